@@ -24,7 +24,7 @@ from benchmarks import conditions
 from benchmarks.endurance import figures
 from benchmarks.endurance.plan import Outcomes
 from benchmarks.endurance.report import Run, markdown, write
-from benchmarks.endurance.system import PARTITIONS, SIDECARS, TARGET_PARTITIONS, EnduranceSystem, Sample
+from benchmarks.endurance.system import PARTITIONS, SIDECARS, TARGET_PARTITIONS, EnduranceSystem, Sample, SystemFailed
 
 _SAMPLE_EACH_S = 10.0
 _SAY_EACH_S = 60.0
@@ -128,15 +128,15 @@ class Endurance:
     def _step(self, reader: subprocess.Popen[str], may_kill: bool) -> None:
         """Waits, takes samples and kills when it is time."""
         now_s = time.monotonic() - self.began
+        self.system.check()
+        if reader.poll() is not None:
+            raise SystemFailed("the reader of the target has ended")
         if may_kill and now_s >= self.kill_each_s * (len(self.kills_ms) + 1):
             self.kills_ms.append(self.system.kill(SIDECARS[len(self.kills_ms) % len(SIDECARS)]))
         if not self.samples or now_s >= self.samples[-1].at_s + _SAMPLE_EACH_S:
             self.samples += self.system.samples(now_s)
             if now_s % _SAY_EACH_S < _SAMPLE_EACH_S:
                 self._say(now_s)
-        self.system.check()
-        if reader.poll() is not None:
-            raise click.ClickException("the reader of the target has ended")
         time.sleep(_LOOK_S)
 
     def _say(self, now_s: float) -> None:

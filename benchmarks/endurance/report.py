@@ -37,6 +37,7 @@ class Run:
 
 def write(run: Run, page: Path) -> None:
     """Writes the page, and the JSON beside it."""
+    page.parent.mkdir(parents=True, exist_ok=True)
     raw = page.with_suffix(".json")
     raw.write_text(json.dumps(run.conditions | asdict(run)) + "\n", encoding="utf-8")
     page.write_text(markdown(run, raw.name), encoding="utf-8")

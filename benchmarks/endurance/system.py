@@ -15,6 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from click import ClickException
+
 from benchmarks.conditions import ROOT
 from postdate.sidecar.process.children import Child
 from postdate.tools.bench.environment import BenchEnvironment, cpu_s, load_clients
@@ -32,8 +34,8 @@ _START_S = 120.0
 _WARM_UP_RECORDS = 300_000
 
 
-class SystemFailed(Exception):
-    """A process has ended, or did not start."""
+class SystemFailed(ClickException):
+    """A process has ended, or did not start: ends the command with this message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,12 +175,12 @@ def test_the_page_names_what_went_wrong(tmp_path: Path, outcomes: Outcomes) -> N
         {"command": "it"}, counts(outcomes), examples(outcomes), figures, [], figures, [1.0], {"broker": 0.5}, 3.0,
         "clean", ["1 lost"], [],
     )  # fmt: skip
-    write(run, tmp_path / "page.md")
-    page = (tmp_path / "page.md").read_text()
+    write(run, tmp_path / "new/page.md")
+    page = (tmp_path / "new/page.md").read_text()
     assert page == markdown(run, "page.json")
     assert "- **Wrong**: 1 lost" in page
     assert "request 1: " in page
-    assert (tmp_path / "page.json").read_text().startswith('{"command": "it"')
+    assert (tmp_path / "new/page.json").read_text().startswith('{"command": "it"')
 
 
 def test_arrays_are_shared_by_the_programs(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_a_message_that_waits_beyond_its_grace_expires_and_a_cancelled_one_does_
         env.ask(("postdate-action", b"cancel"), ("postdate-id", b"%d" % n))
     far = env.time.now_ms + 4_000
     env.ask(("postdate-action", b"reschedule"), ("postdate-id", b"5"), ("postdate-at", b"%d" % far))
-    env.until(shard, lambda: env.ended() == len(kept) + len(short) + 3 + 1)  # `moved` is told, too
+    env.until(shard, lambda: env.ended() == len(kept) + len(short) + 3 + 1)  # `moved` is a fate, too
     ends = dict(pair for fates in env.fates() for pair in fates if pair[1] != "moved")
     assert [ends[offset] for offset in kept] == ["delivered"] * 3 + ["cancelled"] * 2 + ["delivered"]
     assert [ends[offset] for offset in short] == ["dead"] * 5

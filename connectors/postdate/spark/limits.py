@@ -174,8 +174,8 @@ REPEATED_IDS_BROADCAST_MAX: Final = 100_000
 QUOTED_CHARACTERS_MAX: Final = 80
 
 # Exceptional origins, and keys of related ones, that are sent to every executor, some 100 bytes each. If more are
-# exceptional, all origins are judged one by one. If more requests have an id or name another one, they are not kept,
-# some 300 bytes each, but read again.
+# exceptional, those that are not overdue are left out; if there are still more, all origins are judged one by one. If
+# more requests have an id or name another one, they are not kept, some 300 bytes each, but read again.
 SEPARATE_ROWS_MAX: Final = 1_000_000
 
 # The number of rows up to which causes are searched among all of them; if there are more, related rows are looked up

@@ -187,8 +187,8 @@ def split(
 def _exceptional(
     history: History, how: JudgingParameters, digests: ChunkDigests, doubtful: DataFrame | None
 ) -> tuple[DataFrame, int] | None:
-    """The exceptional origins, cached, and their number; None if there are too many. If there are too many only with
-    messages that were delivered a moment ago, it is without these, which leaves their chunks inconsistent."""
+    """The exceptional origins, cached, and their number. If there are more than SEPARATE_ROWS_MAX, messages that are
+    not overdue are left out, so their chunks are inconsistent. None if there are still more."""
     sound = history.answers.where(~F.col("malformed"))
     some = (rows for rows in (history.returns, doubtful) if rows is not None)
     others = [history.letters, sound, *history.overtaken, *some]
