@@ -17,6 +17,7 @@ from postdate.sidecar.dispatch.limits import (
     ISOLATED_MAX,
     PROBATION_FORGOTTEN_MS,
     PROBATION_MS,
+    TRIAL_REST_MS_MIN,
 )
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
 from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated
@@ -134,6 +135,52 @@ def test_trials_have_a_quarter_of_the_time(faults: FaultAttribution, clock: Step
     faults.committed(trial(isolated, 1, outcome(1), took_ms=100.0), 0.0, 0.0)
     assert faults.ready_trials(clock.now + 299) == []
     assert faults.ready_trials(clock.now + 300) == [isolated]
+
+
+def _try_beside_controls(
+    faults: FaultAttribution, clock: StepClock, isolated: Isolated, others: tuple[str, ...], trials: int
+) -> float:
+    """Trials of 30 ms that are all full, beside transactions of 10 ms without due messages; returns how long they take
+    and pause. `others`: targets that had messages just before."""
+    began, controls = clock.now, FinishedTransaction(None, 1, {}, {}, 10.0)
+    faults.committed(FinishedTransaction(None, 1, {}, {}, 10.0, others), 3.0, 0.0)
+    for _ in range(trials):
+        clock.now += 30
+        attempt = trial(isolated, isolated.messages_max, outcome(isolated.messages_max), 30.0)
+        attempt.targets = ("bad",)
+        faults.committed(attempt, 3.0, 0.0)
+        clock.now = max(isolated.retry_at, clock.now)
+        faults.committed(controls, 3.0, 0.0)
+    return clock.now - began
+
+
+def test_trials_of_an_only_target_are_long_and_have_all_the_time(faults: FaultAttribution, clock: StepClock) -> None:
+    isolated = isolate(faults, 32)
+    assert _try_beside_controls(faults, clock, isolated, (), 4) == 4 * (30 + TRIAL_REST_MS_MIN)
+    assert isolated.messages_max == 16 * 16
+    _try_beside_controls(faults, clock, isolated, (), 2)
+    assert not faults.any
+
+
+def test_trials_beside_messages_for_another_target_are_short_and_pause(
+    faults: FaultAttribution, clock: StepClock
+) -> None:
+    isolated = isolate(faults, 32)
+    assert _try_beside_controls(faults, clock, isolated, ("good",), 6) == 6 * (30 + 90)
+    assert faults.any
+
+
+def test_an_only_target_does_not_pause_since_a_first_message_for_another_waited_for_it(
+    faults: FaultAttribution, clock: StepClock
+) -> None:
+    isolated = isolate(faults, 32)
+    attempt = trial(isolated, 16, outcome(16), 2_000.0)
+    attempt.targets = ("bad",)
+    faults.committed(attempt, 3.0, 0.0)
+    late = FinishedTransaction(None, 1, {}, {}, 10.0, ("good",), late_ms=1_900.0)
+    clock.now += 10
+    faults.committed(late, 3.0, 0.0)
+    assert isolated.retry_at <= clock.now + TRIAL_REST_MS_MIN
 
 
 def _times_out(

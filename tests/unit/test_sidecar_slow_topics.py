@@ -10,7 +10,12 @@ import random
 import pytest
 
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
-from postdate.sidecar.dispatch.limits import AFTER_FAULT_ENTRIES_MAX, PROBATION_MS, REPORTED_ENTRIES_MAX
+from postdate.sidecar.dispatch.limits import (
+    AFTER_FAULT_ENTRIES_MAX,
+    ONLY_TARGET_MS,
+    PROBATION_MS,
+    REPORTED_ENTRIES_MAX,
+)
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
 from postdate.sidecar.transaction.transaction import TopicOutcome
 from support.shards.fault_attempts import BUDGET_MS, STORE, StepClock, isolate, isolated_target, outcome, quick
@@ -63,6 +68,7 @@ def test_far_brokers_make_no_topic_slow(faults: FaultAttribution) -> None:
         _waited(faults, 96.0, slow=4, first_ms=48.0)
     assert not faults.any
     _waited(faults, 400.0, slow=4, first_ms=48.0)
+    _waited(faults, 400.0, slow=4, first_ms=48.0)
     assert isolated_target(faults).messages_max == 2
 
 
@@ -107,6 +113,85 @@ def test_a_transaction_for_the_slow_topic_alone_does_not_count(faults: FaultAttr
     assert not faults.any
     _waited(faults, 60.0)
     assert faults.get("bad") is not None
+
+
+def _waited_for(
+    faults: FaultAttribution, slow_topic: str, topics: tuple[str, ...], transactions: int = 1, waited_ms: float = 400.0
+) -> None:
+    """Transactions with ten records for each topic; each transaction waits for one record of the slow topic."""
+    for _ in range(transactions):
+        outcomes = {name: TopicOutcome(10, [waited_ms] if name == slow_topic else []) for name in topics}
+        counts, targets = dict.fromkeys(topics, 10), [name for name in topics if name != STORE]
+        size, took_ms = 10 * len(topics), waited_ms + 15
+        faults.committed(FinishedTransaction(None, size, counts, outcomes, took_ms, targets), 3.0, 2.0)
+
+
+def test_an_only_target_is_not_isolated_for_short_waits(faults: FaultAttribution) -> None:
+    """No other target waits for it, so an isolation would only make its own messages late."""
+    quick(faults)
+    _waited_for(faults, "bad", ("bad", STORE), 50, 290.0)
+    assert not faults.any
+    assert not faults.is_attributing  # nor are its transactions small
+
+
+def test_an_only_target_is_isolated_for_long_waits(faults: FaultAttribution) -> None:
+    """Answers to controls wait as long."""
+    quick(faults)
+    _waited_for(faults, "bad", ("bad", STORE), 2, 300.0)
+    assert faults.get("bad") is not None
+
+
+def test_a_target_is_the_only_one_five_seconds_after_the_last_message_for_another(
+    faults: FaultAttribution, clock: StepClock
+) -> None:
+    quick(faults)
+    _waited_for(faults, "", ("bad", "good"))
+    clock.now += ONLY_TARGET_MS
+    _waited_for(faults, "bad", ("bad", STORE), 10, 60.0)
+    assert not faults.any
+    _waited_for(faults, "", ("bad", "good"))
+    clock.now += ONLY_TARGET_MS - 1
+    _waited_for(faults, "bad", ("bad", STORE), 4, 60.0)
+    assert faults.get("bad") is not None
+
+
+def test_short_waits_for_an_only_target_neither_end_nor_feed_a_suspicion(
+    faults: FaultAttribution, clock: StepClock
+) -> None:
+    quick(faults)
+    _waited_for(faults, "bad", ("bad", "good"), 3, 60.0)
+    clock.now += ONLY_TARGET_MS
+    _waited_for(faults, "bad", ("bad", STORE), 10, 60.0)
+    assert not faults.any
+    _waited_for(faults, "bad", ("bad", "good"), 1, 60.0)
+    assert faults.get("bad") is not None
+
+
+def test_another_suspicion_ends_although_an_only_target_is_slow(faults: FaultAttribution) -> None:
+    quick(faults)
+    _waited_for(faults, STORE, ("bad", STORE), 3, 60.0)
+    _waited_for(faults, "bad", ("bad", STORE), 1, 60.0)
+    _waited_for(faults, STORE, ("bad", STORE), 1, 60.0)
+    assert not faults.any
+
+
+@pytest.mark.parametrize("topics", [("bad", STORE), (STORE,)])
+def test_a_slow_topic_of_postdate_is_isolated_without_other_targets(
+    faults: FaultAttribution, topics: tuple[str, ...]
+) -> None:
+    """Messages for any target may become due meanwhile."""
+    quick(faults)
+    _waited_for(faults, STORE, topics, 2)
+    assert faults.any
+    assert faults.get("bad") is None
+
+
+def test_transactions_for_a_suspected_target_alone_do_not_stay_small(faults: FaultAttribution) -> None:
+    quick(faults)
+    _waited_for(faults, "bad", ("bad", "good"), 1)
+    assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
+    _waited_for(faults, "bad", ("bad",), 1, 60.0)
+    assert faults.entries_max(5_000) == 2 * AFTER_FAULT_ENTRIES_MAX
 
 
 def test_a_target_counts_as_slow_regardless_of_the_transaction_size(faults: FaultAttribution) -> None:
@@ -163,10 +248,16 @@ def test_a_long_wait_for_the_first_acknowledgement_blames_no_topic(faults: Fault
     assert isolated_target(faults).messages_max == 2
 
 
-def test_one_transaction_that_waits_for_several_records_of_a_topic_is_enough(faults: FaultAttribution) -> None:
+@pytest.mark.parametrize(("bad_ms", "slow"), [(80.0, 4), (400.0, 4), (400.0, 2)])
+def test_two_transactions_that_wait_for_several_records_of_a_topic_are_enough(
+    faults: FaultAttribution, bad_ms: float, slow: int
+) -> None:
+    """One alone may have met a stall of the machine."""
     quick(faults)
-    _waited(faults, 80.0, slow=4)
-    assert isolated_target(faults).messages_max == 2
+    _waited(faults, bad_ms, slow)
+    assert not faults.any
+    _waited(faults, bad_ms, slow)
+    assert isolated_target(faults).messages_max == max(1, int(10 * 20 / bad_ms))
 
 
 def _answered(faults: FaultAttribution, first: str, second: str) -> None:

@@ -118,5 +118,5 @@ def finished_transaction(ownership: ShardOwnership, batch: Batch, due: Due) -> F
     counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()
     if trial is not None:
         size = len(batch.fates) if trial.name == OWN else counts[trial.name]
-        return FinishedTransaction(trial, size, counts, outcomes, took_ms, due_ms=due.due_ms())
-    return FinishedTransaction(trial, len(batch.fates), counts, outcomes, took_ms)
+        return FinishedTransaction(trial, size, counts, outcomes, took_ms, batch.targets, due_ms=due.due_ms())
+    return FinishedTransaction(trial, len(batch.fates), counts, outcomes, took_ms, batch.targets)

@@ -54,12 +54,13 @@ REFUSED_MAX: Final = 1_000
 # Entries of a transaction in which every message has its own delivery report, to find the refused one.
 REPORTED_ENTRIES_MAX: Final = 1_000
 
-# A topic is slow if transactions in a row waited longest for it, and this many of its records took SLOW_RECORD_MS or
-# longer. Two are enough if their times add up to SLOW_WAIT_MS: while they wait, more entries fall due, and each
-# transaction takes about twice as long as the one before. These numbers hold while at most SLOW_SHARE_MIN of the
-# records of other topics are slow. On a busy machine every topic is slow at times, so more slow records in a row are
-# needed, which keeps a coincidence as unlikely. The maximum share bounds that number: a topic that is always slow needs
-# 24 at most.
+# A topic is slow if at least SLOW_TRANSACTIONS in a row waited longest for it, and this many of its records took
+# SLOW_RECORD_MS or longer. Their number does not matter if their times add up to SLOW_WAIT_MS: while they wait, more
+# entries fall due, and each transaction takes about twice as long as the one before. One transaction alone may have met
+# a stall of the machine. These numbers hold while at most SLOW_SHARE_MIN of the records of other topics are slow. On a
+# busy machine every topic is slow at times, so more slow records in a row are needed, which keeps a coincidence as
+# unlikely. The maximum share bounds that number: a topic that is always slow needs 24 at most.
+SLOW_TRANSACTIONS: Final = 2
 SLOW_IN_A_ROW: Final = 4
 SLOW_SHARE_MIN: Final = 0.05
 SLOW_SHARE_MAX: Final = 0.6
@@ -71,6 +72,11 @@ AFTER_FAULT_ENTRIES_MAX: Final = 20
 
 # Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
 ISOLATED_MAX: Final = 1_000
+
+
+# If no other target had messages for this long, a target is the only one: it is not blamed for shorter waits than
+# SLOW_WAIT_MS, which is also the aim of its trials, and they need no long pauses.
+ONLY_TARGET_MS: Final = 5_000.0
 
 # The aim for the duration of a trial; one that took longer than the maximum makes the next ones smaller. All other
 # targets of the shard wait meanwhile.

@@ -20,10 +20,10 @@ special cases:
 An isolated target returns to the common transactions once its trials may have LARGE_TRANSACTION_FATES messages, or
 after its probation, a time without a fault. If its trials are usually slow, or its credit is used up, this counts as a
 fault. The first probation is short, since a network outage or a busy machine also isolates healthy targets. Each
-further one is twice as long, up to PROBATION_MS. Trials get a quarter of a shard's time, in rounds. If messages for
-others wait for a target's trials longer than the aim, and longer than for common transactions, the target uses up its
-credit and must pause (`trial_pauses`). If a target accepts nothing, messages for others wait for its trials for at most
-a thirtieth of the time.
+further one is twice as long, up to PROBATION_MS. While other targets have messages, trials get a quarter of a shard's
+time, in rounds. If such messages wait for a target's trials longer than the aim, and longer than for common
+transactions, the target uses up its credit and must pause (`trial_pauses`). If a target accepts nothing, they wait for
+its trials for at most a thirtieth of the time.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
 
@@ -64,7 +64,7 @@ from postdate.sidecar.dispatch.limits import (
     TRIAL_REST,
     TRIAL_REST_MS_MIN,
 )
-from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated, RecentDurations
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated, RecentDurations, RecentTargets
 from postdate.sidecar.dispatch.targets.slow_topics import SlowTopics
 from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.sidecar.dispatch.targets.trial_pauses import GrowingLimit
@@ -113,6 +113,8 @@ class FinishedTransaction:
     counts: Mapping[str, int]
     outcomes: Mapping[str, TopicOutcome]
     took_ms: float
+    targets: Collection[str] = ()
+    """The targets that it has messages for."""
     log_failed: bool = False
     log_acknowledged: bool = False
     is_refused: bool = False
@@ -151,6 +153,7 @@ class FaultAttribution:
         self._entries_max = inf
         self._slow_unreported = False  # the last common transaction was slow, and its messages did not report
         self._common_ms = RecentDurations()
+        self._recent_targets = RecentTargets()
         self._slow_topics = SlowTopics(clock, own_topics)
         self._rests_until = 0.0
         self._rests = GrowingLimit(FIRST_PAUSE_MS_MAX, PROBATION_MS)
@@ -255,13 +258,15 @@ class FaultAttribution:
         `log_waited_ms` for that of its log record."""
         now = self._clock.steady_ms()
         trial = finished.trial
+        self._recent_targets.had_messages(finished.targets, now)
         if trial is not None:
             self._accepted(trial, finished.size, finished.took_ms, now)
             return
         self._rest_longer(finished, now)
         self._common_ms.add(finished.took_ms)
         self._slow_unreported = not finished.outcomes and finished.took_ms >= SLOW_WAIT_MS
-        slow = self._slow_topics.observe(finished.outcomes, first_wait_ms, log_waited_ms)
+        only_target = self._recent_targets.only(now)
+        slow = self._slow_topics.observe(finished.outcomes, first_wait_ms, log_waited_ms, only_target)
         if (
             slow is not None and slow.is_long
         ):  # what falls due meanwhile would make the next transaction wait for longer
@@ -272,12 +277,13 @@ class FaultAttribution:
             aim_ms = max(TRIAL_AIM_MS, 2 * self._common_ms.least)
             messages_max = max(1, int(finished.counts[slow.topic] * aim_ms / slow.waited_ms))
             self._isolate(name, messages_max, None, now, {slow.topic})
-        if not self._slow_topics.suspects(finished.outcomes):
+        if not self._slow_topics.delays(finished.outcomes):
             self._entries_max = 2 * self._entries_max if self._entries_max < REPORTED_ENTRIES_MAX else inf
 
     def aborted(self, finished: FinishedTransaction, now_ms: int) -> Finding:
         """A transaction was aborted. `now_ms`: the broker's time."""
         steady = self._clock.steady_ms()
+        self._recent_targets.had_messages(finished.targets, steady)
         blamed = {topic: each.faults for topic, each in finished.outcomes.items() if each.faults}
         if (trial := finished.trial) is not None:
             names = self._own_topics if trial.name == OWN else (trial.name,)
@@ -328,7 +334,8 @@ class FaultAttribution:
         trial.acknowledged_at = trial.accepted_at = now
         trial.good_trials += 1
         trial.delay_ms = BACKOFF_MS_MIN
-        aim_ms, pace_ms = self._aim_ms(), took_ms / count
+        aim_ms = max(self._aim_ms(), SLOW_WAIT_MS) if self._is_only(trial, now) else self._aim_ms()
+        pace_ms = took_ms / count
         is_fast, is_full = took_ms < aim_ms, count >= trial.messages_max
         if took_ms > aim_ms * TRIAL_MS_MAX / TRIAL_AIM_MS:
             trial.messages_max = max(1, min(trial.messages_max, int(count * aim_ms / took_ms)))
@@ -436,9 +443,15 @@ class FaultAttribution:
 
     def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0, hangs: bool = False) -> None:
         """Schedule the next trials: a pause before any trial, and this target after those that wait."""
-        rest_ms = max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
+        is_free = size > 0 and self._is_only(trial, now)
+        rest_ms = TRIAL_REST_MS_MIN if is_free else max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
         self._rests_until = trial.retry_at = now + (rest_ms if hangs else self._rests.limited(rest_ms, now))
-        self._last_trial = LastTrial(trial, now, took_ms, size, hangs=hangs) if trial.name != OWN else None
+        is_charged = trial.name != OWN and not is_free
+        self._last_trial = LastTrial(trial, now, took_ms, size, hangs=hangs) if is_charged else None
+
+    def _is_only(self, trial: Isolated, now: float) -> bool:
+        """True if a trial of this target makes no message for another target late: there has been none lately."""
+        return self._recent_targets.only(now) == trial.name
 
     def _rest_longer(self, finished: FinishedTransaction, now: float) -> None:
         """Delay the next trial of a target if its credit is used up, and make it smaller if smaller trials were fast.

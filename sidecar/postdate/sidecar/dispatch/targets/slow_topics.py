@@ -4,7 +4,8 @@ A broker answers the requests of a connection in order, so the time of an acknow
 it. A record is slow if that time is at least SLOW_RECORD_MS, and at least twice what transactions usually wait for
 their first acknowledgement. A topic is slow if several transactions in a row waited longest for its slow records. How
 many it takes depends on how often the records of other topics are slow: on a busy machine all of them are at times, and
-a topic is not slow unless it is slower than the others.
+a topic is not slow unless it is slower than the others. A target is not slow for short waits while no other target has
+messages.
 
 This module knows neither Kafka nor entries. Thread rule: belongs to the shard's thread.
 """
@@ -23,6 +24,7 @@ from postdate.sidecar.dispatch.limits import (
     SLOW_IN_A_ROW,
     SLOW_SHARE_MAX,
     SLOW_SHARE_MIN,
+    SLOW_TRANSACTIONS,
     SLOW_WAIT_MS,
 )
 from postdate.sidecar.transaction.limits import SLOW_RECORD_MS
@@ -52,10 +54,11 @@ class SlowTopic(NamedTuple):
 
 @dataclass(slots=True)
 class Suspicion:
-    """A topic that transactions in a row waited longest for: since when (steady ms), how many of its records were slow,
-    and their times."""
+    """A topic that transactions in a row waited longest for: since when (steady ms), how many transactions, how many of
+    its records were slow, and their times."""
 
     since: float
+    transactions: int = 0
     records: int = 0
     waited_ms: float = 0.0
 
@@ -141,17 +144,24 @@ class SlowTopics:
         """True if some topic is suspected."""
         return bool(self._suspected)
 
-    def suspects(self, topics: Collection[str]) -> bool:
-        """True if one of these topics is suspected. O(suspected)."""
-        return any(topic in topics for topic in self._suspected)
+    def delays(self, topics: Collection[str]) -> bool:
+        """True if one of these topics is suspected, and a transaction with all of them makes others wait for it:
+        messages for another target, or anything if it is a topic of Postdate's own. O(suspected + topics)."""
+        targets = set(topics) - self._own_topics if self._suspected else set()
+        return any(topic in topics and (topic in self._own_topics or len(targets) > 1) for topic in self._suspected)
 
     def observe(
-        self, outcomes: Mapping[str, TopicOutcome], first_wait_ms: float, log_waited_ms: float
+        self,
+        outcomes: Mapping[str, TopicOutcome],
+        first_wait_ms: float,
+        log_waited_ms: float,
+        only_target: str | None = None,
     ) -> SlowTopic | None:
         """Take the reports of a committed common transaction, and return the topic that it waited longest for.
 
         `outcomes`: empty if its records did not report. `first_wait_ms`, `log_waited_ms`: how long it waited for its
-        first acknowledgement, and for that of its log record. O(topics).
+        first acknowledgement, and for that of its log record. `only_target`: the only one that had messages lately. A
+        wait for it is not blamed below SLOW_WAIT_MS, since it delays nothing but answers to controls. O(topics).
 
         Returns None if nothing was slow, and for a transaction that proves nothing: one with records for a single
         topic, or one that waited longest for its first acknowledgement, which may have any cause. A topic is cleared by
@@ -169,7 +179,8 @@ class SlowTopics:
         waited_ms = sum(slow[slowest])
         if first_wait_ms >= max(least_ms, waited_ms, log_waited_ms):
             return None
-        if waited_ms < log_waited_ms or not waited_ms:
+        least_wait_ms = SLOW_WAIT_MS if slowest == only_target else 0.0
+        if waited_ms < max(log_waited_ms, least_wait_ms) or not waited_ms:
             slowest = ""
         for topic in list(self._suspected):
             outcome = outcomes.get(topic)
@@ -181,12 +192,13 @@ class SlowTopics:
     def _suspect(self, topic: str, waits_ms: list[float], now: float) -> SlowTopic:
         """Add slow records to the suspicion against a topic. If it is to blame, the suspicion ends."""
         suspicion = self._suspected.setdefault(topic, Suspicion(now))
+        suspicion.transactions += 1
         suspicion.records += len(waits_ms)
         suspicion.waited_ms += sum(waits_ms)
         others = self._share.without(topic)
         is_long = suspicion.waited_ms >= SLOW_WAIT_MS and others <= SLOW_SHARE_MIN
         is_found = suspicion.records >= SLOW_IN_A_ROW * ln(SLOW_SHARE_MIN) / ln(others)
-        is_found = is_found or (is_long and suspicion.records >= 2)
+        is_found = (is_found or is_long) and suspicion.transactions >= SLOW_TRANSACTIONS
         if is_found:
             del self._suspected[topic]
         return SlowTopic(topic, sum(waits_ms), is_long, is_found)
