@@ -17,9 +17,8 @@ from postdate.sidecar.dispatch.limits import (
     ISOLATED_MAX,
     PROBATION_FORGOTTEN_MS,
     PROBATION_MS,
-    TRIAL_REST_MS_MIN,
 )
-from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding
 from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated
 from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.wire.reasons import Reason
@@ -30,6 +29,7 @@ from support.shards.fault_attempts import (
     TIMED_OUT,
     StepClock,
     common,
+    finished,
     isolate,
     isolated_target,
     outcome,
@@ -92,7 +92,7 @@ def test_transactions_after_a_fault_double_while_all_their_entries_wait_for_own_
 
 def test_an_abort_without_a_cause_makes_transactions_no_larger(faults: FaultAttribution) -> None:
     isolate(faults, 1)
-    assert faults.aborted(FinishedTransaction(None, 20, {}, {}, 5.0), 0) is Finding.BACK_OFF
+    assert faults.aborted(finished(None, 20, {}, {}, 5.0), 0) is Finding.BACK_OFF
     assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
 
 
@@ -137,50 +137,18 @@ def test_trials_have_a_quarter_of_the_time(faults: FaultAttribution, clock: Step
     assert faults.ready_trials(clock.now + 300) == [isolated]
 
 
-def _try_beside_controls(
-    faults: FaultAttribution, clock: StepClock, isolated: Isolated, others: tuple[str, ...], trials: int
-) -> float:
-    """Trials of 30 ms that are all full, beside transactions of 10 ms without due messages; returns how long they take
-    and pause. `others`: targets that had messages just before."""
-    began, controls = clock.now, FinishedTransaction(None, 1, {}, {}, 10.0)
-    faults.committed(FinishedTransaction(None, 1, {}, {}, 10.0, others), 3.0, 0.0)
-    for _ in range(trials):
-        clock.now += 30
-        attempt = trial(isolated, isolated.messages_max, outcome(isolated.messages_max), 30.0)
-        attempt.targets = ("bad",)
-        faults.committed(attempt, 3.0, 0.0)
-        clock.now = max(isolated.retry_at, clock.now)
-        faults.committed(controls, 3.0, 0.0)
-    return clock.now - began
-
-
-def test_trials_of_an_only_target_are_long_and_have_all_the_time(faults: FaultAttribution, clock: StepClock) -> None:
+def test_transactions_without_messages_for_targets_do_not_show_how_long_a_trial_may_take(
+    faults: FaultAttribution, clock: StepClock
+) -> None:
+    for _ in range(8):
+        faults.committed(finished(None, 9, {}, {}, 30.0, targets=["bad"]), 3.0, 0.0)
     isolated = isolate(faults, 32)
-    assert _try_beside_controls(faults, clock, isolated, (), 4) == 4 * (30 + TRIAL_REST_MS_MIN)
-    assert isolated.messages_max == 16 * 16
-    _try_beside_controls(faults, clock, isolated, (), 2)
+    while faults.any and clock.now < 1_000 + 2 * FIRST_PROBATION_MS:
+        for _ in range(4):
+            faults.committed(finished(None, 1, {}, {}, 10.0), 3.0, 0.0)  # answers to controls
+        clock.now = max(isolated.retry_at, clock.now) + 30
+        faults.committed(trial(isolated, isolated.messages_max, outcome(isolated.messages_max), 30.0), 3.0, 0.0)
     assert not faults.any
-
-
-def test_trials_beside_messages_for_another_target_are_short_and_pause(
-    faults: FaultAttribution, clock: StepClock
-) -> None:
-    isolated = isolate(faults, 32)
-    assert _try_beside_controls(faults, clock, isolated, ("good",), 6) == 6 * (30 + 90)
-    assert faults.any
-
-
-def test_an_only_target_does_not_pause_since_a_first_message_for_another_waited_for_it(
-    faults: FaultAttribution, clock: StepClock
-) -> None:
-    isolated = isolate(faults, 32)
-    attempt = trial(isolated, 16, outcome(16), 2_000.0)
-    attempt.targets = ("bad",)
-    faults.committed(attempt, 3.0, 0.0)
-    late = FinishedTransaction(None, 1, {}, {}, 10.0, ("good",), late_ms=1_900.0)
-    clock.now += 10
-    faults.committed(late, 3.0, 0.0)
-    assert isolated.retry_at <= clock.now + TRIAL_REST_MS_MIN
 
 
 def _times_out(
@@ -370,7 +338,7 @@ def test_the_probations_of_a_thousand_targets_are_remembered(
 def test_work_for_own_topics_is_split_and_no_entry_is_blamed(
     faults: FaultAttribution, clock: StepClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    attempt = FinishedTransaction(None, 40, {STORE: 40}, {STORE: outcome(0, *range(40), why=TIMED_OUT)}, 2_000.0)
+    attempt = finished(None, 40, {STORE: 40}, {STORE: outcome(0, *range(40), why=TIMED_OUT)}, 2_000.0)
     assert faults.aborted(attempt, 0) is Finding.BACK_OFF
     logged = f"Postdate's own topics are isolated ({STORE}), with at most 20 entries in a transaction: "
     assert [record.message for record in caplog.records if record.message.startswith(logged)]
@@ -378,7 +346,7 @@ def test_work_for_own_topics_is_split_and_no_entry_is_blamed(
     assert (own.messages_max, own.topics) == (20, {STORE})
     for _ in range(100):
         clock.now += 1_000
-        faults.aborted(FinishedTransaction(own, 1, {STORE: 1}, {STORE: outcome(0, 1, why=TIMED_OUT)}, 2_000.0), 10**9)
+        faults.aborted(finished(own, 1, {STORE: 1}, {STORE: outcome(0, 1, why=TIMED_OUT)}, 2_000.0), 10**9)
     assert own.messages_max == 1
     assert not faults.condemned
     assert not own.refused
@@ -391,7 +359,7 @@ def test_a_trial_is_quick_if_it_takes_no_longer_than_other_transactions(
     clock.now += 1
     faults.committed(trial(isolated, 8, outcome(8), took_ms=45.0), 50.0, 0.0)
     assert isolated.faulted_at == clock.now
-    faults.committed(FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 70.0), 50.0, 2.0)
+    faults.committed(finished(None, 20, {"good": 20}, {"good": outcome(20)}, 70.0), 50.0, 2.0)
     clock.now += 1
     faults.committed(trial(isolated, 8, outcome(8), took_ms=45.0), 50.0, 0.0)
     assert isolated.faulted_at < clock.now
@@ -432,7 +400,7 @@ def _waits_for_a_trial(faults: FaultAttribution, clock: StepClock, isolated: Iso
     ended_at = clock.now
     faults.committed(trial(isolated, 1, outcome(1), took_ms=40.0), 3.0, 0.0)
     clock.now += 12.0
-    common = FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=late_ms + 2.0)
+    common = finished(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=late_ms + 2.0)
     faults.committed(common, 3.0, 0.0)
     return isolated.retry_at - ended_at
 
@@ -463,9 +431,7 @@ def test_the_first_pause_is_short_unless_the_target_is_known_to_hang(
     _times_out(faults, isolated, log_acknowledged=hangs)
     assert faults.next_at() == ended_at + (6_000 if hangs else 1_000)
     clock.now += 12.0
-    faults.committed(
-        FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=2_000.0), 3.0, 0.0
-    )
+    faults.committed(finished(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=2_000.0), 3.0, 0.0)
     assert isolated.retry_at == ended_at + rest_ms
 
 
@@ -479,7 +445,7 @@ def test_a_refused_trial_pauses_only_a_target_that_accepts_nothing(
     ended_at = clock.now
     faults.aborted(trial(isolated, 1, outcome(0, 1), took_ms=10.0), 0)
     clock.now += 12.0
-    faults.committed(FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=12.0), 3.0, 0.0)
+    faults.committed(finished(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=12.0), 3.0, 0.0)
     assert faults.ready_trials(ended_at + rest_ms - 1) == []
     assert faults.ready_trials(ended_at + rest_ms) == [isolated]
 
@@ -488,32 +454,32 @@ def test_only_the_first_transaction_after_a_trial_waited_for_it(faults: FaultAtt
     isolated = isolate(faults, 2)
     _tried(faults, isolated, 33.0)
     quick(faults)
-    faults.committed(FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=500.0), 3.0, 0.0)
+    faults.committed(finished(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=500.0), 3.0, 0.0)
     assert faults.ready_trials(clock.now + 99) == [isolated]
 
 
 def test_work_under_key_0_keeps_a_quarter_of_the_time(faults: FaultAttribution, clock: StepClock) -> None:
     """Controls come before messages, and intake stops while they wait."""
-    faults.aborted(FinishedTransaction(None, 2, {STORE: 2}, {STORE: outcome(0, 1, 2, why=TIMED_OUT)}, 2_000.0), 0)
+    faults.aborted(finished(None, 2, {STORE: 2}, {STORE: outcome(0, 1, 2, why=TIMED_OUT)}, 2_000.0), 0)
     own = isolated_target(faults, OWN)
     _tried(faults, own, 33.0)
-    faults.committed(FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 0.0, late_ms=33.0), 3.0, 0.0)
+    faults.committed(finished(None, 20, {"good": 20}, {"good": outcome(20)}, 0.0, late_ms=33.0), 3.0, 0.0)
     assert faults.ready_trials(clock.now + 99) == [own]
 
 
 def test_a_trial_isolates_other_topics_that_fail_in_it(faults: FaultAttribution, clock: StepClock) -> None:
     """A trial of Postdate's own topics delivers messages, too, and a trial of a target may write dead letters."""
     failed = {STORE: outcome(0, 1, why=TIMED_OUT)}
-    faults.aborted(FinishedTransaction(None, 1, {STORE: 1}, failed, 2_000.0), 0)
+    faults.aborted(finished(None, 1, {STORE: 1}, failed, 2_000.0), 0)
     own = isolated_target(faults, OWN)
     failed = {STORE: outcome(1), "bad": outcome(0, 1, why=TIMED_OUT)}
-    faults.aborted(FinishedTransaction(own, 1, {STORE: 1, "bad": 1}, failed, 2_000.0), 0)
+    faults.aborted(finished(own, 1, {STORE: 1, "bad": 1}, failed, 2_000.0), 0)
     isolated = isolated_target(faults)
     clock.now += PROBATION_MS
     faults.nothing_waits(own)
     assert faults.get(OWN) is None
     failed = {STORE: outcome(0, 2, why=TIMED_OUT)}
-    faults.aborted(FinishedTransaction(isolated, 1, {STORE: 1, "bad": 1}, failed, 2_000.0), 0)
+    faults.aborted(finished(isolated, 1, {STORE: 1, "bad": 1}, failed, 2_000.0), 0)
     assert isolated_target(faults, OWN).topics == {STORE}
 
 
@@ -522,10 +488,10 @@ def test_own_topics_return_after_their_probation_although_nothing_tried_them(
 ) -> None:
     """What waits for them may be in none of their trials: parked messages of an isolated target, or a bulk control."""
     failed = {STORE: outcome(0, 1, why=TIMED_OUT)}
-    faults.aborted(FinishedTransaction(None, 1, {STORE: 1}, failed, 2_000.0), 0)
+    faults.aborted(finished(None, 1, {STORE: 1}, failed, 2_000.0), 0)
     own = isolated_target(faults, OWN)
     clock.now += 1
-    faults.aborted(FinishedTransaction(own, 1, {STORE: 1}, failed, 2_000.0), 0)
+    faults.aborted(finished(own, 1, {STORE: 1}, failed, 2_000.0), 0)
     faults.nothing_waits(own)
     clock.now += PROBATION_MS - 1
     assert faults.is_isolated(OWN)

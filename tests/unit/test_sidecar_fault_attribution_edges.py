@@ -27,16 +27,16 @@ from support.shards.fault_attempts import (
     REFUSED,
     STORE,
     TIMED_OUT,
+    VERDICTS,
     StepClock,
     common,
+    finished,
     isolate,
     isolated_target,
     outcome,
     quick,
     trial,
 )
-
-VERDICTS = "requests.verdicts"
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_own_topics_remember_which_of_them_failed_and_keep_the_smallest_maximum(
     own = isolated_target(faults, OWN)
     assert own.messages_max == 4
     clock.now += 10
-    attempt = FinishedTransaction(own, 4, {VERDICTS: 4}, {VERDICTS: outcome(0, 1, why=TIMED_OUT)}, 5.0)
+    attempt = finished(own, 4, {VERDICTS: 4}, {VERDICTS: outcome(0, 1, why=TIMED_OUT)}, 5.0)
     faults.aborted(attempt, 0)
     assert (own.topics, own.messages_max, own.faulted_at) == ({STORE, VERDICTS}, 2, clock.now)
     faults.nothing_waits(own)
@@ -269,7 +269,7 @@ def test_a_trial_may_take_a_quarter_longer_than_other_transactions_usually_do(
 
 
 def test_after_one_transaction_that_reported_all_messages_the_next_one_is_not_limited(faults: FaultAttribution) -> None:
-    assert faults.aborted(FinishedTransaction(None, 5_000, {}, {}, 5.0), 0) is Finding.BACK_OFF
+    assert faults.aborted(finished(None, 5_000, {}, {}, 5.0), 0) is Finding.BACK_OFF
     assert faults.entries_max(5_000) == REPORTED_ENTRIES_MAX
     quick(faults)
     assert not faults.is_attributing
@@ -289,7 +289,7 @@ def _tried(
 
 
 def _common(took_ms: float, late_ms: float = 0.0) -> FinishedTransaction:
-    return FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, took_ms, late_ms=late_ms)
+    return finished(None, 20, {"good": 20}, {"good": outcome(20)}, took_ms, late_ms=late_ms)
 
 
 def test_trials_for_which_nothing_waits_neither_use_credit_nor_add_to_it(

@@ -16,9 +16,19 @@ from postdate.sidecar.dispatch.limits import (
     PROBATION_MS,
     REPORTED_ENTRIES_MAX,
 )
-from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN
 from postdate.sidecar.transaction.transaction import TopicOutcome
-from support.shards.fault_attempts import BUDGET_MS, STORE, StepClock, isolate, isolated_target, outcome, quick
+from support.shards.fault_attempts import (
+    BUDGET_MS,
+    STORE,
+    StepClock,
+    finished,
+    isolate,
+    isolated_target,
+    outcome,
+    quick,
+)
 
 
 @pytest.fixture
@@ -34,7 +44,7 @@ def faults(clock: StepClock) -> FaultAttribution:
 def _waited(faults: FaultAttribution, bad_ms: float, slow: int = 1, first_ms: float = 3.0, name: str = "bad") -> None:
     """A common transaction was committed that waited so long for `slow` records of the topic `name`."""
     outcomes = {"good": TopicOutcome(10), name: TopicOutcome(10, [bad_ms / slow] * slow if slow else [])}
-    faults.committed(FinishedTransaction(None, 20, {"good": 10, name: 10}, outcomes, bad_ms + 15), first_ms, 2.0)
+    faults.committed(finished(None, 20, {"good": 10, name: 10}, outcomes, bad_ms + 15), first_ms, 2.0)
 
 
 def test_the_topic_that_transactions_wait_for_is_slow(faults: FaultAttribution) -> None:
@@ -83,7 +93,7 @@ def _on_a_busy_machine(faults: FaultAttribution, clock: StepClock, transactions:
         for name in chance.sample(names, chance.randint(2, 3)):
             is_slow = name == slow or chance.random() < 0.4
             outcomes[name] = TopicOutcome(1, [chance.uniform(20, 120)] if is_slow else [])
-        faults.committed(FinishedTransaction(None, 3, dict.fromkeys(outcomes, 1), outcomes, 100.0), 3.0, 0.0)
+        faults.committed(finished(None, 3, dict.fromkeys(outcomes, 1), outcomes, 100.0), 3.0, 0.0)
         if faults.any:
             return count
     return transactions
@@ -109,7 +119,7 @@ def test_a_topic_that_is_always_slow_is_isolated_on_a_busy_machine_too(
 def test_a_transaction_for_the_slow_topic_alone_does_not_count(faults: FaultAttribution) -> None:
     for _ in range(3):
         _waited(faults, 60.0)
-        faults.committed(FinishedTransaction(None, 1, {"bad": 1}, {"bad": TopicOutcome(1, [60.0])}, 65.0), 3.0, 0.0)
+        faults.committed(finished(None, 1, {"bad": 1}, {"bad": TopicOutcome(1, [60.0])}, 65.0), 3.0, 0.0)
     assert not faults.any
     _waited(faults, 60.0)
     assert faults.get("bad") is not None
@@ -123,20 +133,22 @@ def _waited_for(
         outcomes = {name: TopicOutcome(10, [waited_ms] if name == slow_topic else []) for name in topics}
         counts, targets = dict.fromkeys(topics, 10), [name for name in topics if name != STORE]
         size, took_ms = 10 * len(topics), waited_ms + 15
-        faults.committed(FinishedTransaction(None, size, counts, outcomes, took_ms, targets), 3.0, 2.0)
+        faults.committed(finished(None, size, counts, outcomes, took_ms, targets=targets), 3.0, 2.0)
 
 
-def test_an_only_target_is_not_isolated_for_short_waits(faults: FaultAttribution) -> None:
+def test_an_only_target_is_not_isolated_for_short_waits(faults: FaultAttribution, clock: StepClock) -> None:
     """No other target waits for it, so an isolation would only make its own messages late."""
     quick(faults)
+    clock.now += ONLY_TARGET_MS
     _waited_for(faults, "bad", ("bad", STORE), 50, 290.0)
     assert not faults.any
     assert not faults.is_attributing  # nor are its transactions small
 
 
-def test_an_only_target_is_isolated_for_long_waits(faults: FaultAttribution) -> None:
+def test_an_only_target_is_isolated_for_long_waits(faults: FaultAttribution, clock: StepClock) -> None:
     """Answers to controls wait as long."""
     quick(faults)
+    clock.now += ONLY_TARGET_MS
     _waited_for(faults, "bad", ("bad", STORE), 2, 300.0)
     assert faults.get("bad") is not None
 
@@ -167,8 +179,9 @@ def test_short_waits_for_an_only_target_neither_end_nor_feed_a_suspicion(
     assert faults.get("bad") is not None
 
 
-def test_another_suspicion_ends_although_an_only_target_is_slow(faults: FaultAttribution) -> None:
+def test_another_suspicion_ends_although_an_only_target_is_slow(faults: FaultAttribution, clock: StepClock) -> None:
     quick(faults)
+    clock.now += ONLY_TARGET_MS
     _waited_for(faults, STORE, ("bad", STORE), 3, 60.0)
     _waited_for(faults, "bad", ("bad", STORE), 1, 60.0)
     _waited_for(faults, STORE, ("bad", STORE), 1, 60.0)
@@ -186,12 +199,48 @@ def test_a_slow_topic_of_postdate_is_isolated_without_other_targets(
     assert faults.get("bad") is None
 
 
-def test_transactions_for_a_suspected_target_alone_do_not_stay_small(faults: FaultAttribution) -> None:
+def test_a_slow_topic_of_postdate_is_found_beside_an_only_target_that_is_slower(
+    faults: FaultAttribution, clock: StepClock
+) -> None:
     quick(faults)
-    _waited_for(faults, "bad", ("bad", "good"), 1)
+    clock.now += ONLY_TARGET_MS
+    for _ in range(24):
+        outcomes = {"bad": TopicOutcome(10, [250.0]), STORE: TopicOutcome(10, [200.0])}
+        faults.committed(finished(None, 20, dict.fromkeys(outcomes, 10), outcomes, 460.0), 3.0, 2.0)
+    assert faults.get(OWN) is not None
+    assert faults.get("bad") is None
+
+
+def test_an_aborted_transaction_shows_that_another_target_has_messages(
+    faults: FaultAttribution, clock: StepClock
+) -> None:
+    quick(faults)
+    clock.now += ONLY_TARGET_MS
+    faults.aborted(finished(None, 20, {}, {}, 5.0, targets=["bad", "good"], log_failed=True), 0)
+    _waited_for(faults, "bad", ("bad", STORE), 4, 60.0)
+    assert faults.get("bad") is not None
+
+
+@pytest.mark.parametrize(
+    ("suspect", "topics", "grows"),
+    [
+        ("bad", ("bad",), True),
+        ("bad", ("bad", STORE), True),
+        ("bad", ("bad", "good"), False),
+        (STORE, ("bad", STORE), False),
+        (STORE, ("bad", "good"), True),
+    ],
+)
+def test_only_transactions_in_which_others_wait_for_a_suspected_topic_stay_small(
+    faults: FaultAttribution, suspect: str, topics: tuple[str, ...], grows: bool
+) -> None:
+    quick(faults)
+    _waited_for(faults, suspect, (suspect, "good"), 1)
     assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
-    _waited_for(faults, "bad", ("bad",), 1, 60.0)
-    assert faults.entries_max(5_000) == 2 * AFTER_FAULT_ENTRIES_MAX
+    outcomes = {name: TopicOutcome(10, [60.0] if name == suspect else []) for name in topics}
+    counts = dict.fromkeys(topics, 10)
+    faults.committed(finished(None, 20, counts, outcomes, 80.0), 60.0, 2.0)  # proves nothing
+    assert faults.entries_max(5_000) == (2 if grows else 1) * AFTER_FAULT_ENTRIES_MAX
 
 
 def test_a_target_counts_as_slow_regardless_of_the_transaction_size(faults: FaultAttribution) -> None:
@@ -200,23 +249,23 @@ def test_a_target_counts_as_slow_regardless_of_the_transaction_size(faults: Faul
     for size in sizes:
         outcomes = {"good": TopicOutcome(size - 1), "bad": TopicOutcome(1, [395.0])}
         reported = outcomes if faults.must_report(None, size) else {}
-        faults.committed(FinishedTransaction(None, size, {"good": size - 1, "bad": 1}, reported, 400.0), 3.0, 0.0)
+        faults.committed(finished(None, size, {"good": size - 1, "bad": 1}, reported, 400.0), 3.0, 0.0)
     assert faults.get("bad") is not None
 
 
 def test_slow_large_transactions_report_by_turns(faults: FaultAttribution) -> None:
     """So a target is found that becomes slow while all transactions are large."""
     size = LARGE_TRANSACTION_FATES
-    faults.committed(FinishedTransaction(None, size, {"good": size}, {}, 299.0), 3.0, 0.0)
+    faults.committed(finished(None, size, {"good": size}, {}, 299.0), 3.0, 0.0)
     assert not faults.must_report(None, size)
-    faults.committed(FinishedTransaction(None, size, {"good": size}, {}, 300.0), 3.0, 0.0)
+    faults.committed(finished(None, size, {"good": size}, {}, 300.0), 3.0, 0.0)
     assert faults.must_report(None, size)
-    faults.committed(FinishedTransaction(None, size, {"good": size}, {"good": outcome(size)}, 300.0), 3.0, 0.0)
+    faults.committed(finished(None, size, {"good": size}, {"good": outcome(size)}, 300.0), 3.0, 0.0)
     assert not faults.must_report(None, size)
 
 
 def test_after_an_abort_without_a_cause_each_message_reports(faults: FaultAttribution) -> None:
-    assert faults.aborted(FinishedTransaction(None, 5_000, {}, {}, 2_000.0), 0) is Finding.BACK_OFF
+    assert faults.aborted(finished(None, 5_000, {}, {}, 2_000.0), 0) is Finding.BACK_OFF
     assert faults.must_report(None, 5_000)
     assert faults.entries_max(5_000) == REPORTED_ENTRIES_MAX
 
@@ -265,7 +314,7 @@ def _answered(faults: FaultAttribution, first: str, second: str) -> None:
     Nothing waited for the ten others."""
     outcomes = {first: TopicOutcome(10, is_first=True), second: TopicOutcome(10, [80.0])}
     outcomes |= {f"good-{number}": TopicOutcome(10) for number in range(10)}
-    faults.committed(FinishedTransaction(None, 120, dict.fromkeys(outcomes, 10), outcomes, 150.0), 60.0, 2.0)
+    faults.committed(finished(None, 120, dict.fromkeys(outcomes, 10), outcomes, 150.0), 60.0, 2.0)
 
 
 def test_two_slow_topics_that_answer_by_turns_are_both_isolated(faults: FaultAttribution) -> None:
@@ -284,7 +333,7 @@ def test_a_topic_that_answers_first_and_fast_is_cleared(faults: FaultAttribution
     for _ in range(3):
         _waited(faults, 60.0)
     outcomes = {"bad": TopicOutcome(10, is_first=True), "good": TopicOutcome(10)}
-    faults.committed(FinishedTransaction(None, 20, {"bad": 10, "good": 10}, outcomes, 8.0), 3.0, 2.0)
+    faults.committed(finished(None, 20, {"bad": 10, "good": 10}, outcomes, 8.0), 3.0, 2.0)
     _waited(faults, 60.0)
     assert not faults.any
 

@@ -21,6 +21,7 @@ from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets.isolated_targets import Isolated
 from postdate.sidecar.transaction.limits import SLOW_RECORD_MS
 from postdate.sidecar.transaction.transaction import TopicOutcome
+from support.shards.fault_attempts import finished
 
 BASE_MS, EACH_MS = 8.0, 0.05
 HEALTHY_PER_MS = 1.0
@@ -68,7 +69,7 @@ class _Shard:
     def __post_init__(self) -> None:
         self.faults = FaultAttribution(self, 30_000, ())
         outcomes = {name: TopicOutcome(0, faults={0: _TIMED_OUT}) for name in self.rates}
-        self.faults.aborted(FinishedTransaction(None, len(outcomes), dict.fromkeys(outcomes, 1), outcomes, 5.0), 0)
+        self.faults.aborted(finished(None, len(outcomes), dict.fromkeys(outcomes, 1), outcomes, 5.0), 0)
         self.sent = dict.fromkeys(self.rates, 0)
         self.chance = random.Random(self.seed)
 
@@ -94,7 +95,7 @@ class _Shard:
                 self._refuse(each)
                 return
             slow_ms = self._slow_ms(name, size)
-            attempt = FinishedTransaction(each, size, {name: size}, {name: TopicOutcome(size)}, slow_ms)
+            attempt = finished(each, size, {name: size}, {name: TopicOutcome(size)}, slow_ms)
             self.sent[name] += size if self._commit(attempt) else 0
             return
 
@@ -109,9 +110,9 @@ class _Shard:
         outcome = TopicOutcome(0, faults={offset: _TOO_LARGE})
         due_ms, took_ms = {offset: int(self.now)}, self._stretched(self.base_ms)
         counts, outcomes = {REFUSING: 1}, {REFUSING: outcome}
-        finished = FinishedTransaction(target, 1, counts, outcomes, took_ms, is_refused=True, due_ms=due_ms)
+        attempt = finished(target, 1, counts, outcomes, took_ms, is_refused=True, due_ms=due_ms)
         self.now += took_ms
-        self.faults.aborted(finished, int(self.now))
+        self.faults.aborted(attempt, int(self.now))
         self.sent[REFUSING] += len(self.faults.condemned)
         self.faults.ended([offset])
 
@@ -130,9 +131,7 @@ class _Shard:
             outcomes[name] = TopicOutcome(count, [slow_ms] if slow_ms >= SLOW_RECORD_MS else [])
         slow_ms = sum(sum(each.waits_ms) for each in outcomes.values())
         size = healthy + sum(counts.values())
-        if self._commit(
-            FinishedTransaction(None, size, {"good": healthy, **counts}, outcomes, slow_ms, late_ms=late_ms)
-        ):
+        if self._commit(finished(None, size, {"good": healthy, **counts}, outcomes, slow_ms, late_ms=late_ms)):
             self.waits_ms += [self.now - (first + n) / self.healthy_per_ms for n in range(healthy)]
             for name, count in counts.items():
                 self.sent[name] += count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
@@ -11,6 +13,7 @@ from postdate.sidecar.transaction.transaction import TopicOutcome
 
 BUDGET_MS = 30_000
 STORE = "requests.store"
+VERDICTS = "requests.verdicts"
 TIMED_OUT = RecordRejected("timed out", KafkaError._MSG_TIMED_OUT)
 REFUSED = RecordRejected("against the policy", KafkaError.POLICY_VIOLATION)
 
@@ -33,15 +36,28 @@ def outcome(acknowledged: int, *refused: int, why: RecordRejected = REFUSED) -> 
     return TopicOutcome(acknowledged, faults=dict.fromkeys(refused, why))
 
 
+def finished(
+    trial: Isolated | None,
+    size: int,
+    counts: dict[str, int],
+    outcomes: dict[str, TopicOutcome],
+    took_ms: float,
+    **more: Any,
+) -> FinishedTransaction:
+    """One that has messages for all of `counts` that are no topics of Postdate's own."""
+    targets = [topic for topic, count in counts.items() if count and topic not in (STORE, VERDICTS)]
+    return FinishedTransaction(trial, size, counts, outcomes, took_ms, **{"targets": targets, **more})
+
+
 def common(counts: dict[str, int], **outcomes: TopicOutcome) -> FinishedTransaction:
-    return FinishedTransaction(None, sum(counts.values()), counts, outcomes, 5.0, is_refused=True)
+    return finished(None, sum(counts.values()), counts, outcomes, 5.0, is_refused=True)
 
 
 def trial(
     isolated: Isolated, size: int, outcome: TopicOutcome, took_ms: float = 5.0, due_ms: int = 0
 ) -> FinishedTransaction:
     dues = dict.fromkeys(outcome.faults, due_ms)
-    return FinishedTransaction(isolated, size, {isolated.name: size}, {isolated.name: outcome}, took_ms, due_ms=dues)
+    return finished(isolated, size, {isolated.name: size}, {isolated.name: outcome}, took_ms, due_ms=dues)
 
 
 def isolated_target(faults: FaultAttribution, name: str = "bad") -> Isolated:
@@ -58,4 +74,4 @@ def isolate(faults: FaultAttribution, count: int, why: RecordRejected = TIMED_OU
 
 def quick(faults: FaultAttribution, first_ms: float = 3.0) -> None:
     """A common transaction was committed that nothing held up."""
-    faults.committed(FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, first_ms + 5), first_ms, 0.0)
+    faults.committed(finished(None, 20, {"good": 20}, {"good": outcome(20)}, first_ms + 5), first_ms, 0.0)

@@ -73,9 +73,7 @@ AFTER_FAULT_ENTRIES_MAX: Final = 20
 # Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
 ISOLATED_MAX: Final = 1_000
 
-
-# If no other target had messages for this long, a target is the only one: it is not blamed for shorter waits than
-# SLOW_WAIT_MS, which is also the aim of its trials, and they need no long pauses.
+# A target is the only one if no other had messages for this long. It is not blamed for waits below SLOW_WAIT_MS.
 ONLY_TARGET_MS: Final = 5_000.0
 
 # The aim for the duration of a trial; one that took longer than the maximum makes the next ones smaller. All other

@@ -20,10 +20,10 @@ special cases:
 An isolated target returns to the common transactions once its trials may have LARGE_TRANSACTION_FATES messages, or
 after its probation, a time without a fault. If its trials are usually slow, or its credit is used up, this counts as a
 fault. The first probation is short, since a network outage or a busy machine also isolates healthy targets. Each
-further one is twice as long, up to PROBATION_MS. While other targets have messages, trials get a quarter of a shard's
-time, in rounds. If such messages wait for a target's trials longer than the aim, and longer than for common
-transactions, the target uses up its credit and must pause (`trial_pauses`). If a target accepts nothing, they wait for
-its trials for at most a thirtieth of the time.
+further one is twice as long, up to PROBATION_MS. Trials get a quarter of a shard's time, in rounds. If messages for
+others wait for a target's trials longer than the aim, and longer than for common transactions, the target uses up its
+credit and must pause (`trial_pauses`). If a target accepts nothing, messages for others wait for its trials for at most
+a thirtieth of the time.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
 
@@ -114,7 +114,7 @@ class FinishedTransaction:
     outcomes: Mapping[str, TopicOutcome]
     took_ms: float
     targets: Collection[str] = ()
-    """The targets that it has messages for."""
+    """The targets that it was built to write to."""
     log_failed: bool = False
     log_acknowledged: bool = False
     is_refused: bool = False
@@ -263,7 +263,8 @@ class FaultAttribution:
             self._accepted(trial, finished.size, finished.took_ms, now)
             return
         self._rest_longer(finished, now)
-        self._common_ms.add(finished.took_ms)
+        if finished.targets:  # others, such as answers to controls alone, are shorter than any trial
+            self._common_ms.add(finished.took_ms)
         self._slow_unreported = not finished.outcomes and finished.took_ms >= SLOW_WAIT_MS
         only_target = self._recent_targets.only(now)
         slow = self._slow_topics.observe(finished.outcomes, first_wait_ms, log_waited_ms, only_target)
@@ -334,8 +335,7 @@ class FaultAttribution:
         trial.acknowledged_at = trial.accepted_at = now
         trial.good_trials += 1
         trial.delay_ms = BACKOFF_MS_MIN
-        aim_ms = max(self._aim_ms(), SLOW_WAIT_MS) if self._is_only(trial, now) else self._aim_ms()
-        pace_ms = took_ms / count
+        aim_ms, pace_ms = self._aim_ms(), took_ms / count
         is_fast, is_full = took_ms < aim_ms, count >= trial.messages_max
         if took_ms > aim_ms * TRIAL_MS_MAX / TRIAL_AIM_MS:
             trial.messages_max = max(1, min(trial.messages_max, int(count * aim_ms / took_ms)))
@@ -443,15 +443,9 @@ class FaultAttribution:
 
     def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0, hangs: bool = False) -> None:
         """Schedule the next trials: a pause before any trial, and this target after those that wait."""
-        is_free = size > 0 and self._is_only(trial, now)
-        rest_ms = TRIAL_REST_MS_MIN if is_free else max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
+        rest_ms = max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
         self._rests_until = trial.retry_at = now + (rest_ms if hangs else self._rests.limited(rest_ms, now))
-        is_charged = trial.name != OWN and not is_free
-        self._last_trial = LastTrial(trial, now, took_ms, size, hangs=hangs) if is_charged else None
-
-    def _is_only(self, trial: Isolated, now: float) -> bool:
-        """True if a trial of this target makes no message for another target late: there has been none lately."""
-        return self._recent_targets.only(now) == trial.name
+        self._last_trial = LastTrial(trial, now, took_ms, size, hangs=hangs) if trial.name != OWN else None
 
     def _rest_longer(self, finished: FinishedTransaction, now: float) -> None:
         """Delay the next trial of a target if its credit is used up, and make it smaller if smaller trials were fast.

@@ -90,10 +90,12 @@ class RecentTargets:
 
     >>> recent = RecentTargets()
     >>> recent.had_messages(["mails"], 0.0)
-    >>> recent.had_messages(["orders", "mails"], 1_000.0)
-    >>> recent.had_messages(["orders"], 5_000.0)
-    >>> recent.only(5_000.0), recent.only(6_000.0)
-    (None, 'orders')
+    >>> recent.had_messages(["orders"], 1_000.0)
+    >>> recent.only(4_999.0), recent.only(5_000.0)
+    ('', 'orders')
+    >>> recent.had_messages(["mails", "orders"], 6_000.0)
+    >>> recent.only(10_999.0), recent.only(11_000.0)
+    ('', 'orders')
     """
 
     def __init__(self) -> None:
@@ -110,9 +112,9 @@ class RecentTargets:
         if len(targets) > 1:
             self._others_at = now
 
-    def only(self, now: float) -> str | None:
-        """The only target that had messages in the last ONLY_TARGET_MS; None if several had some, or none ever."""
-        return self._last if self._last and now - self._others_at >= ONLY_TARGET_MS else None
+    def only(self, now: float) -> str:
+        """The target that had messages last, if no other one had any in the last ONLY_TARGET_MS; otherwise empty."""
+        return self._last if now - self._others_at >= ONLY_TARGET_MS else ""
 
 
 @dataclass(slots=True)

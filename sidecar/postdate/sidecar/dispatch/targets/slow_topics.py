@@ -155,13 +155,14 @@ class SlowTopics:
         outcomes: Mapping[str, TopicOutcome],
         first_wait_ms: float,
         log_waited_ms: float,
-        only_target: str | None = None,
+        only_target: str = "",
     ) -> SlowTopic | None:
         """Take the reports of a committed common transaction, and return the topic that it waited longest for.
 
         `outcomes`: empty if its records did not report. `first_wait_ms`, `log_waited_ms`: how long it waited for its
-        first acknowledgement, and for that of its log record. `only_target`: the only one that had messages lately. A
-        wait for it is not blamed below SLOW_WAIT_MS, since it delays nothing but answers to controls. O(topics).
+        first acknowledgement, and for that of its log record. `only_target`: the only target with messages in the last
+        seconds, or empty. It is not blamed for less than SLOW_WAIT_MS, since no message for another target waits for
+        it, or rarely one. O(topics).
 
         Returns None if nothing was slow, and for a transaction that proves nothing: one with records for a single
         topic, or one that waited longest for its first acknowledgement, which may have any cause. A topic is cleared by
@@ -175,12 +176,13 @@ class SlowTopics:
         least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
         slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in outcomes.items()}
         self._share.add(slow)
-        slowest = max(slow, key=lambda topic: sum(slow[topic]))
-        waited_ms = sum(slow[slowest])
-        if first_wait_ms >= max(least_ms, waited_ms, log_waited_ms):
+        waits_ms = {topic: sum(each) for topic, each in slow.items()}
+        if first_wait_ms >= max(least_ms, *waits_ms.values(), log_waited_ms):
             return None
-        least_wait_ms = SLOW_WAIT_MS if slowest == only_target else 0.0
-        if waited_ms < max(log_waited_ms, least_wait_ms) or not waited_ms:
+        if waits_ms.get(only_target, inf) < SLOW_WAIT_MS:
+            del waits_ms[only_target]
+        slowest = max(waits_ms, key=waits_ms.__getitem__, default="")
+        if waits_ms.get(slowest, 0.0) < max(log_waited_ms, least_ms):
             slowest = ""
         for topic in list(self._suspected):
             outcome = outcomes.get(topic)
