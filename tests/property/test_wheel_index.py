@@ -193,8 +193,8 @@ class IndexAgainstHeap(RuleBasedStateMachine):
     def counters_agree(self) -> None:
         index, held = self.index, self.model.held
         assert index.count == len(held) + len(self.parked)
-        assert index.control_count == sum(1 for due_ms, _ in held if due_ms == 0)
-        assert index.control_bytes == sum(size for (due_ms, _), size in held.items() if due_ms == 0)
+        assert index.ending_count == sum(1 for due_ms, _ in held if due_ms == 0)
+        assert index.ending_bytes == sum(size for (due_ms, _), size in held.items() if due_ms == 0)
         assert index.parked_count == len(self.parked)
 
     @invariant()

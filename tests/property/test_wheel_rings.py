@@ -40,7 +40,7 @@ def check(rings: Rings, model: HeapTimer, counted: set[tuple[int, int]]) -> None
     geometry = rings.geometry
     assert not rings.wrong
     for count, zone in (
-        (rings.control, WheelLevel.CONTROL),
+        (rings.ending, WheelLevel.ENDING),
         (rings.overdue, WheelLevel.OVERDUE),
         (rings.beyond, WheelLevel.BEYOND),
     ):

@@ -19,7 +19,7 @@ from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Kind, decode_entry
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
+from postdate.wheel.keys import ENDING_DUE, entry_key, split_key
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.ended import RecentOutcome
 from postdate.wheel.timer_log.identity import Identity
@@ -251,7 +251,7 @@ def test_a_control_names_no_request_that_is_not_before_it(index: TimerIndex, nam
     assert IndexOverlay(index).entry(entry_key(0, 1)).acts_on == -1
 
 
-@pytest.mark.parametrize(("first_due", "sent"), [(BASE_MS + 500, True), (CONTROL_DUE, False)])
+@pytest.mark.parametrize(("first_due", "sent"), [(BASE_MS + 500, True), (ENDING_DUE, False)])
 def test_a_request_that_another_owner_refused_does_not_count_as_sent(
     index: TimerIndex, first_due: int, sent: bool
 ) -> None:
@@ -266,8 +266,8 @@ def test_an_overlay_counts_key_zero_as_the_index_will(index: TimerIndex) -> None
 
     def written(overlay: IndexOverlay) -> int:
         overlay.write()
-        assert (overlay.control_count, overlay.control_bytes) == (index.control_count, index.control_bytes)
-        return index.control_count
+        assert (overlay.ending_count, overlay.ending_bytes) == (index.ending_count, index.ending_bytes)
+        return index.ending_count
 
     far_ms = BASE_MS + 40_000_000
     records = [
@@ -316,7 +316,7 @@ def test_only_a_delay_above_the_limit_is_stored(index: TimerIndex) -> None:
     records = [schedule(0, BASE_MS + 1_000), schedule(1, BASE_MS + 1_001)]
     assert ingest(index, Intake(RULES, 0, store_after_ms=1_000), records) == 2
     overlay = IndexOverlay(index)
-    found = [overlay.entry(key).kind for key in index.scan_keys(entry_key(CONTROL_DUE, 0), None, 10)]
+    found = [overlay.entry(key).kind for key in index.scan_keys(entry_key(ENDING_DUE, 0), None, 10)]
     assert found == [Kind.STORE, Kind.DELIVER]
 
 

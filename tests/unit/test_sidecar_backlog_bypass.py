@@ -19,7 +19,7 @@ from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due import backlog_bypass
 from postdate.sidecar.dispatch.due.batch_limit import FIRST_SHARE, BatchLimit
 from postdate.sidecar.dispatch.limits import HELD_BACK_MS_MAX, SLOW_BATCH_SHARE_MIN
-from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX
+from postdate.sidecar.ingest.limits import ENDING_ENTRIES_MAX
 from postdate.wheel.timer_log import changes
 from postdate.wire.limits import FATES_MAX
 from support.oracles.order import check_order, delivered
@@ -135,13 +135,13 @@ def test_a_slow_transaction_makes_the_next_ones_smaller_and_a_quick_one_larger()
 
 def test_entries_that_leave_together_stay_within_a_transaction() -> None:
     limit = BatchLimit(10_000, 16_000_000)
-    assert limit.controls == limit.entries == 10_000 * FIRST_SHARE
+    assert limit.ending == limit.entries == 10_000 * FIRST_SHARE
     for _ in range(20):
         limit.committed(full=True, took_ms=10.0)
-    assert limit.controls == CONTROL_ENTRIES_MAX
+    assert limit.ending == ENDING_ENTRIES_MAX
     for _ in range(20):
         limit.failed()
-    assert limit.controls == LARGE_TRANSACTION_FATES
+    assert limit.ending == LARGE_TRANSACTION_FATES
 
 
 def test_controls_beyond_the_size_of_a_transaction_wait_for_the_next(

@@ -84,7 +84,7 @@ def test_a_trial_leaves_out_messages_on_which_entries_under_key_0_act(
     index, _ = _isolated(env, shard, 3, messages_max=2)
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
     env.schedule(1, ("postdate-id", b"1"), ("postdate-if-pending", b"keep"))
-    env.until(shard, lambda: index.control_count == 1)
+    env.until(shard, lambda: index.ending_count == 1)
     assert _trials(env, shard, index, 1) == [[2, 3]]
     shard.close()
 
@@ -413,7 +413,7 @@ def test_controls_that_cannot_be_separated_leave_no_room_for_messages(
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
     env.schedule(env.broker.now_ms() + 60_000, ("postdate-id", b"a"))
     env.ask(("postdate-action", b"cancel"), ("postdate-id", b"a"))
-    env.until(shard, lambda: index.control_count == 2)
+    env.until(shard, lambda: index.ending_count == 2)
     shard._dispatcher._faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
     due = read_due(env, shard)
     assert (len(due.keys), due.apart) == (2, ())

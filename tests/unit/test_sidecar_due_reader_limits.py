@@ -18,7 +18,7 @@ from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated
 from postdate.sidecar.dispatch.targets.target_rates import TargetRates
-from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
+from postdate.sidecar.ingest.limits import ENDING_SIZE_BYTES_MAX
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key
@@ -248,7 +248,7 @@ def test_a_transaction_has_room_for_all_controls(
         shard._dispatcher._faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
     entries_max, size_bytes_max = shard._dispatcher._reader._limits(index)
     assert entries_max == limit
-    assert size_bytes_max >= CONTROL_SIZE_BYTES_MAX if controls else size_bytes_max == 200
+    assert size_bytes_max >= ENDING_SIZE_BYTES_MAX if controls else size_bytes_max == 200
     shard.close()
 
 

@@ -15,7 +15,7 @@ from postdate.sidecar.errors import Contradicted
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.errors import StorageError
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import CONTROL_DUE, entry_key
+from postdate.wheel.keys import ENDING_DUE, entry_key
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.database import RangeIterator
 from postdate.wire.dispatch_log import PolicyRow
@@ -81,7 +81,7 @@ def test_an_id_or_entry_is_looked_up_once(
 
 def test_a_request_was_sent_if_it_became_an_entry_that_no_control_has_ended(index: TimerIndex) -> None:
     overlay = IndexOverlay(index)
-    for offset, first_due_ms in enumerate((NOW_MS, CONTROL_DUE, NOW_MS)):
+    for offset, first_due_ms in enumerate((NOW_MS, ENDING_DUE, NOW_MS)):
         overlay.saw_first_due(offset, first_due_ms)
     overlay.note_end(2, b"", sent=False)
     is_sent = [True, False, False, False]  # the last one was never read
@@ -102,7 +102,7 @@ def test_only_a_delivery_of_an_earlier_request_counts(tmp_path: Path, offset: in
 
 
 def test_the_controls_are_all_that_lies_under_key_0(index: TimerIndex) -> None:
-    put_entries(index, [(DUE_MS_MIN, 0), (CONTROL_DUE, 1), (CONTROL_DUE, 2)])
+    put_entries(index, [(DUE_MS_MIN, 0), (ENDING_DUE, 1), (ENDING_DUE, 2)])
     assert [offset for offset, _ in IndexOverlay(index).controls()] == [1, 2]
 
 

@@ -20,7 +20,7 @@ from postdate.sidecar.dispatch.due.sweep import Sweep
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest.ingest import Intake, ingest
-from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
+from postdate.sidecar.ingest.limits import ENDING_SIZE_BYTES_MAX
 from postdate.sidecar.takeover.store_reading import take_stored
 from postdate.wheel import limits
 from postdate.wheel.entry import Entry, Kind
@@ -304,7 +304,7 @@ def test_a_commit_and_a_replay_of_its_fates_leave_the_same_state(make: Make, nam
     crashed.recover(*fates)
     assert crashed.families() == lived.families()
     assert crashed.index.low_water() == lived.index.low_water()
-    assert (crashed.index.control_count, crashed.index.count) == (lived.index.control_count, lived.index.count)
+    assert (crashed.index.ending_count, crashed.index.count) == (lived.index.ending_count, lived.index.count)
 
 
 @pytest.mark.parametrize("name", _TRACES)
@@ -413,7 +413,7 @@ def test_ingest_stops_while_entries_to_store_fill_a_transaction(make: Make) -> N
     records = [request(offset, value, topic="orders", at=FAR_MS) for offset in range(40)]
     used = ingest(shard.index, Intake(shard.rules, 0, store_after_ms=STORE_AFTER_MS), records, BASE_MS)
     assert used == 16
-    assert CONTROL_SIZE_BYTES_MAX <= shard.index.control_bytes < CONTROL_SIZE_BYTES_MAX + len(value)
+    assert ENDING_SIZE_BYTES_MAX <= shard.index.ending_bytes < ENDING_SIZE_BYTES_MAX + len(value)
     shard.commit()
     moves = [request(40 + n, action="reschedule", origin=f"requests/0/{n % 16}", at=FARTHER_MS) for n in range(64)]
     used = ingest(shard.index, Intake(shard.rules, 0, store_after_ms=STORE_AFTER_MS), moves, BASE_MS)

@@ -68,7 +68,7 @@ def test_messages_behind_controls_do_not_become_keys_of_the_cursor_of_controls(t
     changes = EntryChanges()
     changes.delete(control, 1)
     index.write(changes)
-    assert not index._controls.is_exact
+    assert not index._ending.is_exact
     index.close()
 
 

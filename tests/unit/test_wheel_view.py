@@ -159,7 +159,7 @@ def test_a_view_answers_as_the_owner_does(tmp_path: Path) -> None:
     assert snapshot.next_due_ms() == index.next_due_ms() == 0
     assert snapshot.pending_by_horizon(NOW_MS + 3) == index.pending_by_horizon(NOW_MS + 3)
     assert snapshot.due(NOW_MS + 3) == index.due_load(NOW_MS + 3)
-    assert (snapshot.control_count, snapshot.parked_count) == (index.control_count, index.parked_count) == (1, 1)
+    assert (snapshot.ending_count, snapshot.parked_count) == (index.ending_count, index.parked_count) == (1, 1)
     assert snapshot.count == index.count == 51
     assert snapshot.size_bytes == 505
     assert len(drain(index, NOW_MS + 20)) == 50

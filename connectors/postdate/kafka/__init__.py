@@ -1,4 +1,4 @@
-"""Postdate's clients of Kafka: the only package that imports confluent_kafka.
+"""Postdate's clients of Kafka: of the product, only this package imports confluent_kafka.
 
 It imports nothing else of Postdate. Modules and packages, lowest first; each may import those before it:
 

@@ -21,6 +21,6 @@ The modules of this package itself are `errors` and `limits`, which all packages
 `spark-submit`: one `…_main.py` for each job, and `submitted`, which they share. Users call the commands, these
 programs, `audit.run` and `bulk.schedule`.
 
-Imports point one way (`SPARK_SHARED` in tests/support/tidiness/code_rules.py); the vocabulary imports none of the
-packages. One job at a time in a process, in the main thread. Importing this package does not load pyspark.
+Imports point one way (`SPARK_SHARED` in tests/support/tidiness/code_rules.py); `errors` and `limits` import none
+of the packages. One job at a time in a process, in the main thread. Importing this package does not load pyspark.
 """

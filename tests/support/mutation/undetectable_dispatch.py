@@ -156,7 +156,7 @@ DISPATCH: tuple[Undetectable, ...] = (
         "DueReader._common",
         "half of one entry, or two bytes instead of one",
         "half of one is rounded to 0, and every entry has more bytes",
-        ("index.control_count, 1)", "index.control_count, 0)"),
+        ("index.ending_count, 1)", "index.ending_count, 0)"),
         ("limit - room, 1), max(size_max // 2, 1)", "limit - room, 1), max(size_max // 2, 2)"),
         ("room, max(size_max // 2, 1)", "room, max(size_max // 2, 2)"),
     ),
@@ -166,8 +166,8 @@ DISPATCH: tuple[Undetectable, ...] = (
             f"DueReader.{name}",
             "another margin above the bytes that ingest admits under key 0",
             "the margin has no right value",
-            ("4 * CONTROL", "3 * CONTROL"),
-            ("4 * CONTROL", "5 * CONTROL"),
+            ("4 * ENDING", "3 * ENDING"),
+            ("4 * ENDING", "5 * ENDING"),
         )
         for name in ("_limits", "_acted_on", "_own")
     ),

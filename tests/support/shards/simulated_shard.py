@@ -188,7 +188,7 @@ def hold_controls(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.Monke
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
     for _ in range(count):
         env.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
-    env.until(shard, lambda: index.control_count == count)
+    env.until(shard, lambda: index.ending_count == count)
     return index
 
 

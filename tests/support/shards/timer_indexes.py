@@ -73,7 +73,7 @@ def counted_twice(snapshot: WheelSnapshot) -> tuple[int, int]:
     """The total as counted at each change, and as summed over all slots: equal in every untorn copy."""
     rings = snapshot._rings
     slots = rings.fine.sums()[0] + rings.hours.sums()[0]
-    return rings.total.count, slots + rings.overdue.count + rings.control.count + rings.beyond.count
+    return rings.total.count, slots + rings.overdue.count + rings.ending.count + rings.beyond.count
 
 
 class HeapTimer:

@@ -50,7 +50,7 @@ class TimerIndex:
     def __init__(self, log: TimerLog, wheel: WheelMaintenance, rebuilds: int) -> None:
         self._log = log
         self._wheel = wheel
-        self._controls = ScanCursor(FIRST_KEY)
+        self._ending = ScanCursor(FIRST_KEY)
         self._messages = ScanCursor(_FIRST_MESSAGE)
         self._lowest_put: bytes | None = None
         self.rebuilds = rebuilds
@@ -142,14 +142,14 @@ class TimerIndex:
         return self._log.checkpoint.totals.entries + self._log.checkpoint.totals.parked
 
     @property
-    def control_count(self) -> int:
+    def ending_count(self) -> int:
         """The number of entries under key 0. Exact."""
-        return self._log.checkpoint.totals.controls
+        return self._log.checkpoint.totals.ending
 
     @property
-    def control_bytes(self) -> int:
+    def ending_bytes(self) -> int:
         """The bytes of their values. Exact."""
-        return self._log.checkpoint.totals.control_bytes
+        return self._log.checkpoint.totals.ending_bytes
 
     @property
     def parked_count(self) -> int:
@@ -253,7 +253,7 @@ class TimerIndex:
         Raises DiskFull or StorageError: nothing has changed, the same changes may be written again. O(changes).
         """
         counted = self._log.write(changes)
-        self._controls.note_deleted(changes.entries)
+        self._ending.note_deleted(changes.entries)
         self._messages.note_deleted(changes.entries)
         self._lower_cursors(counted)
         self._wheel.apply(counted)
@@ -297,10 +297,10 @@ class TimerIndex:
             before = min(before, until)
         keys: list[bytes] = []
         values: list[bytes] = []
-        if self.control_count:
-            keys, values = self._scan_cursor(self._controls, _FIRST_MESSAGE, limit, size_bytes_max)
+        if self.ending_count:
+            keys, values = self._scan_cursor(self._ending, _FIRST_MESSAGE, limit, size_bytes_max)
             if not keys and limit > 0:
-                raise Corrupt(f"{self.control_count} controls are counted, but there is none")
+                raise Corrupt(f"{self.ending_count} controls are counted, but there is none")
             limit -= len(keys)
             size_bytes_max -= sum(map(len, values))
         if limit > 0 and size_bytes_max > 0 and self._messages.at < before:
@@ -326,7 +326,7 @@ class TimerIndex:
 
         A hint of the wheel, O(1) amortised; one seek if the wheel contradicts the time, or during a rebuild.
         """
-        if self.control_count:
+        if self.ending_count:
             return 0
         if self._wheel.rings.building:
             return self._seek_due()
@@ -424,14 +424,14 @@ class TimerIndex:
                 if due_ms:
                     self._put_message(entry_key(due_ms, request))
                 else:
-                    self._controls.note_put(entry_key(0, request))
+                    self._ending.note_put(entry_key(0, request))
             return
         messages = due != 0
         if messages.any():
             lowest = due[messages].min()
             self._put_message(entry_key(int(lowest), int(offset[due == lowest].min())))
         if not messages.all():
-            self._controls.note_put(entry_key(0, int(offset[~messages].min())))
+            self._ending.note_put(entry_key(0, int(offset[~messages].min())))
 
     def _put_message(self, key: bytes) -> None:
         self._messages.note_put(key)
@@ -440,7 +440,7 @@ class TimerIndex:
 
     def _agrees(self) -> bool:
         rings, totals = self._wheel.rings, self._log.checkpoint.totals
-        if rings.wrong or (rings.total.count, rings.control.count) != (totals.entries, totals.controls):
+        if rings.wrong or (rings.total.count, rings.ending.count) != (totals.entries, totals.ending):
             return False
         try:
             self._seek_due(limits.CONFIRM_SKIPS_MAX)

@@ -5,7 +5,7 @@
 | entry | due_ms u64, request offset u64 |
 | parked entry | target in UTF-8, one 0 byte, due_ms u64, request offset u64 |
 
-Kinds other than `deliver` lie under due 0 (`CONTROL_DUE`), so they come first. A topic name is never empty and has no
+Kinds other than `deliver` lie under due 0 (`ENDING_DUE`), so they come first. A topic name is never empty and has no
 0 byte, so every parked key is longer than an entry key: the length distinguishes them.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-CONTROL_DUE: Final = 0
+ENDING_DUE: Final = 0
 ENTRY_KEY_SIZE_BYTES: Final = 16
 FIRST_KEY: Final = bytes(16)
 LAST_KEY: Final = b"\xff" * 16

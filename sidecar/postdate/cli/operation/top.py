@@ -24,7 +24,7 @@ from postdate.cli.limits import STATUS_SILENT_MS_MAX
 from postdate.cli.options import Loader, configured, output_option
 from postdate.sidecar.operation.shard_directories import FoundShard, find_shards, no_shard_in, require_directory
 from postdate.sidecar.states import DELIVERING, State
-from postdate.wheel.timing_wheel.forecast import CONTROL, HORIZONS_MS, LATER, OVERDUE, PARKED
+from postdate.wheel.timing_wheel.forecast import ENDING, HORIZONS_MS, LATER, OVERDUE, PARKED
 from postdate.wheel.timing_wheel.wheel_view import WheelSnapshot, present_snapshot
 
 _BAR_CELLS = 40
@@ -165,7 +165,7 @@ def _ahead(rows: Iterable[Row]) -> Table:
     for name, label in _AHEAD.items():
         bar = ProgressBar(total=max(most, 1), completed=total[name], width=_BAR_CELLS)
         table.add_row(label, f"{total[name]:,}", bar)
-    table.add_row("ending", f"{total[CONTROL]:,}")
+    table.add_row("ending", f"{total[ENDING]:,}")
     return table
 
 

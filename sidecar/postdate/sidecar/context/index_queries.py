@@ -44,7 +44,7 @@ class IndexStats(NamedTuple):
     pending: int
     schedules: int | None
     """None: unknown."""
-    controls: int
+    ending: int
     parked: int
     wheel_rebuilds: int
     directory: Path
@@ -125,7 +125,7 @@ def _figures(index: TimerIndex, before: IndexStats | None) -> IndexStats:
         oldest_ms=oldest_ms,
         pending=index.count,
         schedules=index.schedule_count,
-        controls=index.control_count,
+        ending=index.ending_count,
         parked=index.parked_count,
         wheel_rebuilds=index.rebuilds,
         directory=index.wheel_path.parent,

@@ -181,9 +181,9 @@ class Dispatcher:
         rates.begin(index, self._ctx.clock.steady_ms())
 
     @property
-    def controls_max(self) -> int:
+    def ending_max(self) -> int:
         """The most entries that may wait under key 0; all of them must fit into one transaction (rule 1)."""
-        return self._limit.controls
+        return self._limit.ending
 
     def beat(self, index: TimerIndex, ownership: ShardOwnership) -> bool:
         """Commit a record without fates: it keeps the log from becoming empty and samples the broker's clock. False if

@@ -17,7 +17,7 @@ from postdate.sidecar.index.moves import due_at, go_on, mark_stored, move
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import after_control, behind, compared_ms
 from postdate.wheel.entry import Entry, Kind, Mark, Next
-from postdate.wheel.keys import CONTROL_DUE
+from postdate.wheel.keys import ENDING_DUE
 from postdate.wheel.timer_log.checkpoint import BulkRow
 from postdate.wire.dispatch_log import (
     APPLIED,
@@ -68,7 +68,7 @@ def _bulk_progress(overlay: IndexOverlay, fate: Fate, next_request: int) -> None
             overlay.contradicted(f"bulk control {offset} ended as {fate.name}, but was accepted here")
         overlay.drop_bulk(offset)
     elif row is None and offset < next_request:
-        if overlay.find(offset, CONTROL_DUE) is not None:
+        if overlay.find(offset, ENDING_DUE) is not None:
             overlay.contradicted(f"bulk control {offset} was carried out, but was judged otherwise here")
     elif fate.name == SWEPT:
         overlay.set_bulk(BulkRow(offset, b"" if row is None else row.asked, fate.count))
@@ -141,7 +141,7 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
         following = was.next or Next(1, fate.first_due_ms)
         new = msgspec.structs.replace(was, next=after_control(following, fate))
     elif fate.name in FINAL:
-        sent, had_time = fate.name in SENT, fate.first_due_ms != CONTROL_DUE
+        sent, had_time = fate.name in SENT, fate.first_due_ms != ENDING_DUE
         kept, refused = fate.name in BY_EARLIER, sent and not had_time
         new = Mark(final=True, stored=False, due=-1, sent=sent and had_time, kept=kept, refused=refused)
     else:

@@ -28,7 +28,7 @@ from postdate.wheel.entry import (
     encode_accepted,
     pack_control,
 )
-from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
+from postdate.wheel.keys import ENDING_DUE, entry_key, split_key
 from postdate.wheel.timer_log.checkpoint import BulkRow
 from postdate.wheel.timer_log.timer_log import NO_FIRST_DUE
 from postdate.wire.errors import RequestRefused
@@ -109,8 +109,8 @@ def refused_entry(record: Record, refusal: RequestRefused, stored: bool = False)
     return Entry(
         kind=Kind.DEAD,
         stored=stored,
-        first_due=CONTROL_DUE,
-        due=CONTROL_DUE,
+        first_due=ENDING_DUE,
+        due=ENDING_DUE,
         target="",
         key=record.key,
         value=record.value,
@@ -122,8 +122,8 @@ def refused_entry(record: Record, refusal: RequestRefused, stored: bool = False)
 
 
 def _put_control(overlay: IndexOverlay, offset: int, entry: Entry) -> int:
-    overlay.put(offset, CONTROL_DUE, entry)
-    return CONTROL_DUE
+    overlay.put(offset, ENDING_DUE, entry)
+    return ENDING_DUE
 
 
 def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None) -> int:
@@ -189,7 +189,7 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
     )
     if kind in ENDED_BY_EARLIER:
         entry = _without_message(entry)
-    overlay.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
+    overlay.put(offset, due if kind == Kind.DELIVER else ENDING_DUE, entry)
     if kind in PENDING:
         overlay.claim_id(entry, offset)
     return first_key_due
@@ -276,7 +276,7 @@ def _recur(overlay: IndexOverlay, record: Record, request: Request, mark: Mark |
         accepted_ms=record.timestamp_ms,
         next=following,
     )
-    overlay.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
+    overlay.put(offset, due if kind == Kind.DELIVER else ENDING_DUE, entry)
     overlay.count_schedule(entry, 1)
     if kind in PENDING:
         overlay.claim_id(entry, offset)
@@ -302,8 +302,8 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
     entry = Entry(
         kind=Kind.APPLIED,
         stored=False,
-        first_due=CONTROL_DUE,
-        due=CONTROL_DUE,
+        first_due=ENDING_DUE,
+        due=ENDING_DUE,
         target="",
         key=None,
         value=None,

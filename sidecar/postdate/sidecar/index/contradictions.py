@@ -14,7 +14,7 @@ from typing import Final
 
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, Kind, decode_entry, decode_head
-from postdate.wheel.keys import CONTROL_DUE, split_key
+from postdate.wheel.keys import ENDING_DUE, split_key
 from postdate.wire.dispatch_log import Backfilled, Fate, IdRow, Moved, SeriesFate, Switched, Triggered
 from postdate.wire.requests.request import Action
 
@@ -26,7 +26,7 @@ def has_moved(overlay: IndexOverlay, fate: Moved | Switched | Triggered | Backfi
     """True if ingest of the control moved the entry to the same time as the log (rule 3), or paused, resumed or
     triggered it at the same time, or backfilled it from the same nominal time on; or if the control has ended since.
     `at_ms`: that time by the log."""
-    key = overlay.find(fate.control, CONTROL_DUE)
+    key = overlay.find(fate.control, ENDING_DUE)
     if key is None:
         return True
     entry = overlay.entry(key)
@@ -79,7 +79,7 @@ def check_times(overlay: IndexOverlay) -> None:
     """Check that no schedule or backfill waits to publish its first time.
 
     REQUIRES: the dispatch log is replayed, and these times were computed by other time zone rules than those of this
-    process. Raises Contradicted. O(entries under key 0), at most `CONTROL_ENTRIES_MAX`.
+    process. Raises Contradicted. O(entries under key 0), at most `ENDING_ENTRIES_MAX`.
     """
     for offset, raw in overlay.controls():
         entry = decode_entry(raw)
@@ -94,9 +94,9 @@ def check_causes(overlay: IndexOverlay) -> None:
 
     REQUIRES: the dispatch log is replayed. A cancelled entry ends together with its control, and a replaced or kept one
     no later than its survivor (rules 1 and 4). So while either is pending, its cause is pending too. Raises
-    Contradicted. O(entries under key 0), at most `CONTROL_ENTRIES_MAX`.
+    Contradicted. O(entries under key 0), at most `ENDING_ENTRIES_MAX`.
     """
-    if not overlay.control_count:
+    if not overlay.ending_count:
         return
     causes = [
         (offset, decode_entry(raw).acts_on)

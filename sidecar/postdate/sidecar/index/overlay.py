@@ -21,7 +21,7 @@ from postdate.sidecar.index.bulk import with_row, without_row
 from postdate.sidecar.index.recurrences import leaves_ms
 from postdate.wheel.entry import Entry, Kind, Mark, Next, Spread, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, entry_key, parked_key, split_key
+from postdate.wheel.keys import ENDING_DUE, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, entry_key, parked_key, split_key
 from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
 from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.checkpoint import BulkRow, BulkRows
@@ -67,7 +67,7 @@ class IndexOverlay:
         """`at_ms`: the time of these changes, epoch ms. It only decides how long the ends of ids are remembered.
 
         `horizon_ms`: the longest delay of an entry after its request, if nothing is stored. `store_after_ms`: longer
-        delays are stored; 0: none is. `control_count` and `control_bytes` describe key 0 after these changes.
+        delays are stored; 0: none is. `ending_count` and `ending_bytes` describe key 0 after these changes.
         `replaceable`: the topics hold everything that a rebuild of the index needs. `origin_prefix`: what the origins
         of the shard's requests begin with; changes that give a request a due time need it.
         """
@@ -80,7 +80,7 @@ class IndexOverlay:
         self.at_ms = at_ms
         self.horizon_ms = horizon_ms
         self.store_after_ms = store_after_ms
-        self.control_count, self.control_bytes = index.control_count, index.control_bytes
+        self.ending_count, self.ending_bytes = index.ending_count, index.ending_bytes
         self._changes = EntryChanges()
         self._marks_end = index.marks_end
         self._confirmed_moves: set[int] = set()
@@ -175,7 +175,7 @@ class IndexOverlay:
     def was_sent(self, offset: int) -> bool:
         """True if a request that is not pending was delivered or dead-lettered; False also if its end is forgotten."""
         first_due = self._first_due(offset)
-        if first_due is None or first_due == CONTROL_DUE:
+        if first_due is None or first_due == ENDING_DUE:
             return False
         key = control_end_key(offset)
         return key not in self._changes.ended and self._index.ended(key) is None
@@ -193,7 +193,7 @@ class IndexOverlay:
     def controls(self) -> Iterator[tuple[int, bytes]]:
         """Offset and encoded entry of all that lies under key 0 in the index, ascending. REQUIRES: no changes so far,
         and no write before the end. O(found)."""
-        rows = self._index.walk(FIRST_KEY, entry_key(CONTROL_DUE + 1, 0))
+        rows = self._index.walk(FIRST_KEY, entry_key(ENDING_DUE + 1, 0))
         try:
             while (key := rows.key()) is not None and (raw := rows.value()) is not None:
                 yield split_key(key)[1], raw
@@ -291,12 +291,12 @@ class IndexOverlay:
         self._changes.insert(key, raw, stored=entry.stored)
         if key_due_ms != entry.first_key_due or entry.stored:  # first due times are not kept below the low-water mark
             self._changes.places[offset] = key
-        if key_due_ms == CONTROL_DUE:
-            self.control_count += 1
-            self.control_bytes += len(raw)
+        if key_due_ms == ENDING_DUE:
+            self.ending_count += 1
+            self.ending_bytes += len(raw)
         elif self._spread is not None:
             self._spread.count(key_due_ms, 1)
-        if key_due_ms != CONTROL_DUE and entry.window is not None and entry.window.spread == Spread.DEFERRED:
+        if key_due_ms != ENDING_DUE and entry.window is not None and entry.window.spread == Spread.DEFERRED:
             self.defer(key)
         return key
 
@@ -317,9 +317,9 @@ class IndexOverlay:
         else:
             self._changes.delete(key, size_bytes, stored=stored)
             due_ms = split_key(key)[0]
-            if due_ms == CONTROL_DUE:
-                self.control_count -= 1
-                self.control_bytes -= size_bytes
+            if due_ms == ENDING_DUE:
+                self.ending_count -= 1
+                self.ending_bytes -= size_bytes
             elif self._spread is not None:
                 self._spread.count(due_ms, -1)
 
@@ -337,7 +337,7 @@ class IndexOverlay:
         self.drop_id(entry.id, offset)
 
     def remove_run(self, keys: list[bytes], sizes_bytes: list[int], stored: Collection[bytes]) -> None:
-        """Remove entries without counting `control_count`: the last step before the write. The caller must remove their
+        """Remove entries without counting `ending_count`: the last step before the write. The caller must remove their
         places and ids.
 
         `keys`: all present keys from the first to the last, ascending; `sizes_bytes`: of their values; `stored`: those
@@ -403,7 +403,7 @@ class IndexOverlay:
         self.remove(key, old.stored, size_bytes)
         self.forget_choice(key, old)
         self.drop_place(offset)
-        due = new.due if new.kind == Kind.DELIVER else CONTROL_DUE
+        due = new.due if new.kind == Kind.DELIVER else ENDING_DUE
         return self.put(offset, due, new)
 
     def confirm_move(self, control: int) -> None:

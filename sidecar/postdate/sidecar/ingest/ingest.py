@@ -18,8 +18,8 @@ from postdate.sidecar.index.bulk import may_end_later
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.limits import (
     BULK_CONTROLS_MAX,
-    CONTROL_ENTRIES_MAX,
-    CONTROL_SIZE_BYTES_MAX,
+    ENDING_ENTRIES_MAX,
+    ENDING_SIZE_BYTES_MAX,
     MARKERS_READ_S,
 )
 from postdate.sidecar.ingest.quota import Quota
@@ -62,13 +62,13 @@ def ingest(
     intake: Intake,
     records: list[Record],
     at_ms: int = 0,
-    controls_max: int = CONTROL_ENTRIES_MAX,
+    ending_max: int = ENDING_ENTRIES_MAX,
     now_ms: int = -1,
 ) -> int:
     """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
 
     Fewer than all are used if entries under key 0 pile up (rule 1), or if a request must wait for a bulk control. The
-    caller offers the rest again after a dispatch. `controls_max`: the most entries that may wait under key 0. Records
+    caller offers the rest again after a dispatch. `ending_max`: the most entries that may wait under key 0. Records
     below R are skipped. `at_ms`: the present, epoch ms; `now_ms`: that of the broker's clock, -1 if it is not known.
     """
     rules, partition, quota, counts = intake.rules, intake.partition, intake.quota, intake.counts
@@ -84,7 +84,7 @@ def ingest(
     for record in records:
         offset = record.offset
         if offset >= expected:
-            if overlay.control_count >= controls_max or overlay.control_bytes >= CONTROL_SIZE_BYTES_MAX:
+            if overlay.ending_count >= ending_max or overlay.ending_bytes >= ENDING_SIZE_BYTES_MAX:
                 break
             request: Request | RequestRefused
             try:

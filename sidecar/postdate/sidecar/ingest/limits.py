@@ -6,8 +6,8 @@ from typing import Final
 
 # Ingest stops at either of these, since entries under key 0 must all fit one transaction with what they act on. Each
 # takes at most two fates, and one more request may add three: 10,000 fates fit one dispatch-log record.
-CONTROL_ENTRIES_MAX: Final = 4_999
-CONTROL_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
+ENDING_ENTRIES_MAX: Final = 4_999
+ENDING_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # Bulk controls of a shard that have not ended. They run one after the other; ingest waits while there are more.
 BULK_CONTROLS_MAX: Final = 16

@@ -41,10 +41,10 @@ from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.internal_failures import InternalFailures
 from postdate.sidecar.shard.limits import FENCED_RECHECK_MS
 from postdate.sidecar.states import DELIVERING, State, Stateful
-from postdate.sidecar.takeover.after_fence import AfterFence
 from postdate.sidecar.takeover.attempt import Attempt
 from postdate.sidecar.takeover.confirmation import Confirmation
 from postdate.sidecar.takeover.dispatch_tail import Stopped
+from postdate.sidecar.takeover.fenced_arbitration import FencedArbitration
 from postdate.sidecar.takeover.opening import close_index, put_aside
 from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.errors import Corrupt, DiskFull, WheelError, release_frames
@@ -78,7 +78,7 @@ class Shard(Stateful):
         self._housekeeping = Housekeeping(ctx, inbox, self._gate, self._dispatcher)
         self._backoff_ms: float = BACKOFF_MS_MIN
         self._last_committed_at = self.ctx.clock.steady_ms()
-        self._after_fence = AfterFence(ctx)
+        self._fenced_arbitration = FencedArbitration(ctx)
         self._operator = OperatorInterface(ctx)
         self._confirmation = Confirmation(ctx)
         self._failures = InternalFailures()
@@ -201,7 +201,7 @@ class Shard(Stateful):
         records = [] if ctx.held.now.intake else self.inbox.take()
         if records:
             now_ms = self._broker_clock.now_ms() if self._broker_clock.known() else -1
-            used = ingest(index, self._intake, records, ctx.clock.wall_ms(), self._dispatcher.controls_max, now_ms)
+            used = ingest(index, self._intake, records, ctx.clock.wall_ms(), self._dispatcher.ending_max, now_ms)
             if used:
                 self._gate.read(records[used - 1].timestamp_ms)
                 self._broker_clock.hear(records[used - 1])
@@ -306,7 +306,7 @@ class Shard(Stateful):
 
     def _resume(self) -> None:
         if self.state is State.FENCED:
-            self._after_fence = AfterFence(self.ctx)
+            self._fenced_arbitration = FencedArbitration(self.ctx)
         if self.state in (State.FENCED, State.HALTED):
             self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
 
@@ -316,7 +316,7 @@ class Shard(Stateful):
         self._drop_index()
         put_aside(self.ctx.name, self._operator.directory, "set-aside")
         self._operator.set_aside()
-        self._after_fence = AfterFence(self.ctx)
+        self._fenced_arbitration = FencedArbitration(self.ctx)
         self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
 
     def _fenced(self, fault: Fenced) -> float:
@@ -328,7 +328,7 @@ class Shard(Stateful):
             fault,
         )
         held = self._ownership or self._index
-        self._after_fence.begin(held.takeover if held is not None else None)
+        self._fenced_arbitration.begin(held.takeover if held is not None else None)
         self._drop_ownership()
         self._owned_seq = -1  # the process that fenced must read again who owns the shard
         self.state, self.why = State.FENCED, str(fault)
@@ -337,23 +337,23 @@ class Shard(Stateful):
     @property
     def foreign(self) -> bool:
         """True if a deployment of another group has taken over: this process must not fence again."""
-        return bool(self._after_fence.foreign)
+        return bool(self._fenced_arbitration.foreign)
 
     def reassure(self) -> None:
         """The group has confirmed, after the fence, that this partition is still ours. From the poll thread."""
-        self._after_fence.reassure()
+        self._fenced_arbitration.reassure()
         self.inbox.wake()
 
     def _recheck(self) -> float:
         if self.foreign:
             return float(INSTRUCTION_INTERVAL_MS)
-        if self._after_fence.may_return():
+        if self._fenced_arbitration.may_return():
             log.warning("shard %s: the group confirms that it is ours; taking over again", self.ctx.name)
             self.state = State.FENCING
             return 0.0
         if not self.foreign:
             return float(FENCED_RECHECK_MS)
-        self.why = self._after_fence.foreign
+        self.why = self._fenced_arbitration.foreign
         log.error("shard %s: FENCED: %s", self.ctx.name, self.why)
         return float(INSTRUCTION_INTERVAL_MS)
 

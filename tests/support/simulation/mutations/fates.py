@@ -28,7 +28,7 @@ from postdate.sidecar.takeover import store_reading, takeover
 from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.entry import Entry, Mark, Spread
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import CONTROL_DUE, entry_key
+from postdate.wheel.keys import ENDING_DUE, entry_key
 from postdate.wheel.timer_log.timer_log import NO_FIRST_DUE
 from postdate.wheel.timing_wheel.even_spread import EvenSpread
 from postdate.wire.dispatch_log import Fate, Moved
@@ -95,7 +95,7 @@ def _first_due_only(_: World) -> AbstractContextManager[object]:
     honest = apply_fates.apply_fate
 
     def find(self: IndexOverlay, offset: int, first_due_ms: int | None = None) -> bytes | None:
-        key = entry_key(first_due_ms or CONTROL_DUE, offset)
+        key = entry_key(first_due_ms or ENDING_DUE, offset)
         return key if self.raw(key) is not None else None
 
     def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:

@@ -200,7 +200,7 @@ def _controls_apart(_: World) -> AbstractContextManager[object]:
 @contextmanager
 def _one_entry_too_many(_: World) -> Iterator[None]:
     """Rule 1: key 0 may have one entry more than fits into a dispatch-log record."""
-    with patch.object(ingest, "CONTROL_ENTRIES_MAX", 5_000), patch.object(batch_limit, "CONTROL_ENTRIES_MAX", 5_000):
+    with patch.object(ingest, "ENDING_ENTRIES_MAX", 5_000), patch.object(batch_limit, "ENDING_ENTRIES_MAX", 5_000):
         yield
 
 

@@ -173,8 +173,8 @@ def _limits(world: World) -> Callable[[DueReader, TimerIndex], tuple[int, int]]:
     honest = DueReader._limits
 
     def limits(self: DueReader, index: TimerIndex) -> tuple[int, int]:
-        world.reached["key 0 holds as many entries as it may"] += index.control_count >= ENTRIES_MAX
-        world.reached["key 0 holds as many bytes as it may"] += index.control_bytes >= BYTES_MAX
+        world.reached["key 0 holds as many entries as it may"] += index.ending_count >= ENTRIES_MAX
+        world.reached["key 0 holds as many bytes as it may"] += index.ending_bytes >= BYTES_MAX
         return honest(self, index)
 
     return limits

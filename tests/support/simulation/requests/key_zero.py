@@ -23,7 +23,7 @@ def key_zero_in_pieces(_: World) -> Iterator[None]:
 
     def read(self: DueReader, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
         own = self._faults.get(OWN) or self._faults._isolate(OWN, 1, None, steady_ms)
-        own.messages_max, own.waits = 1 + int(steady_ms) % 3, own.waits or index.control_count > 0
+        own.messages_max, own.waits = 1 + int(steady_ms) % 3, own.waits or index.ending_count > 0
         own.topics |= _TOPICS
         return honest(self, index, steady_ms, before_ms)
 

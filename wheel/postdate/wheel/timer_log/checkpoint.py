@@ -24,8 +24,8 @@ class Totals:
 
     entries: int = 0
     entries_bytes: int = 0
-    controls: int = 0
-    control_bytes: int = 0
+    ending: int = 0
+    ending_bytes: int = 0
     parked: int = 0
     parked_bytes: int = 0
 

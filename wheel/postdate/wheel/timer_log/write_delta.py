@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES
+from postdate.wheel.keys import ENDING_DUE, ENTRY_KEY_SIZE_BYTES
 from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.checkpoint import Totals
 
@@ -60,13 +60,13 @@ class WriteDelta:
 
     def totals(self, before: Totals) -> Totals:
         """The counters after the changes."""
-        gained, gained_controls, gained_control_bytes = _sums(self.gained)
-        lost, lost_controls, lost_control_bytes = _sums(self.lost)
+        gained, gained_ending, gained_ending_bytes = _sums(self.gained)
+        lost, lost_ending, lost_ending_bytes = _sums(self.lost)
         return Totals(
             entries=before.entries + len(self.gained) - len(self.lost),
             entries_bytes=before.entries_bytes + gained - lost,
-            controls=before.controls + gained_controls - lost_controls,
-            control_bytes=before.control_bytes + gained_control_bytes - lost_control_bytes,
+            ending=before.ending + gained_ending - lost_ending,
+            ending_bytes=before.ending_bytes + gained_ending_bytes - lost_ending_bytes,
             parked=before.parked + len(self.parked_gained) - len(self.parked_lost),
             parked_bytes=before.parked_bytes + _sums(self.parked_gained)[0] - _sums(self.parked_lost)[0],
         )
@@ -120,12 +120,12 @@ def _parked_column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: 
 
 
 def _sums(entries: Column) -> tuple[int, int, int]:
-    """Bytes of all entries; number and bytes of the controls among them."""
+    """Bytes of all entries; number and bytes of those under key 0."""
     if entries.is_short:
-        controls = [size_bytes for due, _, size_bytes in entries.rows() if due == CONTROL_DUE]
-        return sum(entries.size_bytes.tolist()), len(controls), sum(controls)
-    control = entries.due == CONTROL_DUE
-    return int(entries.size_bytes.sum()), int(np.count_nonzero(control)), int(entries.size_bytes[control].sum())
+        ending = [size_bytes for due, _, size_bytes in entries.rows() if due == ENDING_DUE]
+        return sum(entries.size_bytes.tolist()), len(ending), sum(ending)
+    ending = entries.due == ENDING_DUE
+    return int(entries.size_bytes.sum()), int(np.count_nonzero(ending)), int(entries.size_bytes[ending].sum())
 
 
 _EMPTY: Final = Column(np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.int64))

@@ -21,7 +21,7 @@ HORIZONS_MS: Final = (
 )
 LATER: Final = "later"
 OVERDUE: Final = "overdue"
-CONTROL: Final = "control"
+ENDING: Final = "ending"
 PARKED: Final = "parked"
 
 
@@ -39,7 +39,7 @@ def pending_by_horizon(rings: Rings, now_ms: int) -> dict[str, int]:
     Exact under cancel and reschedule; the sum is all that is pending. O(slots).
     """
     geometry = rings.geometry
-    result = {CONTROL: rings.control.count, OVERDUE: rings.overdue.count}
+    result = {ENDING: rings.ending.count, OVERDUE: rings.overdue.count}
     ticks_end = rings.ticks_end
     hour = rings.cursor[0] // geometry.hour_ms
     now_tick = min(max(rings.window, now_ms // geometry.tick_ms), ticks_end)
@@ -83,8 +83,8 @@ def due_load(rings: Rings, before_ms: int) -> ForecastLoad:
     end = max(rings.window, min(rings.ticks_end, before_ms // geometry.tick_ms + 1))
     count, size_bytes = rings.fine.sums_of(rings.window, end)
     return ForecastLoad(
-        count + rings.control.count + rings.overdue.count,
-        size_bytes + rings.control.size_bytes + rings.overdue.size_bytes,
+        count + rings.ending.count + rings.overdue.count,
+        size_bytes + rings.ending.size_bytes + rings.overdue.size_bytes,
     )
 
 
@@ -93,7 +93,7 @@ def next_due_ms(rings: Rings) -> int | None:
 
     Amortised O(1). Valid only for rings that are not being built.
     """
-    if rings.control.count:
+    if rings.ending.count:
         return 0
     first = rings.first_message()
     return None if first is None else first[2]

@@ -28,7 +28,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from postdate.wheel.keys import CONTROL_DUE
+from postdate.wheel.keys import ENDING_DUE
 from postdate.wheel.timer_log.write_delta import Column, WriteDelta
 from postdate.wheel.timing_wheel.layout import COUNTERS, COUNTERS_OFFSET, HEADER_SIZE_BYTES, SLOT, Geometry
 from postdate.wheel.timing_wheel.ring import Ring
@@ -40,7 +40,7 @@ Mask = NDArray[np.bool_]
 class WheelLevel(IntEnum):
     """Where an entry is counted."""
 
-    CONTROL = 0
+    ENDING = 0
     OVERDUE = 1
     FINE = 2
     HOUR = 3
@@ -94,7 +94,7 @@ class Rings:
         self.cursor: tuple[int, int] = (cursor_due, cursor_offset)
         self.built: tuple[int, int] = (built_due, built_offset)
         self.building = bool(building)
-        self.overdue, self.control, self.parked, self.beyond, self.total = (
+        self.overdue, self.ending, self.parked, self.beyond, self.total = (
             Count(counts[at], counts[at + 1]) for at in range(0, len(counts), 2)
         )
         self._fine_start = self.window
@@ -105,7 +105,7 @@ class Rings:
 
         By assignment: `pack_into` first sets the bytes to zero, and a reader would take the sequence for an even one.
         """
-        counts = (self.overdue, self.control, self.parked, self.beyond, self.total)
+        counts = (self.overdue, self.ending, self.parked, self.beyond, self.total)
         self._buffer[COUNTERS_OFFSET : COUNTERS_OFFSET + COUNTERS.size] = COUNTERS.pack(
             self.sequence,
             self.window,
@@ -128,7 +128,7 @@ class Rings:
         self.limit_hour = hour + geometry.hour_slots
         self.building = building
         self.built = (0, 0) if building else MAX_KEY
-        self.overdue, self.control, self.parked, self.beyond, self.total = (Count() for _ in range(5))
+        self.overdue, self.ending, self.parked, self.beyond, self.total = (Count() for _ in range(5))
         self._fine_start = self.window
         self._hour_start = hour
 
@@ -157,12 +157,12 @@ class Rings:
         self._note(self.total.change(sign * len(entries), sign * int(entries.size_bytes.sum())))
         geometry = self.geometry
         due = entries.due
-        control = due == CONTROL_DUE
-        loaded = _below(entries, self.cursor) & ~control
-        later = ~loaded & ~control
+        ending = due == ENDING_DUE
+        loaded = _below(entries, self.cursor) & ~ending
+        later = ~loaded & ~ending
         past = due < np.uint64(self.window * geometry.tick_ms)
         limited = due < np.uint64(min(self.limit_hour * geometry.hour_ms, MAX_KEY[0]))
-        self._count_number(self.control, entries, control, sign)
+        self._count_number(self.ending, entries, ending, sign)
         self._count_number(self.overdue, entries, loaded & past, sign)
         self._count_number(self.beyond, entries, later & ~limited, sign)
         self._count_ring(self.fine, entries, loaded & ~past, geometry.tick_ms, sign)
@@ -189,7 +189,7 @@ class Rings:
 
     @property
     def _counts(self) -> dict[WheelLevel, Count]:
-        return {WheelLevel.CONTROL: self.control, WheelLevel.OVERDUE: self.overdue, WheelLevel.BEYOND: self.beyond}
+        return {WheelLevel.ENDING: self.ending, WheelLevel.OVERDUE: self.overdue, WheelLevel.BEYOND: self.beyond}
 
     def _count_number(self, number: Count, entries: Column, mask: Mask, sign: int) -> None:
         found = int(np.count_nonzero(mask))
@@ -298,8 +298,8 @@ class Rings:
     def zone_of(self, due_ms: int, offset: int) -> tuple[WheelLevel, int]:
         """Where an entry is counted: the zone, and its tick or hour (0 if the zone has none)."""
         geometry = self.geometry
-        if due_ms == CONTROL_DUE:
-            return WheelLevel.CONTROL, 0
+        if due_ms == ENDING_DUE:
+            return WheelLevel.ENDING, 0
         if (due_ms, offset) < self.cursor:
             tick = due_ms // geometry.tick_ms
             return (WheelLevel.OVERDUE, 0) if tick < self.window else (WheelLevel.FINE, tick)
@@ -342,7 +342,7 @@ class Rings:
         if not cursor_hour <= self.limit_hour <= cursor_hour + geometry.hour_slots:
             return False
         fine, hours = self.fine.sums()[0], self.hours.sums()[0]
-        counted = fine + hours + self.overdue.count + self.control.count + self.beyond.count
+        counted = fine + hours + self.overdue.count + self.ending.count + self.beyond.count
         return (
             counted == self.total.count
             and self.fine.is_sound(self.window, self.ticks_end, geometry.tick_ms)

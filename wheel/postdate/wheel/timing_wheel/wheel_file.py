@@ -163,5 +163,5 @@ def _request_number(next_request: int | None) -> int:
 
 
 def _agrees(rings: Rings, totals: Totals) -> bool:
-    counted = (rings.total.count, rings.control.count, rings.parked.count)
-    return counted == (totals.entries, totals.controls, totals.parked)
+    counted = (rings.total.count, rings.ending.count, rings.parked.count)
+    return counted == (totals.entries, totals.ending, totals.parked)

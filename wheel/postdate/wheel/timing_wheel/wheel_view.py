@@ -48,9 +48,9 @@ class WheelSnapshot:
         return self._rings.total.size_bytes + self._rings.parked.size_bytes
 
     @property
-    def control_count(self) -> int:
+    def ending_count(self) -> int:
         """Controls and refused requests that wait for their transaction."""
-        return self._rings.control.count
+        return self._rings.ending.count
 
     @property
     def parked_count(self) -> int:

@@ -15,7 +15,7 @@ from typing import Final
 
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
 from postdate.sidecar.dispatch.limits import BATCH_SHARE_MIN, HELD_BACK_AIM_MS, HELD_BACK_MS_MAX, SLOW_BATCH_SHARE_MIN
-from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX
+from postdate.sidecar.ingest.limits import ENDING_ENTRIES_MAX
 
 _GROWS = 1.25
 FIRST_SHARE: Final = 0.2
@@ -43,10 +43,10 @@ class BatchLimit:
         return max(1, int(self._entries_max * self._share))
 
     @property
-    def controls(self) -> int:
+    def ending(self) -> int:
         """The most entries that may gather under key 0, where all must leave in one transaction: the size of the next
         transaction, but at least that of a large one, since intake continues while none can be committed."""
-        return min(max(self.entries, LARGE_TRANSACTION_FATES), CONTROL_ENTRIES_MAX)
+        return min(max(self.entries, LARGE_TRANSACTION_FATES), ENDING_ENTRIES_MAX)
 
     @property
     def size_bytes(self) -> int:

@@ -15,7 +15,7 @@ from postdate.sidecar.dispatch.limits import SWEPT_ENTRIES_MAX, SWEPT_LOOKS_MAX,
 from postdate.sidecar.index.bulk import Bulk
 from postdate.wheel.entry import decode_entry, decode_head
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import CONTROL_DUE, FIRST_KEY, LAST_KEY, entry_key, split_key
+from postdate.wheel.keys import ENDING_DUE, FIRST_KEY, LAST_KEY, entry_key, split_key
 from postdate.wheel.timer_log.database import RangeIterator
 
 
@@ -32,7 +32,7 @@ class BulkSweep:
     def may_run(self, index: TimerIndex, bulk: Bulk) -> bool:
         """True if no earlier entry lies under key 0: a control among them may act on what the bulk control selects
         (rule 4). One seek while key 0 is not empty."""
-        return not (index.control_count and index.scan_keys(FIRST_KEY, entry_key(CONTROL_DUE, bulk.offset), 1))
+        return not (index.ending_count and index.scan_keys(FIRST_KEY, entry_key(ENDING_DUE, bulk.offset), 1))
 
     def read(self, index: TimerIndex, bulk: Bulk, entries_max: int, size_bytes_max: int) -> Due:
         """The next selected entries, within the limits of the next transaction; `full`: one of them was reached.
@@ -48,7 +48,7 @@ class BulkSweep:
             self._next = self._take(rows, bulk, due) or b""
             self._next_is_parked = bool(self._next)
         else:
-            start = max(self._at, entry_key(CONTROL_DUE + 1, 0), index.messages_from)
+            start = max(self._at, entry_key(ENDING_DUE + 1, 0), index.messages_from)
             rows = index.walk(start, LAST_KEY)
             self._next = self._take(rows, bulk, due) or b""
             self._next_is_parked = False

@@ -29,7 +29,7 @@ from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated
 from postdate.sidecar.dispatch.targets.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets.targets import Targets
-from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
+from postdate.sidecar.ingest.limits import ENDING_SIZE_BYTES_MAX
 from postdate.wheel.entry import Kind, decode_entry, decode_head
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
@@ -143,7 +143,7 @@ class DueReader:
         if self._rates is None or not self._rates.is_ready:
             due = self._scan(index, before_ms, limit, size_max)
         else:
-            room = max(limit - index.control_count, 1) // 2 or int(not index.control_count)
+            room = max(limit - index.ending_count, 1) // 2 or int(not index.ending_count)
             due = self._scan(index, before_ms, max(limit - room, 1), max(size_max // 2, 1))
             due.parked = self._rates.take(index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due))
         if self._faults.condemned:
@@ -153,7 +153,7 @@ class DueReader:
 
     def _scan(self, index: TimerIndex, before_ms: int, limit: int, size_max: int) -> Due:
         """The entries of both cursors."""
-        ordered = not (index.control_count or self._faults.is_attributing or self._faults.get(OWN) is not None)
+        ordered = not (index.ending_count or self._faults.is_attributing or self._faults.get(OWN) is not None)
         if ordered:
             ahead = self._ahead.take(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
             if ahead is not None:
@@ -191,16 +191,16 @@ class DueReader:
     def _limits(self, index: TimerIndex) -> tuple[int, int]:
         """Entries and bytes of the next scan. It must contain everything under key 0 (rule 1)."""
         limit, size_max = self._faults.entries_max(self._limit.entries), self._limit.size_bytes
-        if index.control_count:
-            most = max(index.control_count, limit // 2)
+        if index.ending_count:
+            most = max(index.ending_count, limit // 2)
             is_own_isolated = self._faults.get(OWN) is not None
-            return most + (limit if is_own_isolated else 0), max(size_max, 4 * CONTROL_SIZE_BYTES_MAX)
+            return most + (limit if is_own_isolated else 0), max(size_max, 4 * ENDING_SIZE_BYTES_MAX)
         return limit, size_max
 
     def _leave_own(self, index: TimerIndex, due: Due, own: Isolated, before_ms: int) -> None:
         """Restrict the input to messages that write to no isolated topic of Postdate's own, and on which nothing under
         key 0 acts. If a due message must still be stored, later messages of its target and key also wait."""
-        count = min(index.control_count, len(due.keys))
+        count = min(index.ending_count, len(due.keys))
         rows = [(key, decode_entry(raw)) for key, raw in zip(due.keys[:count], due.values[:count], strict=True)]
         due.keys, due.values = due.keys[count:], due.values[count:]
         behind: dict[MessageKey, bytes] = {}
@@ -269,7 +269,7 @@ class DueReader:
         """
         if self._faults.get(OWN) is not None:
             return None
-        controls = index.control_count
+        controls = index.ending_count
         keys, values = index.scan_due(before_ms, controls + TRIAL_LOOKED_AHEAD_MAX, until=until)
         due = zip(keys[controls:], values[controls:], strict=True)
         places = [key for key, raw in due if decode_head(raw).target == name]
@@ -296,15 +296,15 @@ class DueReader:
 
     def _acted_on(self, index: TimerIndex) -> Collection[int]:
         """The requests on which entries under key 0 act; they must not end before those entries (rule 4)."""
-        if not index.control_count:
+        if not index.ending_count:
             return ()
-        rows = index.scan_due(_BEFORE_MESSAGES_MS, index.control_count, 4 * CONTROL_SIZE_BYTES_MAX)
+        rows = index.scan_due(_BEFORE_MESSAGES_MS, index.ending_count, 4 * ENDING_SIZE_BYTES_MAX)
         return set(acted_on(*rows)[1])
 
     def _own(self, index: TimerIndex, isolated: Isolated, before_ms: int) -> Due | None:
         """The first piece of the work under key 0; when it contains all of that work, also messages that write to an
         own topic."""
-        keys, values = index.scan_due(_BEFORE_MESSAGES_MS, index.control_count, 4 * CONTROL_SIZE_BYTES_MAX)
+        keys, values = index.scan_due(_BEFORE_MESSAGES_MS, index.ending_count, 4 * ENDING_SIZE_BYTES_MAX)
         piece = first_piece(*acted_on(keys, values), isolated.messages_max)
         if len(piece) < len(keys):
             apart = {keys[at] for at, before in zip(piece, [-1, *piece], strict=False) if at != before + 1}

@@ -9,7 +9,7 @@ import msgspec
 
 from postdate.sidecar.dispatch.limits import SWEEP_OFFSETS_MAX
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
-from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX
+from postdate.sidecar.ingest.limits import ENDING_ENTRIES_MAX, ENDING_SIZE_BYTES_MAX
 from postdate.wheel.entry import PENDING, Kind
 from postdate.wheel.index import TimerIndex
 
@@ -46,7 +46,7 @@ class Sweep:
             return 0
         overlay, found, looked = IndexOverlay(index), 0, self._next
         for offset in range(first, min(first + SWEEP_OFFSETS_MAX, read_up_to(index))):
-            if overlay.control_count >= CONTROL_ENTRIES_MAX or overlay.control_bytes >= CONTROL_SIZE_BYTES_MAX:
+            if overlay.ending_count >= ENDING_ENTRIES_MAX or overlay.ending_bytes >= ENDING_SIZE_BYTES_MAX:
                 break
             key = overlay.find(offset)
             entry = None if key is None else overlay.entry(key)

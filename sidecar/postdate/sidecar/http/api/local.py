@@ -111,7 +111,7 @@ def _count(shard: queries.HeldShard, filters: PendingFilters | None) -> Answer:
         number, parked = shard.ask(lambda index: (index.count, index.parked_count))
         return {"count": number, "exact": is_complete, "parked": parked}
     if filters == PendingFilters():  # only `state=waiting`: the index knows it, so the bound of a scan does not apply
-        number = shard.ask(lambda index: index.count - index.parked_count - index.control_count)
+        number = shard.ask(lambda index: index.count - index.parked_count - index.ending_count)
         return {"count": number, "exact": is_complete}
     number, exact = pending.count([shard], filters)
     return {"count": number, "exact": exact and is_complete}

@@ -15,7 +15,7 @@ from postdate.sidecar.http import limits
 from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard_thread import ShardThread
-from postdate.wheel.timing_wheel.forecast import CONTROL, OVERDUE, PARKED
+from postdate.wheel.timing_wheel.forecast import ENDING, OVERDUE, PARKED
 from postdate.wheel.timing_wheel.wheel_view import WheelSnapshot, present_snapshot
 
 
@@ -51,7 +51,7 @@ def _shard(process: ProcessState, name: str, part: Partition, thread: ShardThrea
         fields |= {
             "overdue": horizons[OVERDUE],
             "parked": horizons[PARKED],
-            "ending": horizons[CONTROL],
+            "ending": horizons[ENDING],
             "horizons": horizons,
             "next_due_ms": next_due,
             "load": [_load(snapshot, now_ms, step_ms, steps) for step_ms, steps in limits.LOADS],

@@ -135,7 +135,7 @@ class ProcessCollector(Collector):
         if figures.schedules is not None:
             yield metrics.SCHEDULES, figures.schedules
         yield metrics.PARKED, figures.parked
-        yield metrics.CONTROLS, figures.controls
+        yield metrics.ENDING, figures.ending
         yield metrics.NEXT_REQUEST, figures.next_request
         yield metrics.LOW_WATER, figures.low_water
         status = read_status(figures.directory)
@@ -165,7 +165,7 @@ _OF_FIGURES = (
     metrics.DUE,
     metrics.OVERDUE,
     metrics.PARKED,
-    metrics.CONTROLS,
+    metrics.ENDING,
     metrics.NEXT_REQUEST,
     metrics.LAG,
     metrics.LOW_WATER,

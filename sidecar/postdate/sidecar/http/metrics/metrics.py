@@ -119,7 +119,7 @@ SCHEDULES: Final = Metric(
 HORIZONS: Final = Metric(
     "postdate_pending_by_horizon",
     ("topic", "horizon"),
-    "Entries due within each horizon and beyond the previous one; overdue, control and parked separately. From the "
+    "Entries due within each horizon and beyond the previous one; overdue, ending and parked separately. From the "
     "wheel.",
     "Shows the upcoming load: scale before it is due.",
 )
@@ -143,7 +143,7 @@ PARKED: Final = Metric(
     "`postdate pending list --state parked` names the targets. If one fails, fix it; otherwise the entries become dead "
     "letters.",
 )
-CONTROLS: Final = Metric(
+ENDING: Final = Metric(
     "postdate_ending_entries",
     _SHARD,
     "Controls, and cancelled, replaced, refused or to-be-stored entries, that wait for the next transaction.",

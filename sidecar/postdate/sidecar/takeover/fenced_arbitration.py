@@ -17,7 +17,7 @@ from postdate.sidecar.takeover import takeover
 from postdate.sidecar.takeover.limits import FENCED_PATIENCE_MS
 
 
-class AfterFence:
+class FencedArbitration:
     """The time from a fence to its resolution. `foreign` describes the deployment that has taken over for good; empty
     if there is none."""
 
