@@ -87,7 +87,7 @@ def test_a_request_or_a_reason(headers: Headers, key: bytes | None, is_tombstone
     if not isinstance(request, Request):
         assert request[1]
         return
-    restored = restore_headers(request.headers, request.control)
+    restored = restore_headers(request.headers, request.stripped)
     if request.schedule is None:
         assert restored == sent
     else:  # kept as one in Postdate's own headers

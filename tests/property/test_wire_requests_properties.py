@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postdate.wire.errors import RequestRefused
-from postdate.wire.headers import Control, Headers, is_dropped, is_ours
+from postdate.wire.headers import Headers, StrippedHeaders, is_dropped, is_ours
 from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
 from postdate.wire.requests.parser import parse_request, restore_headers
 from postdate.wire.requests.request import Action, Request
@@ -69,9 +69,9 @@ def test_a_request_or_a_reason(headers: Headers, timestamp_ms: int, key: bytes |
     assert outcome(fresh, timestamp_ms, key, headers) == request, "what rules remember changes an answer"
     if not isinstance(request, Request):
         return
-    assert restore_headers(request.headers, request.control) == sent
+    assert restore_headers(request.headers, request.stripped) == sent
     assert request.headers == [header for header in sent if not is_ours(header[0])]
-    assert all(sent[index] == (name, value) for index, name, value in request.control)
+    assert all(sent[index] == (name, value) for index, name, value in request.stripped)
     assert -1 <= request.partition < PARTITION_END
     assert -1 <= request.grace_ms < INTEGER_END
     assert -1 <= request.acts_on < INTEGER_END
@@ -104,5 +104,5 @@ def test_left_over_headers_never_change_what_is_asked(headers: Headers) -> None:
 @given(st.lists(st.tuples(st.text(max_size=3), st.none(), st.booleans()), max_size=12))
 def test_headers_taken_apart_anywhere_come_back(marked: list[tuple[str, None, bool]]) -> None:
     sent: Headers = [(name, value) for name, value, _ in marked]
-    control: Control = [(index, name, value) for index, (name, value, taken) in enumerate(marked) if taken]
+    control: StrippedHeaders = [(index, name, value) for index, (name, value, taken) in enumerate(marked) if taken]
     assert restore_headers([(name, value) for name, value, taken in marked if not taken], control) == sent

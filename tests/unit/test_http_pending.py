@@ -24,7 +24,7 @@ from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries import pending, queries
 from postdate.sidecar.http.queries.pending import PARKED, AskedShard, BadQuery, PageCursor, PendingFilters, as_json
 from postdate.sidecar.states import State
-from postdate.wheel.entry import Entry, Kind, Next, encode_entry, pack_control
+from postdate.wheel.entry import Entry, Kind, Next, encode_entry, pack_stripped
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions
@@ -300,9 +300,9 @@ def test_messages_are_selected_by_the_beginning_of_their_id_and_by_their_key(sha
 def test_recurring_schedules_are_listed_alone_with_their_next_times(shards: list[IndexShard]) -> None:
     fill(shards)
     given = (("postdate-every", b"1m/5s"), ("postdate-count", b"7"), ("postdate-id", b"s"))
-    control = pack_control([(number, name, value) for number, (name, value) in enumerate(given)])
+    control = pack_stripped([(number, name, value) for number, (name, value) in enumerate(given)])
     plain = entry(65_000, "orders", caller_id=b"s")
-    schedule = msgspec.structs.replace(plain, control=control, next=Next(5, 65_000))
+    schedule = msgspec.structs.replace(plain, stripped=control, next=Next(5, 65_000))
     changes = EntryChanges()
     changes.insert(entry_key(65_000, 999), encode_entry(schedule))
     shards[1].index.write(changes)

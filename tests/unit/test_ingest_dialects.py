@@ -15,7 +15,7 @@ from postdate.kafka.interface import Record
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import decide_due, single_headers
 from postdate.sidecar.ingest.ingest import Intake, ingest
-from postdate.wheel.entry import Entry, Kind, Next, control_of, decode_entry
+from postdate.wheel.entry import Entry, Kind, Next, decode_entry, stripped_of
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.identity import Identity
@@ -64,7 +64,7 @@ def test_an_example_is_held_with_all_it_was_sent_with(index: TimerIndex, example
     due_ms = example.due_ms if example.due_ms >= 0 else BASE_MS + example.delay_ms
     assert (entry.kind, entry.due, entry.target, entry.id) == (Kind.DELIVER, due_ms, example.target, example.id)
     assert (entry.key, entry.value, entry.headers) == (example.target_key, example.value, example.delivered)
-    assert restore_headers(entry.headers, control_of(entry)) == example.headers
+    assert restore_headers(entry.headers, stripped_of(entry)) == example.headers
     assert (entry.own_key[0] if entry.own_key else entry.key) == example.key
 
 

@@ -448,7 +448,7 @@ def test_a_schedule_without_policies_is_decided_as_one_with_them(
 ) -> None:
     shard = stored(make(), request(0, topic="orders", id="c", **({"every": "1s"} if "cron" not in end else {}), **end))
     entry, origin = shard.entries()[0][1], b"requests/0/0"
-    assert schedule_of(entry.control).delivers_all
+    assert schedule_of(entry.stripped).delivers_all
     times = [(now, until) for now in range(FIRST_MS, FIRST_MS + 3_000, 250) for until in (now, FIRST_MS)]
     short = [decide_due(entry, 0, origin, now_ms, until_ms, 5) for now_ms, until_ms in times]
     monkeypatch.setattr(Schedule, "delivers_all", False)

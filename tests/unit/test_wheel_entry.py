@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postdate.wheel.entry import (
-    NO_CONTROL,
-    Control,
+    NO_STRIPPED,
     Entry,
     Kind,
     Mark,
-    control_of,
+    StrippedHeaders,
     decode_entry,
     decode_head,
     decode_mark,
@@ -24,7 +23,8 @@ from postdate.wheel.entry import (
     encode_entry,
     encode_mark,
     head_bytes,
-    pack_control,
+    pack_stripped,
+    stripped_of,
 )
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.keys import (
@@ -42,7 +42,7 @@ from postdate.wheel.timer_log.changes import EntryChanges
 NUMBERS = st.integers(0, 2**63 - 1)
 MAYBE_BYTES = st.none() | st.binary(max_size=20)
 NAMES = st.text(max_size=10)
-CONTROLS = st.lists(st.tuples(st.integers(0, 50), NAMES, MAYBE_BYTES), max_size=3)
+STRIPPED = st.lists(st.tuples(st.integers(0, 50), NAMES, MAYBE_BYTES), max_size=3)
 ENTRIES = st.builds(
     Entry,
     kind=st.sampled_from(Kind).map(int),
@@ -57,7 +57,7 @@ ENTRIES = st.builds(
     id=st.binary(max_size=20),
     grace_ms=st.integers(-1, 2**40),
     own_key=st.just(()) | st.tuples(MAYBE_BYTES),
-    control=CONTROLS.map(pack_control),
+    stripped=STRIPPED.map(pack_stripped),
     reason=NAMES,
     detail=NAMES,
     acts_on=st.integers(-1, 2**60),
@@ -71,18 +71,18 @@ def test_entries_go_there_and_back(entry: Entry) -> None:
     assert decode_entry(encode_entry(entry)) == entry
 
 
-@given(CONTROLS)
-def test_headers_that_were_taken_out_go_there_and_back(control: Control) -> None:
-    entry = Entry(Kind.DELIVER, False, 5, 5, "orders", None, None, [], control=pack_control(control))
-    assert control_of(decode_entry(encode_entry(entry))) == control
-    assert control or entry.control == NO_CONTROL
-    raw = encode_entry(msgspec.structs.replace(entry, control=msgspec.Raw(b"\x91\xc0")))
-    with pytest.raises(Corrupt, match="control headers"):
-        control_of(decode_entry(raw))
+@given(STRIPPED)
+def test_headers_that_were_taken_out_go_there_and_back(stripped: StrippedHeaders) -> None:
+    entry = Entry(Kind.DELIVER, False, 5, 5, "orders", None, None, [], stripped=pack_stripped(stripped))
+    assert stripped_of(decode_entry(encode_entry(entry))) == stripped
+    assert stripped or entry.stripped == NO_STRIPPED
+    raw = encode_entry(msgspec.structs.replace(entry, stripped=msgspec.Raw(b"\x91\xc0")))
+    with pytest.raises(Corrupt, match="stripped headers"):
+        stripped_of(decode_entry(raw))
 
 
-@given(ENTRIES, CONTROLS)
-def test_an_accepted_request_decodes_as_its_entry(entry: Entry, control: Control) -> None:
+@given(ENTRIES, STRIPPED)
+def test_an_accepted_request_decodes_as_its_entry(entry: Entry, stripped: StrippedHeaders) -> None:
     new = Entry(
         kind=Kind.DELIVER,
         stored=False,
@@ -95,7 +95,7 @@ def test_an_accepted_request_decodes_as_its_entry(entry: Entry, control: Control
         partition=entry.partition,
         grace_ms=entry.grace_ms,
         own_key=entry.own_key,
-        control=pack_control(control),
+        stripped=pack_stripped(stripped),
         accepted_ms=entry.accepted_ms,
     )
     assert encode_entry(new) == encode_accepted(
@@ -107,7 +107,7 @@ def test_an_accepted_request_decodes_as_its_entry(entry: Entry, control: Control
         new.partition,
         new.grace_ms,
         new.own_key,
-        control,
+        stripped,
         new.accepted_ms,
     )
 

@@ -44,7 +44,7 @@ def parse(
     headers: Headers, *, key: bytes | None = b"k", rules: RequestRules = RULES, is_tombstone: bool = False
 ) -> Request:
     request = parse_request(rules, 3, NOW_MS, key, headers, is_tombstone)
-    assert restore_headers(request.headers, request.control) == headers
+    assert restore_headers(request.headers, request.stripped) == headers
     return request
 
 
@@ -63,7 +63,7 @@ def test_the_documented_example_is_the_message_it_documents(example: Example) ->
             acts_on=-1,
             grace_ms=-1,
             headers=example.delivered,
-            control=[
+            stripped=[
                 (index, *header) for index, header in enumerate(example.headers) if header not in example.delivered
             ],
         )
@@ -174,7 +174,7 @@ def test_a_recurring_schedule_is_kept_as_one_in_postdates_own_headers(headers: H
     request = parse_request(rules, 3, NOW_MS, b"k", [("a", b"1"), *headers])
     assert (request.schedule, request.target, request.id) == (schedule, "orders", b"k")
     assert (request.key, request.headers) == (b"k", [("a", b"1")])
-    own = restore_headers(request.headers, request.control)
+    own = restore_headers(request.headers, request.stripped)
     assert all(is_ours(name) for name, _ in own[:-1])
     assert parse_request(rules, 3, NOW_MS, b"k", own) == request
 

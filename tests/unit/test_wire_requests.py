@@ -37,7 +37,7 @@ def test_the_common_request() -> None:
         acts_on=-1,
         grace_ms=-1,
         headers=[("a", b"1"), ("a", None)],
-        control=[(1, "postdate-topic", b"orders"), (2, "postdate-delay", b"5s")],
+        stripped=[(1, "postdate-topic", b"orders"), (2, "postdate-delay", b"5s")],
     )
 
 
@@ -55,7 +55,7 @@ def test_every_optional_header_at_once() -> None:
     )
     assert (request.action, request.target, request.due_ms) == (Action.SCHEDULE, "orders", 1_795_258_299_999)
     assert (request.key, request.partition, request.grace_ms) == (b"\x00\xff", 2**31 - 1, 60_000)
-    assert (request.id, request.headers, len(request.control)) == ("Bestellung-ä".encode(), [], 7)
+    assert (request.id, request.headers, len(request.stripped)) == ("Bestellung-ä".encode(), [], 7)
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff"])
@@ -117,7 +117,7 @@ def test_headers_of_an_earlier_delivery_or_dead_letter_are_dropped() -> None:
     request = parse([*left, ("traceparent", b"00"), *AT_ONCE])
     assert request.headers == [("traceparent", b"00")]
     assert request.acts_on == -1
-    assert [(name, value) for _, name, value in request.control] == [*left, *AT_ONCE]
+    assert [(name, value) for _, name, value in request.stripped] == [*left, *AT_ONCE]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_restoring_puts_every_header_back_in_its_place() -> None:
     ]
     request = parse(sent)
     assert request.headers == [("a", b""), ("b", None)]
-    assert restore_headers(request.headers, request.control) == sent
+    assert restore_headers(request.headers, request.stripped) == sent
     assert restore_headers([("a", b"1")], []) == [("a", b"1")]
     assert restore_headers([], [(0, "x", None)]) == [("x", None)]
 
@@ -216,7 +216,7 @@ def test_a_control_has_no_target() -> None:
         acts_on=-1,
         grace_ms=-1,
         headers=[("b", b"2")],
-        control=[(0, "postdate-action", b"cancel"), (1, "postdate-id", b"a")],
+        stripped=[(0, "postdate-action", b"cancel"), (1, "postdate-id", b"a")],
     )
     origin: Headers = [("postdate-action", b"reschedule"), ("postdate-origin", b"R/3/0"), ("postdate-at", b"0")]
     assert parse(origin) == Request(
@@ -229,11 +229,11 @@ def test_a_control_has_no_target() -> None:
         acts_on=0,
         grace_ms=-1,
         headers=[],
-        control=[(at, name, value) for at, (name, value) in enumerate(origin)],
+        stripped=[(at, name, value) for at, (name, value) in enumerate(origin)],
     )
 
 
 def test_a_common_request_means_the_same_with_and_without_optional_headers() -> None:
     common, full = parse(AT_ONCE), parse([*AT_ONCE, ("postdate-action", b"schedule")])
-    assert full.control != common.control
-    assert msgspec.structs.replace(full, control=common.control) == common
+    assert full.stripped != common.stripped
+    assert msgspec.structs.replace(full, stripped=common.stripped) == common

@@ -46,7 +46,7 @@ def test_the_first_return_of_a_message_is_its_own_root() -> None:
     due = b"%d" % (NOW_MS + 1_000)
     added = [("postdate-attempt", b"1"), ("postdate-first-origin", b"R/3/17"), ("postdate-first-due", due)]
     assert request.headers == [("a", b"1"), *added]
-    assert sent_headers(request.headers, request.control) == headers
+    assert sent_headers(request.headers, request.stripped) == headers
     assert delivered_headers(request.headers, b"R/3/17", request.due_ms, b"") == [
         *(("a", b"1"), ("postdate-origin", b"R/3/17"), ("postdate-due", due)),
         *added,
@@ -69,7 +69,7 @@ def test_a_return_of_a_delivered_message_names_it_as_the_root() -> None:
         *(("postdate-id", b"order-9"), ("postdate-attempt", b"1"), ("postdate-first-origin", b"R/3/9")),
         *(("postdate-first-due", b"77"), ("postdate-error", b"boom")),
     ]
-    assert sent_headers(request.headers, request.control) == headers
+    assert sent_headers(request.headers, request.stripped) == headers
 
 
 def test_a_later_return_counts_on_and_keeps_its_root() -> None:
@@ -169,7 +169,7 @@ def test_the_headers_of_a_redelivery_mean_nothing_without_a_return() -> None:
     sent: Headers = [*left, TOPIC, ("postdate-delay", b"5"), ("a", b"1"), ("postdate-first-origin", b"?")]
     request = parse_request(RULES, 3, NOW_MS, b"k", sent)
     assert (request.due_ms, request.headers, request.retry) == (NOW_MS + 5, [("a", b"1")], None)
-    assert sent_headers(request.headers, request.control) == sent
+    assert sent_headers(request.headers, request.stripped) == sent
 
 
 def test_a_refused_request_keeps_its_headers_as_sent() -> None:

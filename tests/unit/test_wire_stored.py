@@ -33,7 +33,7 @@ def stored(key: bytes | None, value: bytes | None, headers: Headers, rules: Requ
         own_key=key,
         value=value,
         headers=request.headers,
-        control=request.control,
+        stripped=request.stripped,
         partition=request.partition,
         id=request.id,
         grace_ms=request.grace_ms,

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 """The headers of a record in their order, repeats and null values included."""
 
-Control: TypeAlias = list[tuple[int, str, bytes | None]]
+StrippedHeaders: TypeAlias = list[tuple[int, str, bytes | None]]
 """The headers of Postdate that were taken out of a request: index in the record, name, value; by rising index."""
 
 PREFIX: Final = "postdate-"

@@ -33,7 +33,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from postdate.wire.errors import FormatError, NewerFormat
-from postdate.wire.headers import DUE, KEY, MOVED, RECORD_KEY, STORED, Control, Headers
+from postdate.wire.headers import DUE, KEY, MOVED, RECORD_KEY, STORED, Headers, StrippedHeaders
 from postdate.wire.limits import EXTRAS_MAX, INTEGER_END, SWITCHES_MAX
 from postdate.wire.requests.parser import restore_headers
 from postdate.wire.schedules.extras import Extras
@@ -62,7 +62,7 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     value: bytes | None
     headers: Headers
     """The untouched headers in their order: what will be delivered."""
-    control: Control
+    stripped: StrippedHeaders
     """The others, with their places in the record."""
     partition: int
     id: bytes
@@ -153,11 +153,11 @@ def stored_offset(key: bytes | None) -> int:
 
 def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
     """Return key, value and headers of the record that keeps `request`. Cost: O(size)."""
-    sent = restore_headers(request.headers, request.control)
+    sent = restore_headers(request.headers, request.stripped)
     headers = [*sent, (RECORD_KEY, request.own_key)]
     key_at = _OWN_KEY
     if request.key != request.own_key:
-        same = (index for index, _, value in request.control if value == request.key)
+        same = (index for index, _, value in request.stripped if value == request.key)
         key_at = next(same, len(headers))
         if key_at == len(headers):
             headers.append((KEY, request.key))
@@ -172,7 +172,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
         request.id.decode(),
         request.grace_ms,
         len(sent),
-        [index for index, _, _ in request.control],
+        [index for index, _, _ in request.stripped],
         key_at,
         request.value is None,
         (request.window_ms, request.chosen_ms) if request.window_ms else msgspec.UNSET,
@@ -236,7 +236,7 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         own_key=own_key,
         value=None if meaning.null else value,
         headers=[header for index, header in enumerate(sent) if index not in taken],
-        control=[(index, *sent[index]) for index in meaning.control],
+        stripped=[(index, *sent[index]) for index in meaning.control],
         partition=meaning.partition,
         id=meaning.id.encode(),
         grace_ms=meaning.grace,

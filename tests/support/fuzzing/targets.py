@@ -21,12 +21,12 @@ from postdate.wheel.entry import (
     Entry,
     Kind,
     Mark,
-    control_of,
     decode_entry,
     decode_mark,
     encode_entry,
     encode_mark,
-    pack_control,
+    pack_stripped,
+    stripped_of,
 )
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch
 from postdate.wheel.timer_log.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
@@ -137,11 +137,11 @@ def _read_request(case: tuple[int, int, bytes | None, Headers, bool]) -> None:
     rules, sent = _RULES[number], list(headers)
     request = parse_request(rules, 3, timestamp_ms, key, headers, is_tombstone)
     assert headers == sent, "a parser leaves its input alone"
-    assert restore_headers(request.headers, request.control) == sent
+    assert restore_headers(request.headers, request.stripped) == sent
     if request.retry is not None:
         policies = NamedPolicies([(0, "slow", "base=1s")])
         request = schedule_return(rules, request, 3, 17, timestamp_ms, policies)
-        assert sent_headers(request.headers, request.control) == sent
+        assert sent_headers(request.headers, request.stripped) == sent
     if request.action in (Action.SCHEDULE, Action.RESCHEDULE):
         assert 1 <= request.due_ms < INTEGER_END
         assert request.due_ms == 1 or request.due_ms <= max(timestamp_ms, 0) + rules.horizon_ms
@@ -177,7 +177,7 @@ def _entry(random: Random) -> bytes:
         kind=random.choice(tuple(Kind)).value, stored=random.random() < 0.5, first_due=_NOW_MS, due=_NOW_MS,
         target="orders", key=random.choice((None, b"k")), value=random.choice((None, b"v" * 200)),
         headers=[("h", b"x"), ("h", None)], partition=3, id=b"id", grace_ms=9, own_key=(b"own",),
-        control=pack_control([(0, "postdate-topic", b"orders")]), reason="bad-time", detail="detail",
+        stripped=pack_stripped([(0, "postdate-topic", b"orders")]), reason="bad-time", detail="detail",
         accepted_ms=_NOW_MS,
     )  # fmt: skip
     raw = encode_entry(entry)
@@ -197,7 +197,7 @@ def _longer(random: Random, raw: bytes) -> bytes:
 def _read_entry(raw: bytes) -> None:
     entry = decode_entry(raw)
     assert decode_entry(encode_entry(entry)) == entry
-    control_of(entry)
+    stripped_of(entry)
 
 
 def _mark(random: Random) -> bytes:
@@ -236,7 +236,7 @@ def _stored(random: Random) -> tuple[bytes | None, bytes, Headers | None]:
     key, value, headers = encode_stored(
         StoredRequest(
             offset=17, accepted_ms=_NOW_MS, first_due_ms=_NOW_MS, due_ms=_NOW_MS + 9, target="orders", key=b"k",
-            own_key=b"own", value=b"v", headers=[("h", b"x")], control=[(0, "postdate-topic", b"orders")],
+            own_key=b"own", value=b"v", headers=[("h", b"x")], stripped=[(0, "postdate-topic", b"orders")],
             partition=-1, id=b"id", grace_ms=-1,
         )
     )  # fmt: skip
@@ -253,7 +253,7 @@ def _stored(random: Random) -> tuple[bytes | None, bytes, Headers | None]:
 def _read_stored(case: tuple[bytes | None, bytes, Headers | None]) -> None:
     request = decode_stored(*case)
     assert request.offset >= 0
-    assert len(request.headers) + len(request.control) < len(case[2] or ())
+    assert len(request.headers) + len(request.stripped) < len(case[2] or ())
 
 
 def _verdict(random: Random) -> bytes | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from postdate.wheel.entry import Entry, Kind, Mark, encode_entry, pack_control
+from postdate.wheel.entry import Entry, Kind, Mark, encode_entry, pack_stripped
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
@@ -164,7 +164,7 @@ ANSWERS_3 = [
 STORED = [
     StoredRequest(
         offset=17, accepted_ms=NOW_MS, first_due_ms=NOW_MS, due_ms=NOW_MS + 9, target="orders", key=b"k",
-        own_key=b"own", value=None, headers=[("h", b"x"), ("h", None)], control=[(0, "postdate-topic", b"orders")],
+        own_key=b"own", value=None, headers=[("h", b"x"), ("h", None)], stripped=[(0, "postdate-topic", b"orders")],
         partition=-1, id=b"order-9", grace_ms=-1,
     )
 ]  # fmt: skip
@@ -190,7 +190,7 @@ ENTRIES = {
     entry_key(NOW_MS, 7): Entry(
         kind=Kind.DELIVER, stored=False, first_due=NOW_MS, due=NOW_MS, target="orders", key=b"k", value=b"v",
         headers=[("h", b"x"), ("h", None)], partition=2, id=b"order-9", grace_ms=5_000, own_key=(b"own",),
-        control=pack_control([(0, "postdate-topic", b"orders")]), accepted_ms=NOW_MS - 5,
+        stripped=pack_stripped([(0, "postdate-topic", b"orders")]), accepted_ms=NOW_MS - 5,
     ),
     entry_key(NOW_MS + 1, 8): Entry(Kind.DELIVER, True, NOW_MS, NOW_MS + 1, "orders", None, None, []),
     entry_key(0, 9): Entry(Kind.DEAD, False, 0, 0, "", None, b"v", [], reason="bad-time", detail="why"),

@@ -34,10 +34,10 @@ ENDED_BY_EARLIER: Final = frozenset({Kind.KEPT, Kind.DROPPED})
 """The kinds of a request that an earlier one of its id ends: it never holds the id."""
 
 
-Control: TypeAlias = list[tuple[int, str, bytes | None]]
+StrippedHeaders: TypeAlias = list[tuple[int, str, bytes | None]]
 """Headers removed from a request: index in the record, name, value; by rising index."""
 
-NO_CONTROL: Final = msgspec.Raw(b"\x90")
+NO_STRIPPED: Final = msgspec.Raw(b"\x90")
 """No removed header."""
 
 
@@ -89,8 +89,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     `due` is the time at which it leaves, even if the key's is 0: the present due time, or the chosen time in `window`.
     An absent number is -1, an absent id b"". `own_key` holds the request's own key in a 1-tuple if it differs from the
-    target key; `control` the removed `postdate-` headers with their positions, encoded, since a delivery does not need
-    them (`pack_control`, `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time, or the
+    target key; `stripped` the removed `postdate-` headers with their positions, encoded, since a delivery does not need
+    them (`pack_stripped`, `stripped_of`). `acts_on`, `new_due`: the request a control acts on, and its new time, or the
     timestamp of a control of a schedule; of a kept or dropped request the survivor. `moved_by`: the last control that
     moved it. `series_ms`: when the series of a debounced message began; of a replaced one, only if its survivor
     continues the series. `next`: only of a schedule; its `due` is the time at which the next delivery leaves. `drops`:
@@ -109,7 +109,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     id: bytes = b""
     grace_ms: int = -1
     own_key: tuple[bytes | None, ...] = ()
-    control: msgspec.Raw = NO_CONTROL
+    stripped: msgspec.Raw = NO_STRIPPED
     reason: str = ""
     detail: str = ""
     acts_on: int = -1
@@ -177,7 +177,7 @@ _encoder = msgspec.msgpack.Encoder()
 _encode: Final = _encoder.encode
 _entries = msgspec.msgpack.Decoder(Entry)
 _heads = msgspec.msgpack.Decoder(Head)
-_controls = msgspec.msgpack.Decoder(Control)
+_stripped = msgspec.msgpack.Decoder(StrippedHeaders)
 _marks = msgspec.msgpack.Decoder(Mark)
 
 
@@ -195,7 +195,7 @@ def encode_accepted(
     partition: int,
     grace_ms: int,
     own_key: tuple[bytes | None, ...],
-    control: Control,
+    stripped: StrippedHeaders,
     accepted_ms: int,
     window: Window | None = None,
 ) -> bytes:
@@ -217,7 +217,7 @@ def encode_accepted(
             b"",
             grace_ms,
             own_key,
-            control,
+            stripped,
             "",
             "",
             -1,
@@ -232,22 +232,22 @@ def encode_accepted(
     )
 
 
-def pack_control(control: Control) -> msgspec.Raw:
-    """Returns the field `control` of an entry."""
-    return msgspec.Raw(_encode(control))
+def pack_stripped(stripped: StrippedHeaders) -> msgspec.Raw:
+    """Returns the field `stripped` of an entry."""
+    return msgspec.Raw(_encode(stripped))
 
 
-def control_of(entry: Entry) -> Control:
+def stripped_of(entry: Entry) -> StrippedHeaders:
     """Returns the headers removed from the request of an entry; raises Corrupt if they do not decode."""
-    return control_headers(entry.control)
+    return unpack_stripped(entry.stripped)
 
 
-def control_headers(control: msgspec.Raw) -> Control:
-    """Returns the headers that `pack_control` has packed; raises Corrupt if they do not decode."""
+def unpack_stripped(stripped: msgspec.Raw) -> StrippedHeaders:
+    """Returns the headers that `pack_stripped` has packed; raises Corrupt if they do not decode."""
     try:
-        return _controls.decode(control)
+        return _stripped.decode(stripped)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"the control headers of an entry do not decode: {error}") from error
+        raise Corrupt(f"the stripped headers of an entry do not decode: {error}") from error
 
 
 def decode_entry(data: bytes) -> Entry:

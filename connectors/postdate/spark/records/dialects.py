@@ -154,5 +154,5 @@ def _row(request: Request, request_ms: int) -> tuple[Any, ...]:
         request.partition if request.partition >= 0 else None,
         request.key,
         request.headers,
-        [(name, value) for _, name, value in request.control if name in SCHEDULE] if action == RECURRING else None,
+        [(name, value) for _, name, value in request.stripped if name in SCHEDULE] if action == RECURRING else None,
     )

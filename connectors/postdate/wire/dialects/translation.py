@@ -26,8 +26,8 @@ from postdate.wire.headers import (
     PARTITION,
     TIMES,
     TOPIC,
-    Control,
     Headers,
+    StrippedHeaders,
     is_dropped,
     is_ours,
 )
@@ -77,13 +77,13 @@ class Vocabulary:
 
 
 class Translation(NamedTuple):
-    """A translated record: `own` has the headers of Postdate, `headers` those of the message, and `control` the removed
-    ones. `names`: the header of the dialect for each header in `own`.
+    """A translated record: `own` has the headers of Postdate, `headers` those of the message, and `stripped` the
+    removed ones. `names`: the header of the dialect for each header in `own`.
     """
 
     own: Headers
     headers: Headers
-    control: Control
+    stripped: StrippedHeaders
     names: dict[str, str]
 
     def in_its_words(self, detail: str) -> str:
@@ -111,7 +111,7 @@ def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_to
         if not is_tombstone or vocabulary.bare_cancel is None or any(_is_asking(name) for name, _ in headers):
             return None
         dialect = vocabulary.bare_cancel
-    found, untouched, control = _take_apart(dialect, headers)
+    found, untouched, stripped = _take_apart(dialect, headers)
     action = dialect.action(found, is_tombstone)
     if action is not None:
         own, names = _say(dialect, dialect.control, found, key)
@@ -122,7 +122,7 @@ def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_to
     else:
         own, names = _say(dialect, dialect.schedule, found, key)
         _complete(dialect, vocabulary.default_target, found, own, names)
-    return Translation(own, untouched, control, names)
+    return Translation(own, untouched, stripped, names)
 
 
 def _is_asking(name: str) -> bool:
@@ -130,11 +130,11 @@ def _is_asking(name: str) -> bool:
     return is_ours(name) and not is_dropped(name) and name not in DROPPED_2 and name not in DROPPED_3
 
 
-def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, Control]:
+def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, StrippedHeaders]:
     """Return the headers that the dialect reads, those of the message, and all removed ones with their positions."""
     found: dict[str, bytes | None] = {}
     untouched: Headers = []
-    control: Control = []
+    stripped: StrippedHeaders = []
     read = dialect.read
     for index, header in enumerate(headers):
         name, value = header
@@ -149,8 +149,8 @@ def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | N
         elif not is_ours(name) and name not in dialect.left_over:
             untouched.append(header)
             continue
-        control.append((index, name, value))
-    return found, untouched, control
+        stripped.append((index, name, value))
+    return found, untouched, stripped
 
 
 def _say(

@@ -46,8 +46,8 @@ from postdate.wire.headers import (
     TIMES,
     TOPIC,
     WINDOW,
-    Control,
     Headers,
+    StrippedHeaders,
     is_dropped,
     is_ours,
     split_redelivery,
@@ -114,34 +114,34 @@ def parse_request(
     if rules.vocabulary is not None and (spoken := translate(rules.vocabulary, key, headers, is_tombstone)) is not None:
         return _parse_translation(rules, partition, timestamp_ms, key, spoken)
     untouched: Headers = []
-    control: Control = []
+    stripped: StrippedHeaders = []
     fields: dict[str, bytes | None] = {}
     left_over: list[tuple[str, bytes | None]] = []
     known = rules.names
     for index, header in enumerate(headers):
         name, value = header
         if name in known:
-            control.append((index, name, value))
+            stripped.append((index, name, value))
             fields[name] = value
         elif name[:1] in "pP" and (name in rules.dropped or is_ours(name)):
             if name not in rules.dropped and not is_dropped(name):
                 _refuse_unknown(rules, name)
-            control.append((index, name, value))
+            stripped.append((index, name, value))
             left_over.append(header)
         else:
             untouched.append(header)
-    if len(fields) + len(left_over) != len(control):
-        _refuse_duplicate([name for _, name, _ in control if name in known])
+    if len(fields) + len(left_over) != len(stripped):
+        _refuse_duplicate([name for _, name, _ in stripped if name in known])
     if ACTION in fields:
         action = _action(rules, fields[ACTION])
         if action is not Action.SCHEDULE:
-            return _parse_control(action, rules, partition, timestamp_ms, key, fields, left_over, untouched, control)
+            return _parse_control(action, rules, partition, timestamp_ms, key, fields, left_over, untouched, stripped)
     if TOPIC not in fields:
         raise RequestRefused(Reason.MISSING_TARGET, "a request to schedule needs postdate-topic")
     target = rules.parse_target(fields[TOPIC])
     due_ms = _due_ms(rules, timestamp_ms, fields)
     if len(fields) == 2 and due_ms >= 0:
-        return Request(0, target, due_ms, key, -1, b"", -1, -1, untouched, control)
+        return Request(0, target, due_ms, key, -1, b"", -1, -1, untouched, stripped)
     schedule, due_ms = _schedule(timestamp_ms, fields, due_ms)
     return Request(
         Action.SCHEDULE,
@@ -153,7 +153,7 @@ def parse_request(
         -1,
         _grace_ms(rules, fields[GRACE]) if GRACE in fields and schedule is None else -1,
         untouched,
-        control,
+        stripped,
         read_return(rules, fields[RETRY], left_over) if RETRY in fields else None,
         _window_ms(rules, timestamp_ms, due_ms, fields[WINDOW]) if WINDOW in fields and schedule is None else 0,
         is_even=SPREAD in fields and _is_even(fields),
@@ -164,23 +164,23 @@ def parse_request(
     )
 
 
-def sent_headers(headers: Headers, control: Control) -> Headers:
+def sent_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
     """Return the headers of the record as it was sent, of an entry: without those that the redelivery of a return has.
 
     Cost: O(headers).
     """
     # A refused request keeps all headers as sent. The headers of a message are never Postdate's.
-    return restore_headers(split_redelivery(headers)[0], control) if control else headers
+    return restore_headers(split_redelivery(headers)[0], stripped) if stripped else headers
 
 
-def restore_headers(headers: Headers, control: Control) -> Headers:
+def restore_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
     """Return headers with the removed ones in their places: the inverse of parsing.
 
     Cost: O(headers).
     """
     restored: Headers = []
     taken = 0
-    for index, name, value in control:  # no `insert`: a request may have tens of thousands of headers
+    for index, name, value in stripped:  # no `insert`: a request may have tens of thousands of headers
         missing = index - len(restored)
         restored += headers[taken : taken + missing]
         taken += missing
@@ -197,10 +197,10 @@ def _parse_translation(
         request = parse_request(rules, partition, timestamp_ms, key, translation.own)
     except RequestRefused as refused:
         raise RequestRefused(refused.reason, translation.in_its_words(refused.detail)) from None
-    control = translation.control
+    stripped = translation.stripped
     if request.schedule is not None:  # its later times are computed from these headers
-        control = [(index, name, value) for index, (name, value) in enumerate(translation.own)]
-    return msgspec.structs.replace(request, headers=translation.headers, control=control)
+        stripped = [(index, name, value) for index, (name, value) in enumerate(translation.own)]
+    return msgspec.structs.replace(request, headers=translation.headers, stripped=stripped)
 
 
 def _due_ms(rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]) -> int:
@@ -352,7 +352,7 @@ def _parse_control(
     fields: dict[str, bytes | None],
     left_over: list[tuple[str, bytes | None]],
     untouched: Headers,
-    control: Control,
+    stripped: StrippedHeaders,
 ) -> Request:
     """Return the control that names its request by id or by origin, or many by selectors."""
     is_bulk = action in _BULK_TAKES and not SELECTORS.isdisjoint(fields)
@@ -363,7 +363,7 @@ def _parse_control(
             raise RequestRefused(Reason.BAD_ACTION, f"a {action.name.lower()}{of_many} does not take {quote(name)}")
     if is_bulk:
         selection, due_ms, by_ms = _bulk_control(action, rules, timestamp_ms, fields)
-        return Request(action, "", due_ms, key, -1, b"", -1, -1, untouched, control, selection=selection, by_ms=by_ms)
+        return Request(action, "", due_ms, key, -1, b"", -1, -1, untouched, stripped, selection=selection, by_ms=by_ms)
     if len(left_over) > 1:
         _refuse_duplicate([ORIGIN, ORIGIN])
     if ID in fields and left_over:
@@ -379,7 +379,7 @@ def _parse_control(
     due_ms = _due_ms(rules, timestamp_ms, fields) if action is Action.RESCHEDULE else -1
     grace_ms = _grace_ms(rules, fields[GRACE]) if GRACE in fields else -1
     times_ms = _times_ms(timestamp_ms, fields) if action is Action.BACKFILL else (-1, -1)
-    return Request(action, "", due_ms, key, -1, identifier, acts_on, grace_ms, untouched, control, times_ms=times_ms)
+    return Request(action, "", due_ms, key, -1, identifier, acts_on, grace_ms, untouched, stripped, times_ms=times_ms)
 
 
 def _times_ms(timestamp_ms: int, fields: dict[str, bytes | None]) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from postdate.wire.headers import Control, Headers
+from postdate.wire.headers import Headers, StrippedHeaders
 from postdate.wire.requests.retry_policies import RetryPolicy
 from postdate.wire.requests.selection import Selection
 from postdate.wire.schedules.schedule import Schedule
@@ -69,7 +69,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """How late a delivery may be before the message becomes the dead letter `expired`; -1: no limit."""
     headers: Headers
     """The untouched headers in their order: what will be delivered."""
-    control: Control
+    stripped: StrippedHeaders
     """The removed headers of Postdate, with their places in the record."""
     retry: Return | None = None
     """Of a return alone, whose `due_ms` is -1 until `schedule_return` knows its offset."""

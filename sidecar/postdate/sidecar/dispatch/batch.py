@@ -374,7 +374,7 @@ class BatchBuilder:
             batch.swept += 1
             self._cancel_in_bulk(batch, overlay, (key, entry), bulk)
             return False
-        due = leaves_ms(self._origin_prefix + b"%d" % offset, entry.control, following)
+        due = leaves_ms(self._origin_prefix + b"%d" % offset, entry.stripped, following)
         new = msgspec.structs.replace(entry, due=due, next=following)
         batch.messages.append(self._store.rewritten(new, offset))
         batch.recurred.append((key, len(raw), entry, new))

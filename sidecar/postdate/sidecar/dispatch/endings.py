@@ -15,7 +15,7 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import backfilled
 from postdate.sidecar.transaction.store import StoreRecords
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
-from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind, control_of
+from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind, stripped_of
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, record_size_bytes
 from postdate.wire.dispatch_log import (
     APPLIED,
@@ -72,7 +72,7 @@ class Endings:
 
     def dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
         """End a message as a dead letter, with its fate and its verdict."""
-        self.write_dead_letter(batch, entry, offset, refusal, sent_headers(entry.headers, control_of(entry)))
+        self.write_dead_letter(batch, entry, offset, refusal, sent_headers(entry.headers, stripped_of(entry)))
         batch.fates.append(
             PlainFate(offset, entry.first_due, DEAD)
             if entry.window is None

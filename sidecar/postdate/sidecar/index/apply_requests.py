@@ -17,7 +17,7 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import controlled, unfit
 from postdate.wheel.entry import (
     ENDED_BY_EARLIER,
-    NO_CONTROL,
+    NO_STRIPPED,
     PENDING,
     Entry,
     Kind,
@@ -26,7 +26,7 @@ from postdate.wheel.entry import (
     Spread,
     Window,
     encode_accepted,
-    pack_control,
+    pack_stripped,
 )
 from postdate.wheel.keys import ENDING_DUE, entry_key, split_key
 from postdate.wheel.timer_log.checkpoint import BulkRow
@@ -147,7 +147,7 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
             request.partition,
             request.grace_ms,
             () if key == record_key else (record_key,),
-            request.control,
+            request.stripped,
             record.timestamp_ms,
             window,
         )
@@ -179,7 +179,7 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
         id=request.id,
         grace_ms=request.grace_ms,
         own_key=() if request.key == record.key else (record.key,),
-        control=pack_control(request.control),
+        stripped=pack_stripped(request.stripped),
         acts_on=ended_by,
         accepted_ms=record.timestamp_ms,
         window=window,
@@ -255,8 +255,8 @@ def _recur(overlay: IndexOverlay, record: Record, request: Request, mark: Mark |
         return _put_control(overlay, offset, refused_entry(record, RequestRefused(Reason.BAD_SCHEDULE, detail)))
     following = Next(1, request.due_ms) if mark is None or mark.next is None else mark.next
     first_due = following.nominal_ms if following.number == 1 else request.due_ms
-    control = pack_control(request.control)
-    due, stored = overlay.chosen_ms(offset, control, following), mark is not None and mark.stored
+    stripped = pack_stripped(request.stripped)
+    due, stored = overlay.chosen_ms(offset, stripped, following), mark is not None and mark.stored
     ended_as, ended_by = _meet_pending(overlay, request.id, offset, keeps=False, series_ms=-1)
     kind = ended_as or (Kind.DELIVER if stored else Kind.STORE)
     entry = Entry(
@@ -271,7 +271,7 @@ def _recur(overlay: IndexOverlay, record: Record, request: Request, mark: Mark |
         partition=request.partition,
         id=request.id,
         own_key=() if request.key == record.key else (record.key,),
-        control=control,
+        stripped=stripped,
         acts_on=ended_by,
         accepted_ms=record.timestamp_ms,
         next=following,
@@ -353,7 +353,7 @@ def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> 
 
 
 def _without_message(entry: Entry) -> Entry:
-    return msgspec.structs.replace(entry, key=None, value=None, headers=[], own_key=(), control=NO_CONTROL, reason="")
+    return msgspec.structs.replace(entry, key=None, value=None, headers=[], own_key=(), stripped=NO_STRIPPED, reason="")
 
 
 def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> None:
@@ -370,6 +370,6 @@ def _control_schedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Rec
     """Pause, resume, trigger or backfill a schedule. It is written to STORE again, in the transaction of its control.
     Returns the time that the fate of the control must have."""
     following, compared_ms = controlled(old, record.offset, record.timestamp_ms, request)
-    due_ms = overlay.chosen_ms(split_key(key)[1], old.control, following)
+    due_ms = overlay.chosen_ms(split_key(key)[1], old.stripped, following)
     move(overlay, key, old, msgspec.structs.replace(old, kind=Kind.STORE, due=due_ms, next=following))
     return compared_ms

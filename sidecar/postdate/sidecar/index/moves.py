@@ -27,7 +27,7 @@ def move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> bytes:
 def go_on(overlay: IndexOverlay, key: bytes, old: Entry, following: Next) -> bytes:
     """Re-key a schedule to its next occurrence; one that a control has ended only notes it. Returns the new key."""
     is_pending, offset = old.kind in PENDING, split_key(key)[1]
-    due_ms = overlay.chosen_ms(offset, old.control, following) if is_pending else following.nominal_ms
+    due_ms = overlay.chosen_ms(offset, old.stripped, following) if is_pending else following.nominal_ms
     return move(overlay, key, old, msgspec.structs.replace(old, due=due_ms, next=following))
 
 

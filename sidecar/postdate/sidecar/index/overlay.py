@@ -386,11 +386,11 @@ class IndexOverlay:
             self._spread = self._index.even_spread(self.now_ms, self._changes)
         return self._spread.choose(due_ms, due_ms + length_ms, drawn_ms, is_counted)
 
-    def chosen_ms(self, offset: int, control: msgspec.Raw, following: Next) -> int:
-        """When the next occurrence of schedule `offset` leaves, given its packed control headers. REQUIRES:
+    def chosen_ms(self, offset: int, stripped: msgspec.Raw, following: Next) -> int:
+        """When the next occurrence of schedule `offset` leaves, given its packed stripped headers. REQUIRES:
         `origin_prefix`."""
         assert self._origin_prefix, "a time is drawn from an origin"
-        return leaves_ms(self._origin_prefix + b"%d" % offset, control, following)
+        return leaves_ms(self._origin_prefix + b"%d" % offset, stripped, following)
 
     def claim_id(self, entry: Entry, offset: int) -> None:
         """Let the id of a pending entry, if any, refer to it. REQUIRES: no later request has taken the id over."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from postdate.wheel.entry import Entry, Next, control_headers, control_of
+from postdate.wheel.entry import Entry, Next, stripped_of, unpack_stripped
 from postdate.wire.dispatch_log import (
     BACKFILLED,
     EXTRA,
@@ -47,7 +47,7 @@ PAUSED_MS: Final = INTEGER_END - 1
 _DESCRIBES = SCHEDULE | {WINDOW, GRACE}
 _NOT_OF_ONE = _DESCRIBES | {ID}
 
-#: Packed control headers contain their names as they are.
+#: Packed stripped headers contain their names as they are.
 _WINDOW, _GRACE = WINDOW.encode(), GRACE.encode()
 
 
@@ -58,10 +58,10 @@ class Decided(NamedTuple):
     following: Next
 
 
-def schedule_of(control: msgspec.Raw) -> Schedule:
-    """The schedule that the packed control headers of an entry describe. 2 us; 9 us if no other one of the same headers
+def schedule_of(stripped: msgspec.Raw) -> Schedule:
+    """The schedule that the stripped headers of an entry describe. 2 us; 9 us if no other one of the same headers
     was read lately."""
-    return _schedule(tuple([(name, value) for _, name, value in control_headers(control) if name in _DESCRIBES]))
+    return _schedule(tuple([(name, value) for _, name, value in unpack_stripped(stripped) if name in _DESCRIBES]))
 
 
 @lru_cache(maxsize=SCHEDULES_REMEMBERED_MAX)
@@ -69,25 +69,25 @@ def _schedule(described: tuple[tuple[str, bytes | None], ...]) -> Schedule:
     return read_schedule({ID: b"", **dict(described)})
 
 
-def leaves_ms(origin: bytes, control: msgspec.Raw, following: Next) -> int:
+def leaves_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
     """When a schedule leaves: for an extra delivery, or for its next occurrence; PAUSED_MS: not before a resume."""
-    occurs_ms = _occurs_ms(origin, control, following)
+    occurs_ms = _occurs_ms(origin, stripped, following)
     return min(occurs_ms, *(extra[4] for extra in following.extras)) if following.extras else occurs_ms
 
 
-def _occurs_ms(origin: bytes, control: msgspec.Raw, following: Next) -> int:
+def _occurs_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
     """When the next occurrence leaves: at its nominal time, or at the chosen time of its window; PAUSED_MS: not before
     a resume, or never."""
     if not following.nominal_ms or (following.switches and is_held(following)):
         return PAUSED_MS
-    if _WINDOW not in bytes(control):
+    if _WINDOW not in bytes(stripped):
         return following.nominal_ms
-    return chosen_ms(schedule_of(control), origin, Occurrence(following.number, following.nominal_ms))
+    return chosen_ms(schedule_of(stripped), origin, Occurrence(following.number, following.nominal_ms))
 
 
 def grace_end_ms(entry: Entry, origin: bytes, number: int, nominal_ms: int) -> int:
     """The end of grace of an occurrence of a schedule; INTEGER_END: it has none."""
-    schedule = schedule_of(entry.control) if _GRACE in bytes(entry.control) else None
+    schedule = schedule_of(entry.stripped) if _GRACE in bytes(entry.stripped) else None
     if schedule is None or schedule.grace_ms < 0:
         return INTEGER_END
     return chosen_ms(schedule, origin, Occurrence(number, nominal_ms)) + schedule.grace_ms
@@ -103,7 +103,7 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: 
     fates: list[Occurred | Skipped | ExtraFate] = []
     due = [extra for extra in entry.next.extras if extra[4] <= until_ms]
     # If no extra delivery is due, the occurrence is, though another owner may have chosen an earlier time for it.
-    if not due or _occurs_ms(origin, entry.control, entry.next) <= until_ms:
+    if not due or _occurs_ms(origin, entry.stripped, entry.next) <= until_ms:
         fates += _decide_occurrences(entry, entry.next, offset, origin, now_ms, until_ms)[: 1 + surplus_max]
     for extra in due:
         fates += _decide_extras(entry, extra, offset, 1 + surplus_max - len(fates))
@@ -114,7 +114,7 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: 
 def _decide_occurrences(
     entry: Entry, following: Next, offset: int, origin: bytes, now_ms: int, until_ms: int
 ) -> list[Occurred | Skipped]:
-    schedule, nominal_ms = schedule_of(entry.control), following.nominal_ms
+    schedule, nominal_ms = schedule_of(entry.stripped), following.nominal_ms
     if schedule.delivers_all and not following.switches and nominal_ms <= until_ms:
         successor = next_occurrence(schedule, Occurrence(following.number, nominal_ms))
         next_ms = successor.nominal_ms if successor is not None else 0
@@ -143,7 +143,7 @@ def _decide_occurrences(
 def _decide_extras(entry: Entry, extra: Extra, offset: int, room: int) -> list[ExtraFate]:
     """The next deliveries of one control, at most `room`."""
     control, number, nominal_ms, end_ms, _ = extra
-    schedule = schedule_of(entry.control) if room > 0 and nominal_ms < end_ms else None
+    schedule = schedule_of(entry.stripped) if room > 0 and nominal_ms < end_ms else None
     fates: list[ExtraFate] = []
     while nominal_ms and len(fates) < room:
         next_ms = next_filled(schedule, nominal_ms, end_ms) if schedule is not None else 0
@@ -191,7 +191,7 @@ def unfit(entry: Entry, request: Request) -> RequestRefused | None:
 
 def _unfillable(entry: Entry, start_ms: int, end_ms: int) -> RequestRefused | None:
     """Return why a schedule cannot be backfilled for these times; None: it can."""
-    schedule = schedule_of(entry.control)
+    schedule = schedule_of(entry.stripped)
     first_ms = first_filled(schedule, start_ms, end_ms)
     times = f"{format_instant(start_ms)} to {format_instant(end_ms)}"
     if not first_ms:
@@ -214,7 +214,7 @@ def controlled(entry: Entry, control: int, at_ms: int, request: Request) -> tupl
     first_ms, end_ms = at_ms, at_ms
     if request.action == Action.BACKFILL:
         start_ms, end_ms = request.times_ms
-        first_ms = first_filled(schedule_of(entry.control), start_ms, end_ms)
+        first_ms = first_filled(schedule_of(entry.stripped), start_ms, end_ms)
     return _extended(entry.next, control, first_ms, end_ms, at_ms), first_ms
 
 
@@ -266,7 +266,7 @@ def next_occurrences(entry: Entry, limit: int, now_ms: int = 0) -> list[Occurren
     assert entry.next is not None
     if not entry.next.nominal_ms:
         return []
-    schedule = schedule_of(entry.control)
+    schedule = schedule_of(entry.stripped)
     position = _position(schedule, entry.next)
     return following(schedule, skip_to(schedule, position, now_ms) if is_held(entry.next) else position, limit)
 
@@ -284,7 +284,7 @@ def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
 
 def single_headers(entry: Entry, nominal_ms: int) -> Headers:
     """The headers of a request for one delivery of a schedule, as its dead letter contains them."""
-    sent = sent_headers(entry.headers, control_of(entry))
+    sent = sent_headers(entry.headers, stripped_of(entry))
     kept = [(name, value) for name, value in sent if name not in _NOT_OF_ONE]
     return [*kept, (AT, b"%d" % nominal_ms)]
 

@@ -8,7 +8,7 @@ Thread rule: `StoreRecords` belongs to the shard's thread; the others are functi
 from __future__ import annotations
 
 from postdate.sidecar.transaction.transaction import NOBODY, Message
-from postdate.wheel.entry import Entry, Kind, Next, Spread, Window, control_of, pack_control
+from postdate.wheel.entry import Entry, Kind, Next, Spread, Window, pack_stripped, stripped_of
 from postdate.wire.headers import IF_ENDED
 from postdate.wire.schedules.zones import TZ_VERSION
 from postdate.wire.stored import StoredRequest, encode_stored, stored_key
@@ -50,7 +50,7 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
         own_key=entry.own_key[0] if entry.own_key else entry.key,
         value=entry.value,
         headers=entry.headers,
-        control=control_of(entry),
+        stripped=stripped_of(entry),
         partition=entry.partition,
         id=entry.id,
         grace_ms=entry.grace_ms,
@@ -81,10 +81,10 @@ def entry_of(request: StoredRequest) -> Entry:
         id=request.id,
         grace_ms=request.grace_ms,
         own_key=() if request.key == request.own_key else (request.own_key,),
-        control=pack_control(request.control),
+        stripped=pack_stripped(request.stripped),
         accepted_ms=request.accepted_ms,
         window=Window(request.due_ms, request.window_ms, request.chosen_ms, spread) if has_window else None,
         series_ms=request.series_ms,
         next=Next(request.number, request.due_ms, request.switches, request.extras) if request.number else None,
-        drops=any(name == IF_ENDED for _, name, _ in request.control),
+        drops=any(name == IF_ENDED for _, name, _ in request.stripped),
     )

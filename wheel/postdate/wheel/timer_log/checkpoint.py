@@ -8,7 +8,6 @@ Thread rule: immutable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
@@ -18,14 +17,13 @@ from postdate.wheel.errors import Corrupt
 CHECKPOINT_NAME: Final = b"position"
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Exact counters of a timer log; kept in it, in the same write as the entries they count."""
+class Totals(msgspec.Struct, frozen=True):
+    """Exact counters of a timer log; kept in it, in the same write as the entries they count. `ending`: under key 0."""
 
     entries: int = 0
     entries_bytes: int = 0
-    ending: int = 0
-    ending_bytes: int = 0
+    ending: int = msgspec.field(default=0, name="controls")
+    ending_bytes: int = msgspec.field(default=0, name="control_bytes")
     parked: int = 0
     parked_bytes: int = 0
 

@@ -24,7 +24,7 @@ from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
 from postdate.sidecar.index.bulk import delivered_id
 from postdate.sidecar.index.recurrences import PAUSED_MS, is_held, next_occurrences, schedule_of
-from postdate.wheel.entry import NO_CONTROL, PENDING, Entry, Spread, control_of, decode_entry
+from postdate.wheel.entry import NO_STRIPPED, PENDING, Entry, Spread, decode_entry, stripped_of
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
 from postdate.wire.headers import ATTEMPT, ID, PREFIX, SCHEDULE, attempt_of, split_redelivery
@@ -205,7 +205,7 @@ def as_json(part: Partition, key: bytes, entry: Entry, now_ms: int, payload: boo
         leaves = None if entry.due == PAUSED_MS else entry.due
         shown |= {"occurrence": entry.next.number, "chosen_ms": leaves}
         shown["extras"] = [_extra(part, extra) for extra in entry.next.extras]
-        shown |= {"paused": is_paused, "schedule": _schedule(entry), "words": describe(schedule_of(entry.control))}
+        shown |= {"paused": is_paused, "schedule": _schedule(entry), "words": describe(schedule_of(entry.stripped))}
         shown["next_ms"] = [each.nominal_ms for each in next_occurrences(entry, limits.OCCURRENCES_SHOWN, now_ms)]
     if payload:
         shown["payload"] = {
@@ -225,7 +225,7 @@ def _extra(part: Partition, extra: Extra) -> dict[str, Any]:
 
 def _schedule(entry: Entry) -> dict[str, str]:
     """The headers that describe the schedule of an entry, by their names without the prefix."""
-    found = {name: value or b"" for _, name, value in control_of(entry) if name in SCHEDULE}
+    found = {name: value or b"" for _, name, value in stripped_of(entry) if name in SCHEDULE}
     return {name.removeprefix(PREFIX): value.decode("utf-8", "backslashreplace") for name, value in found.items()}
 
 
@@ -331,8 +331,8 @@ def _without_payload(entry: Entry) -> Entry:
     """The entry without key, value and headers, except for the id and the attempt number of a return."""
     attempt = [header for header in split_redelivery(entry.headers)[1] if header[0] in (ID, ATTEMPT)]
     # The schedule of an entry is in the headers that were taken out.
-    control = NO_CONTROL if entry.next is None else entry.control
-    return msgspec.structs.replace(entry, key=None, value=None, headers=attempt, own_key=(), control=control)
+    stripped = NO_STRIPPED if entry.next is None else entry.stripped
+    return msgspec.structs.replace(entry, key=None, value=None, headers=attempt, own_key=(), stripped=stripped)
 
 
 def _count_keys(shard: AskedShard, filters: PendingFilters) -> tuple[int, bool]:

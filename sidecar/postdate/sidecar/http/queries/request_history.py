@@ -176,7 +176,7 @@ def _recent(process: ProcessState, part: Partition, offset: int, entry: Entry) -
         since_ms = max(first_ms - 2 * (last_ms - first_ms), since_ms)
     log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
     sought = _read(process, part, log, _log_offset(process, log, since_ms - _EARLIER_MS), offset)
-    schedule = schedule_of(entry.control)
+    schedule = schedule_of(entry.stripped)
     if schedule.window_ms:  # their lateness counts from the chosen times
         origin = format_origin(part.topic, part.index, offset)
         for event in (event for event in sought.events if event["fate"] == OCCURRED):
