@@ -3,6 +3,7 @@
 It imports nothing else of Postdate. Modules and packages, lowest first; each may import those before it:
 
     limits, reasons, errors   bounds; why a request is refused; records that cannot be decoded
+    versions                  whether a record that cannot be decoded is of a newer Postdate
     headers, topics, origins  names of headers and topics; the identity of a request
     values/                   durations, instants, texts, and hashes that every reader computes
     schedules/                cron expressions, zones, occurrences

@@ -30,7 +30,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from postdate.wire.errors import FormatError, NewerFormat
+from postdate.wire.errors import FormatError
 from postdate.wire.limits import (
     DISPATCH_RECORD_BYTES_MAX,
     FATES_MAX,
@@ -41,6 +41,7 @@ from postdate.wire.limits import (
     POLICY_ROWS_MAX,
     POLICY_TEXT_LENGTH_MAX,
 )
+from postdate.wire.versions import raise_if_newer
 
 VERSION: Final = 1
 VERSION_MAX: Final = 3
@@ -371,6 +372,10 @@ class _Read(msgspec.Struct):
     tz: str | msgspec.UnsetType = msgspec.UNSET
 
 
+#: All but the version, which a record computes from its content.
+_FIELDS: Final = tuple(name for name in _Read.__struct_fields__ if name != "v")
+
+
 class _ReadPlain(_Read):
     """A record in which nothing moved: nearly all."""
 
@@ -383,14 +388,9 @@ class _ReadMixed(_Read):
     fates: list[tuple[_Natural | str, ...]] = []
 
 
-class _Version(msgspec.Struct):
-    v: int
-
-
 _encoder = msgspec.json.Encoder()
 _plain_decoder = msgspec.json.Decoder(_ReadPlain)
 _mixed_decoder = msgspec.json.Decoder(_ReadMixed)
-_version_decoder = msgspec.json.Decoder(_Version)
 
 
 def encode_record(record: DispatchRecord) -> bytes:
@@ -425,23 +425,7 @@ def decode_record(value: bytes | None) -> DispatchRecord:
     if len(read.fates) > FATES_MAX:
         raise FormatError(f"a dispatch-log record names {len(read.fates)} fates, more than Postdate writes")
     fates: list[Fate] = [*read.fates] if isinstance(read, _ReadPlain) else [_checked_fate(fate) for fate in read.fates]
-    record = DispatchRecord(
-        seq=read.seq,
-        takeover=read.takeover,
-        instance=read.instance,
-        group=read.group,
-        at=read.at,
-        next_request=read.next_request,
-        low_water=read.low_water,
-        kind=read.kind,
-        fates=fates,
-        accepted=read.accepted,
-        policies=read.policies,
-        ids=read.ids,
-        remembers=read.remembers,
-        ingested=read.ingested,
-        tz=read.tz,
-    )
+    record = DispatchRecord(fates=fates, **{name: getattr(read, name) for name in _FIELDS})
     if read.v < record.v:
         raise FormatError(f"a dispatch-log record of version {read.v} has content of version {record.v}")
     return record
@@ -453,7 +437,7 @@ def _read(value: bytes) -> _ReadPlain | _ReadMixed:
     try:
         return _mixed_decoder.decode(value)
     except (ValueError, RecursionError) as error:
-        _check_version(value)
+        raise_if_newer(value, VERSION_MAX, "a dispatch-log record")
         raise FormatError(f"a dispatch-log record does not parse: {error}") from None
 
 
@@ -498,13 +482,3 @@ def _is_in_order(fate: ChosenFate | BulkCancelled | BulkProgress | SurvivorFate)
     if isinstance(fate, SurvivorFate):
         return (fate.offset < fate.survivor) if fate.name == REPLACED else (fate.offset > fate.survivor)
     return True
-
-
-def _check_version(value: bytes) -> None:
-    """Raise FormatError if `value`, which has not the shape of a known version, says that it is of another."""
-    with suppress(ValueError, RecursionError):
-        version = _version_decoder.decode(value).v
-        if version > VERSION_MAX:
-            raise NewerFormat(f"a dispatch-log record has version {version}: written by a newer Postdate")
-        if version < VERSION:
-            raise FormatError(f"a dispatch-log record has version {version}, which never existed")

@@ -27,18 +27,18 @@ Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated, Final, Literal
 
 import msgspec
 
-from postdate.wire.errors import FormatError, NewerFormat
+from postdate.wire.errors import FormatError
 from postdate.wire.headers import DUE, KEY, MOVED, RECORD_KEY, STORED, Headers, StrippedHeaders
 from postdate.wire.limits import EXTRAS_MAX, INTEGER_END, SWITCHES_MAX
 from postdate.wire.requests.parser import restore_headers
 from postdate.wire.schedules.extras import Extras
 from postdate.wire.schedules.pauses import Switches
 from postdate.wire.values.texts import parse_natural, time_text
+from postdate.wire.versions import raise_if_newer
 
 _OWN_KEY: Final = -1
 _VERSION_2: Final = 2
@@ -121,13 +121,8 @@ class _Meaning(msgspec.Struct, gc=False):
     ) = msgspec.UNSET
 
 
-class _Version(msgspec.Struct):
-    v: int
-
-
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Meaning)
-_version_decoder = msgspec.json.Decoder(_Version)
 
 
 #: The key of a tombstone that bounds a read of the topic: the largest offset, which no request has. Every version reads
@@ -198,7 +193,7 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
     try:
         meaning = _decoder.decode(headers[-1][1] or b"")
     except (ValueError, RecursionError) as error:
-        _check_version(offset, headers[-1][1] or b"")
+        raise_if_newer(headers[-1][1] or b"", _VERSION_3, f"the record of the store for request {offset}")
         raise FormatError(f"{STORED} of the record of the store for request {offset} does not parse: {error}") from None
     sent, added = headers[: meaning.headers], dict(headers[meaning.headers :])
     taken = frozenset(meaning.control)
@@ -249,13 +244,3 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         extras=() if meaning.extras is msgspec.UNSET else meaning.extras,
         tz=tz,
     )
-
-
-def _check_version(offset: int, meaning: bytes) -> None:
-    """Raise NewerFormat if `meaning`, which has not the shape of a known version, says that it is of a later one."""
-    with suppress(ValueError, RecursionError):
-        version = _version_decoder.decode(meaning).v
-        if version > _VERSION_3:
-            raise NewerFormat(
-                f"the record of the store for request {offset} has version {version}: written by a newer Postdate"
-            )

@@ -17,7 +17,6 @@ acted.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -26,6 +25,7 @@ import msgspec
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import INTEGER_END, VERDICT_BYTES_MAX
 from postdate.wire.origins import parse_origin
+from postdate.wire.versions import raise_if_newer
 
 VERSION: Final = 1
 VERSION_MAX: Final = 3
@@ -98,10 +98,6 @@ class _Read(msgspec.Struct):
     by: str | None = None
 
 
-class _Version(msgspec.Struct):
-    v: int
-
-
 _WORDS: Final = frozenset(Verdict)
 _NAMES_SURVIVOR: Final = frozenset({Verdict.KEPT, Verdict.DROPPED})
 _VERSIONS: Final = {
@@ -111,7 +107,6 @@ _VERSIONS: Final = {
 """The version of the records with a verdict that version 1 lacks."""
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Read)
-_version_decoder = msgspec.json.Decoder(_Version)
 
 
 def encode_verdict(
@@ -151,7 +146,7 @@ def decode_verdict(value: bytes | None) -> Answer:
     try:
         read = _decoder.decode(value)
     except (ValueError, RecursionError) as error:
-        _check_version(value)
+        raise_if_newer(value, VERSION_MAX, "a verdict")
         raise FormatError(f"a verdict does not parse: {error}") from None
     _check_origin("origin", read.origin)
     if read.of is not None:
@@ -175,11 +170,3 @@ def _check_origin(field: str, text: str) -> None:
         parse_origin(text.encode("utf-8", "surrogatepass"))
     except ValueError as error:
         raise FormatError(f"a verdict's {field} {error}") from None
-
-
-def _check_version(value: bytes) -> None:
-    """Raise FormatError if `value`, which has not the shape of a known version, says that it is of another."""
-    with suppress(ValueError, RecursionError):
-        version = _version_decoder.decode(value).v
-        if version > VERSION_MAX:
-            raise FormatError(f"a verdict has version {version}: written by a newer Postdate")

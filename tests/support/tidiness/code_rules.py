@@ -60,7 +60,7 @@ WHEEL_LAYERS = ("limits", "errors", "keys", "entry", "options", "timer_log", "ti
 """The modules and packages of the timer index: each may import those before it."""
 
 WIRE_LAYERS = (
-    *("limits", "reasons", "errors", "headers", "topics", "origins", "values", "schedules", "dialects"),
+    *("limits", "reasons", "errors", "versions", "headers", "topics", "origins", "values", "schedules", "dialects"),
     *("dispatch_log", "requests", "delivered", "verdicts", "stored"),
 )
 """The modules and packages of the formats: each may import those before it."""

@@ -88,22 +88,13 @@ def control_selected(process: ProcessState, action: str, asked: object) -> dict[
     Raises BadQuery; PartlyProduced: some partitions have it, and with `by` a second one moves their messages again;
     KafkaFault, TransientError: none has it.
     """
-    if not isinstance(asked, dict):
-        raise BadQuery("the body must be a JSON object")
-    known = ["topic", "partitions", *_SELECTORS, *(_TIMES_OF_A_MOVE if action == RESCHEDULE else ())]
-    unknown = sorted(set(asked) - {*known})
-    if unknown:
-        raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(known)}")
+    times = _TIMES_OF_A_MOVE if action == RESCHEDULE else ()
+    asked = queries.body_of(asked, "topic", "partitions", *_SELECTORS, *times)
     chosen = _partitions(asked)
     asked = {field: value for field, value in asked.items() if field != "partitions"}
     if not all(isinstance(value, str) for value in asked.values()):
         raise BadQuery("each field takes a text")
-    served = process.config.request_topic_names
-    topic = asked.get("topic", served[0])
-    if "topic" not in asked and len(served) > 1:
-        raise BadQuery(f"topic is needed: {', '.join(served)} are served")
-    if topic not in served:
-        raise BadQuery(f"this process does not serve {topic}; it serves {', '.join(served)}")
+    topic = queries.served_topic(process, asked.get("topic"))
     now_ms = process.clock.wall_ms()
     headers = [*_action_headers(action, asked, now_ms), *selector_headers(asked, now_ms)]
     draft = UnsentRequest(None, None, headers)

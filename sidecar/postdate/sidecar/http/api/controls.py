@@ -16,7 +16,7 @@ from postdate.sidecar.cluster.producing import UnsentRequest, accepted, look_up,
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries.pending import BadQuery
-from postdate.sidecar.http.queries.queries import time_text_of
+from postdate.sidecar.http.queries.queries import body_of, served_topic, time_text_of
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
@@ -40,11 +40,7 @@ def control(process: ProcessState, action: str, asked: object) -> dict[str, Any]
 
     Raises BadQuery: the body is invalid; KafkaFault, TransientError: the control may or may not exist.
     """
-    if not isinstance(asked, dict):
-        raise BadQuery("the body must be a JSON object")
-    unknown = sorted(set(asked) - _FIELDS[action])
-    if unknown:
-        raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(sorted(_FIELDS[action]))}")
+    asked = body_of(asked, *sorted(_FIELDS[action]))
     topic, partition, named = _named(process, asked)
     if action == DELIVER:  # a reschedule to its own timestamp
         action, asked = RESCHEDULE, asked | {"delay": "0s"}
@@ -73,7 +69,6 @@ def _named(process: ProcessState, asked: dict[str, Any]) -> tuple[str, int, Head
     """Topic and partition (-1: by the id) of the request meant, and the header that names it."""
     if ("id" in asked) == ("origin" in asked):
         raise BadQuery("give one of id and origin")
-    served = process.config.request_topic_names
     if "origin" in asked:
         origin = _text(asked, "origin")
         try:
@@ -82,15 +77,9 @@ def _named(process: ProcessState, asked: dict[str, Any]) -> tuple[str, int, Head
             raise BadQuery(f"origin {error}") from error
         if asked.get("topic", topic) != topic:
             raise BadQuery("topic and origin name different request topics")
-        named: Headers = [(names.ORIGIN, origin)]
-    else:
-        topic, partition = str(asked.get("topic", served[0])), -1
-        if "topic" not in asked and len(served) > 1:
-            raise BadQuery(f"topic is needed: {', '.join(served)} are served")
-        named = [(names.ID, _text(asked, "id"))]
-    if topic not in served:
-        raise BadQuery(f"this process does not serve {topic}; it serves {', '.join(served)}")
-    return topic, partition, named
+        return served_topic(process, topic), partition, [(names.ORIGIN, origin)]
+    topic = served_topic(process, str(asked["topic"]) if "topic" in asked else None)
+    return topic, -1, [(names.ID, _text(asked, "id"))]
 
 
 def _text(asked: dict[str, Any], field: str) -> bytes:

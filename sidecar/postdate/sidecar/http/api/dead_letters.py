@@ -81,7 +81,7 @@ def list_letters(process: ProcessState, query: QueryParams) -> dict[str, Any]:
     queries.known(query, *_FILTERS, "limit", "payload")
     payload = queries.wants_payload(process, query)
     limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
-    topic, filters = _topic(process, query.get("topic")), _filters(dict(query), ())
+    topic, filters = queries.served_topic(process, query.get("topic")), _filters(dict(query), ())
     live = _look_up(process, topic)
     spans, is_complete = _newest(process, spans_of(process.admin, topic, live.partitions, filters), filters)
     groups: dict[str, _Group] = {}
@@ -202,24 +202,9 @@ def _look_up(process: ProcessState, topic: str) -> LiveTopic:
     return live
 
 
-def _topic(process: ProcessState, named: str | None) -> str:
-    served = process.config.request_topic_names
-    if named is None and len(served) > 1:
-        raise BadQuery(f"topic is needed: {', '.join(served)} are served")
-    topic = served[0] if named is None else named
-    if topic not in served:
-        raise BadQuery(f"this process does not serve {topic}; it serves {', '.join(served)}")
-    return topic
-
-
 def _read(process: ProcessState, asked: object) -> tuple[str, LetterFilters, Headers, bool]:
     """Topic, filters, new time, and whether to execute. Raises BadQuery."""
-    if not isinstance(asked, dict):
-        raise BadQuery("the body must be a JSON object")
-    known = (*_FILTERS, "origins", *_TIMES, "execute")
-    unknown = sorted(set(asked) - {*known})
-    if unknown:
-        raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(known)}")
+    asked = queries.body_of(asked, *_FILTERS, "origins", *_TIMES, "execute")
     execute, origins = asked.get("execute", False), asked.get("origins", [])
     if not isinstance(execute, bool):
         raise BadQuery("execute takes true or false")
@@ -237,7 +222,7 @@ def _read(process: ProcessState, asked: object) -> tuple[str, LetterFilters, Hea
     when = [(header, texts[name].encode("utf-8", "replace")) for name, header in _TIMES.items() if name in texts]
     if len(when) > 1:
         raise BadQuery("give one of at and delay")
-    return _topic(process, texts.get("topic")), _filters(texts, origins), when, execute
+    return queries.served_topic(process, texts.get("topic")), _filters(texts, origins), when, execute
 
 
 def _filters(texts: dict[str, str], origins: list[str] | tuple[str, ...]) -> LetterFilters:

@@ -12,6 +12,7 @@ from postdate.sidecar.context.holds import DELIVERY, INTAKE, TARGET
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.access.access import Refused
 from postdate.sidecar.http.process_state import ProcessState
+from postdate.sidecar.http.queries import queries
 from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.wire.topics import is_topic_name
 
@@ -57,11 +58,7 @@ def drain(process: ProcessState) -> dict[str, Any]:
 
 
 def _read(process: ProcessState, asked: object) -> tuple[str, str, str | None, int | None]:
-    if not isinstance(asked, dict):
-        raise BadQuery("the body must be a JSON object")
-    unknown = sorted(set(asked) - _FIELDS)
-    if unknown:
-        raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(sorted(_FIELDS))}")
+    asked = queries.body_of(asked, *sorted(_FIELDS))
     what, target, topic, index = (asked.get(name) for name in ("what", "target", "topic", "partition"))
     if what not in _WHAT:
         raise BadQuery(f"what takes one of {', '.join(_WHAT)}")
@@ -69,10 +66,8 @@ def _read(process: ProcessState, asked: object) -> tuple[str, str, str | None, i
         raise BadQuery(f"target is required with what={TARGET}, and allowed only with it")
     if target is not None and not (isinstance(target, str) and is_topic_name(target)):
         raise BadQuery("target is not a topic name")
-    if topic is not None and topic not in process.config.request_topic_names:
-        raise BadQuery(
-            f"this process does not serve {topic}; it serves {', '.join(process.config.request_topic_names)}"
-        )
+    if topic is not None:
+        queries.served_topic(process, topic)
     if index is not None and (isinstance(index, bool) or not isinstance(index, int) or index < 0 or topic is None):
         raise BadQuery("partition takes a number, and needs a topic")
     return what, target or "", topic, index

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.datastructures import QueryParams
 
@@ -52,6 +52,26 @@ def known(query: QueryParams, *names: str) -> None:
     unknown = sorted(set(query) - {*names, SCOPE})
     if unknown:
         raise BadQuery(f"unknown parameter {unknown[0]}; known: {', '.join(names)}")
+
+
+def body_of(asked: object, *names: str) -> dict[str, Any]:
+    """The JSON object of a body. Raises BadQuery for another value, and for an unknown field."""
+    if not isinstance(asked, dict):
+        raise BadQuery("the body must be a JSON object")
+    unknown = sorted(set(asked) - {*names})
+    if unknown:
+        raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(names)}")
+    return asked
+
+
+def served_topic(process: ProcessState, named: str | None) -> str:
+    """The request topic that a query or a body names, or the only one of this process. Raises BadQuery."""
+    served = process.config.request_topic_names
+    if named is None and len(served) > 1:
+        raise BadQuery(f"topic is needed: {', '.join(served)} are served")
+    if named is not None and named not in served:
+        raise BadQuery(f"this process does not serve {named}; it serves {', '.join(served)}")
+    return named or served[0]
 
 
 def asks_all(query: QueryParams) -> bool:
@@ -137,10 +157,8 @@ def origin_of(text: str) -> tuple[Partition, int]:
 def shards_of(process: ProcessState, query: QueryParams) -> tuple[list[HeldShard], list[dict[str, object]]]:
     """The shards that a query selects, and those of them that cannot answer now, with the reason. Raises BadQuery."""
     topic, index = query.get("topic"), query.get("partition")
-    if topic is not None and topic not in process.config.request_topic_names:
-        raise BadQuery(
-            f"this process does not serve topic {topic!r}; it serves {', '.join(process.config.request_topic_names)}"
-        )
+    if topic is not None:
+        served_topic(process, topic)
     if index is not None and not (index.isascii() and index.isdigit() and len(index) <= _DIGITS_MAX):
         raise BadQuery("partition takes a number")
     able, unable = [], []

@@ -1,0 +1,27 @@
+"""The version of a JSON record on a topic of Postdate's own: one that does not parse may be of a newer Postdate."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from postdate.wire.errors import NewerFormat
+
+
+class _Version(msgspec.Struct):
+    v: int
+
+
+_decoder = msgspec.json.Decoder(_Version)
+
+
+def raise_if_newer(value: bytes, known: int, what: str) -> None:
+    """Raises NewerFormat if `value`, which does not have the shape of a known version, has a later one than `known`.
+
+    `what`: the record, for the message.
+    """
+    with suppress(ValueError, RecursionError):
+        version = _decoder.decode(value).v
+        if version > known:
+            raise NewerFormat(f"{what} has version {version}: written by a newer Postdate")
