@@ -17,7 +17,6 @@ from postdate.sidecar.dispatch.limits import (
     REPORTED_ENTRIES_MAX,
 )
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding
-from postdate.sidecar.dispatch.targets.isolated_targets import OWN
 from postdate.sidecar.transaction.transaction import TopicOutcome
 from support.shards.fault_attempts import (
     BUDGET_MS,
@@ -167,16 +166,13 @@ def test_a_target_is_the_only_one_five_seconds_after_the_last_message_for_anothe
     assert faults.get("bad") is not None
 
 
-def test_short_waits_for_an_only_target_neither_end_nor_feed_a_suspicion(
-    faults: FaultAttribution, clock: StepClock
-) -> None:
+def test_a_short_wait_for_an_only_target_ends_a_suspicion(faults: FaultAttribution, clock: StepClock) -> None:
     quick(faults)
-    _waited_for(faults, "bad", ("bad", "good"), 3, 60.0)
     clock.now += ONLY_TARGET_MS
-    _waited_for(faults, "bad", ("bad", STORE), 10, 60.0)
-    assert not faults.any
-    _waited_for(faults, "bad", ("bad", "good"), 1, 60.0)
-    assert faults.get("bad") is not None
+    for _ in range(5):
+        _waited_for(faults, "bad", ("bad", STORE), 1, 400.0)
+        _waited_for(faults, "bad", ("bad", STORE), 1, 60.0)
+    assert not faults.any  # two long waits in a row would isolate it
 
 
 def test_another_suspicion_ends_although_an_only_target_is_slow(faults: FaultAttribution, clock: StepClock) -> None:
@@ -196,18 +192,6 @@ def test_a_slow_topic_of_postdate_is_isolated_without_other_targets(
     quick(faults)
     _waited_for(faults, STORE, topics, 2)
     assert faults.any
-    assert faults.get("bad") is None
-
-
-def test_a_slow_topic_of_postdate_is_found_beside_an_only_target_that_is_slower(
-    faults: FaultAttribution, clock: StepClock
-) -> None:
-    quick(faults)
-    clock.now += ONLY_TARGET_MS
-    for _ in range(24):
-        outcomes = {"bad": TopicOutcome(10, [250.0]), STORE: TopicOutcome(10, [200.0])}
-        faults.committed(finished(None, 20, dict.fromkeys(outcomes, 10), outcomes, 460.0), 3.0, 2.0)
-    assert faults.get(OWN) is not None
     assert faults.get("bad") is None
 
 

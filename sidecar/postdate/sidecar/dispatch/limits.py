@@ -73,7 +73,8 @@ AFTER_FAULT_ENTRIES_MAX: Final = 20
 # Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
 ISOLATED_MAX: Final = 1_000
 
-# A target is the only one if no other had messages for this long. It is not blamed for waits below SLOW_WAIT_MS.
+# A target is the only one if no transaction had messages for another for this long. A transaction's wait for it below
+# SLOW_WAIT_MS is forgiven.
 ONLY_TARGET_MS: Final = 5_000.0
 
 # The aim for the duration of a trial; one that took longer than the maximum makes the next ones smaller. All other

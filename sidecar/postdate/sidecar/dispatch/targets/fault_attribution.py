@@ -263,7 +263,7 @@ class FaultAttribution:
             self._accepted(trial, finished.size, finished.took_ms, now)
             return
         self._rest_longer(finished, now)
-        if finished.targets:  # others, such as answers to controls alone, are shorter than any trial
+        if finished.targets:  # others, such as answers to controls alone, are usually shorter than a trial
             self._common_ms.add(finished.took_ms)
         self._slow_unreported = not finished.outcomes and finished.took_ms >= SLOW_WAIT_MS
         only_target = self._recent_targets.only(now)

@@ -145,8 +145,8 @@ class SlowTopics:
         return bool(self._suspected)
 
     def delays(self, topics: Collection[str]) -> bool:
-        """True if one of these topics is suspected, and a transaction with all of them makes others wait for it:
-        messages for another target, or anything if it is a topic of Postdate's own. O(suspected + topics)."""
+        """True if one of these topics is suspected, and a transaction with all of them makes messages for another
+        target wait for it, or anything if it is a topic of Postdate's own. O(suspected + topics)."""
         targets = set(topics) - self._own_topics if self._suspected else set()
         return any(topic in topics and (topic in self._own_topics or len(targets) > 1) for topic in self._suspected)
 
@@ -161,8 +161,8 @@ class SlowTopics:
 
         `outcomes`: empty if its records did not report. `first_wait_ms`, `log_waited_ms`: how long it waited for its
         first acknowledgement, and for that of its log record. `only_target`: the only target with messages in the last
-        seconds, or empty. It is not blamed for less than SLOW_WAIT_MS, since no message for another target waits for
-        it, or rarely one. O(topics).
+        seconds, or empty. A wait for it of less than SLOW_WAIT_MS is forgiven, since messages for other targets rarely
+        wait as well, and ends a suspicion against it. O(topics).
 
         Returns None if nothing was slow, and for a transaction that proves nothing: one with records for a single
         topic, or one that waited longest for its first acknowledgement, which may have any cause. A topic is cleared by
@@ -176,13 +176,14 @@ class SlowTopics:
         least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
         slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in outcomes.items()}
         self._share.add(slow)
-        waits_ms = {topic: sum(each) for topic, each in slow.items()}
-        if first_wait_ms >= max(least_ms, *waits_ms.values(), log_waited_ms):
+        slowest = max(slow, key=lambda topic: sum(slow[topic]))
+        waited_ms = sum(slow[slowest])
+        if first_wait_ms >= max(least_ms, waited_ms, log_waited_ms):
             return None
-        if waits_ms.get(only_target, inf) < SLOW_WAIT_MS:
-            del waits_ms[only_target]
-        slowest = max(waits_ms, key=waits_ms.__getitem__, default="")
-        if waits_ms.get(slowest, 0.0) < max(log_waited_ms, least_ms):
+        is_forgiven = slowest == only_target and waited_ms < SLOW_WAIT_MS
+        if is_forgiven:
+            self._suspected.pop(only_target, None)
+        if is_forgiven or waited_ms < log_waited_ms or not waited_ms:
             slowest = ""
         for topic in list(self._suspected):
             outcome = outcomes.get(topic)
