@@ -147,7 +147,7 @@ def test_entries_that_leave_together_stay_within_a_transaction() -> None:
 def test_controls_beyond_the_size_of_a_transaction_wait_for_the_next(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(BatchLimit, "controls", 3)
+    monkeypatch.setattr(BatchLimit, "ending", 3)
     shard = env.shard()
     for number in range(10):
         env.ask(("postdate-action", b"cancel"), ("postdate-id", b"%d" % number))
