@@ -67,7 +67,7 @@ class RandomHistory:
         at_ms: int | None = None,
         partition: int = 0,
     ) -> None:
-        """A request at `start_ms` (or `at_ms`); with no control headers, one to `orders` due a second later."""
+        """A request at `start_ms` (or `at_ms`); with no headers, one to `orders` due a second later."""
         asked = list(control) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
         stamped = self.start_ms if at_ms is None else at_ms
         sent = [*(headers or []), *asked]
