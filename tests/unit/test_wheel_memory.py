@@ -75,13 +75,14 @@ def test_shards_share_the_bound_of_their_process_unless_they_are_given_another()
 def test_a_quiet_shard_yields_its_memory_once_half_of_the_bound_is_used(tmp_path: Path) -> None:
     """Else shards that never write again keep the others at the bound, and each of their writes makes a file."""
     resources = Resources.create(CACHE_BYTES, buffers_size_bytes=BUFFERS_BYTES)
-    quiet = open_index(tmp_path / "quiet", IndexOptions(resources=resources))
+    options = IndexOptions(write_buffer_size_bytes=limits.WRITE_BUFFER_SIZE_BYTES, resources=resources)
+    quiet = open_index(tmp_path / "quiet", options)
     put_entries(quiet, [(NOW_MS, number) for number in range(3_000)], 1_000)
     used = resources.buffers.get_usage()
     assert used < BUFFERS_BYTES // 2
     quiet.reclaim()
     assert resources.buffers.get_usage() == used
-    busy = open_index(tmp_path / "busy", IndexOptions(resources=resources))
+    busy = open_index(tmp_path / "busy", options)
     put_entries(busy, [(NOW_MS, number) for number in range(7_000)], 1_000)
     assert resources.buffers.get_usage() > BUFFERS_BYTES // 2
     before = resources.buffers.get_usage()
@@ -89,3 +90,14 @@ def test_a_quiet_shard_yields_its_memory_once_half_of_the_bound_is_used(tmp_path
     assert resources.buffers.get_usage() < before - used // 2
     quiet.close()
     busy.close()
+
+
+def test_shards_do_not_all_flush_at_the_same_time(tmp_path: Path) -> None:
+    """Their write buffers differ in size, and RocksDB's log shows that it uses the size that is chosen."""
+    sizes = [IndexOptions().write_buffer_size_bytes for _ in range(8)]
+    assert all(limits.WRITE_BUFFER_SIZE_BYTES // 2 <= size <= limits.WRITE_BUFFER_SIZE_BYTES for size in sizes)
+    assert max(sizes) - min(sizes) > limits.WRITE_BUFFER_SIZE_BYTES // 20
+    for number, size in enumerate(sizes[:2]):
+        open_index(tmp_path / str(number), IndexOptions(write_buffer_size_bytes=size)).close()
+        told = next((tmp_path / str(number)).rglob("LOG")).read_text()
+        assert f"Options.write_buffer_size: {size}\n" in told

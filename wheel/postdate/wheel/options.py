@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from dataclasses import dataclass, field
 
 from rocksdict import (
@@ -45,6 +46,12 @@ def shared_resources() -> Resources:
     return Resources.create()
 
 
+def write_buffer_size_bytes() -> int:
+    """A random size, so that shards with equal load do not flush their memtables at the same time."""
+    most = limits.WRITE_BUFFER_SIZE_BYTES
+    return random.randint(int(limits.WRITE_BUFFER_PART_MIN * most), most)  # noqa: S311  # not a secret
+
+
 @dataclass(frozen=True)
 class IndexOptions:
     """How a timer index is laid out; all but the sizes of memory are fixed once the wheel file exists (it is rebuilt).
@@ -59,7 +66,7 @@ class IndexOptions:
     fine_slots: int = 0
     hour_slots: int = 9_600
     hour_ms: int = HOUR_MS
-    write_buffer_size_bytes: int = limits.WRITE_BUFFER_SIZE_BYTES
+    write_buffer_size_bytes: int = field(default_factory=write_buffer_size_bytes, compare=False)
     ended_window_ms: int = HOUR_MS
     resources: Resources = field(default_factory=shared_resources, compare=False)
 
