@@ -66,16 +66,16 @@ SLOW_SHARE_MIN: Final = 0.05
 SLOW_SHARE_MAX: Final = 0.6
 SLOW_WAIT_MS: Final = 300.0
 
+# The least weight of a slow transaction that has messages for other targets. Without it a target that gets almost all
+# messages would never be isolated, however long the few others wait.
+SLOW_WEIGHT_MIN: Final = 1 / 8
+
 # Entries of the transaction after one that a target's fault aborted, or that waited for a topic for SLOW_WAIT_MS. Other
 # targets may be slow as well, and a small transaction waits for fewer of their messages.
 AFTER_FAULT_ENTRIES_MAX: Final = 20
 
 # Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
 ISOLATED_MAX: Final = 1_000
-
-# A target is the only one if no transaction had messages for another for this long. A transaction's wait for it below
-# SLOW_WAIT_MS is forgiven.
-ONLY_TARGET_MS: Final = 5_000.0
 
 # The aim for the duration of a trial; one that took longer than the maximum makes the next ones smaller. All other
 # targets of the shard wait meanwhile.

@@ -64,7 +64,7 @@ from postdate.sidecar.dispatch.limits import (
     TRIAL_REST,
     TRIAL_REST_MS_MIN,
 )
-from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated, RecentDurations, RecentTargets
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated, RecentDurations
 from postdate.sidecar.dispatch.targets.slow_topics import SlowTopics
 from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.sidecar.dispatch.targets.trial_pauses import GrowingLimit
@@ -153,7 +153,6 @@ class FaultAttribution:
         self._entries_max = inf
         self._slow_unreported = False  # the last common transaction was slow, and its messages did not report
         self._common_ms = RecentDurations()
-        self._recent_targets = RecentTargets()
         self._slow_topics = SlowTopics(clock, own_topics)
         self._rests_until = 0.0
         self._rests = GrowingLimit(FIRST_PAUSE_MS_MAX, PROBATION_MS)
@@ -258,7 +257,6 @@ class FaultAttribution:
         `log_waited_ms` for that of its log record."""
         now = self._clock.steady_ms()
         trial = finished.trial
-        self._recent_targets.had_messages(finished.targets, now)
         if trial is not None:
             self._accepted(trial, finished.size, finished.took_ms, now)
             return
@@ -266,8 +264,7 @@ class FaultAttribution:
         if finished.targets:  # others, such as answers to controls alone, are usually shorter than a trial
             self._common_ms.add(finished.took_ms)
         self._slow_unreported = not finished.outcomes and finished.took_ms >= SLOW_WAIT_MS
-        only_target = self._recent_targets.only(now)
-        slow = self._slow_topics.observe(finished.outcomes, first_wait_ms, log_waited_ms, only_target)
+        slow = self._slow_topics.observe(finished.outcomes, first_wait_ms, log_waited_ms)
         if (
             slow is not None and slow.is_long
         ):  # what falls due meanwhile would make the next transaction wait for longer
@@ -284,7 +281,6 @@ class FaultAttribution:
     def aborted(self, finished: FinishedTransaction, now_ms: int) -> Finding:
         """A transaction was aborted. `now_ms`: the broker's time."""
         steady = self._clock.steady_ms()
-        self._recent_targets.had_messages(finished.targets, steady)
         blamed = {topic: each.faults for topic, each in finished.outcomes.items() if each.faults}
         if (trial := finished.trial) is not None:
             names = self._own_topics if trial.name == OWN else (trial.name,)

@@ -7,14 +7,13 @@ thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
 from postdate.sidecar.dispatch.limits import (
     GOOD_TRIALS,
-    ONLY_TARGET_MS,
     PROBATION_MS,
     REFUSED_MAX,
     REFUSED_RETRY_MS_MAX,
@@ -83,38 +82,6 @@ class RecentDurations:
 
     def _quantile(self, quarters: int) -> float:
         return sorted(self._last)[len(self._last) * quarters // 4] if self._last else 0.0
-
-
-class RecentTargets:
-    """The target that had messages last, and when any other one had some. All times are steady ms.
-
-    >>> recent = RecentTargets()
-    >>> recent.had_messages(["mails"], 0.0)
-    >>> recent.had_messages(["orders"], 1_000.0)
-    >>> recent.only(4_999.0), recent.only(5_000.0)
-    ('', 'orders')
-    >>> recent.had_messages(["mails", "orders"], 6_000.0)
-    >>> recent.only(10_999.0), recent.only(11_000.0)
-    ('', 'orders')
-    """
-
-    def __init__(self) -> None:
-        self._last = ""
-        self._last_at = self._others_at = -inf
-
-    def had_messages(self, targets: Collection[str], now: float) -> None:
-        """A transaction had messages for these targets; an empty collection changes nothing. O(1)."""
-        if not targets:
-            return
-        if self._last not in targets:
-            self._last, self._others_at = next(iter(targets)), self._last_at
-        self._last_at = now
-        if len(targets) > 1:
-            self._others_at = now
-
-    def only(self, now: float) -> str:
-        """The target that had messages last, if no other one had any in the last ONLY_TARGET_MS; otherwise empty."""
-        return self._last if now - self._others_at >= ONLY_TARGET_MS else ""
 
 
 @dataclass(slots=True)

@@ -4,8 +4,8 @@ A broker answers the requests of a connection in order, so the time of an acknow
 it. A record is slow if that time is at least SLOW_RECORD_MS, and at least twice what transactions usually wait for
 their first acknowledgement. A topic is slow if several transactions in a row waited longest for its slow records. How
 many it takes depends on how often the records of other topics are slow: on a busy machine all of them are at times, and
-a topic is not slow unless it is slower than the others. A target is not slow for short waits while no other target has
-messages.
+a topic is not slow unless it is slower than the others. It also takes more if there are few messages for other targets
+for each message of the slow one, since an isolation helps the former and delays the latter.
 
 This module knows neither Kafka nor entries. Thread rule: belongs to the shard's thread.
 """
@@ -26,6 +26,7 @@ from postdate.sidecar.dispatch.limits import (
     SLOW_SHARE_MIN,
     SLOW_TRANSACTIONS,
     SLOW_WAIT_MS,
+    SLOW_WEIGHT_MIN,
 )
 from postdate.sidecar.transaction.limits import SLOW_RECORD_MS
 from postdate.sidecar.transaction.transaction import TopicOutcome
@@ -54,12 +55,12 @@ class SlowTopic(NamedTuple):
 
 @dataclass(slots=True)
 class Suspicion:
-    """A topic that transactions in a row waited longest for: since when (steady ms), how many transactions, how many of
-    its records were slow, and their times."""
+    """A topic that transactions in a row waited longest for: since when (steady ms), and how many transactions with a
+    weight. The number of its slow records, and the sum of their times, each with the weight of its transaction."""
 
     since: float
     transactions: int = 0
-    records: int = 0
+    records: float = 0.0
     waited_ms: float = 0.0
 
 
@@ -155,49 +156,56 @@ class SlowTopics:
         outcomes: Mapping[str, TopicOutcome],
         first_wait_ms: float,
         log_waited_ms: float,
-        only_target: str = "",
     ) -> SlowTopic | None:
         """Take the reports of a committed common transaction, and return the topic that it waited longest for.
 
         `outcomes`: empty if its records did not report. `first_wait_ms`, `log_waited_ms`: how long it waited for its
-        first acknowledgement, and for that of its log record. `only_target`: the only target with messages in the last
-        seconds, or empty. A wait for it of less than SLOW_WAIT_MS is forgiven, since messages for other targets rarely
-        wait as well, and ends a suspicion against it. O(topics).
+        first acknowledgement, and for that of its log record. O(topics).
 
-        Returns None if nothing was slow, and for a transaction that proves nothing: one with records for a single
-        topic, or one that waited longest for its first acknowledgement, which may have any cause. A topic is cleared by
-        a transaction that did not wait for it, unless it answered first and late, or by PROBATION_MS.
+        Returns None if nothing was slow, if no other messages waited for the slow topic, and for a transaction that
+        waited longest for its first acknowledgement, which may have any cause. A topic is cleared by a transaction that
+        did not wait for it, unless it answered first and late, or by PROBATION_MS.
         """
         self._usual_wait_ms.add(first_wait_ms)
         now = self._clock.steady_ms()
         self._suspected = {topic: each for topic, each in self._suspected.items() if now - each.since < PROBATION_MS}
-        if len(outcomes) < 2 and not self._own_topics & outcomes.keys():
-            return None
         least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
         slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in outcomes.items()}
-        self._share.add(slow)
-        slowest = max(slow, key=lambda topic: sum(slow[topic]))
-        waited_ms = sum(slow[slowest])
+        if len(outcomes) > 1 or self._own_topics & outcomes.keys():
+            self._share.add(slow)
+        slowest = max(slow, key=lambda topic: sum(slow[topic]), default="")
+        waited_ms = sum(slow.get(slowest, ()))
         if first_wait_ms >= max(least_ms, waited_ms, log_waited_ms):
             return None
-        is_forgiven = slowest == only_target and waited_ms < SLOW_WAIT_MS
-        if is_forgiven:
-            self._suspected.pop(only_target, None)
-        if is_forgiven or waited_ms < log_waited_ms or not waited_ms:
+        if waited_ms < log_waited_ms or not waited_ms:
             slowest = ""
         for topic in list(self._suspected):
             outcome = outcomes.get(topic)
             is_unknown = outcome is None or (outcome.is_first and first_wait_ms >= least_ms)
             if topic != slowest and not (is_unknown or slow[topic]):
                 del self._suspected[topic]
-        return self._suspect(slowest, slow[slowest], now) if slowest else None
+        weight = self._weight(slowest, waited_ms, outcomes) if slowest else 0.0
+        return self._suspect(slowest, slow[slowest], weight, now) if weight else None
 
-    def _suspect(self, topic: str, waits_ms: list[float], now: float) -> SlowTopic:
+    def _weight(self, topic: str, waited_ms: float, outcomes: Mapping[str, TopicOutcome]) -> float:
+        """How much a transaction counts against the topic that it waited for, from 0 to 1: the messages for other
+        targets that waited as well, for each message of this one. An isolation helps the former and delays the latter.
+        After a long wait, answers to controls count as well. For a topic of Postdate's own it is 1, since messages for
+        any target wait. O(topics)."""
+        if topic in self._own_topics:
+            return 1.0
+        others = (
+            outcomes.keys() - {topic} if waited_ms >= SLOW_WAIT_MS else outcomes.keys() - {topic} - self._own_topics
+        )
+        waiting = sum(outcomes[each].acknowledged for each in others)
+        return min(max(waiting / max(outcomes[topic].acknowledged, 1), SLOW_WEIGHT_MIN), 1.0) if waiting else 0.0
+
+    def _suspect(self, topic: str, waits_ms: list[float], weight: float, now: float) -> SlowTopic:
         """Add slow records to the suspicion against a topic. If it is to blame, the suspicion ends."""
         suspicion = self._suspected.setdefault(topic, Suspicion(now))
         suspicion.transactions += 1
-        suspicion.records += len(waits_ms)
-        suspicion.waited_ms += sum(waits_ms)
+        suspicion.records += weight * len(waits_ms)
+        suspicion.waited_ms += weight * sum(waits_ms)
         others = self._share.without(topic)
         is_long = suspicion.waited_ms >= SLOW_WAIT_MS and others <= SLOW_SHARE_MIN
         is_found = suspicion.records >= SLOW_IN_A_ROW * ln(SLOW_SHARE_MIN) / ln(others)
