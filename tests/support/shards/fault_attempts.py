@@ -66,10 +66,10 @@ def isolated_target(faults: FaultAttribution, name: str = "bad") -> Isolated:
     return isolated
 
 
-def isolate(faults: FaultAttribution, count: int, why: RecordRejected = TIMED_OUT) -> Isolated:
-    offsets = range(count)
-    assert faults.aborted(common({"bad": count}, bad=outcome(0, *offsets, why=why)), 0) is Finding.GO_ON
-    return isolated_target(faults)
+def isolate(faults: FaultAttribution, count: int, why: RecordRejected = TIMED_OUT, *, target: str = "bad") -> Isolated:
+    refused = {target: outcome(0, *range(count), why=why)}
+    assert faults.aborted(common({target: count}, **refused), 0) is Finding.GO_ON
+    return isolated_target(faults, target)
 
 
 def quick(faults: FaultAttribution, first_ms: float = 3.0) -> None:

@@ -17,8 +17,8 @@ TARGET_LOOK_AGE_MS_MAX: Final = 30_000
 # and the shard continues with other messages.
 TARGET_LOOK_WAIT_MS: Final = 100.0
 
-# An entry becomes a dead letter for a missing target only if the metadata is at most this old (two intervals of `tend`)
-# or was requested after the end of the entry's retry budget.
+# An entry becomes a dead letter for a missing target only if the metadata is at most this old (two intervals of
+# `tend`) or was requested after the end of the entry's retry budget.
 TARGET_FRESH_MS_MAX: Final = 1_000
 
 # A failing target is looked up again after this, doubling up to the maximum: quick for a topic that was just created.
@@ -59,7 +59,8 @@ REPORTED_ENTRIES_MAX: Final = 1_000
 # entries fall due, and each transaction takes about twice as long as the one before. One transaction alone may have met
 # a stall of the machine. These numbers hold while at most SLOW_SHARE_MIN of the records of other topics are slow. On a
 # busy machine every topic is slow at times, so more slow records in a row are needed, which keeps a coincidence as
-# unlikely. The maximum share bounds that number: a topic that is always slow needs 24 at most.
+# unlikely. The maximum share bounds that number: a topic that is always slow needs 24 at most. All numbers hold for
+# transactions of weight 1: a record of one with less counts as that part of a record.
 SLOW_TRANSACTIONS: Final = 2
 SLOW_IN_A_ROW: Final = 4
 SLOW_SHARE_MIN: Final = 0.05
@@ -69,6 +70,10 @@ SLOW_WAIT_MS: Final = 300.0
 # The least weight of a slow transaction that has messages for other targets. Without it a target that gets almost all
 # messages would never be isolated, however long the few others wait.
 SLOW_WEIGHT_MIN: Final = 1 / 8
+
+# From this weight on, transactions stay small while a topic is suspected, after a fault of any target. Below it, most
+# of their entries are for the suspected target, and small transactions could not carry them.
+SLOW_WEIGHT_SMALLER: Final = 1 / 2
 
 # Entries of the transaction after one that a target's fault aborted, or that waited for a topic for SLOW_WAIT_MS. Other
 # targets may be slow as well, and a small transaction waits for fewer of their messages.

@@ -27,6 +27,7 @@ from postdate.sidecar.dispatch.limits import (
     SLOW_TRANSACTIONS,
     SLOW_WAIT_MS,
     SLOW_WEIGHT_MIN,
+    SLOW_WEIGHT_SMALLER,
 )
 from postdate.sidecar.transaction.limits import SLOW_RECORD_MS
 from postdate.sidecar.transaction.transaction import TopicOutcome
@@ -55,10 +56,11 @@ class SlowTopic(NamedTuple):
 
 @dataclass(slots=True)
 class Suspicion:
-    """A topic that transactions in a row waited longest for: since when (steady ms), and how many transactions with a
-    weight. The number of its slow records, and the sum of their times, each with the weight of its transaction."""
+    """A topic that transactions in a row waited longest for: when the last one of them ended (steady ms), and how many
+    had a weight. The number of its slow records, and the sum of their times, each with the weight of its
+    transaction."""
 
-    since: float
+    last_at: float
     transactions: int = 0
     records: float = 0.0
     waited_ms: float = 0.0
@@ -145,11 +147,12 @@ class SlowTopics:
         """True if some topic is suspected."""
         return bool(self._suspected)
 
-    def delays(self, topics: Collection[str]) -> bool:
-        """True if one of these topics is suspected, and a transaction with all of them makes messages for another
-        target wait for it, or anything if it is a topic of Postdate's own. O(suspected + topics)."""
-        targets = set(topics) - self._own_topics if self._suspected else set()
-        return any(topic in topics and (topic in self._own_topics or len(targets) > 1) for topic in self._suspected)
+    def delays(self, outcomes: Mapping[str, TopicOutcome]) -> bool:
+        """True if a suspected topic had records in this transaction, with a weight of at least SLOW_WEIGHT_SMALLER.
+        O(suspected * topics)."""
+        return any(
+            topic in outcomes and self._weight(topic, outcomes) >= SLOW_WEIGHT_SMALLER for topic in self._suspected
+        )
 
     def observe(
         self,
@@ -166,12 +169,14 @@ class SlowTopics:
         waited longest for its first acknowledgement, which may have any cause. A topic is cleared by a transaction that
         did not wait for it, unless it answered first and late, or by PROBATION_MS.
         """
-        self._usual_wait_ms.add(first_wait_ms)
         now = self._clock.steady_ms()
-        self._suspected = {topic: each for topic, each in self._suspected.items() if now - each.since < PROBATION_MS}
+        self._suspected = {topic: each for topic, each in self._suspected.items() if now - each.last_at < PROBATION_MS}
+        compares = len(outcomes) > 1 or bool(self._own_topics & outcomes.keys())
+        if compares or first_wait_ms < SLOW_RECORD_MS:  # otherwise it may be the only topic that is slow
+            self._usual_wait_ms.add(first_wait_ms)
         least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
         slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in outcomes.items()}
-        if len(outcomes) > 1 or self._own_topics & outcomes.keys():
+        if compares:
             self._share.add(slow)
         slowest = max(slow, key=lambda topic: sum(slow[topic]), default="")
         waited_ms = sum(slow.get(slowest, ()))
@@ -184,25 +189,22 @@ class SlowTopics:
             is_unknown = outcome is None or (outcome.is_first and first_wait_ms >= least_ms)
             if topic != slowest and not (is_unknown or slow[topic]):
                 del self._suspected[topic]
-        weight = self._weight(slowest, waited_ms, outcomes) if slowest else 0.0
+        weight = self._weight(slowest, outcomes) if slowest else 0.0
         return self._suspect(slowest, slow[slowest], weight, now) if weight else None
 
-    def _weight(self, topic: str, waited_ms: float, outcomes: Mapping[str, TopicOutcome]) -> float:
-        """How much a transaction counts against the topic that it waited for, from 0 to 1: the messages for other
-        targets that waited as well, for each message of this one. An isolation helps the former and delays the latter.
-        After a long wait, answers to controls count as well. For a topic of Postdate's own it is 1, since messages for
-        any target wait. O(topics)."""
+    def _weight(self, topic: str, outcomes: Mapping[str, TopicOutcome]) -> float:
+        """How much a transaction counts against a topic that it waited for, from 0 to 1: the messages for other targets
+        for each message of this one. An isolation helps the former and delays the latter. For a topic of Postdate's own
+        it is 1, since messages for any target wait. O(topics)."""
         if topic in self._own_topics:
             return 1.0
-        others = (
-            outcomes.keys() - {topic} if waited_ms >= SLOW_WAIT_MS else outcomes.keys() - {topic} - self._own_topics
-        )
-        waiting = sum(outcomes[each].acknowledged for each in others)
-        return min(max(waiting / max(outcomes[topic].acknowledged, 1), SLOW_WEIGHT_MIN), 1.0) if waiting else 0.0
+        waiting = sum(outcomes[each].acknowledged for each in outcomes.keys() - {topic} - self._own_topics)
+        return min(max(waiting / outcomes[topic].acknowledged, SLOW_WEIGHT_MIN), 1.0) if waiting else 0.0
 
     def _suspect(self, topic: str, waits_ms: list[float], weight: float, now: float) -> SlowTopic:
         """Add slow records to the suspicion against a topic. If it is to blame, the suspicion ends."""
         suspicion = self._suspected.setdefault(topic, Suspicion(now))
+        suspicion.last_at = now
         suspicion.transactions += 1
         suspicion.records += weight * len(waits_ms)
         suspicion.waited_ms += weight * sum(waits_ms)
