@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from postdate.spark.audit import reading
 from postdate.spark.repair.job import run_repair
 from postdate.spark.repair.options import RepairOptions
-from support.audits.forged_topics import Forged, audited_together, expected_of, named, place_of, until
+from support.audits.forged_topics import Forged, audited_together, expected_of, named, partition_of_key, until
 from support.audits.small_spark import has_cached
 from support.brokers.broker import RunningBroker
 from support.deployments.environment import Environment, new_env
@@ -44,7 +44,7 @@ def in_stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _key_of(partition: int) -> bytes:
-    return next(key for key in (b"k%d" % number for number in range(100)) if place_of(key) == partition)
+    return next(key for key in (b"k%d" % number for number in range(100)) if partition_of_key(key) == partition)
 
 
 def _created_again(forged: Forged, partitions: int) -> AdminClient:
@@ -107,10 +107,12 @@ def _created_again_and_grown(forged: Forged) -> None:
     for number in range(4):
         forged.sound(key=b"k%d" % number)
     admin = _created_again(forged, 2)
-    moved = [key for key in (b"m%d" % number for number in range(40)) if place_of(key, 2) != place_of(key)]
+    moved = [
+        key for key in (b"m%d" % number for number in range(40)) if partition_of_key(key, 2) != partition_of_key(key)
+    ]
     for key in [*moved[:3], b"k0", b"k1"]:
         offset = forged.ask(key=key)
-        forged.deliver(offset, key=key, partition=place_of(key, 2))
+        forged.deliver(offset, key=key, partition=partition_of_key(key, 2))
         forged.commit(offset)
     admin.create_partitions([NewPartitions(forged.target, 4)])[forged.target].result(WAIT_TIMEOUT_S)
     until(lambda: len(forged.producer.list_topics(timeout=10).topics[forged.target].partitions) == 4, "it has grown")
@@ -118,7 +120,7 @@ def _created_again_and_grown(forged: Forged) -> None:
     for partition in range(4):
         forged.sound(key=_key_of(partition))
     late = forged.expect(forged.ask(key=moved[3]), "mismatch")
-    forged.deliver(late, key=moved[3], partition=place_of(moved[3], 2))
+    forged.deliver(late, key=moved[3], partition=partition_of_key(moved[3], 2))
     forged.commit(late)
     forged.commit(forged.expect(forged.ask(key=moved[4]), *LOST))
 
@@ -146,7 +148,7 @@ def _capped_by_times_of_its_own(forged: Forged) -> Producer:
     forged.sound()
     forged.commit(forged.ask())
     time.sleep(0.05)
-    return forged.hanging(place_of(b"k"))
+    return forged.hanging(partition_of_key(b"k"))
 
 
 @pytest.mark.timeout(900)

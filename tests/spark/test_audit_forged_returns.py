@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from postdate.spark.audit import reading
 from postdate.wire.headers import ATTEMPT, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ORIGIN, RETRY, TOPIC
-from support.audits.forged_topics import Forged, named, place_of
+from support.audits.forged_topics import Forged, named, partition_of_key
 from support.brokers.broker import RunningBroker
 from support.deployments.environment import Environment, new_env
 from support.oracles.expected_records import Headers
@@ -53,7 +53,7 @@ class _Returns:
         """Its redelivery, as a sidecar would write it; `more` headers behind the others."""
         headers: Headers = [(ORIGIN, self.origin(offset)), (DUE, b"%d" % due_ms), (ATTEMPT, b"%d" % attempt)]
         headers += [(FIRST_ORIGIN, self.origin(root)), (FIRST_DUE, b"%d" % self.forged.due_ms), *more]
-        self.forged.write(self.forged.target, place_of(b"k"), b"k", b"v", headers)
+        self.forged.write(self.forged.target, partition_of_key(b"k"), b"k", b"v", headers)
 
     def sound(self, parent: int) -> int:
         """A return that was redelivered as it should be."""

@@ -18,7 +18,7 @@ from postdate.spark.audit.options import AuditOptions
 from postdate.spark.state.store import StateStore
 from postdate.wire.dispatch_log import Occurred
 from postdate.wire.headers import DUE, ID, ORIGIN, TOPIC
-from support.audits.forged_topics import Forged, audited_together, expected_of, named, place_of
+from support.audits.forged_topics import Forged, audited_together, expected_of, named, partition_of_key
 from support.brokers.broker import RunningBroker
 from support.deployments.environment import Environment, new_env
 
@@ -58,7 +58,7 @@ class _Schedule:
         nominal_ms = self.start_ms + (number - 1) * _MINUTE_MS
         own = [(ORIGIN, f"{self.forged.requests}/0/{self.origin}".encode()), (DUE, b"%d" % nominal_ms), (ID, b"s")]
         own += [("postdate-occurrence", b"%d" % number), ("postdate-next", b"%d" % (nominal_ms + _MINUTE_MS))]
-        self.forged.write(self.forged.target, place_of(b"k"), b"k", b"v", [*own])
+        self.forged.write(self.forged.target, partition_of_key(b"k"), b"k", b"v", [*own])
 
 
 def _add_strays(forged: Forged) -> None:
@@ -149,5 +149,5 @@ def test_each_run_finds_what_is_new(
 def _copied(forged: Forged, origin: int) -> int:
     """Writes a record of a request with another value; returns the offset of the request."""
     headers = [(ORIGIN, f"{forged.requests}/0/{origin}".encode()), (DUE, b"%d" % forged.due_ms)]
-    forged.write(forged.target, place_of(b"k"), b"k", b"another", [*headers])
+    forged.write(forged.target, partition_of_key(b"k"), b"k", b"another", [*headers])
     return origin

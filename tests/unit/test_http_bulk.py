@@ -12,7 +12,7 @@ import pytest
 
 from postdate.kafka.errors import FatalClient
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.producing import KeptProducer, PartlyProduced
+from postdate.sidecar.cluster.producing import PartlyProduced, ReusedProducer
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.http.api.bulk import control_selected
 from postdate.sidecar.http.process_state import ProcessState
@@ -31,7 +31,7 @@ def env() -> SimulatedCluster:
 def process(env: SimulatedCluster) -> ProcessState:
     config = Config(format_version=2, request_topics=(RequestTopicConfig("requests"),))
     clock = SimpleNamespace(wall_ms=env.broker.now_ms)
-    parts = {"config": config, "admin": env.kafka.admin(), "controls": KeptProducer(env.kafka), "clock": clock}
+    parts = {"config": config, "admin": env.kafka.admin(), "controls": ReusedProducer(env.kafka), "clock": clock}
     return cast(ProcessState, SimpleNamespace(**parts))
 
 

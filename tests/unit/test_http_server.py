@@ -25,7 +25,7 @@ from postdate.kafka.interface import Isolation, Partition, PlainProducer
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.cluster.topics import request_topic
 from postdate.sidecar.config.settings import Config, HttpConfig, TopicsConfig
-from postdate.sidecar.context.holds import Held
+from postdate.sidecar.context.holds import HoldState
 from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
@@ -109,7 +109,7 @@ class _HttpRig:
             counts.states, SimpleNamespace(steady_ms=lambda: self.clock.steady_ms() - since_s * 1000, wall_ms=int)
         )
         shard.state = state
-        index_queries = SimpleNamespace(index_queries=IndexQueries(), held=Held())
+        index_queries = SimpleNamespace(index_queries=IndexQueries(), held=HoldState())
         held = SimpleNamespace(state=state, why=why, ctx=index_queries)
         self.shards[part] = SimpleNamespace(shard=held, inbox=Inbox())
 

@@ -406,7 +406,7 @@ def test_an_accepted_loss_is_in_the_log_even_if_the_first_attempt_failed(
         env.schedule(1)
     env.admin.delete_records({_REQUESTS: 4})
     shard = _halt(env)
-    own, left = takeover.own, [1]
+    own, left = takeover.claim_ownership, [1]
 
     def flaky(*given: Any) -> Any:
         if left[0]:
@@ -414,7 +414,7 @@ def test_an_accepted_loss_is_in_the_log_even_if_the_first_attempt_failed(
             raise Unreachable("no broker")
         return own(*given)
 
-    monkeypatch.setattr(takeover, "own", flaky)
+    monkeypatch.setattr(takeover, "claim_ownership", flaky)
     _accept(env)
     env.until(shard, lambda: shard.state is State.RUNNING)
     assert [said.accepted for said in env.log() if said.kind == "owner"][-1] == [("requests-lost", R, 2, 4)]

@@ -16,7 +16,7 @@ import pytest
 from postdate.kafka.interface import Record
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config.settings import RequestTopicConfig, Verdicts
-from postdate.sidecar.context.holds import Held
+from postdate.sidecar.context.holds import HoldState
 from postdate.sidecar.dispatch import batch as batch_module
 from postdate.sidecar.dispatch.after_commit import finish
 from postdate.sidecar.dispatch.batch import BatchBuilder
@@ -68,7 +68,7 @@ class _Place:
         self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
         answers = VerdictRecords(OWN, 0, mode, lambda: self.now_ms)
         faults = FaultAttribution(SystemClock(), BUDGET_MS, OWN.names())
-        rules = MessageRules(self.targets.get, RULES, faults, BUDGET_MS, Held(), b"requests/0/")
+        rules = MessageRules(self.targets.get, RULES, faults, BUDGET_MS, HoldState(), b"requests/0/")
         self._builder = BatchBuilder(OWN, 0, rules, answers)
 
     def feed(self, *records: Record, quota: Quota | None = None) -> None:

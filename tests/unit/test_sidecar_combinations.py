@@ -45,10 +45,10 @@ def _park(env: ShardEnvironment, shard: Shard) -> None:
     """Request 1 is parked for an isolated target that is known."""
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
-    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     env.schedule(1, ("postdate-id", b"order"))
     env.until(shard, lambda: _index(shard).parked_count == 1)
-    shard.ctx.held.now = Holds()
+    shard.ctx.held.current = Holds()
     _isolate(shard, "orders").retry_at = inf
 
 
@@ -102,7 +102,7 @@ def test_a_condemned_message_waits_for_the_next_trial_of_own_topics(env: ShardEn
 def test_a_held_target_does_not_hold_up_others_while_own_topics_are_tried(env: ShardEnvironment) -> None:
     """A trial of Postdate's own topics takes messages of all targets, and parks those of held ones."""
     shard = env.shard()
-    shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
+    shard.ctx.held.current = Holds(targets=frozenset({"mails"}))
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
     now_ms = int(env.time.now_ms)

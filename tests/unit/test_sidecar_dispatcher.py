@@ -283,7 +283,7 @@ def test_only_a_full_transaction_changes_the_limit(
     env.schedule(1)
     env.schedule(1, target=b"held" if why == "parked" else b"orders")
     read_requests(env, shard)
-    shard.ctx.held.now = Holds(targets=frozenset({"held"}))
+    shard.ctx.held.current = Holds(targets=frozenset({"held"}))
     honest = DueReader.read
 
     def read(*arguments: Any) -> Due:
@@ -306,7 +306,7 @@ def test_a_hold_that_comes_while_a_transaction_waits_for_its_turn_is_kept(
 
     @contextmanager
     def slot(*_: object) -> Iterator[None]:
-        shard.ctx.held.now = Holds(delivery=True)
+        shard.ctx.held.current = Holds(delivery=True)
         yield
 
     monkeypatch.setattr(type(shard.ctx.large_transactions), "slot", slot)
@@ -319,23 +319,23 @@ def test_a_turn_that_only_parks_messages_commits_nothing_and_is_followed_by_anot
     shard = env.shard()
     env.schedule(1)
     read_requests(env, shard)
-    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
-    assert not shard._dispatcher.must_tend(parts(shard)[0])
+    shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
+    assert not shard._dispatcher.needs_maintenance(parts(shard)[0])
     assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
     assert parts(shard)[0].parked_count == 1
-    assert shard._dispatcher.must_tend(parts(shard)[0]), "the hold may end"
+    assert shard._dispatcher.needs_maintenance(parts(shard)[0]), "the hold may end"
     shard.close()
 
 
 def test_a_message_behind_a_parked_one_is_parked_although_its_target_works(env: ShardEnvironment) -> None:
     shard = env.shard()
-    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     env.schedule(1)
     read_requests(env, shard)
     shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
     env.schedule(2)
     read_requests(env, shard)
-    shard.ctx.held.now = Holds()
+    shard.ctx.held.current = Holds()
     assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
     assert parts(shard)[0].parked_count == 2
     shard.close()
@@ -353,7 +353,7 @@ def test_only_messages_whose_target_is_in_trouble_are_parked(
     env.schedule(1)
     read_requests(env, shard)
     if why == "held":
-        shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
+        shard.ctx.held.current = Holds(targets=frozenset({"mails"}))
     else:
         monkeypatch.setattr(type(env.admin), "look_up", lambda *_: lambda wait_s: env.time.wait(wait_s * 1_000))
     assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
@@ -371,7 +371,7 @@ def test_a_turn_that_parks_messages_beside_a_backlog_commits_nothing(
     for target in (b"orders", b"orders", b"mails", b"orders"):
         env.schedule(1, target=target)
     read_requests(env, shard)
-    shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
+    shard.ctx.held.current = Holds(targets=frozenset({"mails"}))
     honest = DueReader.read
 
     def read(*arguments: Any) -> Due:
@@ -418,7 +418,7 @@ def test_old_requests_are_stored_piece_by_piece(env: ShardEnvironment, monkeypat
     steps: list[int] = []
     monkeypatch.setattr(Sweep, "step", lambda _self, _index, now_ms: steps.append(now_ms))
     for now_ms in (1_000, 1_500):
-        shard._dispatcher.tend(parts(shard)[0], now_ms)
+        shard._dispatcher.maintain(parts(shard)[0], now_ms)
     assert steps == [1_000, 1_500]
     shard.close()
 
@@ -428,7 +428,7 @@ def test_a_shard_with_overdue_parked_messages_rests_only_during_a_hold(env: Shar
     isolated = shard._dispatcher._faults._isolate("orders", 1, None, shard.ctx.clock.steady_ms())
     isolated.retry_at = shard.ctx.clock.steady_ms() - 5.0
     assert shard._dispatcher.parked_in_ms() == 0
-    shard.ctx.held.now = Holds(delivery=True)
+    shard.ctx.held.current = Holds(delivery=True)
     assert shard._dispatcher.parked_in_ms() == inf
     shard.close()
 
@@ -474,14 +474,14 @@ def test_a_parked_message_must_be_tended_until_it_ends(env: ShardEnvironment) ->
     index, _ = parts(shard)
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
-    assert not shard._dispatcher.must_tend(index)
+    assert not shard._dispatcher.needs_maintenance(index)
     env.schedule(env.broker.now_ms(), target=b"late")
     env.until(shard, lambda: index.parked_count == 1)
-    assert shard._dispatcher.must_tend(index)
-    assert shard._dispatcher.tend(index, env.broker.now_ms()) is False, "nothing may leave"
+    assert shard._dispatcher.needs_maintenance(index)
+    assert shard._dispatcher.maintain(index, env.broker.now_ms()) is False, "nothing may leave"
     env.until(shard, lambda: len(env.letters()) == 1)
     assert index.parked_count == 0
-    assert not shard._dispatcher.must_tend(index), "nothing waits for the missing target"
+    assert not shard._dispatcher.needs_maintenance(index), "nothing waits for the missing target"
     shard.close()
 
 
@@ -495,7 +495,7 @@ def test_parked_entries_return_when_their_target_works(env: ShardEnvironment) ->
     env.admin.create_topics([NewTopic("late", 1, 1, {})])
     for _ in range(60):
         env.time.wait(1_000)
-        if shard._dispatcher.tend(index, env.broker.now_ms()):
+        if shard._dispatcher.maintain(index, env.broker.now_ms()):
             break
     assert index.parked_count == 0
     shard.close()

@@ -42,11 +42,11 @@ def _isolated(
     assert index is not None
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)  # the target is known
-    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     for number in range(count):
         env.schedule(due_ms, ("postdate-id", b"%d" % (number + 1)))
     env.until(shard, lambda: index.parked_count == count)
-    shard.ctx.held.now = Holds()
+    shard.ctx.held.current = Holds()
     return index, shard._dispatcher._faults._isolate("orders", messages_max, None, shard.ctx.clock.steady_ms())
 
 
@@ -176,10 +176,10 @@ def test_a_trial_takes_the_messages_before_one_that_is_not_parked_yet(
 ) -> None:
     shard = env.shard()
     index, isolated = _isolated(env, shard, 1, messages_max=2, due_ms=1)
-    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     env.schedule(9)
     env.until(shard, lambda: index.parked_count == 2)
-    shard.ctx.held.now = Holds()
+    shard.ctx.held.current = Holds()
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
     env.schedule(5)
     env.until(shard, lambda: index.count == 3)
@@ -247,7 +247,7 @@ def test_waiting_messages_leave_unless_their_target_is_known_to_be_in_trouble(en
     target = shard._dispatcher._targets.get("orders")
     assert (target is None) == (why == "unknown")
     if why == "held":
-        shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+        shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     if target is not None and why == "fails":
         target.failing_since = 0.0
     if why == "isolated":
@@ -346,7 +346,7 @@ def test_a_hold_ends_the_outage_of_its_target(env: ShardEnvironment) -> None:
     isolated.failing_since = since = isolated.acknowledged_at + 5.0
     assert _trials(env, shard, index, 1) == [[1]]
     assert isolated.failing_since == since
-    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     assert _trials(env, shard, index, 1) == []
     assert isolated.failing_since < isolated.acknowledged_at
     assert shard._dispatcher.parked_in_ms() == inf

@@ -18,7 +18,7 @@ import pytest
 
 from postdate.kafka.errors import KafkaFault, Unreachable
 from postdate.kafka.interface import GroupConsumer, NewTopic, Partition
-from postdate.sidecar.context.holds import DELIVERY, INTAKE, NOTHING, TARGET, Held, Holds
+from postdate.sidecar.context.holds import DELIVERY, INTAKE, NOTHING, TARGET, Holds, HoldState
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.group.hold_requests import HoldRequests
@@ -44,7 +44,7 @@ def pass_ms(env: ShardEnvironment, shard: Shard, time_ms: float) -> None:
 
 def test_held_messages_stay_and_a_cancel_still_works(env: ShardEnvironment) -> None:
     shard = env.shard()
-    shard.ctx.held.now = Holds(delivery=True)
+    shard.ctx.held.current = Holds(delivery=True)
     kept = env.schedule(1)
     stopped = env.schedule(1, ("postdate-id", b"stop-me"))
     env.until(shard, lambda: shard.next_request == 2)
@@ -53,7 +53,7 @@ def test_held_messages_stay_and_a_cancel_still_works(env: ShardEnvironment) -> N
     pass_ms(env, shard, 5_000)
     assert [dict(fates) for fates in env.fates()] == [{stopped: "cancelled", 2: "applied"}]
     assert shard.turn() >= 1_000, "a shard whose hand rests has nothing to do"
-    shard.ctx.held.now = NOTHING
+    shard.ctx.held.current = NOTHING
     env.until(shard, lambda: env.ended() == 3)
     assert env.fates()[-1] == [(kept, "delivered")]
     shard.close()
@@ -64,7 +64,7 @@ def test_a_hold_during_the_wait_for_a_slot_takes_effect(env: ShardEnvironment, m
 
     @contextmanager
     def hold_meanwhile(semaphore: LargeTransactionSemaphore, fates: int) -> Iterator[bool]:
-        shard.ctx.held.now = Holds(delivery=True)
+        shard.ctx.held.current = Holds(delivery=True)
         yield True
 
     with monkeypatch.context() as patched:
@@ -72,7 +72,7 @@ def test_a_hold_during_the_wait_for_a_slot_takes_effect(env: ShardEnvironment, m
         kept = env.schedule(1)
         pass_ms(env, shard, 2_000)
     assert env.fates() == []
-    shard.ctx.held.now = NOTHING
+    shard.ctx.held.current = NOTHING
     env.until(shard, lambda: env.ended() == 1)
     assert env.fates() == [[(kept, "delivered")]]
     shard.close()
@@ -83,7 +83,7 @@ def test_a_held_target_is_parked_beyond_its_budget_and_delays_no_other(
 ) -> None:
     env.admin.create_topics([NewTopic("mails", 1, 1, {})])
     shard = env.shard()
-    shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
+    shard.ctx.held.current = Holds(targets=frozenset({"mails"}))
     parked: list[int] = []
     park = shard._dispatcher._parking.park
 
@@ -100,7 +100,7 @@ def test_a_held_target_is_parked_beyond_its_budget_and_delays_no_other(
     assert shard._index is not None
     assert shard._index.parked_count == 3
     assert sum(parked) == 3, "what is parked stays there, and is not moved to and fro"
-    shard.ctx.held.now = NOTHING
+    shard.ctx.held.current = NOTHING
     env.until(shard, lambda: env.ended() == 4)
     assert env.fates()[-1] == [(offset, "delivered") for offset in held]
     assert env.letters() == []
@@ -111,13 +111,13 @@ def test_with_the_intake_held_nothing_is_read_and_present_messages_leave(env: Sh
     shard = env.shard()
     env.schedule(env.time.now_ms + 2_000)
     env.until(shard, lambda: shard.next_request == 1)
-    shard.ctx.held.now = Holds(intake=True)
+    shard.ctx.held.current = Holds(intake=True)
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
     assert shard.next_request == 1
     assert not shard.inbox.empty
     assert shard.turn() > 0, "requests that wait are no reason to turn again at once"
-    shard.ctx.held.now = NOTHING
+    shard.ctx.held.current = NOTHING
     env.until(shard, lambda: env.ended() == 2)
     shard.close()
 
@@ -127,7 +127,7 @@ def test_the_next_owner_reads_the_holds_before_it_delivers(env: ShardEnvironment
     env.shard().close()
     env.broker.groups.commit("postdate", PART, 0, note)
     shard = env.shard()
-    assert shard.ctx.held.now.words() == ["delivery", "target mails"]
+    assert shard.ctx.held.current.words() == ["delivery", "target mails"]
     env.schedule(1)
     env.until(shard, lambda: shard.next_request == 1)
     pass_ms(env, shard, 2_000)
@@ -155,9 +155,9 @@ def test_foreign_offset_metadata_holds_nothing(
     env: ShardEnvironment, note: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     env.broker.groups.commit("postdate", PART, 0, note)
-    held = Held()
-    held.recall(env.admin, "postdate", PART)
-    assert held.now == NOTHING
+    held = HoldState()
+    held.load(env.admin, "postdate", PART)
+    assert held.current == NOTHING
     assert "is not Postdate's" in caplog.text
 
 
@@ -188,7 +188,7 @@ class Keeper:
 
 
 def held_shard(state: State = State.RUNNING) -> ShardThread:
-    shard = SimpleNamespace(state=state, next_request=7, ctx=SimpleNamespace(held=Held(), name="r/0"))
+    shard = SimpleNamespace(state=state, next_request=7, ctx=SimpleNamespace(held=HoldState(), name="r/0"))
     return cast(ShardThread, SimpleNamespace(shard=shard, inbox=Inbox()))
 
 
@@ -207,7 +207,7 @@ def test_a_change_is_kept_by_kafka_before_it_counts() -> None:
     keeper, thread = Keeper(), held_shard()
     assert asked(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
     assert keeper.notes == [(PART, 7, '{"v":1,"holds":{"delivery":true}}')]
-    assert thread.shard.ctx.held.now.delivery
+    assert thread.shard.ctx.held.current.delivery
     assert asked(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
     assert len(keeper.notes) == 1, "what is so already is not written again"
 
@@ -223,11 +223,11 @@ def test_a_change_is_kept_by_kafka_before_it_counts() -> None:
 def test_a_change_that_is_not_kept_does_not_count(keeper: Keeper, thread: ShardThread | None, why: str) -> None:
     assert why in asked(keeper, thread, lambda holds: holds.changed(INTAKE, True))[PART]
     assert keeper.notes == []
-    assert thread is None or thread.shard.ctx.held.now == NOTHING
+    assert thread is None or thread.shard.ctx.held.current == NOTHING
 
 
 def test_more_targets_than_kafka_keeps_are_refused() -> None:
     many = frozenset(f"{number:0>200}" for number in range(25))
     thread = held_shard()
     assert "too many targets" in asked(Keeper(), thread, lambda _: Holds(targets=many))[PART]
-    assert thread.shard.ctx.held.now == NOTHING
+    assert thread.shard.ctx.held.current == NOTHING

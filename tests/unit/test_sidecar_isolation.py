@@ -24,7 +24,7 @@ from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.pacing import TransactionThrottle
 from postdate.sidecar.dispatch import parking
 from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.limits import TARGET_LOOK_WAIT_MS, TEND_INTERVAL_MS, TRIAL_LOOKED_AHEAD_MAX
+from postdate.sidecar.dispatch.limits import MAINTENANCE_INTERVAL_MS, TARGET_LOOK_WAIT_MS, TRIAL_LOOKED_AHEAD_MAX
 from postdate.sidecar.shard.housekeeping import Housekeeping
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
@@ -110,7 +110,7 @@ def test_new_messages_do_not_overtake_parked_ones(
             slow_down(fault, target, 100)
         shard = env.shard()
         if why == "held":
-            shard.ctx.held.now = Holds(targets=frozenset({target}))
+            shard.ctx.held.current = Holds(targets=frozenset({target}))
         for _ in range(300):
             env.schedule(env.time.now_ms, target=target.encode())
         index = shard._index
@@ -142,7 +142,7 @@ def test_messages_that_are_parked_all_the_time_delay_no_other(env: ShardEnvironm
     env.schedule(1)
     env.schedule(1, target=b"mails")
     env.until(shard, lambda: env.ended() == 2)  # both targets are known
-    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     env.schedule(env.time.now_ms, target=b"mails")
 
     def another_and_the_mail() -> bool:
@@ -209,7 +209,7 @@ def test_looking_for_spent_messages_reads_none_that_wait(
 
     monkeypatch.setattr(TimerIndex, "scan_parked", scan)
     assert shard._index is not None
-    assert not shard._dispatcher.tend(shard._index, env.broker.now_ms())
+    assert not shard._dispatcher.maintain(shard._index, env.broker.now_ms())
     assert sum(read) == 0, read
     shard.close()
 
@@ -229,7 +229,7 @@ def test_only_messages_whose_budget_is_used_up_are_moved_back(
         env.schedule(env.time.now_ms + second * 1_000, target=b"missing")
     env.until(shard, lambda: len(env.letters()) == 10, 120_000)
     assert len(moved) == 10
-    assert all(30_000 <= moved_at - due_ms <= 30_000 + 2 * TEND_INTERVAL_MS for due_ms, moved_at in moved), moved
+    assert all(30_000 <= moved_at - due_ms <= 30_000 + 2 * MAINTENANCE_INTERVAL_MS for due_ms, moved_at in moved), moved
     shard.close()
 
 
@@ -445,7 +445,7 @@ def test_a_message_for_a_target_that_was_created_does_not_wait_for_the_next_prob
     env.schedule(env.broker.now_ms(), target=b"late")
     began = env.time.now_ms
     env.until(shard, lambda: env.time.now_ms - began > 17_000)
-    assert shard.turn() <= TEND_INTERVAL_MS, "it looks for answers about parked targets that often"
+    assert shard.turn() <= MAINTENANCE_INTERVAL_MS, "it looks for answers about parked targets that often"
     env.admin.create_topics([NewTopic("late", 1, 1, {})])
     env.schedule(env.broker.now_ms(), target=b"late")
     assert _arrive(env, shard, "late", 2, 30_000) < 2_500

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.context.holds import Held
+from postdate.sidecar.context.holds import HoldState
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.group import poller as poller_module
 from postdate.sidecar.group.poller import Poller
@@ -33,7 +33,7 @@ class _Environment:
         self.part = Partition(new_topic(self.kafka), 0)
         self.inbox = Inbox()
         self.shard = SimpleNamespace(
-            state=State.RUNNING, next_request=0, foreign=False, ctx=SimpleNamespace(held=Held())
+            state=State.RUNNING, next_request=0, foreign=False, ctx=SimpleNamespace(held=HoldState())
         )
         self.looks = 0
         consumer = self.kafka.group_consumer("group")
@@ -169,7 +169,7 @@ class _Fenced:
     def _thread(self, part: Partition, state: State) -> SimpleNamespace:
         counts = ShardCounts()
         counts.states.entered[State.FENCED] = 1
-        ctx = SimpleNamespace(held=Held(), counts=counts)
+        ctx = SimpleNamespace(held=HoldState(), counts=counts)
         shard = SimpleNamespace(state=state, foreign=False, next_request=0, ctx=ctx)
         shard.reassure = lambda: self.reassured.append(part)
         return SimpleNamespace(inbox=Inbox(), shard=shard, look=lambda: None, is_resting=False)

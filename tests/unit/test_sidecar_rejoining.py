@@ -14,7 +14,7 @@ import pytest
 
 from postdate.kafka.errors import FatalClient, Fenced, NameInUse, OtherProtocol, SettingRefused
 from postdate.kafka.interface import GroupConsumer, Partition
-from postdate.sidecar.context.holds import Held
+from postdate.sidecar.context.holds import HoldState
 from postdate.sidecar.errors import ClientFailed, Exit
 from postdate.sidecar.group import poller as poller_module
 from postdate.sidecar.group.limits import (
@@ -48,7 +48,7 @@ class _Environment:
 
     def _start(self, part: Partition) -> ShardThread:
         shard = SimpleNamespace(
-            state=State.RUNNING, next_request=0, foreign=False, ctx=SimpleNamespace(held=Held()), part=part
+            state=State.RUNNING, next_request=0, foreign=False, ctx=SimpleNamespace(held=HoldState()), part=part
         )
         thread = SimpleNamespace(inbox=Inbox(), shard=shard, look=lambda: None, is_resting=False)
         thread.release, thread.join = self._released, lambda timeout_s: True

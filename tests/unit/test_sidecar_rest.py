@@ -16,7 +16,7 @@ from typing import cast
 import pytest
 
 from postdate.sidecar.config.settings import DispatchConfig
-from postdate.sidecar.dispatch.limits import PROBATION_MS, TEND_INTERVAL_MS
+from postdate.sidecar.dispatch.limits import MAINTENANCE_INTERVAL_MS, PROBATION_MS
 from postdate.sidecar.dispatch.targets.isolated_targets import OWN as OWN_TOPICS
 from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
 from postdate.sidecar.operation.limits import LAG_AGE_MS_MAX, STATUS_AGE_MS_MAX
@@ -115,7 +115,7 @@ def test_a_shard_rests_once_nothing_waits_for_a_failing_target(env: ShardEnviron
         shard._dispatcher._faults._isolate("missing", 1, None, shard.ctx.clock.steady_ms())
     env.ask(("postdate-topic", b"missing"), ("postdate-at", b"1"))
     env.until(shard, lambda: index.parked_count == 1)
-    assert max(_waits(env, shard, 30_000)) <= TEND_INTERVAL_MS
+    assert max(_waits(env, shard, 30_000)) <= MAINTENANCE_INTERVAL_MS
     env.until(shard, lambda: len(env.letters()) == 1)
     assert max(_waits(env, shard, 60_000)) == REST_INTERVAL_MS
     shard.close()
@@ -133,7 +133,7 @@ def test_a_bulk_control_continues_soon_after_the_isolation_of_own_topics_ends(en
     env.until(shard, lambda: shard.next_request == 2)
     while parts(shard)[0].bulks:
         env.time.wait(max(shard.turn(), 1.0))
-    assert ends_ms <= env.time.now_ms < ends_ms + 2 * TEND_INTERVAL_MS
+    assert ends_ms <= env.time.now_ms < ends_ms + 2 * MAINTENANCE_INTERVAL_MS
     shard.close()
 
 
@@ -182,7 +182,7 @@ class _Resting(ShardThread):
         self._rests_until = 0.0
         figures = SimpleNamespace(directory=directory)
         clock = SimpleNamespace(steady_ms=lambda: self.steady_ms)
-        held = SimpleNamespace(now=SimpleNamespace(intake=False))
+        held = SimpleNamespace(current=SimpleNamespace(intake=False))
         ctx = SimpleNamespace(clock=clock, index_queries=SimpleNamespace(figures=figures), held=held)
         self.shard = cast(Shard, SimpleNamespace(state=State.RUNNING, turn=self._turned, close=lambda: None, ctx=ctx))
         self._thread = threading.Thread(target=self._run, daemon=True)

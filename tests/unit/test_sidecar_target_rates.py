@@ -264,11 +264,11 @@ def test_a_target_that_failed_or_was_held_continues_at_its_rate(env: ShardEnviro
         env.schedule(now + 100)
         env.schedule(now + 100, target=b"later")
     env.until(shard, lambda: env.ended() >= 10)
-    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     env.admin.create_topics([NewTopic("later", 1, 1, {})])
     env.until(shard, lambda: len(env.read("later")) == 40)
     assert len(env.read("orders")) < 20
-    shard.ctx.held.now = NOTHING
+    shard.ctx.held.current = NOTHING
     env.until(shard, lambda: env.ended() == 80)
     check_order(env, ("orders", "later"))
     check_rate(env, "orders", 20)
@@ -349,7 +349,7 @@ def test_each_message_leaves_once_and_in_order(
                 victim = b"%d" % choose.randrange(len(asked))
                 env.ask(("postdate-action", b"cancel"), ("postdate-id", victim))
         pass_ms(env, shard, choose.randrange(1, 400))
-        shard.ctx.held.now = Holds(targets=frozenset({"small"})) if step == 4 else NOTHING
+        shard.ctx.held.current = Holds(targets=frozenset({"small"})) if step == 4 else NOTHING
         if step == 7:
             shard.close()
             shard = env.shard(topic)

@@ -21,7 +21,7 @@ from postdate.wheel.errors import (
     IdentityMismatch,
     Locked,
     StorageError,
-    WheelError,
+    TimerIndexError,
     from_rocksdict,
 )
 from postdate.wheel.index import move_aside
@@ -117,7 +117,7 @@ def test_close_releases_the_lock_although_scans_were_made(tmp_path: Path) -> Non
     index.close()
     with pytest.raises(Closed):
         index.entry(kept[0][0])
-    with pytest.raises(WheelError):
+    with pytest.raises(TimerIndexError):
         put_entries(index, [(NOW_MS, 99)])
     open_index(tmp_path).close()
 
@@ -164,7 +164,7 @@ def test_another_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("anything else", StorageError),
     ],
 )
-def test_errors_are_distinguished_by_their_text(text: str, kind: type[WheelError]) -> None:
+def test_errors_are_distinguished_by_their_text(text: str, kind: type[TimerIndexError]) -> None:
     assert type(from_rocksdict(Exception(text))) is kind
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from postdate.cli.options import Command, as_bytes, duration_text, now_ms, time_ms
-from postdate.sidecar.cluster.producing import Receipt, UnsentRequest, accepted
+from postdate.sidecar.cluster.producing import DeliveryReport, UnsentRequest, accepted
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
@@ -82,7 +82,7 @@ def parsed(
     rules: RequestRules,
     draft: UnsentRequest,
     partition: int,
-    receipt: Receipt,
+    delivery: DeliveryReport,
     policies: NamedPolicies = NO_POLICIES,
 ) -> Request | None:
     """A request that was sent, with the broker's timestamp.
@@ -90,17 +90,17 @@ def parsed(
     None: the sidecar will refuse it, because the broker's clock differs from this machine's; or `policies` does not
     contain the retry policy that it names.
     """
-    at_ms = receipt.timestamp_ms
+    at_ms = delivery.timestamp_ms
     try:
         request = parse_request(rules, partition, at_ms, draft.key, draft.headers, draft.value is None)
         if request.retry is not None:
-            request = schedule_return(rules, request, partition, receipt.offset, at_ms, policies)
+            request = schedule_return(rules, request, partition, delivery.offset, at_ms, policies)
     except RequestRefused:
         return None
     return request
 
 
-def due_ms(rules: RequestRules, draft: UnsentRequest, partition: int, receipt: Receipt) -> int | None:
+def due_ms(rules: RequestRules, draft: UnsentRequest, partition: int, delivery: DeliveryReport) -> int | None:
     """The due time of a control that was sent, epoch ms; None as for `parsed`."""
-    request = parsed(rules, draft, partition, receipt)
+    request = parsed(rules, draft, partition, delivery)
     return None if request is None else request.due_ms

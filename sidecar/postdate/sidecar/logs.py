@@ -27,7 +27,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 log = logging.getLogger(__name__)
 
 
-def place_of(error: BaseException) -> str:
+def source_location(error: BaseException) -> str:
     """The type of an exception and the line that raised it, without its text."""
     frames = traceback.extract_tb(error.__traceback__)
     return type(error).__name__ + (f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "")

@@ -80,7 +80,7 @@ class Forged:
             (DUE, b"%d" % (self.due_ms if at is None else at)),
         ]
         own += [(ID, id)] if id is not None else []
-        place = place_of(key) if partition is None else partition
+        place = partition_of_key(key) if partition is None else partition
         return self.write(self.target, place, key, b"v", own)
 
     @staticmethod
@@ -174,7 +174,7 @@ def expected_of(histories: Sequence[Forged]) -> dict[str, set[str]]:
     return {origin: verdicts for one in histories for origin, verdicts in one.expected.items()}
 
 
-def place_of(key: bytes | None, partitions: int = 4) -> int:
+def partition_of_key(key: bytes | None, partitions: int = 4) -> int:
     """The partition of a key; of a null key the first."""
     return 0 if key is None else partition_for(key, partitions)
 

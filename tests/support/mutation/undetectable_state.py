@@ -102,7 +102,7 @@ STATE: tuple[Undetectable, ...] = (
     ),
     _of(
         _TAKEOVER,
-        "own",
+        "claim_ownership",
         "no place to stop a process",
         "only tests stop a process there",
         ("failpoints.reached('takeover.owned')", "pass"),

@@ -17,7 +17,7 @@ import msgspec
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config.settings import Verdicts
-from postdate.sidecar.context.holds import Held
+from postdate.sidecar.context.holds import HoldState
 from postdate.sidecar.dispatch.after_commit import finish
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
@@ -66,7 +66,7 @@ class LongDelayShard:
         self.written = 0
         answers = VerdictRecords(OWN, 0, mode, lambda: BASE_MS)
         faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
-        rules = MessageRules(self.targets.get, self.rules, faults, 30_000, Held(), b"requests/0/")
+        rules = MessageRules(self.targets.get, self.rules, faults, 30_000, HoldState(), b"requests/0/")
         self._builder = BatchBuilder(OWN, 0, rules, answers)
 
     def begin(self, next_request: int = 0) -> None:

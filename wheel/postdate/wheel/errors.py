@@ -1,6 +1,6 @@
 """The errors of the timer index, by what the caller does next; a bare rocksdict `Exception` never leaves this package.
 
-WheelError
+TimerIndexError
 ├── StorageError        the operating system refused: retry with a deadline, then stop
 │   ├── DiskFull        free space, then close and reopen: RocksDB itself may refuse for much longer
 │   └── Locked          another process owns the directory: wait, then take a fresh directory
@@ -17,11 +17,11 @@ import errno
 import traceback
 
 
-class WheelError(Exception):
+class TimerIndexError(Exception):
     """Base of every error that the package raises."""
 
 
-class StorageError(WheelError):
+class StorageError(TimerIndexError):
     """The file system or RocksDB refused an operation."""
 
 
@@ -37,18 +37,18 @@ class Unfinished(StorageError):
     """A seek met more tombstones than it may step over."""
 
 
-class Corrupt(WheelError):
+class Corrupt(TimerIndexError):
     """Stored bytes fail a check; the directory is useless."""
 
 
-class FormatMismatch(WheelError):
+class FormatMismatch(TimerIndexError):
     """The directory was written with another format version."""
 
     def __init__(self, found: int, expected: int) -> None:
         super().__init__(f"timer index has format version {found}, this program writes {expected}")
 
 
-class IdentityMismatch(WheelError):
+class IdentityMismatch(TimerIndexError):
     """The directory belongs to another shard or to a re-created topic; `fields` names the differences."""
 
     def __init__(self, fields: tuple[str, ...], detail: str) -> None:
@@ -56,11 +56,11 @@ class IdentityMismatch(WheelError):
         self.fields = fields
 
 
-class Closed(WheelError):
+class Closed(TimerIndexError):
     """The timer index was used after it was closed."""
 
 
-class TornRead(WheelError):
+class TornRead(TimerIndexError):
     """No consistent copy of the wheel could be taken: its writer is busy, or died in the middle of an update."""
 
 
@@ -75,7 +75,7 @@ def release_frames(error: BaseException) -> None:
         link = link.__cause__ or link.__context__
 
 
-def from_rocksdict(error: Exception) -> WheelError:
+def from_rocksdict(error: Exception) -> TimerIndexError:
     """Maps an error of rocksdict. All of them have one class, so their text decides."""
     text = str(error)
     if type(error).__name__ == "DbClosedError":

@@ -33,7 +33,7 @@ from postdate.spark.records.policies import needed
 from postdate.spark.rules.verdicts import FINDINGS, VERDICTS
 from postdate.spark.state.lateness_trend import TrendDay, lateness_trend
 from postdate.spark.state.origins import DOUBTFUL, is_due
-from postdate.spark.state.store import AuditState, StateStore, place_of
+from postdate.spark.state.store import AuditState, StateStore, state_path
 
 
 def audit_since(
@@ -156,7 +156,7 @@ def _expire(store: StateStore, read: Reading, options: AuditOptions) -> None:
     """Once a day, deletes closed rows that are older than `options.keep_days`."""
     day, last = (datetime.fromtimestamp(ms / 1_000, UTC).date() for ms in (read.snapshot_ms, read.state.snapshot_ms))
     if read.state.run and day != last:
-        starts = {place_of(part): span.log_start for part, span in read.causes.requests.items()}
+        starts = {state_path(part): span.log_start for part, span in read.causes.requests.items()}
         store.expire((day - timedelta(days=options.keep_days)).isoformat(), starts)
 
 
@@ -164,7 +164,7 @@ def _grown(read: Reading, found: Advance, beside: Mapping[str, int], opened: int
     """The state from which the next run continues. `beside`: the number of violations without a row, by verdict;
     `opened`: the number of violations that this run has added to their table."""
     ranges = {
-        place_of(part): span
+        state_path(part): span
         for some in (read.causes.requests, read.causes.log, *read.effects.records())
         for part, span in some.items()
     }
@@ -176,7 +176,7 @@ def _grown(read: Reading, found: Advance, beside: Mapping[str, int], opened: int
         topic_ids={**read.state.topic_ids, **read.topic_ids},
         next={**read.state.next, **{place: span.end for place, span in ranges.items()}},
         lost_before_ms={**read.state.lost_before_ms, **{place: s.lost_before_ms for place, s in ranges.items()}},
-        known_ms={place_of(part): span.known_ms for part, span in read.effects.targets.items()},
+        known_ms={state_path(part): span.known_ms for part, span in read.effects.targets.items()},
         targets=read.targets,
         counts=dict(Counter(found.state.counts) + Counter(beside)),
         violations=read.state.violations + opened,

@@ -35,7 +35,7 @@ from postdate.spark.records.policies import PolicyRow, recorded_policies
 from postdate.spark.records.requests import digested_requests
 from postdate.spark.session.caching import cached, gathered, materialised
 from postdate.spark.session.small_tables import small_table
-from postdate.spark.state.store import AuditState, place_of
+from postdate.spark.state.store import AuditState, state_path
 from postdate.wire.topics import is_topic_name
 
 Ranges = dict[TopicPartition, Range]
@@ -152,7 +152,7 @@ class Reading:
     def gaps(self) -> list[tuple[TopicPartition, int, int]]:
         """The first and the last offset of the requests that left each partition before a run could read them."""
         spans = self.causes.requests
-        read = {part: self.state.next.get(place_of(part), span.log_start) for part, span in spans.items()}
+        read = {part: self.state.next.get(state_path(part), span.log_start) for part, span in spans.items()}
         return [(part, read[part], span.log_start - 1) for part, span in spans.items() if read[part] < span.log_start]
 
     def returned_again(self, earlier: DataFrame | None = None) -> int:
@@ -180,7 +180,7 @@ def since(ranges: Mapping[TopicPartition, Range], state: AuditState) -> tuple[Ra
     """
     whole, fresh = {}, {}
     for partition, span in ranges.items():
-        place = place_of(partition)
+        place = state_path(partition)
         read, lost_ms = state.next.get(place), state.lost_before_ms.get(place, -1)
         if read is None:
             whole[partition] = fresh[partition] = span

@@ -36,7 +36,7 @@ from postdate.spark.records.requests import understood_rows
 from postdate.spark.records.verdict_records import ANSWER_ROWS, answer_rows
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.session.small_tables import small_table
-from postdate.spark.state.store import AuditState, place_of
+from postdate.spark.state.store import AuditState, state_path
 
 
 class AuditSteps(Job[AuditOptions]):
@@ -135,11 +135,11 @@ class AuditSteps(Job[AuditOptions]):
         new = {
             part: span
             for part, span in targets.items()
-            if place_of(part) not in state.known_ms or span.log_start > state.next.get(place_of(part), 0)
+            if state_path(part) not in state.known_ms or span.log_start > state.next.get(state_path(part), 0)
         }
         found, now_ms = {**targets, **self.bounded(new)}, time.time_ns() // 1_000_000
         return {
-            part: replace(span, known_ms=min(span.known_ms, state.known_ms.get(place_of(part), now_ms)))
+            part: replace(span, known_ms=min(span.known_ms, state.known_ms.get(state_path(part), now_ms)))
             for part, span in found.items()
         }
 

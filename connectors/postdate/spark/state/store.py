@@ -108,7 +108,7 @@ class AuditState:
     versions: dict[str, int] = field(default_factory=dict)
 
 
-def place_of(partition: TopicPartition) -> str:
+def state_path(partition: TopicPartition) -> str:
     """The name of a partition in a state."""
     return f"{partition.topic}/{partition.number}"
 
@@ -141,7 +141,7 @@ class StateStore:
         row = found[0]
         # A state of an earlier version lacks the newest columns.
         offsets = [one.asDict() for one in self._tables.read(OFFSETS, row["versions"][OFFSETS]).collect()]
-        places = {place_of(TopicPartition(one["topic"], one["partition"])): one for one in offsets}
+        places = {state_path(TopicPartition(one["topic"], one["partition"])): one for one in offsets}
         return AuditState(
             run=row["run"],
             snapshot_ms=row["snapshot_ms"],

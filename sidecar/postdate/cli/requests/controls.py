@@ -18,7 +18,7 @@ from postdate.cli.request_options import check, due_ms, the_request_topic, the_t
 from postdate.cli.requests.selection import control_selected, is_bulk, selector_options
 from postdate.cli.requests.waiting import require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.producing import Receipt, UnsentRequest, accepted, look_up, partition_of
+from postdate.sidecar.cluster.producing import DeliveryReport, UnsentRequest, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
@@ -287,10 +287,10 @@ def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str
         part = Partition(topic, named.partition_among(live.partitions))
         accepted(rules, draft, part.index, now_ms())
 
-        def facts(receipt: Receipt) -> Mapping[str, object]:
-            fields: dict[str, object] = {"action": action.decode(), "sent_ms": receipt.timestamp_ms}
+        def facts(delivery: DeliveryReport) -> Mapping[str, object]:
+            fields: dict[str, object] = {"action": action.decode(), "sent_ms": delivery.timestamp_ms}
             if action == b"reschedule":
-                fields["due_ms"] = due_ms(rules, draft, part.index, receipt)
+                fields["due_ms"] = due_ms(rules, draft, part.index, delivery)
             return fields
 
         send_and_report(kafka, admin, part, draft, wait, asked["output"], facts)

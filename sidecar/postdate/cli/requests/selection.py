@@ -21,9 +21,9 @@ from postdate.cli.requests.waiting import first_verdict, require_verdicts, waiti
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Admin, Isolation, Partition
 from postdate.sidecar.cluster.producing import (
-    KeptProducer,
+    DeliveryReport,
     PartlyProduced,
-    Receipt,
+    ReusedProducer,
     UnsentRequest,
     accepted,
     look_up,
@@ -125,18 +125,18 @@ def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -
         partitions = partitions_of(live, topic, chosen["partitions"])
         verdicts = {index: Partition(OwnTopics.of(topic).verdicts, index) for index in partitions}
         ends = admin.end_offsets([*verdicts.values()], Isolation.READ_UNCOMMITTED) if wait.wanted else {}
-    producer = KeptProducer(kafka)
+    producer = ReusedProducer(kafka)
     try:
-        receipts = produce_to_each(producer, topic, partitions, draft)
+        reports = produce_to_each(producer, topic, partitions, draft)
     except PartlyProduced as partly:
-        for index, receipt in partly.produced.items():
-            _print(_sent(topic, index, receipt, action), output)
+        for index, delivery in partly.produced.items():
+            _print(_sent(topic, index, delivery, action), output)
         raise
     finally:
         producer.close()
     total, silent = 0, 0
-    for index, receipt in receipts.items():
-        told = _sent(topic, index, receipt, action)
+    for index, delivery in reports.items():
+        told = _sent(topic, index, delivery, action)
         if wait.wanted:
             part, origin = verdicts[index], str(told["origin"])
             answer = first_verdict(kafka, part, ends[part], origin, wait.timeout_ms)
@@ -157,9 +157,9 @@ def _warn_of_missing(admin: Admin, target: str | None) -> None:
         warn(f"target topic {target} does not exist")
 
 
-def _sent(topic: str, index: int, receipt: Receipt, action: str) -> dict[str, object]:
-    origin = format_origin(topic, index, receipt.offset).decode()
-    return {"origin": origin, "action": action, "sent_ms": receipt.timestamp_ms}
+def _sent(topic: str, index: int, delivery: DeliveryReport, action: str) -> dict[str, object]:
+    origin = format_origin(topic, index, delivery.offset).decode()
+    return {"origin": origin, "action": action, "sent_ms": delivery.timestamp_ms}
 
 
 def _print(told: dict[str, object], output: str) -> None:

@@ -26,7 +26,7 @@ from postdate.cli.options import (
 from postdate.cli.request_options import TIMES, check, parsed, the_request_topic, the_time, time_options
 from postdate.cli.requests.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.producing import Receipt, UnsentRequest, accepted, look_up, partition_of
+from postdate.sidecar.cluster.producing import DeliveryReport, UnsentRequest, accepted, look_up, partition_of
 from postdate.sidecar.config.settings import Config
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
@@ -174,14 +174,14 @@ def send_request(
         request = accepted(rules, draft, part.index, now_ms())
         policies = policies_for(kafka, admin, part, Partition(own.dispatch_log, part.index), request)
 
-        def facts(receipt: Receipt) -> Mapping[str, object]:
-            sent = parsed(rules, draft, part.index, receipt, policies)
-            return {"topic": target, "due_ms": None if sent is None else sent.due_ms, "sent_ms": receipt.timestamp_ms}
+        def facts(delivery: DeliveryReport) -> Mapping[str, object]:
+            sent = parsed(rules, draft, part.index, delivery, policies)
+            return {"topic": target, "due_ms": None if sent is None else sent.due_ms, "sent_ms": delivery.timestamp_ms}
 
         watch = FateWatch(kafka, admin, part) if patience_ms is not None else None
-        receipt = send_and_report(kafka, admin, part, draft, wait, output, facts)
+        delivery = send_and_report(kafka, admin, part, draft, wait, output, facts)
         if watch is not None and patience_ms is not None:
-            watch.report(receipt, parsed(rules, draft, part.index, receipt, policies), patience_ms, output)
+            watch.report(delivery, parsed(rules, draft, part.index, delivery, policies), patience_ms, output)
 
 
 def draft_of(message: Mapping[str, Any]) -> UnsentRequest:

@@ -19,7 +19,7 @@ from postdate.cli import limits
 from postdate.cli.commands import fail, warn
 from postdate.cli.options import Command, duration_ms
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
-from postdate.sidecar.cluster.producing import Receipt, UnsentRequest, produce
+from postdate.sidecar.cluster.producing import DeliveryReport, UnsentRequest, produce
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 from postdate.wire.dispatch_log import DEAD, DELIVERED, FINAL, ChosenFate, Fate, SeriesFate, SurvivorFate, decode_record
@@ -96,8 +96,8 @@ def send_and_report(
     draft: UnsentRequest,
     waiting: Waiting,
     output: str,
-    facts: Callable[[Receipt], Mapping[str, object]],
-) -> Receipt:
+    facts: Callable[[DeliveryReport], Mapping[str, object]],
+) -> DeliveryReport:
     """Produce one request, and print its origin and, if requested, its verdict. Returns the broker's acknowledgement.
 
     Ends the process with code 1 if the verdict is negative or does not arrive. `facts` returns further fields of the
@@ -105,11 +105,11 @@ def send_and_report(
     """
     verdicts = Partition(OwnTopics.of(part.topic).verdicts, part.index)
     behind = admin.end_offsets([verdicts], Isolation.READ_UNCOMMITTED)[verdicts] if waiting.wanted else -1
-    receipt = produce(kafka, part, draft)
-    origin = format_origin(part.topic, part.index, receipt.offset).decode()
+    delivery = produce(kafka, part, draft)
+    origin = format_origin(part.topic, part.index, delivery.offset).decode()
     if output == "text":
         click.echo(origin)
-    fields: dict[str, object] = {"origin": origin, **facts(receipt)}
+    fields: dict[str, object] = {"origin": origin, **facts(delivery)}
     answer: Answer | None = None
     try:
         if waiting.wanted:
@@ -124,12 +124,12 @@ def send_and_report(
         named = answer.of or answer.by
         click.echo(f"{answer.verdict} {named}" if named else answer.verdict)
     if not waiting.wanted:
-        return receipt
+        return delivery
     if answer is None:
         fail(_silence(part.topic, waiting, draft))
     elif not is_positive(answer):
         fail(f"{answer.verdict}: {_WHY_NOT[answer.verdict]}")
-    return receipt
+    return delivery
 
 
 def first_verdict(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_ms: int) -> Answer | None:
@@ -214,7 +214,7 @@ class FateWatch:
         self._log = Partition(OwnTopics.of(requests.topic).dispatch_log, requests.index)
         self._behind = admin.end_offsets([self._log], Isolation.READ_UNCOMMITTED)[self._log]
 
-    def report(self, receipt: Receipt, request: Request | None, timeout_ms: int, output: str) -> None:
+    def report(self, delivery: DeliveryReport, request: Request | None, timeout_ms: int, output: str) -> None:
         """Wait until the request has ended, at most `timeout_ms` after its due time or window, and print its fate. Ends
         the process with 1 if it was not delivered in time. `request` None: as for
         `request_options.parsed`.
@@ -223,9 +223,9 @@ class FateWatch:
         of the request if that is later.
         """
         due_ms, window_ms = (request.due_ms, request.window_ms) if request is not None else (0, 0)
-        origin = format_origin(self._requests.topic, self._requests.index, receipt.offset).decode()
-        latest_ms = max(due_ms + window_ms, receipt.timestamp_ms)
-        end = self.wait(receipt.offset, latest_ms - receipt.timestamp_ms + timeout_ms)
+        origin = format_origin(self._requests.topic, self._requests.index, delivery.offset).decode()
+        latest_ms = max(due_ms + window_ms, delivery.timestamp_ms)
+        end = self.wait(delivery.offset, latest_ms - delivery.timestamp_ms + timeout_ms)
         if end is None:
             fail(
                 f"{origin} has not ended within {format_duration(timeout_ms)} of its time. The request exists; check"
@@ -234,7 +234,7 @@ class FateWatch:
             return
         if request is None or request.latest_ms:  # only the sidecar knows its policy, or when its series began
             due_ms = end.first_due_ms
-        late_ms = end.ended_ms - max(due_ms, end.chosen_ms, receipt.timestamp_ms)
+        late_ms = end.ended_ms - max(due_ms, end.chosen_ms, delivery.timestamp_ms)
         survivor = ""
         if end.survivor >= 0:
             survivor = format_origin(self._requests.topic, self._requests.index, end.survivor).decode()

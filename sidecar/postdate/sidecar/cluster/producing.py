@@ -47,7 +47,7 @@ class LiveTopic:
 
 
 @dataclass(slots=True)
-class Receipt:
+class DeliveryReport:
     """The broker's acknowledgement of the record, filled in by its delivery report during flush."""
 
     reported: bool = False
@@ -77,7 +77,7 @@ class PartlyProduced(TransientError):
     """A control for several partitions is in some of them. The text names the origins, and what to do about the
     others."""
 
-    def __init__(self, message: str, produced: Mapping[int, Receipt]) -> None:
+    def __init__(self, message: str, produced: Mapping[int, DeliveryReport]) -> None:
         super().__init__(message)
         self.produced = produced
         """The acknowledgements, by partition."""
@@ -95,7 +95,7 @@ def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[s
     return LiveTopic(len(info.partitions), int(info.config.get(RETENTION_MS, "-1")), frozenset(live))
 
 
-class KeptProducer:
+class ReusedProducer:
     """Produces single requests with a client that is kept, since a new one takes half a second.
 
     An idempotent producer asks for its id when it is created, before it has a connection, and the library then waits
@@ -109,23 +109,23 @@ class KeptProducer:
         self._lock = threading.Lock()
         self._idle: PlainProducer | None = None
 
-    def produce(self, part: Partition, draft: UnsentRequest) -> Receipt:
-        """Produce the record and wait for its acknowledgement. Raises what `Receipt.check` raises."""
+    def produce(self, part: Partition, draft: UnsentRequest) -> DeliveryReport:
+        """Produce the record and wait for its acknowledgement. Raises what `DeliveryReport.check` raises."""
         with self._lock:
             idle, self._idle = self._idle, None
         producer = idle or self._kafka.plain_producer()
-        receipt = Receipt()
+        delivery = DeliveryReport()
         spare: PlainProducer | None = producer
         try:
-            producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, receipt.note)
+            producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, delivery.note)
             producer.flush(limits.COMMAND_TIMEOUT_S)
-            receipt.check(part.topic)
+            delivery.check(part.topic)
             with self._lock:
                 self._idle, spare = producer, self._idle
         finally:
             if spare is not None:
                 spare.destroy()
-        return receipt
+        return delivery
 
     def close(self) -> None:
         """Drop the client. A later call of `produce` creates another one."""
@@ -145,13 +145,13 @@ def partitions_of(live: LiveTopic, topic: str, chosen: Sequence[int]) -> list[in
 
 
 def produce_to_each(
-    producer: KeptProducer, topic: str, partitions: Sequence[int], draft: UnsentRequest
-) -> dict[int, Receipt]:
+    producer: ReusedProducer, topic: str, partitions: Sequence[int], draft: UnsentRequest
+) -> dict[int, DeliveryReport]:
     """Produce a bulk control to each of the partitions; returns the acknowledgements by partition.
 
     Raises PartlyProduced at the first failure. Raises NotAuthorized, SettingRefused: no partition has the control.
     """
-    produced: dict[int, Receipt] = {}
+    produced: dict[int, DeliveryReport] = {}
     for index in partitions:
         try:
             produced[index] = producer.produce(Partition(topic, index), draft)
@@ -165,14 +165,14 @@ def produce_to_each(
 
 def _partly(
     topic: str,
-    produced: Mapping[int, Receipt],
+    produced: Mapping[int, DeliveryReport],
     failed: int,
     left: Sequence[int],
     draft: UnsentRequest,
     fault: Exception,
 ) -> str:
     """Which partitions have a control after a failure, and how to reach the others."""
-    origins = [format_origin(topic, index, receipt.offset).decode() for index, receipt in produced.items()]
+    origins = [format_origin(topic, index, delivery.offset).decode() for index, delivery in produced.items()]
     absent = [f"{topic}/{index}" for index in left]
     lines = [
         f"{topic}/{failed}: {fault}",
@@ -188,9 +188,9 @@ def _partly(
     return "\n".join(lines)
 
 
-def produce(kafka: Kafka, part: Partition, draft: UnsentRequest) -> Receipt:
-    """Produce one record and wait for its acknowledgement. Raises what `Receipt.check` raises."""
-    producer = KeptProducer(kafka)
+def produce(kafka: Kafka, part: Partition, draft: UnsentRequest) -> DeliveryReport:
+    """Produce one record and wait for its acknowledgement. Raises what `DeliveryReport.check` raises."""
+    producer = ReusedProducer(kafka)
     try:
         return producer.produce(part, draft)
     finally:

@@ -23,7 +23,7 @@ from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, PlainPr
 from postdate.sidecar.cluster import limits
 from postdate.sidecar.cluster.letters import DeadLetter, LetterFilters, Progress, Spans, letters_of, records_of
 from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
-from postdate.sidecar.cluster.producing import Receipt, UnsentRequest
+from postdate.sidecar.cluster.producing import DeliveryReport, UnsentRequest
 from postdate.wire.delivered import VALUE_LEFT_OUT
 from postdate.wire.errors import FormatVersionNeeded, RequestRefused
 from postdate.wire.headers import (
@@ -206,7 +206,7 @@ def put_back(
     """
     producer = kafka.plain_producer()
     try:
-        batch: list[tuple[DeadLetter, Receipt]] = []
+        batch: list[tuple[DeadLetter, DeliveryReport]] = []
         size_bytes = 0
         for letter, draft in drafts:
             batch.append((letter, _produce(producer, Partition(requests, letter.request[0]), draft)))
@@ -219,25 +219,25 @@ def put_back(
         producer.destroy()
 
 
-def _produce(producer: PlainProducer, part: Partition, draft: UnsentRequest) -> Receipt:
-    receipt = Receipt()
+def _produce(producer: PlainProducer, part: Partition, draft: UnsentRequest) -> DeliveryReport:
+    delivery = DeliveryReport()
     try:
-        producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, receipt.note)
+        producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, delivery.note)
     except RecordRejected as fault:
-        receipt.note(fault, -1, -1)
-    return receipt
+        delivery.note(fault, -1, -1)
+    return delivery
 
 
 def _settled(
-    producer: PlainProducer, requests: str, batch: list[tuple[DeadLetter, Receipt]]
+    producer: PlainProducer, requests: str, batch: list[tuple[DeadLetter, DeliveryReport]]
 ) -> Iterator[RequeueOutcome]:
     producer.flush(COMMAND_TIMEOUT_S)
-    for letter, receipt in batch:
-        if isinstance(receipt.fault, RecordRejected):
-            yield RequeueOutcome(letter, RequeueStatus.CANNOT, why=str(receipt.fault))
+    for letter, delivery in batch:
+        if isinstance(delivery.fault, RecordRejected):
+            yield RequeueOutcome(letter, RequeueStatus.CANNOT, why=str(delivery.fault))
             continue
-        receipt.check(requests)
-        now = format_origin(requests, letter.request[0], receipt.offset).decode()
+        delivery.check(requests)
+        now = format_origin(requests, letter.request[0], delivery.offset).decode()
         yield RequeueOutcome(letter, RequeueStatus.DONE, now)
 
 

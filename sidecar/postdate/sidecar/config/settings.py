@@ -25,7 +25,7 @@ from postdate.wire.limits import FORMAT_VERSION_MAX, HORIZON_MS_DEFAULT
 from postdate.wire.requests.rules import DEFAULT_LEVELS_MS
 from postdate.wire.topics import DEFAULT_REQUESTS
 
-CancelGate = Literal["takeover", "always", "off"]
+CancelGateMode = Literal["takeover", "always", "off"]
 Verdicts = Literal["none", "control", "all"]
 Payloads = Literal["never", "allowed"]
 TraceMode = Literal["off", "opentelemetry"]
@@ -94,7 +94,7 @@ class RequestTopicConfig:
         ),
     ] = HOUR_MS
     cancel_gate: Annotated[
-        CancelGate,
+        CancelGateMode,
         Option(
             "When a shard holds messages back until it has read the cancels written before their due time: while it "
             "catches up after a takeover (takeover), always, or never (off)."

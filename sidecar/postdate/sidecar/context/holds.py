@@ -7,8 +7,8 @@ that owns the partition can write it, and every commit of R repeats it.
 Held messages are never lost, early or duplicated. A held shard continues to read, to end cancelled entries and to write
 its beats, but its wheel stands still. Entries for a held target are parked, without a retry budget.
 
-Thread rule: `Held.now` is replaced as a whole, by the shard's thread before its first takeover and after that only by
-the poll thread; all may read it.
+Thread rule: `HoldState.current` is replaced as a whole, by the shard's thread before its first takeover and after that
+only by the poll thread; all may read it.
 """
 
 from __future__ import annotations
@@ -69,26 +69,26 @@ NOTHING: Final = Holds()
 _decoder = msgspec.json.Decoder(_Note)
 
 
-class Held:
+class HoldState:
     """The present holds of one shard."""
 
     def __init__(self) -> None:
-        self.now = NOTHING
-        self._recalled = False
+        self.current = NOTHING
+        self._is_loaded = False
 
-    def recall(self, admin: Admin, group_id: str, part: Partition) -> None:
+    def load(self, admin: Admin, group_id: str, part: Partition) -> None:
         """Read the holds from the group, once; later changes come from this process. One request to Kafka. Raises
         KafkaFault: the holds are unknown, try again."""
-        if self._recalled:
+        if self._is_loaded:
             return
         note = admin.group_note(group_id, part)
         try:
-            self.now = _decoder.decode(note).holds if note else NOTHING
+            self.current = _decoder.decode(note).holds if note else NOTHING
         except msgspec.MsgspecError as error:
             log.error(
                 "shard %s/%d: the metadata of its group offset is not Postdate's: %s", part.topic, part.index, error
             )
-            self.now = NOTHING
-        self._recalled = True
-        if self.now != NOTHING:
-            log.warning("shard %s/%d: held by an operator: %s", part.topic, part.index, ", ".join(self.now.words()))
+            self.current = NOTHING
+        self._is_loaded = True
+        if self.current != NOTHING:
+            log.warning("shard %s/%d: held by an operator: %s", part.topic, part.index, ", ".join(self.current.words()))

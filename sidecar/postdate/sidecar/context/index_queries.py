@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from postdate.sidecar.context.limits import FIGURES_INTERVAL_MS
 from postdate.wheel.entry import decode_entry
-from postdate.wheel.errors import WheelError
+from postdate.wheel.errors import TimerIndexError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
 
@@ -92,7 +92,7 @@ class IndexQueries:
 
     def serve(self, index: TimerIndex, steady_ms: float) -> None:
         """Answer one query, and update the figures once a second. Costs a comparison or two if there is nothing to do.
-        Raises WheelError if the index itself failed, since the shard must handle that too."""
+        Raises TimerIndexError if the index itself failed, since the shard must handle that too."""
         if steady_ms >= self._figures_at:
             self._figures_at = steady_ms + FIGURES_INTERVAL_MS
             self.figures = _figures(index, self.figures)
@@ -105,7 +105,7 @@ class IndexQueries:
     def _answer(self, asked: _Asked, index: TimerIndex) -> None:
         try:
             asked.result = asked.question(index)
-        except WheelError as error:
+        except TimerIndexError as error:
             asked.error = error
             raise
         except Exception as error:

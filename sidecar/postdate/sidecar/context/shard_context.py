@@ -10,7 +10,7 @@ from pathlib import Path
 from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
-from postdate.sidecar.context.holds import Held
+from postdate.sidecar.context.holds import HoldState
 from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.context.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore
@@ -58,7 +58,7 @@ class ShardContext:
     retention_ms: int = -1  # of the request topic; -1: for ever
     counts: ShardCounts = field(default_factory=ShardCounts)
     index_queries: IndexQueries = field(default_factory=IndexQueries)
-    held: Held = field(default_factory=Held)
+    held: HoldState = field(default_factory=HoldState)
     large_transactions: LargeTransactionSemaphore = field(default_factory=LargeTransactionSemaphore)
     """One for all shards of a process."""
     traces: TraceQueue | None = None  # None: no spans

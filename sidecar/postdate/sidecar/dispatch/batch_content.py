@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from postdate.sidecar.dispatch.decisions import Decision
-from postdate.sidecar.dispatch.due.own_topics_filter import note_first, place_of
+from postdate.sidecar.dispatch.due.own_topics_filter import due_order_of, note_first
 from postdate.sidecar.dispatch.targets.targets import Target
 from postdate.sidecar.transaction.transaction import Message
 from postdate.wheel.entry import Entry
@@ -69,7 +69,7 @@ class Batch:
         """Note that the transaction writes an entry of this encoded size to STORE; it stays pending."""
         self.stored.append((key, size_bytes, entry))
         if entry.due <= self.until_ms:
-            note_first(self.stored_late, entry.target, place_of(key, entry))
+            note_first(self.stored_late, entry.target, due_order_of(key, entry))
         self.cut()
 
     def skip(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
-from postdate.sidecar.context.holds import Held
+from postdate.sidecar.context.holds import HoldState
 from postdate.sidecar.dispatch.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX, TARGET_FRESH_MS_MAX
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets.targets import Refusal, Target
@@ -48,7 +48,7 @@ class MessageRules:
         rules: RequestRules,
         faults: FaultAttribution,
         retry_budget_ms: int,
-        held: Held,
+        held: HoldState,
         origin_prefix: bytes,
     ) -> None:
         """`rules`: of the shard's request topic. `origin_prefix`: that of the shard's requests."""
@@ -68,7 +68,7 @@ class MessageRules:
         if not self._rules.permits(entry.target):  # the allow-list may be narrower than when the request was accepted
             detail = f"{entry.target} is not among the targets that {self._rules.topic} allows"
             return Refusal(Reason.FORBIDDEN_TARGET, detail)
-        if entry.target in self._held.now.targets:
+        if entry.target in self._held.current.targets:
             return Decision.PARK
         target = self.target_of(entry.target)
         if target is None:

@@ -10,6 +10,7 @@ Thread rule: the shard's thread.
 from __future__ import annotations
 
 from math import inf
+from typing import NamedTuple
 
 from postdate.kafka.errors import AbortRequired, KafkaFault
 from postdate.sidecar import failpoints
@@ -41,6 +42,13 @@ from postdate.wire.dispatch_log import BEAT, FATES, SWEPT, BulkProgress
 _LOOKS = 2
 
 
+class Dispatched(NamedTuple):
+    """The number of committed fates, and whether the next call may do more at once."""
+
+    fates: int
+    more: bool
+
+
 class Dispatcher:
     """Dispatches for one shard. The ownership is passed to each call; all other state lives as long as the shard."""
 
@@ -64,8 +72,8 @@ class Dispatcher:
         self.has_tried = False
         """Whether the last transaction was a trial of an isolated target."""
 
-    def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int, now_ms: int) -> tuple[int, bool]:
-        """Run one transaction with entries due before `before_ms`. Returns (fates committed, whether more may be due).
+    def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int, now_ms: int) -> Dispatched:
+        """Run one transaction with entries due before `before_ms`.
 
         `now_ms`: the broker's time, which decides how late an entry is. It equals `before_ms` unless something holds
         later entries back.
@@ -73,10 +81,10 @@ class Dispatcher:
         Raises UnknownOutcome, Fenced, FatalClient: drop the ownership. Raises Unreachable: nothing was begun; try
         later.
         """
-        steady, held = self._ctx.clock.steady_ms(), self._ctx.held.now
+        steady, held = self._ctx.clock.steady_ms(), self._ctx.held.current
         self.has_tried = False
         if self._aborts.is_pausing:
-            return 0, False
+            return Dispatched(0, more=False)
         bulk = in_force(index.bulks) if index.bulks else None
         if bulk is not None and bulk.count < 0:
             return self._begin_bulk(index, ownership, bulk)
@@ -87,11 +95,11 @@ class Dispatcher:
         if bulk is not None and self.wants_bulk(index):
             self._is_bulk_next = not self._is_bulk_next  # in turn with due entries
             if self._is_bulk_next and self._bulk_sweep.may_run(index, bulk):
-                return self._dispatch_bulk(index, ownership, bulk, now_ms), True
+                return Dispatched(self._dispatch_bulk(index, ownership, bulk, now_ms), more=True)
         due = self._reader.read(index, steady, before_ms)
         due.now_ms, due.behind_ms = now_ms - 1, now_ms - before_ms
         if not due.keys and not due.parked:
-            return 0, bulk is not None and self.wants_bulk(index)
+            return Dispatched(0, bulk is not None and self.wants_bulk(index))
         overlay, batch = self._build(index, due)
         for _ in range(_LOOKS):
             if batch.unknown:
@@ -103,14 +111,14 @@ class Dispatcher:
         if has_parked:
             self._parking.park(index, batch)
             if due.apart:
-                return 0, True
+                return Dispatched(0, more=True)
             # Now, not in the next turn: then further entries to park may be due, and so on for ever.
             due.leave_out({key for key, _ in batch.park})
             overlay, batch = self._build(index, due)
             if batch.park or not batch.fates:
                 if due.trial is not None and not batch.park:
                     self._faults.nothing_waits(due.trial)
-                return 0, True
+                return Dispatched(0, more=True)
         if due.trial is None and batch.passed_own:
             self._faults.parked((OWN,))
         if not batch.fates and not batch.over:
@@ -118,20 +126,21 @@ class Dispatcher:
                 self._faults.nothing_waits(due.trial)
             elif due.full and due.own_filter is not None:
                 self._faults.all_wait()
-            return 0, due.trial is not None
+            return Dispatched(0, due.trial is not None)
         if not batch.fates:
             finish(overlay, batch)
             overlay.write()
         elif not self._commit(index, ownership, overlay, batch, due, held):
-            return 0, True
+            return Dispatched(0, more=True)
         elif due.trial is None and not has_parked:
             self._limit.committed(due.full and not due.short, ownership.took_ms)
         if self._rates is not None:
             self._note_rates(self._rates, index, batch)
         if has_parked:  # the transaction was smaller than the input, so it shows nothing about either
-            return len(batch.fates), True
+            return Dispatched(len(batch.fates), more=True)
         self._reader.ended(index, due, batch.gone(), before_ms)
-        return len(batch.fates), due.goes_on or batch.stayed > 0 or not batch.fates or due.trial is not None
+        more = due.goes_on or batch.stayed > 0 or not batch.fates or due.trial is not None
+        return Dispatched(len(batch.fates), more)
 
     def before_ms(self, index: TimerIndex, before_ms: int) -> int:
         """Messages due before this time may leave; `before_ms` is the limit without bulk controls."""
@@ -142,7 +151,7 @@ class Dispatcher:
         O(1)."""
         return bool(index.bulks) and in_force(index.bulks) is not None and not self._faults.is_isolated(OWN)
 
-    def _begin_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> tuple[int, bool]:
+    def _begin_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> Dispatched:
         """Run a transaction that does nothing but show a bulk control in force, before any other: from now on no
         owner delivers what it selects."""
         fate = BulkProgress(bulk.offset, 0, SWEPT, 0)
@@ -152,12 +161,12 @@ class Dispatcher:
                 offset = ownership.run(content, read_up_to(index), ownership.low_water_of(index))
         except AbortRequired as fault:
             self._aborts.back_off(fault)
-            return 0, False
+            return Dispatched(0, more=False)
         overlay = IndexOverlay(index)
         note_bulk(overlay, fate)
         self._write(ownership, overlay, offset)
         self._aborts.committed()
-        return 1, True
+        return Dispatched(1, more=True)
 
     def _dispatch_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk, now_ms: int) -> int:
         """Run a transaction with the next entries on which a bulk control acts; returns the number of its fates, 0 if
@@ -166,7 +175,7 @@ class Dispatcher:
         due = self._bulk_sweep.read(index, bulk, entries_max, self._limit.size_bytes)
         due.now_ms, due.short = now_ms - 1, self._faults.is_attributing
         overlay, batch = self._build(index, due)
-        if batch.fates and not self._commit(index, ownership, overlay, batch, due, self._ctx.held.now):
+        if batch.fates and not self._commit(index, ownership, overlay, batch, due, self._ctx.held.current):
             return 0
         self._limit.committed(due.full and not due.short, ownership.took_ms)
         self._bulk_sweep.committed()
@@ -200,7 +209,7 @@ class Dispatcher:
         self._aborts.committed()
         return True
 
-    def tend(self, index: TimerIndex, now_ms: int) -> bool:
+    def maintain(self, index: TimerIndex, now_ms: int) -> bool:
         """Maintain waiting entries: refresh target metadata, move back entries that may leave, and store entries that
         have waited for long. True if entries were moved back: more may follow. Waits for Kafka no longer than a first
         look-up may take."""
@@ -208,10 +217,10 @@ class Dispatcher:
         self._targets.refresh()
         if self._rates is not None:
             self._rates.begin(index, self._ctx.clock.steady_ms())
-        return self._parking.tend(index, now_ms)
+        return self._parking.maintain(index, now_ms)
 
-    def must_tend(self, index: TimerIndex) -> bool:
-        """True if `tend` must run at its interval: something is parked, or a bulk control waits.
+    def needs_maintenance(self, index: TimerIndex) -> bool:
+        """True if `maintain` must run at its interval: something is parked, or a bulk control waits.
 
         A failing or isolated target needs no check until a message for it is parked, which requests its metadata."""
         return index.parked_count > 0 or bool(index.bulks)
@@ -235,7 +244,7 @@ class Dispatcher:
         self.has_tried = due.trial is not None
         try:
             with self._ctx.large_transactions.slot(len(batch.fates)):
-                if self._ctx.held.now is not held or self._ctx.stopping():
+                if self._ctx.held.current is not held or self._ctx.stopping():
                     return False
                 with self._ctx.counts.transaction(self._ctx.clock):
                     offset = ownership.run(
@@ -284,7 +293,7 @@ class Dispatcher:
     def parked_in_ms(self) -> float:
         """Milliseconds until a parked entry may leave, by the rate of its target or in a trial; infinite if none
         may."""
-        if self._ctx.held.now.delivery:
+        if self._ctx.held.current.delivery:
             return inf
         rated_at = self._rates.next_at() if self._rates is not None else None
         at = min(inf if rated_at is None else rated_at, self._faults.next_at())

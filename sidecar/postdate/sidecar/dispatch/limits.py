@@ -18,7 +18,7 @@ TARGET_LOOK_AGE_MS_MAX: Final = 30_000
 TARGET_LOOK_WAIT_MS: Final = 100.0
 
 # An entry becomes a dead letter for a missing target only if the metadata is at most this old (two intervals of
-# `tend`) or was requested after the end of the entry's retry budget.
+# `maintain`) or was requested after the end of the entry's retry budget.
 TARGET_FRESH_MS_MAX: Final = 1_000
 
 # A failing target is looked up again after this, doubling up to the maximum: quick for a topic that was just created.
@@ -168,7 +168,7 @@ SURPLUS_FATES_MAX: Final = 1_000
 SURPLUS_BYTES_MAX: Final = 4 * 1024 * 1024
 
 # Parked entries and their targets are checked this often; each check is a few point reads.
-TEND_INTERVAL_MS: Final = 500
+MAINTENANCE_INTERVAL_MS: Final = 500
 
 # Entries on which a bulk control acts in one transaction, and entries that it visits to find them. Other messages wait
 # meanwhile: 5 to 10 ms. Each visit costs 1 to 3 us. Measured with four shards and a million entries: 72,000 a second

@@ -84,11 +84,11 @@ class Parking:
             for name in names:
                 self._rates.parked(name)
 
-    def tend(self, index: TimerIndex, now_ms: int) -> bool:
+    def maintain(self, index: TimerIndex, now_ms: int) -> bool:
         """Check the targets of parked entries, and move back the entries that may leave; True if entries moved."""
         moved = False
         self._names = set(parked := _parked_targets(index))
-        names = [name for name in parked if name not in self._ctx.held.now.targets]
+        names = [name for name in parked if name not in self._ctx.held.current.targets]
         self._targets.learn(names)
         self._faults.parked(names)
         for name in names:

@@ -66,17 +66,17 @@ def _hold(
     if shard.state not in DELIVERING or shard.next_request < 0:
         return f"it is {shard.state}; request this again once it delivers"
     held = shard.ctx.held
-    holds = change(held.now)
+    holds = change(held.current)
     note = holds.encode()
     if len(note) > HOLD_NOTE_CHARS_MAX:
         return "too many targets are held one by one: hold the delivery of the shard instead"
-    if holds == held.now:
+    if holds == held.current:
         return ""
     try:
         consumer.commit_note(part, shard.next_request, note)
     except KafkaFault as fault:
         return f"Kafka did not accept it: {fault}"
-    held.now = holds
+    held.current = holds
     thread.inbox.wake()
     log.warning("shard %s: held by an operator: %s", shard.ctx.name, ", ".join(holds.words()) or "nothing")
     return ""

@@ -286,7 +286,7 @@ class Poller:
             if read >= 0 and self._committed.get(part) != read and thread.shard.state in DELIVERING:
                 offsets[part] = read
         if offsets:
-            notes = {part: self.shards[part].shard.ctx.held.now.encode() for part in offsets}
+            notes = {part: self.shards[part].shard.ctx.held.current.encode() for part in offsets}
             self._consumer.commit(offsets, notes)
             self._committed.update(offsets)
 

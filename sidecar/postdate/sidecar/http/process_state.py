@@ -13,7 +13,7 @@ from threading import Thread
 
 from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
-from postdate.sidecar.cluster.producing import KeptProducer
+from postdate.sidecar.cluster.producing import ReusedProducer
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.context.traced_messages import TraceQueue
 from postdate.sidecar.counts import ShardCounts
@@ -41,9 +41,9 @@ class ProcessState:
     """The threads of the ports. Each runs until the process stops."""
 
     @cached_property
-    def controls(self) -> KeptProducer:
+    def controls(self) -> ReusedProducer:
         """Produces the controls that are requested over HTTP."""
-        return KeptProducer(self.kafka)
+        return ReusedProducer(self.kafka)
 
     def shards(self) -> list[tuple[Partition, ShardThread]]:
         """The shards that this process holds now, by topic and partition."""
@@ -108,7 +108,7 @@ def remarks(process: ProcessState) -> list[str]:
         shard = thread.shard
         if shard.state not in DELIVERING:
             found.append(f"{part.topic}/{part.index} is {shard.state}" + (f": {shard.why}" if shard.why else ""))
-        held = shard.ctx.held.now.words()
+        held = shard.ctx.held.current.words()
         if held:
             found.append(f"{part.topic}/{part.index} is held by an operator: {', '.join(held)}")
     return found

@@ -132,14 +132,14 @@ class OperatorInterface:
     ) -> None:
         """Write the status if it is due. `index` None: its figures stay as last written.
 
-        Costs a comparison if nothing is due. Raises WheelError if the index fails.
+        Costs a comparison if nothing is due. Raises TimerIndexError if the index fails.
         """
         steady = self._ctx.clock.steady_ms()
         written = self._written
         changed = written is None or (written.state, written.why, written.held) != (
             state,
             why,
-            self._ctx.held.now.words(),
+            self._ctx.held.current.words(),
         )
         if not at_once and steady < self._change_at:
             return
@@ -147,7 +147,7 @@ class OperatorInterface:
         if steady >= self._repeat_at:
             self._repeat_at = steady + STATUS_AGE_MS_MAX
             is_known = self._lag == 0 and steady < self._lag_until and not self._moved(index)
-            if not is_known or index is None or self._ctx.held.now.intake:
+            if not is_known or index is None or self._ctx.held.current.intake:
                 self._lag = self._ask_lag(index) if steady >= self._ask_lag_at else None
                 self._lag_until = steady + LAG_AGE_MS_MAX - STATUS_AGE_MS_MAX / 2
         elif not changed and not at_once and not self._moved(index):
@@ -188,7 +188,7 @@ class OperatorInterface:
             loss=self.loss,
             accepted=list(self._accepted),
             lag=self._lag,
-            held=ctx.held.now.words(),
+            held=ctx.held.current.words(),
             skew_ms=ctx.counts.skew_ms,
         )
         if index is not None:

@@ -9,13 +9,13 @@ Thread rule: belongs to the shard's thread.
 
 from __future__ import annotations
 
-from postdate.sidecar.config.settings import CancelGate
+from postdate.sidecar.config.settings import CancelGateMode
 
 
-class Gate:
+class CancelGate:
     """The progress of reading requests: their offset and their time."""
 
-    def __init__(self, mode: CancelGate) -> None:
+    def __init__(self, mode: CancelGateMode) -> None:
         self.always = mode == "always"
         self._off = mode == "off"
         self._open = False
@@ -28,11 +28,11 @@ class Gate:
         if forgets_reads:
             self.read_ms = -1
 
-    def read(self, timestamp_ms: int) -> None:
+    def note_read(self, timestamp_ms: int) -> None:
         """Requests up to this timestamp have been read."""
         self.read_ms = max(self.read_ms, timestamp_ms)
 
-    def reached(self, offset: int) -> bool:
+    def try_open(self, offset: int) -> bool:
         """True if every request that existed at the takeover lies below `offset`; the gate is open from then on."""
         self._open = self._open or offset >= self._end
         return self._open

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.dispatch.limits import TEND_INTERVAL_MS, UNPARK_INTERVAL_MS
+from postdate.sidecar.dispatch.limits import MAINTENANCE_INTERVAL_MS, UNPARK_INTERVAL_MS
 from postdate.sidecar.index.overlay import read_up_to
 from postdate.sidecar.ingest.ingest import pass_markers
 from postdate.sidecar.ingest.limits import SETTLE_MS
-from postdate.sidecar.shard.cancel_gate import Gate
+from postdate.sidecar.shard.cancel_gate import CancelGate
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.limits import (
     CONFIRM_INTERVAL_MS,
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 class Housekeeping:
     """The duties of one shard, and when each is due next."""
 
-    def __init__(self, ctx: ShardContext, inbox: Inbox, gate: Gate, dispatcher: Dispatcher) -> None:
+    def __init__(self, ctx: ShardContext, inbox: Inbox, gate: CancelGate, dispatcher: Dispatcher) -> None:
         self._ctx = ctx
         self._inbox = inbox
         self._gate = gate
@@ -62,8 +62,8 @@ class Housekeeping:
         `committed_at`: the end of the last transaction, steady ms. The next beat is due `beat_interval_ms` after it.
         """
         is_quiet = is_running and self._quiet_looks >= REST_LOOKS and index.changes_made == self._changes
-        if self._dispatcher.must_tend(index):
-            return max(self._due_at.get("tend", 0.0) - self._ctx.clock.steady_ms(), 1.0)
+        if self._dispatcher.needs_maintenance(index):
+            return max(self._due_at.get("maintain", 0.0) - self._ctx.clock.steady_ms(), 1.0)
         if not is_quiet or not self._inbox.empty:
             return float(CONFIRM_INTERVAL_MS)
         steady = self._ctx.clock.steady_ms()
@@ -72,7 +72,7 @@ class Housekeeping:
         self._rests_until = steady + look_ms
         return look_ms
 
-    def tend(self, index: TimerIndex, now_ms: int, steady: float) -> None:
+    def run(self, index: TimerIndex, now_ms: int, steady: float) -> None:
         """Run the duties that are due. `now_ms` is the broker's time, `steady` the local steady clock."""
         if steady < self._rests_until:  # woken
             self._quiet_looks, self._rests_until = 0, 0.0
@@ -87,8 +87,8 @@ class Housekeeping:
             if self._quiet_looks == REST_LOOKS and self._every("trim", TRIM_INTERVAL_MS, steady):  # the rest begins
                 return_free_memory()
             self._changes = index.changes_made
-        if self._every("tend", TEND_INTERVAL_MS, steady) and self._dispatcher.tend(index, now_ms):
-            self._due_at["tend"] = steady + UNPARK_INTERVAL_MS
+        if self._every("maintain", MAINTENANCE_INTERVAL_MS, steady) and self._dispatcher.maintain(index, now_ms):
+            self._due_at["maintain"] = steady + UNPARK_INTERVAL_MS
         at_markers = self._inbox.position_if_empty() > read_up_to(index)
         if at_markers and self._is_quiet(index, now_ms, MARKERS_QUIET_MS) and self._every("settle", SETTLE_MS, steady):
             self._ask_kafka("settle", lambda: pass_markers(self._ctx, index))  # some 0.2 s
@@ -99,7 +99,7 @@ class Housekeeping:
 
     def _open_gate(self, index: TimerIndex, now_ms: int) -> None:
         if reached(index, self._inbox) >= end_of_requests(self._ctx):
-            self._gate.read(now_ms)
+            self._gate.note_read(now_ms)
 
     def _ask_kafka(self, what: str, duty: Callable[[], object]) -> None:
         """Run a duty that needs an answer from Kafka. If there is none, dispatch continues, and the duty is retried
@@ -107,7 +107,9 @@ class Housekeeping:
         try:
             duty()
         except KafkaFault as fault:
-            delay_ms = self._delays_ms[what] = min(self._delays_ms.get(what, TEND_INTERVAL_MS) * 2, DUTY_DELAY_MS_MAX)
+            delay_ms = self._delays_ms[what] = min(
+                self._delays_ms.get(what, MAINTENANCE_INTERVAL_MS) * 2, DUTY_DELAY_MS_MAX
+            )
             self._due_at[what] = self._ctx.clock.steady_ms() + delay_ms
             log.warning("shard %s: %s fails, next try in %d ms: %s", self._ctx.name, what, delay_ms, fault)
         else:

@@ -30,12 +30,12 @@ from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.limits import SETTLE_MS
 from postdate.sidecar.ingest.quota import Quota
 from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN
-from postdate.sidecar.logs import place_of
+from postdate.sidecar.logs import source_location
 from postdate.sidecar.operation.halts import DISK_FULL
 from postdate.sidecar.operation.instructions import RESUME
 from postdate.sidecar.operation.limits import INSTRUCTION_INTERVAL_MS
 from postdate.sidecar.operation.operator_interface import OperatorInterface
-from postdate.sidecar.shard.cancel_gate import Gate
+from postdate.sidecar.shard.cancel_gate import CancelGate
 from postdate.sidecar.shard.housekeeping import Housekeeping, reached
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.internal_failures import InternalFailures
@@ -47,7 +47,7 @@ from postdate.sidecar.takeover.dispatch_tail import Stopped
 from postdate.sidecar.takeover.fenced_arbitration import FencedArbitration
 from postdate.sidecar.takeover.opening import close_index, put_aside
 from postdate.sidecar.transaction.transaction import ShardOwnership
-from postdate.wheel.errors import Corrupt, DiskFull, WheelError, release_frames
+from postdate.wheel.errors import Corrupt, DiskFull, TimerIndexError, release_frames
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import FIRST_KEY, split_key
 
@@ -74,7 +74,7 @@ class Shard(Stateful):
         self._intake = Intake(
             ctx.rules, ctx.partition, self._quota, ctx.long_delays.store_after_ms, ctx.counts, ctx.traces
         )
-        self._gate = Gate(ctx.topic.cancel_gate)
+        self._gate = CancelGate(ctx.topic.cancel_gate)
         self._housekeeping = Housekeeping(ctx, inbox, self._gate, self._dispatcher)
         self._backoff_ms: float = BACKOFF_MS_MIN
         self._last_committed_at = self.ctx.clock.steady_ms()
@@ -102,7 +102,7 @@ class Shard(Stateful):
             log.warning("shard %s: the outcome of a transaction is unknown, fencing again: %s", self.ctx.name, fault)
             self._drop_ownership()
             return self._later()
-        except WheelError as fault:
+        except TimerIndexError as fault:
             return self._without_index(fault)
         except KafkaFault as fault:
             log.warning("shard %s: %s: %s", self.ctx.name, type(fault).__name__, fault)
@@ -179,7 +179,7 @@ class Shard(Stateful):
             return 0.0
         now_ms = self._broker_clock.now_ms()
         self.ctx.index_queries.serve(index, steady)
-        self._housekeeping.tend(index, now_ms, steady)
+        self._housekeeping.run(index, now_ms, steady)
         self.next_request = read_up_to(index)
         wait_ms = self._dispatch(index, ownership, now_ms, steady)
         goes_on = index.load_step(now_ms)
@@ -198,21 +198,21 @@ class Shard(Stateful):
     def _ingest(self, index: TimerIndex) -> bool:
         """Apply one batch of the inbox. True while ingest may go on."""
         ctx = self.ctx
-        records = [] if ctx.held.now.intake else self.inbox.take()
+        records = [] if ctx.held.current.intake else self.inbox.take()
         if records:
             now_ms = self._broker_clock.now_ms() if self._broker_clock.known() else -1
             used = ingest(index, self._intake, records, ctx.clock.wall_ms(), self._dispatcher.ending_max, now_ms)
             if used:
-                self._gate.read(records[used - 1].timestamp_ms)
+                self._gate.note_read(records[used - 1].timestamp_ms)
                 self._broker_clock.hear(records[used - 1])
             self.next_request = read_up_to(index)
             if used < len(records):
                 self.inbox.put_back(records[used:])
                 return False
-        if self.state is State.CATCHING_UP and self._gate.reached(reached(index, self.inbox)):
+        if self.state is State.CATCHING_UP and self._gate.try_open(reached(index, self.inbox)):
             self.state = State.RUNNING
             log.info("shard %s: caught up at request %d", self.ctx.name, read_up_to(index))
-        return not ctx.held.now.intake
+        return not ctx.held.current.intake
 
     def _dispatch(self, index: TimerIndex, ownership: ShardOwnership, now_ms: int, steady: float) -> float:
         before_ms = self._before_ms(index, now_ms)
@@ -241,13 +241,13 @@ class Shard(Stateful):
     def _before_ms(self, index: TimerIndex, now_ms: int) -> int:
         """Messages due before this time may leave."""
         before_ms = self._dispatcher.before_ms(index, self._gate.before_ms(now_ms))
-        return self.ctx.held.now.before_ms(before_ms)
+        return self.ctx.held.current.before_ms(before_ms)
 
     def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
         """Nothing may leave now: returns how long until something may, bounded by the housekeeping."""
         look_ms = self._housekeeping.look_in_ms(index, self.state is State.RUNNING, self._last_committed_at)
-        if next_due is None or self.ctx.held.now.delivery or self._before_ms(index, now_ms) < now_ms:
-            return look_ms if next_due is None or self.ctx.held.now.delivery else 50.0
+        if next_due is None or self.ctx.held.current.delivery or self._before_ms(index, now_ms) < now_ms:
+            return look_ms if next_due is None or self.ctx.held.current.delivery else 50.0
         return min(look_ms, max(next_due + 1 - now_ms, 0.2))
 
     def _after_transaction(self) -> None:
@@ -283,7 +283,7 @@ class Shard(Stateful):
         Returns the milliseconds after which the next turn is wanted. From the shard's thread.
         """
         log.error("shard %s: a defect of Postdate stopped it", self.ctx.name, exc_info=error)
-        retry_ms, detail = self._failures.retry_ms(self.ctx.clock.steady_ms()), place_of(error)
+        retry_ms, detail = self._failures.retry_ms(self.ctx.clock.steady_ms()), source_location(error)
         if retry_ms is None:
             return self._halt(Halted(HaltReason.INTERNAL, f"{detail}; report it with the log"))
         self._drop_ownership()
@@ -374,7 +374,7 @@ class Shard(Stateful):
             self._unread = True
             close_index(self.ctx.name, index, clean)
 
-    def _without_index(self, fault: WheelError) -> float:
+    def _without_index(self, fault: TimerIndexError) -> float:
         """The timer index failed: release it. The next takeover opens it again, or rebuilds it if it is damaged."""
         release_frames(fault)
         self._drop_ownership()
@@ -402,7 +402,7 @@ class Shard(Stateful):
         if self._index is not None or left is State.HALTED:
             try:
                 self._operator.report(left, self.why, self._index, at_once=True, served=False)
-            except WheelError as fault:
+            except TimerIndexError as fault:
                 log.warning("shard %s: its status cannot be written: %s", self.ctx.name, fault)
         self._drop_index()
         self.state = State.UNASSIGNED

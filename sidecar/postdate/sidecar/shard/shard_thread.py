@@ -71,7 +71,7 @@ class ShardThread:
                 except Exception as error:
                     wait_ms = shard.fail(error)
                 if wait_ms > 0 and not released.is_set():
-                    takes = shard.state in DELIVERING and not shard.ctx.held.now.intake
+                    takes = shard.state in DELIVERING and not shard.ctx.held.current.intake
                     if wait_ms > CONFIRM_INTERVAL_MS:
                         self._rests_until = shard.ctx.clock.steady_ms() + wait_ms
                     self.inbox.wait(wait_ms / 1000.0, for_records=takes)

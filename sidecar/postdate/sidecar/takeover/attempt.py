@@ -77,7 +77,7 @@ class Attempt:
         self._entered(State.OPENING if self.index is None else State.FENCING, None)
         opened = opening.open_index(ctx) if self.index is None else opening.Opened(self.index)
         self.index = opened.index
-        ctx.held.recall(ctx.admin, ctx.config.group_id, ctx.requests)
+        ctx.held.load(ctx.admin, ctx.config.group_id, ctx.requests)
         operator.directory = opened.index.wheel_path.parent
         progress = check(ctx, opened, operator.acceptance(), operator.standing)
         self._entered(State.FENCING, None)
@@ -92,7 +92,9 @@ class Attempt:
                 self.index = progress.index  # recovery may have replaced it
                 self.unread = self.unread or progress.empty or bool(progress.acceptance.used)
             gate_end = takeover.end_of_requests(ctx)
-            return TakenOver(recovered, takeover.own(ctx, recovered, broker_clock, owned_seq, gate_end), gate_end)
+            return TakenOver(
+                recovered, takeover.claim_ownership(ctx, recovered, broker_clock, owned_seq, gate_end), gate_end
+            )
         except BaseException:
             fenced.producer.destroy()
             raise

@@ -30,7 +30,7 @@ from postdate.sidecar.takeover.limits import (
     LOCK_POLL_MS,
     LOCK_WAIT_MS_MAX,
 )
-from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked, WheelError, release_frames
+from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked, TimerIndexError, release_frames
 from postdate.wheel.index import TimerIndex, move_aside
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.identity import Identity
@@ -192,7 +192,7 @@ def close_index(shard: str, index: TimerIndex, clean: bool) -> None:
     """Close the index. A failure is only logged: the index is released anyway, and checked when it is opened again."""
     try:
         index.close(clean)
-    except WheelError as fault:
+    except TimerIndexError as fault:
         release_frames(fault)
         log.error("shard %s: the timer index was not closed cleanly: %s", shard, fault)
 

@@ -351,7 +351,7 @@ def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) ->
             overlay.write()
 
 
-def own(
+def claim_ownership(
     ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int, requests_end: int
 ) -> ShardOwnership:
     """Step 7. Commit the owner record in a separate transaction: it announces the takeover and samples the clock.

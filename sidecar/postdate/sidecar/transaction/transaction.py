@@ -210,7 +210,7 @@ class ShardOwnership:
         return self._log_offset
 
     def _prepare(self) -> None:
-        """Runs between the flush and the commit. Raises UnverifiedBound, WheelError."""
+        """Runs between the flush and the commit. Raises UnverifiedBound, TimerIndexError."""
         if self.verify is not None:
             self.verify(self._log_offset)
             self.verify = None

@@ -7,11 +7,11 @@ Thread rule: an object belongs to one thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
+from postdate.kafka.interface import Admin, Isolation, Kafka, LogReader, Partition, Record
 from postdate.sidecar.errors import TransientError
 from postdate.tools.bench.figures import Lateness
 from postdate.tools.bench.limits import CASE_TIMEOUT_S, LOOK_S, PARTITIONS, READ_RECORDS_MAX
@@ -88,6 +88,20 @@ class Journal:
         return (each for records in self._records for each in records if self._mark in (each.value or b""))
 
 
+def read_to_end(
+    admin: Admin, parts: Sequence[Partition], readers: Sequence[LogReader], take: Callable[[], int]
+) -> None:
+    """Calls `take`, which reads what is there and returns how much, until each reader is at the present end of its
+    partition. Raises TransientError after CASE_TIMEOUT_S."""
+    ends = admin.end_offsets(parts, Isolation.READ_COMMITTED)
+    deadline = time.monotonic() + CASE_TIMEOUT_S
+    while any(reader.position() < ends[part] for part, reader in zip(parts, readers, strict=True)):
+        if not take():
+            if time.monotonic() > deadline:
+                raise TransientError(f"the ends of the target were not reached in {CASE_TIMEOUT_S:.0f} s")
+            time.sleep(LOOK_S)
+
+
 class Arrivals:
     """A read_committed consumer of a target: when each message came, by this machine's clock, minus when it was due."""
 
@@ -107,17 +121,8 @@ class Arrivals:
         return noted
 
     def take_all(self, admin: Admin) -> int:
-        """Read on to the present end of the target; returns the total number of arrivals.
-
-        Raises TransientError after CASE_TIMEOUT_S.
-        """
-        ends = admin.end_offsets(self._parts, Isolation.READ_COMMITTED)
-        deadline = time.monotonic() + CASE_TIMEOUT_S
-        while any(reader.position() < ends[part] for part, reader in zip(self._parts, self._readers, strict=True)):
-            if not self.take():
-                if time.monotonic() > deadline:
-                    raise TransientError(f"the ends of the target were not reached in {CASE_TIMEOUT_S:.0f} s")
-                time.sleep(LOOK_S)
+        """Read on to the present end of the target; returns the total number of arrivals. Raises as `read_to_end`."""
+        read_to_end(admin, self._parts, self._readers, self.take)
         return self.count
 
     @property

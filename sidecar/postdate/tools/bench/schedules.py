@@ -20,10 +20,9 @@ from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import PostdateError, TransientError
 from postdate.tools.bench.environment import BenchEnvironment, Request
 from postdate.tools.bench.figures import Figures, Lateness, percentiles
-from postdate.tools.bench.journal import Arrivals, Journal
+from postdate.tools.bench.journal import Arrivals, Journal, read_to_end
 from postdate.tools.bench.limits import (
     CASE_TIMEOUT_S,
-    LOOK_S,
     PARTITIONS,
     READ_PAUSE_S,
     READ_RECORDS_MAX,
@@ -267,7 +266,8 @@ class _Occurrences:
 
         REQUIRES: nothing writes to the target any more. The requests were sent first, in turn to each partition.
         """
-        self._read_on()
+        with admin_of(self._kafka) as admin:
+            read_to_end(admin, self._parts, self._readers, self.take)
         origins = {
             b"%b/%d/%d" % (requests.encode(), number % PARTITIONS, number // PARTITIONS): number
             for number in range(len(planned))
@@ -285,16 +285,6 @@ class _Occurrences:
         for each, number in zip(planned, last, strict=True):
             if each.first_ms + number * each.interval_ms < self._until_ms:
                 raise PostdateError(f"{each.headers} delivered {number} occurrences: the next one is missing")
-
-    def _read_on(self) -> None:
-        deadline = time.monotonic() + CASE_TIMEOUT_S
-        with admin_of(self._kafka) as admin:
-            ends = admin.end_offsets(self._parts, Isolation.READ_COMMITTED)
-        while any(reader.position() < ends[part] for part, reader in zip(self._parts, self._readers, strict=True)):
-            if not self.take():
-                if time.monotonic() > deadline:
-                    raise TransientError(f"the ends of the target were not reached in {CASE_TIMEOUT_S:.0f} s")
-                time.sleep(LOOK_S)
 
     def close(self) -> None:
         """Drops the clients."""

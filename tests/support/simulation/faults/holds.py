@@ -88,7 +88,7 @@ class Holding:
 
     def is_held(self) -> bool:
         """True while an owned shard holds anything."""
-        return any(actor.shard.ctx.held.now != NOTHING for each in self._world.processes for actor in each.shards())
+        return any(actor.shard.ctx.held.current != NOTHING for each in self._world.processes for actor in each.shards())
 
     def release_all(self) -> None:
         """After all faults: request the release of everything that is held. A shard that cannot release yet gets a
@@ -98,7 +98,7 @@ class Holding:
             self._close(window)
         for process in self._world.processes:
             for actor in process.shards():
-                if actor.shard.ctx.held.now != NOTHING:
+                if actor.shard.ctx.held.current != NOTHING:
                     self._ask(actor.part.index, lambda _: NOTHING)
 
     def _hold(self, wish: _Wish, then: Callable[[], None] | None) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.clock import BrokerClock
-from postdate.sidecar.context.holds import Held
+from postdate.sidecar.context.holds import HoldState
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import MessageRules
@@ -23,7 +23,7 @@ from postdate.sidecar.dispatch.endings import Endings
 from postdate.sidecar.index import apply_fates, apply_requests
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest import ingest
-from postdate.sidecar.shard.cancel_gate import Gate
+from postdate.sidecar.shard.cancel_gate import CancelGate
 from postdate.sidecar.takeover import store_reading, takeover
 from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.entry import Entry, Mark, Spread
@@ -107,7 +107,7 @@ def _first_due_only(_: World) -> AbstractContextManager[object]:
 
 def _gate_open(_: World) -> AbstractContextManager[object]:
     """Messages leave before the requests that existed at the takeover are read (M5)."""
-    return patch.object(Gate, "before_ms", lambda self, now_ms: now_ms)
+    return patch.object(CancelGate, "before_ms", lambda self, now_ms: now_ms)
 
 
 @contextmanager
@@ -208,7 +208,7 @@ def _own_clock(_: World) -> AbstractContextManager[object]:
 
 def _holds_not_recalled(_: World) -> AbstractContextManager[object]:
     """A new owner does not read the holds of the shard."""
-    return patch.object(Held, "recall", lambda self, *_: None)
+    return patch.object(HoldState, "load", lambda self, *_: None)
 
 
 def _early_draw(_: World) -> AbstractContextManager[object]:

@@ -20,7 +20,7 @@ from postdate.sidecar.dispatch.targets.isolated_targets import Isolated
 from postdate.sidecar.dispatch.targets.target_rates import TargetRates
 from postdate.sidecar.index import apply_fates
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.shard.cancel_gate import Gate
+from postdate.sidecar.shard.cancel_gate import CancelGate
 from postdate.sidecar.takeover import empty_start, takeover
 from postdate.sidecar.transaction.transaction import Message
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
@@ -43,13 +43,13 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(takeover, "bound", _bounds(world)))
         stack.enter_context(patch.object(takeover, "_pieces", _pieces(world)))
         stack.enter_context(patch.object(takeover, "start_empty", _empty_starts(world)))
-        stack.enter_context(patch.object(Gate, "before_ms", _gates(world)))
+        stack.enter_context(patch.object(CancelGate, "before_ms", _gates(world)))
         stack.enter_context(patch.object(VerdictRecords, "to_control", _answers(world)))
         stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
         stack.enter_context(patch.object(FaultAttribution, "_isolate", _isolations(world)))
         stack.enter_context(patch.object(BacklogBypass, "take", _looks_ahead(world)))
         stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
-        stack.enter_context(patch.object(Parking, "tend", _tends(world)))
+        stack.enter_context(patch.object(Parking, "maintain", _tends(world)))
         stack.enter_context(patch.object(Isolated, "set_aside", _refusals(world)))
         stack.enter_context(patch.object(Isolated, "refuse_again", _refusals_alone(world)))
         stack.enter_context(patch.object(IndexOverlay, "contradicted", _contradictions(world)))
@@ -121,10 +121,10 @@ def _empty_starts(world: World) -> Callable[..., object]:
     return start_empty
 
 
-def _gates(world: World) -> Callable[[Gate, int], int]:
-    honest = Gate.before_ms
+def _gates(world: World) -> Callable[[CancelGate, int], int]:
+    honest = CancelGate.before_ms
 
-    def before_ms(self: Gate, now_ms: int) -> int:
+    def before_ms(self: CancelGate, now_ms: int) -> int:
         before = honest(self, now_ms)
         actor = world.scheduler.current
         index = actor.shard._index if isinstance(actor, ShardActor) else None
@@ -215,9 +215,9 @@ def _refusals_alone(world: World) -> Callable[..., None]:
 
 
 def _tends(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
-    honest = Parking.tend
+    honest = Parking.maintain
 
-    def tend(self: Parking, index: TimerIndex, now_ms: int) -> bool:
+    def maintain(self: Parking, index: TimerIndex, now_ms: int) -> bool:
         rates = self._rates
         known = rates is None or any(rates._buckets.values())
         moved = honest(self, index, now_ms)
@@ -225,7 +225,7 @@ def _tends(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
         world.reached["rate: waits where another owner left it"] += waits and not known
         return moved
 
-    return tend
+    return maintain
 
 
 def _answers(world: World) -> Callable[[VerdictRecords, IndexOverlay, Entry, int], list[Message]]:

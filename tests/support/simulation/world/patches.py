@@ -103,7 +103,7 @@ def _noting_halts(world: World) -> Callable[[Shard, Halted], float]:
 
 @contextmanager
 def _looking_at_takeovers(world: World) -> Iterator[None]:
-    honest_recover, honest_own, honest_end = takeover.recover, takeover.own, takeover.end_of_requests
+    honest_recover, honest_own, honest_end = takeover.recover, takeover.claim_ownership, takeover.end_of_requests
     ends: dict[tuple[str, int], int] = {}
 
     def recover(ctx: ShardContext, bounded: takeover.Bounded, confirm: Callable[[Halted], None]) -> takeover.Recovered:
@@ -130,7 +130,7 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
 
     with (
         patch.object(takeover, "recover", recover),
-        patch.object(takeover, "own", own),
+        patch.object(takeover, "claim_ownership", own),
         patch.object(takeover, "end_of_requests", end_of_requests),
     ):
         yield

@@ -106,7 +106,7 @@ class ShardActor(Actor):
 
     def is_due(self, now_ms: float) -> bool:
         """True if it would wake up now: for its deadline, a wake-up, or requests."""
-        takes = self.shard.state in DELIVERING and not self.shard.ctx.held.now.intake
+        takes = self.shard.state in DELIVERING and not self.shard.ctx.held.current.intake
         return now_ms >= self.next_at_ms or self.inbox._woken or (takes and not self.inbox.empty)
 
     def step(self) -> None:

@@ -14,7 +14,7 @@ import os
 import time
 from pathlib import Path
 
-from postdate.wheel.errors import Corrupt, TornRead, WheelError, from_os_error
+from postdate.wheel.errors import Corrupt, TimerIndexError, TornRead, from_os_error
 from postdate.wheel.limits import TORN_READS_MAX
 from postdate.wheel.timing_wheel.forecast import ForecastLoad, due_load, load_ahead, next_due_ms, pending_by_horizon
 from postdate.wheel.timing_wheel.layout import COUNTERS_OFFSET, SEQUENCE, Geometry, read_fixed, read_stamp
@@ -154,6 +154,6 @@ def present_snapshot(directory: Path, *, complete: bool = True) -> WheelSnapshot
     try:
         with WheelView.open(directory) as view:
             snapshot = view.snapshot()
-    except WheelError:
+    except TimerIndexError:
         return None
     return None if complete and snapshot.building else snapshot

@@ -18,7 +18,7 @@ from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.due.backlog_bypass import BacklogBypass
 from postdate.sidecar.dispatch.due.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.due.control_pieces import acted_on, first_piece
-from postdate.sidecar.dispatch.due.own_topics_filter import MessageKey, OwnTopicsFilter, note_first, place_of
+from postdate.sidecar.dispatch.due.own_topics_filter import MessageKey, OwnTopicsFilter, due_order_of, note_first
 from postdate.sidecar.dispatch.limits import (
     RATE_RETRY_MS,
     SURPLUS_BYTES_MAX,
@@ -182,7 +182,7 @@ class DueReader:
         isolated. Below that key there is no unread message of the target outside of the parked ones, which would be
         overtaken."""
         known = self._targets.get(target)
-        if target in self._ctx.held.now.targets or not (known is None or known.works):
+        if target in self._ctx.held.current.targets or not (known is None or known.works):
             return None
         if self._faults.get(target) is not None:
             return None
@@ -206,7 +206,7 @@ class DueReader:
         behind: dict[MessageKey, bytes] = {}
         for key, entry in rows:
             if entry.kind == Kind.STORE and entry.due < before_ms:
-                note_first(behind, (entry.target, entry.key), place_of(key, entry))
+                note_first(behind, (entry.target, entry.key), due_order_of(key, entry))
         due.own_filter = OwnTopicsFilter(own.topics, acted_on={entry.acts_on for _, entry in rows}, behind=behind)
         if count:
             self._faults.parked((OWN,))
@@ -229,8 +229,8 @@ class DueReader:
         """Parked messages of an isolated target, at most as many as its maximum; None if none may leave now."""
         name = isolated.name
         target = self._targets.get(name)
-        if target is None or not target.works or name in self._ctx.held.now.targets:
-            isolated.waits = False  # until `Parking.tend` finds parked entries and no hold
+        if target is None or not target.works or name in self._ctx.held.current.targets:
+            isolated.waits = False  # until `Parking.maintain` finds parked entries and no hold
             isolated.failing_since = 0.0  # trials fail for the retry budget only if nothing else stops them meanwhile
             return None
         messages_max = isolated.messages_max
@@ -276,7 +276,7 @@ class DueReader:
         for key, raw in zip(keys[:controls], values[:controls], strict=True):
             head = decode_head(raw)
             if head.kind == Kind.STORE and head.target == name:
-                places.append(place_of(key, head))
+                places.append(due_order_of(key, head))
         first = min(places, default=until)
         return first if first < until else None
 

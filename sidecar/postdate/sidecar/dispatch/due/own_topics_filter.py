@@ -18,7 +18,7 @@ MessageKey = tuple[str, bytes | None]
 _Name = TypeVar("_Name", str, MessageKey)
 
 
-def place_of(key: bytes, entry: Entry | Head) -> bytes:
+def due_order_of(key: bytes, entry: Entry | Head) -> bytes:
     """The place (due time and offset) that an entry under key 0 has among the messages."""
     return entry_key(entry.due, split_key(key)[1])
 

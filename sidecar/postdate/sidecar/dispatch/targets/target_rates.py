@@ -97,7 +97,7 @@ class TargetRates:
             bucket.queued = False
             last = up_to(target)
             if last is None:
-                continue  # it waits until `Parking.tend` calls `wait`
+                continue  # it waits until `Parking.maintain` calls `wait`
             last = min(last, entry_key(max(before_ms - 1, 0), DUE_MS_MAX))
             rows = self._next_of(index, target, bucket, last, entries_max, size_bytes_max)
             entries_max -= len(rows)

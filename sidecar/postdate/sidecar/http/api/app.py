@@ -39,7 +39,7 @@ from postdate.sidecar.http.process_state import ProcessState, not_alive, not_rea
 from postdate.sidecar.http.queries import queries
 from postdate.sidecar.http.queries.api_client import NotKnown
 from postdate.sidecar.http.queries.pending import BadQuery
-from postdate.wheel.errors import WheelError
+from postdate.wheel.errors import TimerIndexError
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class _Pages:
         like one of another process."""
         try:
             return answer(self._process, query)
-        except (Unanswered, WheelError) as error:
+        except (Unanswered, TimerIndexError) as error:
             if not queries.asks_all(query):
                 raise
             return local.silent(self._process, query, str(error))
@@ -325,7 +325,7 @@ class _Pages:
             return Response(status_code=400)  # nobody reads it
         except Unanswered as error:
             return JSONResponse({"error": f"a shard gave {error}; try again"}, 503)
-        except WheelError as error:
+        except TimerIndexError as error:
             return JSONResponse({"error": f"the index of a shard cannot be read now: {error}"}, 503)
         except NotKnown as error:
             return JSONResponse({"error": str(error)}, 404)

@@ -105,8 +105,8 @@ def control_selected(process: ProcessState, action: str, asked: object) -> dict[
     except ConfigError as error:
         raise BadQuery(str(error)) from error
     controls = [
-        {"origin": format_origin(topic, index, receipt.offset).decode(), "accepted_ms": receipt.timestamp_ms}
-        for index, receipt in produce_to_each(process.controls, topic, partitions, draft).items()
+        {"origin": format_origin(topic, index, delivery.offset).decode(), "accepted_ms": delivery.timestamp_ms}
+        for index, delivery in produce_to_each(process.controls, topic, partitions, draft).items()
     ]
     return {"action": action, "controls": controls}
 

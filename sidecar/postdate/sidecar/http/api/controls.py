@@ -60,9 +60,9 @@ def control(process: ProcessState, action: str, asked: object) -> dict[str, Any]
         accepted(rules_of(process.config, topic, live.retention_ms), draft, index, process.clock.wall_ms())
     except ConfigError as error:
         raise BadQuery(str(error)) from error
-    receipt = process.controls.produce(Partition(topic, index), draft)
-    origin = format_origin(topic, index, receipt.offset).decode()
-    return {"origin": origin, "action": action, "accepted_ms": receipt.timestamp_ms}
+    delivery = process.controls.produce(Partition(topic, index), draft)
+    origin = format_origin(topic, index, delivery.offset).decode()
+    return {"origin": origin, "action": action, "accepted_ms": delivery.timestamp_ms}
 
 
 def _named(process: ProcessState, asked: dict[str, Any]) -> tuple[str, int, Headers]:

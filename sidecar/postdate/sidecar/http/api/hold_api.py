@@ -37,7 +37,7 @@ def hold(process: ProcessState, action: str, asked: object) -> dict[str, Any]:
     done = [part for part in parts if part not in why_not and part in shards]
     left = [part for part in parts if part not in done]
     return {
-        "shards": [_shard(part) | {"held": shards[part].shard.ctx.held.now.words()} for part in done],
+        "shards": [_shard(part) | {"held": shards[part].shard.ctx.held.current.words()} for part in done],
         "not_asked": [_shard(part) | {"state": "UNKNOWN", "why": why_not.get(part, "")} for part in left],
     }
 

@@ -35,7 +35,7 @@ def _shard(process: ProcessState, name: str, part: Partition, thread: ShardThrea
         "process": name,
         "state": shard.state,
         "why": shard.why,
-        "held": shard.ctx.held.now.words(),
+        "held": shard.ctx.held.current.words(),
         "rates": list(process.config.request_topic(part.topic).messages_per_second_max),
         "fates": dict(counts.fates),
         "lateness": {"bounds_ms": list(counts.lateness.bounds), "counts": list(counts.lateness.buckets)},

@@ -153,7 +153,7 @@ class ProcessCollector(Collector):
 
 
 def _held_of(part: Partition, thread: ShardThread) -> Iterator[Labelled]:
-    holds = thread.shard.ctx.held.now
+    holds = thread.shard.ctx.held.current
     yield (*_shard(part), DELIVERY), float(holds.delivery)
     yield (*_shard(part), INTAKE), float(holds.intake)
     yield (*_shard(part), TARGET), float(len(holds.targets))
