@@ -32,12 +32,12 @@ SCAN_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 # Values above this go to blob files: compaction then does not rewrite them at every level.
 INLINE_VALUE_SIZE_BYTES_MAX: Final = 16 * 1024
 
-# Memory of a shard's memtables; two of them exist while one is flushed.
+# The maximum of the memory of a shard's memtables; two of them exist while one is flushed.
 WRITE_BUFFER_SIZE_BYTES: Final = 16 * 1024 * 1024
 
-# A flush and the compaction after it take half a second of a core, and shards with equal load would all flush in the
-# same second. So each index chooses its write buffer between this part of the maximum and all of it. Measured at 12,000
-# requests/s, four shards, two busy cores: p99 of the lateness 232 and 316 ms instead of 633 and 534.
+# The flushes of four shards and their compactions take half a second of a core, and shards with equal load would all
+# flush in the same second. So each index chooses its write buffer between this part of the maximum and all of it.
+# Measured at 12,000 requests/s, two busy cores: p99 of the lateness 232 and 316 ms instead of 633 and 534.
 WRITE_BUFFER_PART_MIN: Final = 0.5
 
 # Memory of the memtables of all shards of a process, without those that are being flushed. Beyond it each write makes a

@@ -47,7 +47,7 @@ def shared_resources() -> Resources:
 
 
 def write_buffer_size_bytes() -> int:
-    """A random size, so that shards with equal load do not flush their memtables at the same time."""
+    """A random size, so that shards with equal load rarely flush their memtables at the same time."""
     most = limits.WRITE_BUFFER_SIZE_BYTES
     return random.randint(int(limits.WRITE_BUFFER_PART_MIN * most), most)  # noqa: S311  # not a secret
 

@@ -48,7 +48,7 @@ class LiveTopic:
 
 @dataclass(slots=True)
 class DeliveryReport:
-    """The broker's acknowledgement of the record, filled in by its delivery report during flush."""
+    """The broker's acknowledgement of the record, filled in by the client during flush."""
 
     reported: bool = False
     fault: KafkaFault | None = None

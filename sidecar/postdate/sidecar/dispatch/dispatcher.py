@@ -43,7 +43,7 @@ _LOOKS = 2
 
 
 class Dispatched(NamedTuple):
-    """The number of committed fates, and whether the next call may do more at once."""
+    """The number of committed fates, and whether to call again without a wait: more may be due."""
 
     fates: int
     more: bool

@@ -59,16 +59,16 @@ REPORTED_ENTRIES_MAX: Final = 1_000
 # entries fall due, and each transaction takes about twice as long as the one before. One transaction alone may have met
 # a stall of the machine. These numbers hold while at most SLOW_SHARE_MIN of the records of other topics are slow. On a
 # busy machine every topic is slow at times, so more slow records in a row are needed, which keeps a coincidence as
-# unlikely. The maximum share bounds that number: a topic that is always slow needs 24 at most. All numbers hold for
-# transactions of weight 1: a record of one with less counts as that part of a record.
+# unlikely. The maximum share bounds that number: 24 records at most. All numbers hold for transactions of weight 1: a
+# record of one with less counts as that part of a record.
 SLOW_TRANSACTIONS: Final = 2
 SLOW_IN_A_ROW: Final = 4
 SLOW_SHARE_MIN: Final = 0.05
 SLOW_SHARE_MAX: Final = 0.6
 SLOW_WAIT_MS: Final = 300.0
 
-# The least weight of a slow transaction that has messages for other targets. Without it a target that gets almost all
-# messages would never be isolated, however long the few others wait.
+# The least weight of a slow transaction that has messages for other targets. Without it hundreds of slow records would
+# be needed to isolate a target that gets almost all messages.
 SLOW_WEIGHT_MIN: Final = 1 / 8
 
 # From this weight on, transactions stay small while a topic is suspected, after a fault of any target. Below it, most

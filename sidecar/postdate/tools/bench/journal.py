@@ -92,7 +92,7 @@ def read_to_end(
     admin: Admin, parts: Sequence[Partition], readers: Sequence[LogReader], take: Callable[[], int]
 ) -> None:
     """Calls `take`, which reads what is there and returns how much, until each reader is at the present end of its
-    partition. Raises TransientError after CASE_TIMEOUT_S."""
+    partition. Raises TransientError if nothing is there to read after CASE_TIMEOUT_S."""
     ends = admin.end_offsets(parts, Isolation.READ_COMMITTED)
     deadline = time.monotonic() + CASE_TIMEOUT_S
     while any(reader.position() < ends[part] for part, reader in zip(parts, readers, strict=True)):

@@ -57,8 +57,8 @@ class SlowTopic(NamedTuple):
 @dataclass(slots=True)
 class Suspicion:
     """A topic that transactions in a row waited longest for: when the last one of them ended (steady ms), and how many
-    had a weight. The number of its slow records, and the sum of their times, each with the weight of its
-    transaction."""
+    there were. The number of its slow records, and the sum of their times, each multiplied by the weight of its
+    transaction. Transactions with a weight of 0 do not count."""
 
     last_at: float
     transactions: int = 0
@@ -166,13 +166,14 @@ class SlowTopics:
         first acknowledgement, and for that of its log record. O(topics).
 
         Returns None if nothing was slow, if no other messages waited for the slow topic, and for a transaction that
-        waited longest for its first acknowledgement, which may have any cause. A topic is cleared by a transaction that
-        did not wait for it, unless it answered first and late, or by PROBATION_MS.
+        waited longest for its log record, or for its first acknowledgement, which may have any cause. A topic is
+        cleared by a transaction with records for it that did not wait for them, unless it answered first and late, and
+        PROBATION_MS after the last slow transaction.
         """
         now = self._clock.steady_ms()
         self._suspected = {topic: each for topic, each in self._suspected.items() if now - each.last_at < PROBATION_MS}
         compares = len(outcomes) > 1 or bool(self._own_topics & outcomes.keys())
-        if compares or first_wait_ms < SLOW_RECORD_MS:  # otherwise it may be the only topic that is slow
+        if compares or first_wait_ms < SLOW_RECORD_MS:  # a single slow topic must not raise what is usual
             self._usual_wait_ms.add(first_wait_ms)
         least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
         slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in outcomes.items()}
