@@ -267,6 +267,29 @@ def test_a_target_that_answers_first_and_late_without_others_is_not_cleared(faul
     assert faults.get("bad") is not None
 
 
+def test_a_slow_transaction_without_others_keeps_a_suspicion(faults: FaultAttribution, clock: StepClock) -> None:
+    quick(faults)
+    for _ in range(4):
+        assert not faults.any
+        _reported(faults, {"rare": 10, "bad": 10}, "bad")
+        for _ in range(3):
+            clock.now += PROBATION_MS - 1
+            _reported(faults, {"bad": 10, STORE: 10}, "bad")
+    assert faults.get("bad") is not None
+
+
+def test_what_is_usual_is_forgotten_if_nothing_has_shown_it_for_long(
+    faults: FaultAttribution, clock: StepClock
+) -> None:
+    """The machine has become busy meanwhile, and transactions had one topic, or were too large to report."""
+    for _ in range(64):
+        _waited(faults, 0.0, slow=0)
+    clock.now += PROBATION_MS
+    for _ in range(10):
+        _waited(faults, 80.0, first_ms=60.0)
+    assert not faults.any
+
+
 def test_transactions_for_a_slow_target_alone_make_no_other_target_harder_to_find(faults: FaultAttribution) -> None:
     quick(faults)
     for _ in range(50):

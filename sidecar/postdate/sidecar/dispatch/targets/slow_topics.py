@@ -141,6 +141,7 @@ class SlowTopics:
         self._usual_wait_ms = RecentLeast()
         self._share = SlowShare()
         self._suspected: dict[str, Suspicion] = {}
+        self._compared_at = -inf
 
     @property
     def suspects_any(self) -> bool:
@@ -174,7 +175,10 @@ class SlowTopics:
         self._suspected = {topic: each for topic, each in self._suspected.items() if now - each.last_at < PROBATION_MS}
         compares = len(outcomes) > 1 or bool(self._own_topics & outcomes.keys())
         if compares or first_wait_ms < SLOW_RECORD_MS:  # a single slow topic must not raise what is usual
+            if now - self._compared_at >= PROBATION_MS:
+                self._usual_wait_ms = RecentLeast()  # it may have changed
             self._usual_wait_ms.add(first_wait_ms)
+            self._compared_at = now
         least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
         slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in outcomes.items()}
         if compares:
@@ -185,6 +189,8 @@ class SlowTopics:
             return None
         if waited_ms < log_waited_ms or not waited_ms:
             slowest = ""
+        if slowest in self._suspected:
+            self._suspected[slowest].last_at = now
         for topic in list(self._suspected):
             outcome = outcomes.get(topic)
             is_unknown = outcome is None or (outcome.is_first and first_wait_ms >= least_ms)
@@ -205,7 +211,6 @@ class SlowTopics:
     def _suspect(self, topic: str, waits_ms: list[float], weight: float, now: float) -> SlowTopic:
         """Add slow records to the suspicion against a topic. If it is to blame, the suspicion ends."""
         suspicion = self._suspected.setdefault(topic, Suspicion(now))
-        suspicion.last_at = now
         suspicion.transactions += 1
         suspicion.records += weight * len(waits_ms)
         suspicion.waited_ms += weight * sum(waits_ms)
