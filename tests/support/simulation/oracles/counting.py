@@ -49,7 +49,7 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(FaultAttribution, "_isolate", _isolations(world)))
         stack.enter_context(patch.object(BacklogBypass, "take", _looks_ahead(world)))
         stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
-        stack.enter_context(patch.object(Parking, "maintain", _tends(world)))
+        stack.enter_context(patch.object(Parking, "maintain", _maintains(world)))
         stack.enter_context(patch.object(Isolated, "set_aside", _refusals(world)))
         stack.enter_context(patch.object(Isolated, "refuse_again", _refusals_alone(world)))
         stack.enter_context(patch.object(IndexOverlay, "contradicted", _contradictions(world)))
@@ -214,7 +214,7 @@ def _refusals_alone(world: World) -> Callable[..., None]:
     return refuse_again
 
 
-def _tends(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
+def _maintains(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
     honest = Parking.maintain
 
     def maintain(self: Parking, index: TimerIndex, now_ms: int) -> bool:
