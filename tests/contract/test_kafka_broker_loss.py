@@ -22,7 +22,7 @@ from postdate.kafka.errors import AbortRequired, FatalClient, KafkaFault, Unreac
 from postdate.kafka.interface import Isolation, LogReader, NewTopic, Partition
 from postdate.kafka.settings import KafkaSettings
 from postdate.kafka.settings import log as client_log
-from postdate.tools.dev_broker.local_broker import LocalBroker, free_port
+from postdate.tools.dev_broker.local_broker import LocalBroker
 from postdate.tools.dev_broker.readiness import wait_until_ready
 from support.brokers.broker import local_broker, unique_name
 from support.brokers.kafka_steps import (
@@ -35,6 +35,7 @@ from support.brokers.kafka_steps import (
     poll_until,
     read_committed,
 )
+from support.deployments.ports import free_port
 from support.deployments.sidecars import environment
 from support.waiting.rounds import LONGER, expect, first_kept
 from support.waiting.timeouts import WAIT_TIMEOUT_S

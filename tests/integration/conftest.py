@@ -1,14 +1,24 @@
-"""The fixtures of integration tests: each test gets an environment on the real broker of the session."""
+"""The fixtures of integration tests: each test gets an environment on the real broker of the session. The report of a
+failed test contains the end of the log of each of its sidecars."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from support.brokers.broker import RunningBroker
 from support.deployments.environment import Environment, new_env
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    used = getattr(item, "funcargs", {}).get("env")
+    if report.failed and isinstance(used, Environment):
+        report.sections += [(f"end of the log of {each.name}", each.last_words()) for each in used.sidecars]
+    return report
 
 
 @pytest.fixture

@@ -20,10 +20,11 @@ from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, decode_recor
 from postdate.wire.headers import AT, ID, TOPIC, Headers
 from support.deployments.command import call_postdate
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sent
 from support.web.browser import DESK, PHONE, browser_page, check_layout, open_view
-from support.web.http_steps import Client, free_port
+from support.web.http_steps import Client
 
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _COUNT = 12_000

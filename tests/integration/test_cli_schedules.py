@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from postdate.cli import postdate as program
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
-from support.web.http_steps import free_port
 
 SETTING = {"POSTDATE_FORMAT_VERSION": "3"}
 

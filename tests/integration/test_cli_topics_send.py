@@ -27,12 +27,12 @@ from postdate.sidecar.cluster import cluster
 from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 from postdate.sidecar.config.settings import Config, KafkaConfig
 from postdate.sidecar.errors import Exit
-from postdate.tools.dev_broker.local_broker import free_port
 from postdate.wire.origins import parse_origin
 from postdate.wire.topics import OwnTopics
 from postdate.wire.values.murmur2 import partition_for
 from support.brokers.broker import unique_name
 from support.brokers.topic_changes import alter_topic_config
+from support.deployments.ports import free_port
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]

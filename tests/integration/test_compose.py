@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from postdate.sidecar.http.metrics.metrics import METRICS
-from postdate.tools.dev_broker.local_broker import free_port
 from support.brokers.broker import unique_name
 from support.deployments.pods import docker
+from support.deployments.ports import free_port
 from support.deployments.programs import need_kafka_image, need_python_image
 from support.deployments.sidecars import wait_until
 

@@ -18,12 +18,12 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.interface import Isolation, Partition
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.errors import Exit
-from postdate.tools.dev_broker.local_broker import free_port
 from postdate.wire.headers import AT, ID, TOPIC
 from support.brokers.containers import container_broker
 from support.brokers.kafka_steps import abort_values, commit_values, new_topic, open_producer, read_to_end
 from support.deployments.command import start_postdate
 from support.deployments.environment import new_env
+from support.deployments.ports import free_port
 from support.deployments.programs import need_kafka_image, need_program
 from support.oracles.exactly_once import Sent
 from support.waiting.timeouts import WAIT_TIMEOUT_S

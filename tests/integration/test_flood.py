@@ -21,11 +21,11 @@ import pytest
 
 from postdate.wire.headers import AT, TOPIC, Headers
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port
 from support.oracles.exactly_once import Reader, Sent
 from support.waiting.contention import watch_contention
 from support.waiting.lateness_in_commits import passed_by
 from support.web import flooding
-from support.web.http_steps import free_port
 
 _COMPARES_TIMES = "POSTDATE_FLOOD_SECONDS" in os.environ
 _SECONDS = float(os.environ.get("POSTDATE_FLOOD_SECONDS", "8"))

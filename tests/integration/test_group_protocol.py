@@ -16,9 +16,9 @@ from http.client import HTTPConnection
 
 import pytest
 
-from postdate.tools.dev_broker.local_broker import free_port
 from postdate.wire.headers import AT, TOPIC, Headers
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sent, overtaken
 from support.waiting.timeouts import WAIT_TIMEOUT_S

@@ -18,9 +18,10 @@ from postdate.cli import postdate as program
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import AT, ID, TOPIC
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sent
-from support.web.http_steps import Client, free_port, value_of
+from support.web.http_steps import Client, value_of
 
 SHARDS = 4
 #: Longer than anything here is waited for: what it hands over sooner, it hands over by itself.

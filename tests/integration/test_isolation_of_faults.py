@@ -33,12 +33,13 @@ from confluent_kafka.cimpl import NewTopic
 from postdate.sidecar.counts import FAILED, FENCED, OUTCOMES, UNKNOWN
 from postdate.wire.headers import AT, DEAD_REASON, ORIGIN, TOPIC
 from support.deployments.environment import Environment, new_env
+from support.deployments.ports import free_port
 from support.deployments.sidecars import Sidecar
 from support.faults.proxied_broker import ProxiedBroker, proxied_broker
 from support.oracles.exactly_once import Reader, Sent
 from support.waiting.contention import Waits, Watch, watch_contention
 from support.waiting.timeouts import WAIT_TIMEOUT_S
-from support.web.http_steps import Client, free_port, value_of
+from support.web.http_steps import Client, value_of
 
 _COMPARES_TIMES = "POSTDATE_ISOLATION_SECONDS" in os.environ
 #: In a comparison long enough that the stall that a deleted target may cost, half a second, is below 1 %.

@@ -15,10 +15,11 @@ from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, DELIVERED, FATES
 from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC, Headers
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port
 from support.deployments.sidecars import QUICK_SESSION, Sidecar
 from support.oracles.exactly_once import Outcome, Sent, gather
 from support.waiting.timeouts import WAIT_TIMEOUT_S
-from support.web.http_steps import Client, Samples, free_port, value_of
+from support.web.http_steps import Client, Samples, value_of
 
 _FAR = b"30m"
 _DAY_S = 86_400

@@ -17,10 +17,11 @@ from playwright.sync_api import Page, Route, expect
 
 from postdate.wire.headers import AT, EVERY, ID, TOPIC, WINDOW
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sent
 from support.web.browser import DESK, PHONE, browser_page, check_layouts, open_view, picture
-from support.web.http_steps import Client, free_port
+from support.web.http_steps import Client
 
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _EVIL = b"<img src=x onerror=document.title='evil'>"

@@ -19,11 +19,12 @@ from playwright.sync_api import Page, expect
 from postdate.wire.headers import AT, CRON, EVERY, ID, TOPIC, ZONE, Headers
 from support.brokers.broker import unique_name
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sent
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 from support.web.browser import browser_page, check_layouts, open_view
-from support.web.http_steps import Client, free_port
+from support.web.http_steps import Client
 
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _HOUR_MS = 3_600_000

@@ -12,7 +12,6 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from http.client import HTTPException
 from typing import Any
 
@@ -23,23 +22,16 @@ from postdate.cli import postdate as program
 from postdate.wire.headers import AT, ID, TOPIC
 from support.brokers.certificates import Authority
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port, free_ports
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sent
-from support.web.http_steps import Client, free_port
+from support.web.http_steps import Client
 
 SHARDS, MESSAGES = 8, 60
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _HALF_AN_HOUR_MS = 1_800_000
 #: Longer than the test: the group goes on to name the process that was killed.
 _PATIENT = {"session.timeout.ms": "280000"}
-
-
-def two_ports() -> int:
-    """A port that is free, as is the next one."""
-    while True:
-        port = free_port()
-        with suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", port + 1)):
-            return port
 
 
 @pytest.fixture
@@ -52,7 +44,7 @@ def sidecars(env: Environment) -> Iterator[list[Sidecar]]:
     made = [env.new_sidecar(consumer=_PATIENT) for _ in range(3)]
     made[1].workers = 2
     for sidecar in made:
-        port = two_ports() if sidecar.workers > 1 else free_port()
+        port = free_ports(2) if sidecar.workers > 1 else free_port()
         sidecar.http = {"port": port, "token_file": str(token_file)}
         sidecar.start()
     for sidecar in made:
@@ -176,7 +168,7 @@ def test_a_worker_without_its_port_delivers_and_the_program_on_the_port_gets_no_
     env.new_requests(SHARDS)
     env.new_target()
     parent = env.new_sidecar()
-    parent.workers, port = 2, two_ports()
+    parent.workers, port = 2, free_ports(2)
     parent.http = {"port": port}
     with socket.create_server(("127.0.0.1", port + 1)) as stranger:
         parent.start()

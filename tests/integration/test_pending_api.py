@@ -19,9 +19,10 @@ from postdate.cli import postdate as program
 from postdate.wire.headers import AT, DELAY, ID, TOPIC, Headers
 from support.deployments.environment import Environment
 from support.deployments.examples import keda_trigger
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sent
-from support.web.http_steps import Client, free_port
+from support.web.http_steps import Client
 
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _HOUR_MS = 3_600_000

@@ -36,11 +36,12 @@ from support.brokers.certificates import KEY_PASSWORD
 from support.brokers.secured_broker import CLIENT_SECRET, PASSWORD, SCRAM_PASSWORD, SecuredBroker, secured_broker
 from support.deployments.command import run_postdate
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Reader, Sent
 from support.waiting.rounds import LONGER, expect, first_kept
 from support.waiting.timeouts import WAIT_TIMEOUT_S
-from support.web.http_steps import Client, free_port
+from support.web.http_steps import Client
 
 _TOKEN = "the-token-of-this-module"  # noqa: S105
 _SECRETS = (PASSWORD, SCRAM_PASSWORD, KEY_PASSWORD, CLIENT_SECRET, _TOKEN)

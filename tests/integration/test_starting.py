@@ -22,8 +22,9 @@ from support.brokers.broker import local_broker
 from support.brokers.secured_broker import SecuredBroker, secured_broker
 from support.deployments.command import run_postdate
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port
 from support.deployments.sidecars import Sidecar, wait_until
-from support.web.http_steps import Client, free_port
+from support.web.http_steps import Client
 
 #: The line of one attempt in vain.
 _WAITS = re.compile(r"Kafka does not answer for \d+ s: .*the next attempt is in (\d+) s")

@@ -17,9 +17,9 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from postdate.tools.dev_broker.local_broker import free_port
 from postdate.wire.headers import AT, TOPIC, Headers
 from support.deployments.environment import Environment
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sent
 from support.waiting.timeouts import WAIT_TIMEOUT_S

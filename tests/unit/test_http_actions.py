@@ -27,9 +27,10 @@ from postdate.sidecar.http.action_log import ActionLog, merged_actions
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.server.server import HttpServer
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 from support.kafka_simulator import SimBroker, SimKafka
-from support.web.http_steps import Client, free_port
+from support.web.http_steps import Client
 
 TOKEN = "a-token-of-some-length"  # noqa: S105
 PART = Partition("postdate.requests", 0)

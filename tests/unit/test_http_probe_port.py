@@ -21,9 +21,10 @@ from postdate.sidecar.http import port
 from postdate.sidecar.http.server import serving
 from postdate.sidecar.http.server.server import HttpServer
 from support.brokers.certificates import Authority
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 from support.waiting.timeouts import WAIT_TIMEOUT_S
-from support.web.http_steps import Client, free_port
+from support.web.http_steps import Client
 from unit.test_http_server import _HttpRig
 
 _HANDSHAKE = b"\x16\x03\x01\x02\x00\x01"

@@ -46,9 +46,10 @@ from postdate.wire.requests.parser import parse_request
 from postdate.wire.requests.request import Action
 from postdate.wire.requests.rules import RequestRules
 from postdate.wire.values.instants import format_instant, parse_instant_ms
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 from support.kafka_simulator import SimBroker, SimKafka
-from support.web.http_steps import Client, free_port, value_of
+from support.web.http_steps import Client, value_of
 
 TOKEN = "a-token-of-some-length"  # noqa: S105
 PART = Partition("postdate.requests", 0)

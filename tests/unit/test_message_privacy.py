@@ -80,10 +80,11 @@ from postdate.wire.headers import (
 )
 from postdate.wire.reasons import Reason
 from support.clients.dialect_examples import DEFAULT_TARGET, EXAMPLES
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 from support.kafka_simulator.misbehaviour import Misbehaviour
 from support.shards.simulated_shard import OWN, R, ShardEnvironment
-from support.web.http_steps import Client, HttpAnswer, free_port
+from support.web.http_steps import Client, HttpAnswer
 
 MARK = b"card-4111-1111"
 CALLER_ID = b"id-of-somebody"

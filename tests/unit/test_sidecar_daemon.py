@@ -22,8 +22,8 @@ from postdate.sidecar.limits import CLIENT_LOG_REPEAT_S, LOG_REPEAT_S
 from postdate.sidecar.process.children import Child
 from postdate.sidecar.process.daemon import announce, check_topics, end_watches
 from support.deployments.command import run_postdate
+from support.deployments.ports import free_port
 from support.deployments.simulated_cluster import SimulatedCluster
-from support.web.http_steps import free_port
 
 
 def test_repeated_log_lines_are_counted_and_logged_rarely(monkeypatch: pytest.MonkeyPatch) -> None:

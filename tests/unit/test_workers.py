@@ -14,7 +14,7 @@ import pytest
 
 from postdate.sidecar.errors import Exit
 from postdate.sidecar.process.workers import Workers
-from postdate.tools.dev_broker.local_broker import free_port
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 
 

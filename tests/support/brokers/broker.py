@@ -20,6 +20,7 @@ from uuid import uuid4
 from postdate.tools.dev_broker.jars import KAFKA_VERSION
 from postdate.tools.dev_broker.local_broker import Jvm, LocalBroker
 from support.brokers.containers import container_broker
+from support.deployments.ports import free_port
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
@@ -53,7 +54,7 @@ def local_broker(version: str = KAFKA_VERSION, **properties: str) -> Iterator[Lo
     """A new local broker on a free port; underscores in setting names stand for dots."""
     with tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True) as directory:
         settings = {name.replace("_", "."): value for name, value in properties.items()}
-        broker = LocalBroker(0, Path(directory), properties=settings, jvm=Jvm(version=version))
+        broker = LocalBroker(free_port(), Path(directory), properties=settings, jvm=Jvm(version=version))
         broker.start(WAIT_TIMEOUT_S)
         try:
             yield broker

@@ -11,8 +11,8 @@ from testcontainers.core.container import DockerContainer
 
 from postdate.kafka.errors import DevBrokerFailed
 from postdate.tools.dev_broker.docker import node_environment
-from postdate.tools.dev_broker.local_broker import free_port
 from postdate.tools.dev_broker.readiness import wait_until_ready
+from support.deployments.ports import free_port
 from support.deployments.programs import need_kafka_image
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 

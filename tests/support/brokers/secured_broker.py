@@ -27,9 +27,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from postdate.sidecar.cluster.rights import GROUP, TRANSACTIONAL_ID, Right
-from postdate.tools.dev_broker.local_broker import LocalBroker, free_port
+from postdate.tools.dev_broker.local_broker import LocalBroker
 from support.brokers.certificates import KEY_PASSWORD, Authority
 from support.brokers.token_endpoint import AUDIENCE, ISSUER, TokenEndpoint, token_endpoint
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 

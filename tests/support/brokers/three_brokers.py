@@ -21,9 +21,10 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from postdate.kafka.admin.groups import describe_group
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.settings import KafkaSettings
-from postdate.tools.dev_broker.local_broker import LocalBroker, free_port, new_cluster_id
+from postdate.tools.dev_broker.local_broker import LocalBroker, new_cluster_id
 from postdate.tools.dev_broker.readiness import wait_until_ready
 from support.brokers.end_offsets import end_offsets
+from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 

@@ -21,6 +21,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _ROOT = Path(__file__).resolve().parents[3]
 _RUNNING = re.compile(r"^running: (\d+) shards?$", re.MULTILINE)
+_LINES_SHOWN = 30
 
 #: The shortest session time-out that a broker accepts by default: the group soon notices a killed member.
 QUICK_SESSION: Mapping[str, str] = {"session.timeout.ms": "6000"}
@@ -136,6 +137,12 @@ class Sidecar:
     def log_text(self) -> str:
         """The log of this process so far."""
         return self._log().read_text(errors="replace") if self._log().exists() else ""
+
+    def last_words(self) -> str:
+        """Whether it runs, and the end of its log: for the report of a failed test."""
+        ended = None if self._process is None else self._process.poll()
+        state = f"it ended with {ended}" if ended is not None else "it runs, or was never started"
+        return "\n".join([*self.log_text().splitlines()[-_LINES_SHOWN:], state])
 
     def wait_for_log(self, pattern: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         wait_until(lambda: re.search(pattern, self.log_text()) is not None, f"{self.name} logs {pattern!r}", timeout_s)

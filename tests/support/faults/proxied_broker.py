@@ -13,7 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from postdate.tools.dev_broker.local_broker import LocalBroker, free_port
+from postdate.tools.dev_broker.local_broker import LocalBroker
+from support.deployments.ports import free_port
 from support.faults.proxy import Proxy
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
