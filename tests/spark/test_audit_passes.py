@@ -5,10 +5,8 @@ Method: a history in which each row that Spark takes from the requests is counte
 
 from __future__ import annotations
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from postdate.spark.judging import stages
 from support.audit_cases.verdicts import DUE, TO_ORDERS, T
 from support.audits.judging import staged
 from support.audits.written_records import REQUESTS, RandomHistory
@@ -34,7 +32,7 @@ def _history(*, names_a_plain_one: bool) -> RandomHistory:
     return history
 
 
-def _passes(spark: SparkSession, history: RandomHistory) -> float:
+def _passes(spark: SparkSession, history: RandomHistory, **limit: int) -> float:
     """How often an audit takes each request, the pass over the chunks included."""
     taken = spark.sparkContext.accumulator(0)
 
@@ -45,7 +43,7 @@ def _passes(spark: SparkSession, history: RandomHistory) -> float:
 
         return spark.createDataFrame(rows.rdd.map(note), rows.schema)
 
-    found = staged(spark, history, reads=counted)
+    found = staged(spark, history, reads=counted, **limit)
     assert found.rows is not None
     assert found.plain is not None
     found.rows.count()
@@ -61,7 +59,6 @@ def test_a_named_request_that_names_nothing_is_read_once_more(spark: SparkSessio
 
 
 def test_the_requests_are_read_twice_for_causes_if_too_many_name_something(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
 ) -> None:
-    monkeypatch.setattr(stages, "SEPARATE_ROWS_MAX", _OTHERS)
-    assert _passes(spark, _history(names_a_plain_one=True)) == 4
+    assert _passes(spark, _history(names_a_plain_one=True), separate_rows_max=_OTHERS) == 4

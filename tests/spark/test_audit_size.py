@@ -5,6 +5,7 @@ Method: a record of the log with many fates, and a context of many rows; the tes
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from postdate.spark.judging.origin_rows import JudgingParameters, judged_origins
 from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.session.small_tables import small_table
+from postdate.spark.session.start import least_heap_bytes
 from support.audit_cases.verdicts import DUE, SNAPSHOT, TO_ORDERS, T
 from support.audits.judging import JudgingBounds, read_inputs, target_row
 from support.audits.written_records import RandomHistory
@@ -35,6 +37,20 @@ def _cancelled() -> RandomHistory:
 def test_the_fates_of_a_record_are_counted(spark: SparkSession) -> None:
     log, _ = read_inputs(spark, _cancelled())
     assert (fate_count(log), fate_count(log.where("false"))) == (2, 0)
+
+
+def test_the_smallest_heap_bounds_what_is_sent_to_all_executors(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster an executor may have less memory than the driver. Spark gives it in MiB."""
+    driver = least_heap_bytes(spark)
+    assert driver == spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
+    context: Any = spark.sparkContext._jsc.sc()
+    assert int(context.executorMemory()) > 0
+    for executor, least in ((512, 512 << 20), (1 << 30, driver)):
+        cluster = SimpleNamespace(isLocal=lambda: False, executorMemory=lambda size=executor: size)
+        monkeypatch.setattr(spark.sparkContext, "_jsc", SimpleNamespace(sc=lambda of=cluster: of))
+        assert least_heap_bytes(spark) == least
 
 
 @pytest.mark.parametrize("more", [1, LOCAL_ROWS_MAX + 1])

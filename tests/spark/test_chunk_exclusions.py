@@ -34,10 +34,9 @@ def _recent() -> RandomHistory:
 
 @pytest.mark.parametrize(("rows_max", "left"), [(1_000, {3}), (0, {0, 1, 2, 3})], ids=["few", "too many"])
 def test_a_message_delivered_a_moment_ago_is_left_out_of_its_chunk_unless_there_are_too_many(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, rows_max: int, left: set[int]
+    spark: SparkSession, rows_max: int, left: set[int]
 ) -> None:
-    monkeypatch.setattr(stages, "SEPARATE_ROWS_MAX", rows_max)
-    found = staged(spark, _recent(), bits=2)
+    found = staged(spark, _recent(), bits=2, separate_rows_max=rows_max)
     assert found.rows is not None
     assert found.plain is not None
     assert found.plain.counts == {"delivered": 4 - len(left), "pending": 0}

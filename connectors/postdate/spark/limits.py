@@ -173,10 +173,12 @@ REPEATED_IDS_BROADCAST_MAX: Final = 100_000
 # A text of the input that is quoted in a detail is cut here.
 QUOTED_CHARACTERS_MAX: Final = 80
 
-# Exceptional origins, and keys of related ones, that are sent to every executor, some 100 bytes each. If more are
-# exceptional, those that are not overdue are left out; if there are still more, all origins are judged one by one. If
-# more requests have an id or name another one, they are not kept, some 300 bytes each, but read again.
-SEPARATE_ROWS_MAX: Final = 1_000_000
+# Exceptional origins, and keys of related ones, that are sent to every executor. If more are exceptional, those that
+# are not overdue are left out; if there are still more, all origins are judged one by one. If more requests have an id
+# or name another one, they are not kept, but read again. Of the least heap, each takes SEPARATE_ROW_BYTES: some 200 in
+# each of several joins. The driver gathers some 50 bytes for each, and by default Spark lets it gather 1 GB.
+SEPARATE_ROW_BYTES: Final = 2_048
+SEPARATE_ROWS_MAX: Final = 8_000_000
 
 # The number of rows up to which causes are searched among all of them; if there are more, related rows are looked up
 # first, which takes as long as searching this many.

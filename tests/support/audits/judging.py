@@ -21,6 +21,7 @@ from postdate.spark.judging.origin_rows import JudgingParameters, found_of, judg
 from postdate.spark.judging.stages import ROW_COLUMNS, Judged, judged_history
 from postdate.spark.judging.stages import History as Read
 from postdate.spark.judging.summary import Counted, Plain, Summary, by_verdicts, summarise
+from postdate.spark.limits import SEPARATE_ROWS_MAX
 from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
@@ -268,10 +269,12 @@ def staged(
     *,
     in_order: bool = False,
     reads: Callable[[DataFrame], DataFrame] | None = None,
+    separate_rows_max: int = SEPARATE_ROWS_MAX,
     **bounds: Any,
 ) -> Judged:
     """What an audit makes of a history of one partition when it looks at chunks of so many bits first, and with
-    `in_order` at the order of messages. `reads` is applied to the requests before the audit reads them."""
+    `in_order` at the order of messages. `reads` is applied to the requests before the audit reads them;
+    `separate_rows_max` as in `JudgingParameters`."""
     found = tables(spark, history, JudgingBounds(**bounds))
     read, digests = _history(spark, history, found), ChunkDigests(SNAPSHOT - 60_000, bits)
     if reads is not None:
@@ -279,7 +282,12 @@ def staged(
         read = replace(read, understood=understood, requests=digested_requests(understood))
     if in_order:
         read = replace(read, overtaken=(overtaken(read.records, fate_rows(read.log), read.requests),))
-    how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0)
+    how = JudgingParameters(
+        *(found.partitions, _targets(spark), "none", SNAPSHOT),
+        slack_ms=60_000,
+        left_share_max=1.0,
+        separate_rows_max=separate_rows_max,
+    )
     return judged_history(read, how, digests, cached(digests.of_requests(read.understood)))
 
 

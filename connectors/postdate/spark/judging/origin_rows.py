@@ -76,7 +76,8 @@ class JudgingParameters:
     """The parameters of judging: the tables about partitions and targets, required answers, times.
 
     `snapshot_ms`: a moment before the ends were fixed. If the chunks leave more than `left_share_max` of the requests,
-    all origins are judged one by one. `is_short`: there are probably few rows (`materialised`).
+    all origins are judged one by one. `is_short`: there are probably few rows (`materialised`). `separate_rows_max`:
+    the most origins that are sent to every executor.
     """
 
     partitions: DataFrame
@@ -86,6 +87,7 @@ class JudgingParameters:
     slack_ms: int
     left_share_max: float = LEFT_SHARE_MAX
     is_short: bool = True
+    separate_rows_max: int = SEPARATE_ROWS_MAX
 
     @property
     def owes_all(self) -> bool:
@@ -224,7 +226,7 @@ def _causes(
     """The effects of other origins on the rows `left`, for `judge`."""
     if not (found.has_claims or found.has_answers or found.has_lost_moves or how.verdicts != "none"):
         return []
-    around, has_few = beside.select(*ORIGIN, "id", "links", "facts", "position"), found.left <= SEPARATE_ROWS_MAX
+    around, has_few = beside.select(*ORIGIN, "id", "links", "facts", "position"), found.left <= how.separate_rows_max
 
     def wanted(rows: DataFrame) -> DataFrame:
         return F.broadcast(wanted_keys(rows)) if has_few else wanted_keys(rows)

@@ -21,7 +21,6 @@ from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.judge import is_in_range
 from postdate.spark.judging.origin_rows import Context, JudgingParameters, judged_origins, related_origins
 from postdate.spark.judging.summary import Plain
-from postdate.spark.limits import SEPARATE_ROWS_MAX
 from postdate.spark.records.deliveries import record_rows, with_origins_of_occurrences, without_garbled
 from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.recurrences import RECURRING
@@ -132,7 +131,7 @@ def split(
 
     `doubtful`: further exceptional origins, about which something is known that the history does not contain.
     `gathers_naming`: also gather the requests of `Split.naming` while exceptional ones are read, if there are any of
-    these, and at most SEPARATE_ROWS_MAX requests that name something.
+    these, and at most `how.separate_rows_max` requests that name something.
     """
     if how.owes_all:
         return None
@@ -148,7 +147,7 @@ def split(
     exceptional_requests = some_requests = history.requests.where(F.lit(False))
     naming = None
     if exceptional_count:
-        gathers = gathers_naming and _count_of_naming(asked) <= SEPARATE_ROWS_MAX
+        gathers = gathers_naming and _count_of_naming(asked) <= how.separate_rows_max
         some_requests = _exceptional_and_naming(history.understood, exceptional, gathers=gathers)
         messages_of_them = some_requests.where("is_exceptional")
         regular_asked = subtracted(asked, digests.of_requests(messages_of_them))
@@ -187,8 +186,8 @@ def split(
 def _exceptional(
     history: History, how: JudgingParameters, digests: ChunkDigests, doubtful: DataFrame | None
 ) -> tuple[DataFrame, int] | None:
-    """The exceptional origins, cached, and their number. If there are more than SEPARATE_ROWS_MAX, messages that are
-    not overdue are left out, so their chunks are inconsistent. None if there are still more."""
+    """The exceptional origins, cached, and their number. If there are more than `how.separate_rows_max`, messages that
+    are not overdue are left out, so their chunks are inconsistent. None if there are still more."""
     sound = history.answers.where(~F.col("malformed"))
     some = (rows for rows in (history.returns, doubtful) if rows is not None)
     others = [history.letters, sound, *history.overtaken, *some]
@@ -196,7 +195,7 @@ def _exceptional(
         origins = digests.exceptional_origins(history.log, others, has_recent=has_recent)
         found = materialised(_in_range(origins, how.partitions, has_unread=doubtful is not None))
         count = found.count()
-        if count <= SEPARATE_ROWS_MAX:
+        if count <= how.separate_rows_max:
             return found, count
         found.unpersist()
     return None

@@ -239,6 +239,13 @@ def restored_settings(spark: SparkSession, *names: str) -> Iterator[None]:
                 spark.conf.set(name, value)
 
 
+def least_heap_bytes(spark: SparkSession) -> int:
+    """The heap of the driver, or of an executor if there are executors with a smaller one."""
+    context: Any = spark.sparkContext
+    driver = int(context._jvm.java.lang.Runtime.getRuntime().maxMemory())
+    return driver if context._jsc.sc().isLocal() else min(driver, int(context._jsc.sc().executorMemory()) << 20)
+
+
 def _remove_artifacts_at_end(spark: SparkSession) -> None:
     """Has the JVM remove the directory of Spark's artifacts when it ends, unless it exists already.
 
