@@ -6,7 +6,7 @@ one Spark session of two threads and 4 GB:
 1. counting the records of the topics, twice; the second time is used;
 2. a full audit of them, and the hashing of each record, without any rule, for comparison;
 3. a full audit with a new `--state`, then one per cent more rows, then an audit of these with the same state, and an
-   audit with no new records;
+   audit with no new records; for comparison, Spark and Delta writing the rows of these two audits without any audit;
 4. an audit of a mixed history of as many rows, of which some were cancelled, moved, replaced, dead or stored, have ids
    or no keys, and lie between the records of others;
 5. an audit of as many rows of which nine in ten lie in one partition, all for one target;
@@ -37,10 +37,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from postdate.spark.audit.job import audit, audit_with_state
 from postdate.spark.audit.options import AuditOptions
@@ -50,6 +51,9 @@ from postdate.spark.job.progress import Reporter
 from postdate.spark.job.sources import read_records
 from postdate.spark.limits import CHUNK_BITS
 from postdate.spark.session.start import spark_session
+from postdate.spark.state.delta import DeltaTables
+from postdate.spark.state.origins import form_of
+from postdate.spark.state.store import ORIGINS
 from support.audits.past_dispatches import Filling, fill
 from support.brokers.broker import local_broker
 from support.deployments.environment import Environment
@@ -160,6 +164,14 @@ class Scale:
         sys.stdout.write(f"    {count:,} records\n")
         return took
 
+    def copied(self, what: str, state: str, run: int) -> Took:
+        """How long Spark and Delta take to write the rows of this run to another table of the same form, without any
+        audit: no audit that keeps them can take less for it."""
+        rows = self.spark.read.format("delta").load(f"{state}/{ORIGINS}").where(F.col("run") == run)
+        form = form_of(cast(StructType, rows.schema["facts"].dataType))
+        took, _ = self._timed(what, lambda: DeltaTables(self.spark, f"{state}-copy").append(ORIGINS, rows, form))
+        return took
+
     def expect(self, outcome: AuditOutcome) -> None:
         """An audit has seen everything that was written."""
         written = Counter(one.verdict(offset) for one in self.fillings for offset in range(one.next_request))
@@ -225,9 +237,13 @@ def _measure_state(scale: Scale, rows: int, state: str, full: Took) -> None:
     first, outcome = scale.audited("audit with a new state", state)
     scale.expect(outcome)
     _ratio("audit with a new state ÷ audit", first, full, FIRST_TIMES_MAX)
+    written = scale.copied("writing its rows alone", state, 1)
+    together = Took(full.clock_s + written.clock_s, full.cpu_s + written.cpu_s)
+    _ratio("audit and writing its rows alone ÷ audit", together, full, FIRST_TIMES_MAX)
     scale.grow(rows // 100)
     step, _ = scale.audited("audit of one per cent more", state)
     _ratio("one per cent more ÷ audit", step, full, STEP_SHARE_MAX)
+    scale.copied("writing its rows alone", state, 2)
     scale.audited("audit of nothing more", state)
     empty, _ = scale.audited("audit of nothing more, again", state)
     verdict = "" if empty.cpu_s < EMPTY_CPU_S_MAX else ": MISSED"
