@@ -65,7 +65,16 @@ STORED: Final = "postdate-stored"
 REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION, GRACE})
 """The headers of a request; a cancel or reschedule may also have `postdate-origin`."""
 
-SELECTORS: Final = frozenset({SELECT_TOPIC, SELECT_ID, SELECT_KEY, SELECT_FROM, SELECT_UNTIL})
+SELECTOR_FIELDS: Final = {
+    "target": SELECT_TOPIC,
+    "id_prefix": SELECT_ID,
+    "key": SELECT_KEY,
+    "from": SELECT_FROM,
+    "until": SELECT_UNTIL,
+}
+"""The headers that select the pending messages of a bulk control, by the field of the HTTP API."""
+
+SELECTORS: Final = frozenset(SELECTOR_FIELDS.values())
 """Which pending messages a bulk control selects."""
 
 REQUEST_2: Final = REQUEST | SELECTORS | {BY, RETRY, WINDOW, SPREAD, IF_PENDING, IF_ENDED, LATEST}

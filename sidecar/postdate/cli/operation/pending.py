@@ -44,7 +44,7 @@ def _filter_options(command: Command) -> Command:
             help="parked: the target fails, is held, or is over its rate. [list: waiting; count: both]",
         ),
         until_option("Only messages due before this time.", kind=time_ms),
-        from_option("Only messages due at or after this time.", "from_", kind=time_ms),
+        from_option("Only messages due at or after this time.", kind=time_ms),
         click.option(
             "--target", "targets", multiple=True, metavar="TOPIC", help="Only messages for this target; repeatable."
         ),
@@ -156,7 +156,7 @@ def get(deployment: Deployment, origin: str, payload: bool, output: str) -> None
 
 
 def _query(filters: dict[str, Any]) -> list[tuple[str, str]]:
-    names = {"requests": "topic", "partition": "partition", "from_": "from", "until": "until", "state": "state"}
+    names = {"requests": "topic", "partition": "partition", "from": "from", "until": "until", "state": "state"}
     query = [(name, str(filters[option])) for option, name in names.items() if filters[option] is not None]
     return query + [("target", target) for target in filters["targets"]]
 

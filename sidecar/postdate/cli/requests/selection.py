@@ -33,14 +33,13 @@ from postdate.sidecar.cluster.producing import (
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import PostdateError
 from postdate.wire import headers as names
-from postdate.wire.headers import Headers
+from postdate.wire.headers import SELECTOR_FIELDS, Headers
 from postdate.wire.origins import format_origin
 from postdate.wire.topics import OwnTopics, is_topic_name
 from postdate.wire.values.durations import format_duration
 from postdate.wire.values.texts import counted
 
 _DONE: Final = {"cancel": "cancelled", "reschedule": "moved"}
-_SELECTORS: Final = ("target", "id_prefix", "key", "from_", "until")
 
 
 def selector_options(command: Command) -> Command:
@@ -66,7 +65,7 @@ def selector_options(command: Command) -> Command:
             help="Only this partition of the request topic; repeatable. [all]",
         ),
         until_option("Messages due before this time.", kind=time_ms),
-        from_option("Messages due at or after this time.", "from_", kind=time_ms),
+        from_option("Messages due at or after this time.", kind=time_ms),
         click.option("--key", metavar="TEXT", help="Messages with this key."),
         click.option("--id-prefix", metavar="TEXT", help="Messages whose id begins with this text."),
         click.option("--target", metavar="TOPIC", help="Messages for this target."),
@@ -77,7 +76,7 @@ def selector_options(command: Command) -> Command:
 
 def is_selection(chosen: dict[str, Any]) -> bool:
     """True if a command has one of the selectors."""
-    return any(chosen[name] is not None for name in _SELECTORS)
+    return any(chosen[name] is not None for name in SELECTOR_FIELDS)
 
 
 def is_bulk(asked: dict[str, Any]) -> bool:
@@ -170,14 +169,8 @@ def _print(told: dict[str, object], output: str) -> None:
 
 
 def _headers(chosen: dict[str, Any]) -> Headers:
-    texts = {
-        names.SELECT_TOPIC: as_bytes(chosen["target"]),
-        names.SELECT_ID: as_bytes(chosen["id_prefix"]),
-        names.SELECT_KEY: as_bytes(chosen["key"]),
-        names.SELECT_FROM: None if chosen["from_"] is None else b"%d" % chosen["from_"],
-        names.SELECT_UNTIL: None if chosen["until"] is None else b"%d" % chosen["until"],
-    }
-    return [(name, value) for name, value in texts.items() if value is not None]
+    given = ((header, chosen[name]) for name, header in SELECTOR_FIELDS.items())
+    return [(header, as_bytes(str(value))) for header, value in given if value is not None]
 
 
 def _query(topic: str, chosen: dict[str, Any]) -> list[tuple[str, str]]:
@@ -185,7 +178,7 @@ def _query(topic: str, chosen: dict[str, Any]) -> list[tuple[str, str]]:
     query = [("topic", topic), *(("partition", str(index)) for index in chosen["partitions"])]
     if len(chosen["partitions"]) > 1:
         raise click.UsageError("--dry-run takes one --partition")
-    query += [(name.rstrip("_"), str(chosen[name])) for name in _SELECTORS if chosen[name] is not None]
+    query += [(name, str(chosen[name])) for name in SELECTOR_FIELDS if chosen[name] is not None]
     try:
         "".join(text for _, text in query).encode()
     except UnicodeEncodeError:

@@ -28,17 +28,10 @@ from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.states import State
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
-from postdate.wire.headers import Headers
+from postdate.wire.headers import SELECTOR_FIELDS, Headers
 from postdate.wire.origins import format_origin
 from postdate.wire.requests.selection import Selection, read_selection
 
-_SELECTORS: Final = {
-    "target": names.SELECT_TOPIC,
-    "id_prefix": names.SELECT_ID,
-    "key": names.SELECT_KEY,
-    "from": names.SELECT_FROM,
-    "until": names.SELECT_UNTIL,
-}
 _TIMES: Final = ("from", "until")
 _TIMES_OF_A_MOVE: Final = {"by": names.BY, "at": names.AT, "delay": names.DELAY}
 
@@ -54,20 +47,20 @@ class SelectedMessages:
 def selector_headers(asked: dict[str, str], now_ms: int) -> Headers:
     """The selector headers for fields of these names. Raises BadQuery: there is none, or one is invalid."""
     headers: Headers = []
-    for field, header in _SELECTORS.items():
+    for field, header in SELECTOR_FIELDS.items():
         if field in asked:
             text = str(queries.time_of(field, asked[field], now_ms)) if field in _TIMES else asked[field]
             headers.append((header, text.encode("utf-8", "surrogateescape")))
     if not headers:
-        raise BadQuery(f"give at least one of {', '.join(_SELECTORS)}")
+        raise BadQuery(f"give at least one of {', '.join(SELECTOR_FIELDS)}")
     _selection(headers)
     return headers
 
 
 def count_selected(process: ProcessState, query: QueryParams) -> dict[str, Any]:
     """The selected messages of each shard of this process, by target. Raises BadQuery, Unanswered."""
-    queries.known(query, "topic", "partition", *_SELECTORS)
-    asked = {field: query[field] for field in _SELECTORS if field in query}
+    queries.known(query, "topic", "partition", *SELECTOR_FIELDS)
+    asked = {field: query[field] for field in SELECTOR_FIELDS if field in query}
     selection = _selection(selector_headers(asked, process.clock.wall_ms()))
     able, unable = queries.shards_of(process, query)
     deadline = time.monotonic() + limits.SELECTED_S_MAX
@@ -89,7 +82,7 @@ def control_selected(process: ProcessState, action: str, asked: object) -> dict[
     KafkaFault, TransientError: none has it.
     """
     times = _TIMES_OF_A_MOVE if action == RESCHEDULE else ()
-    asked = queries.body_of(asked, "topic", "partitions", *_SELECTORS, *times)
+    asked = queries.body_of(asked, "topic", "partitions", *SELECTOR_FIELDS, *times)
     chosen = _partitions(asked)
     asked = {field: value for field, value in asked.items() if field != "partitions"}
     if not all(isinstance(value, str) for value in asked.values()):
