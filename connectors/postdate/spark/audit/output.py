@@ -5,7 +5,6 @@ The keys of the JSON are a contract: new ones may be added, none changes its mea
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
@@ -18,6 +17,7 @@ from postdate.spark.job.bounds import Range
 from postdate.spark.judging.schedule_figures import Schedules
 from postdate.spark.judging.summary import Outcomes, Summary
 from postdate.spark.output.lateness import FIGURES, Exceeded, LatenessBound, exceeded, spelled_figure
+from postdate.spark.output.result import write_result
 from postdate.spark.output.text_table import aligned_lines
 from postdate.spark.rules.verdicts import CAPPED, EXPIRED, INFORMATION, OUTSIDE_WINDOW, VERDICTS, VERIFIABLE, VIOLATIONS
 from postdate.spark.state.lateness_trend import TrendDay
@@ -175,22 +175,12 @@ class AuditOutcome:
 
 def write_outcome(outcome: AuditOutcome, form: str, stream: TextIO) -> None:
     """Writes the outcome as `json` or `text`."""
-    if form == "json":
-        stream.write(json.dumps(as_json(outcome), ensure_ascii=False) + "\n")
-        return
-    console = Console(file=stream, highlight=False, soft_wrap=True)
-    if console.is_terminal:
-        console.print(_table(outcome.summary))
-    else:
-        for verdict in shown_verdicts(outcome.summary):
-            console.print(
-                f"{verdict:<{_VERDICT_WIDTH}} {outcome.summary.counts[verdict]:>12,}  {MEANINGS[verdict]}", markup=False
-            )
     summary = outcome.summary
+    counts = [_table(summary)] if Console(file=stream).is_terminal else _count_lines(summary)
     trend = aligned_lines(TREND_HEADING, TREND_COLUMNS, trend_rows(outcome)) if outcome.trend else []
     trend += [""] if trend else []
-    for line in (*_lateness_lines(summary), *trend, *_sample_lines(summary), *closing_lines(outcome)):
-        console.print(line, markup=False)
+    shown = (*counts, *_lateness_lines(summary), *trend, *_sample_lines(summary), *closing_lines(outcome))
+    write_result(as_json(outcome), shown, form, stream)
 
 
 def as_json(outcome: AuditOutcome) -> dict[str, Any]:
@@ -309,6 +299,13 @@ def _range(span: Range) -> dict[str, Any]:
 def shown_verdicts(summary: Summary) -> list[str]:
     """The verdicts to show: all kinds of violations, and the other verdicts that occur."""
     return [verdict for verdict in VERDICTS if verdict in VIOLATIONS or summary.counts[verdict]]
+
+
+def _count_lines(summary: Summary) -> list[str]:
+    return [
+        f"{verdict:<{_VERDICT_WIDTH}} {summary.counts[verdict]:>12,}  {MEANINGS[verdict]}"
+        for verdict in shown_verdicts(summary)
+    ]
 
 
 def _table(summary: Summary) -> Table:

@@ -5,13 +5,11 @@ The keys of the JSON are a contract: new ones may be added, none changes its mea
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from rich.console import Console
-
 from postdate.spark.output.load import NO_LOAD, LoadHistogram, load_lines
+from postdate.spark.output.result import write_result
 from postdate.wire.values.texts import counted
 
 
@@ -62,13 +60,8 @@ class BulkOutcome:
 
 def write_bulk_outcome(outcome: BulkOutcome, form: str, stream: TextIO) -> None:
     """Writes the outcome as `json` or `text`."""
-    if form == "json":
-        stream.write(json.dumps(as_bulk_json(outcome), ensure_ascii=False) + "\n")
-        return
-    console = Console(file=stream, highlight=False, soft_wrap=True)
     lines = (*_count_lines(outcome), *_sample_lines(outcome), *load_lines(outcome.load), *_closing_lines(outcome))
-    for line in lines:
-        console.print(line, markup=False)
+    write_result(as_bulk_json(outcome), lines, form, stream)
 
 
 def as_bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
@@ -88,11 +81,7 @@ def as_bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
         "reasons": outcome.reasons,
         "samples": [vars(bad) for bad in outcome.samples],
         "targets": outcome.targets,
-        "load": {
-            "step_ms": outcome.load.step_ms,
-            "steps": [vars(step) for step in outcome.load.steps],
-            "busiest_second": vars(outcome.load.busiest) if outcome.load.busiest else None,
-        },
+        "load": outcome.load.as_json(),
         "rejects": outcome.rejects if outcome.rejected else None,
         "notes": list(outcome.notes),
         "seconds": round(outcome.seconds, 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -35,6 +36,11 @@ class LoadHistogram:
     step_ms: int
     steps: tuple[LoadStep, ...]
     busiest: LoadStep | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The `load` of a job's JSON object."""
+        busiest = vars(self.busiest) if self.busiest else None
+        return {"step_ms": self.step_ms, "steps": [vars(step) for step in self.steps], "busiest_second": busiest}
 
 
 NO_LOAD = LoadHistogram(_MINUTE_MS, (), None)

@@ -5,12 +5,10 @@ The keys of the JSON are a contract: new ones may be added, none changes its mea
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import TextIO
 
-from rich.console import Console
-
+from postdate.spark.output.result import write_result
 from postdate.spark.repair.rows import ENDED
 
 
@@ -53,14 +51,9 @@ class RepairOutcome:
 
 def write_repair_outcome(outcome: RepairOutcome, form: str, stream: TextIO) -> None:
     """Writes the outcome as `json` or `text`."""
-    if form == "json":
-        said = vars(outcome) | {"samples": [vars(one) for one in outcome.samples]}
-        found: dict[str, Any] = {"v": 1, "exit": outcome.exit_code, **said, "seconds": round(outcome.seconds, 1)}
-        stream.write(json.dumps(found, ensure_ascii=False) + "\n")
-        return
-    console = Console(file=stream, highlight=False, soft_wrap=True)
-    for line in _lines(outcome):
-        console.print(line, markup=False)
+    said = vars(outcome) | {"samples": [vars(one) for one in outcome.samples]}
+    found = {"v": 1, "exit": outcome.exit_code, **said, "seconds": round(outcome.seconds, 1)}
+    write_result(found, _lines(outcome), form, stream)
 
 
 def _lines(outcome: RepairOutcome) -> list[str]:

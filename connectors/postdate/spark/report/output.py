@@ -5,17 +5,15 @@ The keys of the JSON are a contract: new ones may be added, none changes its mea
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
-
-from rich.console import Console
 
 from postdate.spark.limits import ROWS_SHOWN
 from postdate.spark.output.lateness import FIGURES, spelled_figure
 from postdate.spark.output.load import NO_LOAD, LoadHistogram, load_lines
 from postdate.spark.output.page import spelled_instant, spelled_length
+from postdate.spark.output.result import write_result
 from postdate.spark.output.text_table import aligned_lines
 
 Group = dict[str, Any]
@@ -55,28 +53,12 @@ class ReportOutcome:
 
 def write_report_outcome(outcome: ReportOutcome, form: str, stream: TextIO) -> None:
     """Writes the outcome as `json` or `text`."""
-    if form == "json":
-        stream.write(json.dumps(as_report_json(outcome), ensure_ascii=False) + "\n")
-        return
-    console = Console(file=stream, highlight=False, soft_wrap=True)
-    for line in _lines(outcome):
-        console.print(line, markup=False)
+    write_result(as_report_json(outcome), _lines(outcome), form, stream)
 
 
 def as_report_json(outcome: ReportOutcome) -> dict[str, Any]:
     """The object that `--output json` prints."""
-    said = {name: value for name, value in vars(outcome).items() if name != "load"}
-    load = outcome.load
-    return {
-        "v": 1,
-        **said,
-        "load": {
-            "step_ms": load.step_ms,
-            "steps": [vars(step) for step in load.steps],
-            "busiest_second": vars(load.busiest) if load.busiest else None,
-        },
-        "seconds": round(outcome.seconds, 1),
-    }
+    return {"v": 1, **vars(outcome), "load": outcome.load.as_json(), "seconds": round(outcome.seconds, 1)}
 
 
 def load_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:

@@ -1,0 +1,20 @@
+"""The result of a job on its output stream, as text or as one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+
+def write_result(found: Mapping[str, Any], shown: Iterable[str | Table], form: str, stream: TextIO) -> None:
+    """Writes a result as `json`, the object `found` on one line, or as `text`, the lines and tables `shown`."""
+    if form == "json":
+        stream.write(json.dumps(found, ensure_ascii=False) + "\n")
+        return
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    for part in shown:
+        console.print(part, markup=False)
