@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -14,28 +15,13 @@ from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.errors import Exit, PostdateError, consequence_of
 
 
-class Imported(MutableMapping[str, click.Command]):
-    """Commands by name, each imported from its module when it is first needed. The names are fixed."""
-
-    def __init__(self, modules: Mapping[str, str]) -> None:
-        self._modules = modules
+class Imported(UserDict[str, Any]):
+    """Commands by name, each imported when it is first needed. Made from the names of their modules."""
 
     def __getitem__(self, name: str) -> click.Command:
         """The command; raises KeyError if there is none of this name."""
-        command: click.Command = getattr(import_module(f"postdate.cli.{self._modules[name]}"), name.replace("-", "_"))
+        command: click.Command = getattr(import_module(f"postdate.cli.{self.data[name]}"), name.replace("-", "_"))
         return command
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        raise TypeError("The commands are fixed.")
-
-    def __delitem__(self, name: str) -> None:
-        raise TypeError("The commands are fixed.")
 
 
 class Commands(click.Group):
