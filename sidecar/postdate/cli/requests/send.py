@@ -40,7 +40,6 @@ def message_options(command: Command) -> Command:
     for option in (
         click.option(
             "--target-partition",
-            "--partition",
             "partition",
             metavar="N",
             help="Partition of the target; absent: by the key, as Java producers choose.",

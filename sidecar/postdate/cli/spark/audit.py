@@ -37,7 +37,6 @@ from postdate.sidecar.errors import ConfigError
     help="How long after its due time a request without a fate is missing. [60s]",
 )
 @click.option("--samples", type=int, metavar="N", help="Origins shown for each kind of violation. [10]")
-@click.option("--write", metavar="DIR", hidden=True)
 @click.option("--html", metavar="FILE", help="Write a page with charts, verdicts and samples.")
 @click.option("--openmetrics", metavar="FILE", help="Write the figures as OpenMetrics text, for Prometheus.")
 @click.option(
@@ -72,8 +71,6 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
-    if asked.pop("write") is not None:
-        raise ConfigError("--write no longer exists: --state keeps all rows, as Delta tables")
     config = loader({"request_topics": requests}).config
     require_bootstrap(config)
     require_spark("the audit")
