@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
+from postdate.spark.limits import SEPARATE_ROWS_MAX
 from support.audit_cases.verdicts import DUE, TO_ORDERS, T
 from support.audits.judging import staged
 from support.audits.written_records import REQUESTS, RandomHistory
@@ -32,7 +33,7 @@ def _history(*, names_a_plain_one: bool) -> RandomHistory:
     return history
 
 
-def _passes(spark: SparkSession, history: RandomHistory, **limit: int) -> float:
+def _passes(spark: SparkSession, history: RandomHistory, separate_rows_max: int = SEPARATE_ROWS_MAX) -> float:
     """How often an audit takes each request, the pass over the chunks included."""
     taken = spark.sparkContext.accumulator(0)
 
@@ -43,7 +44,7 @@ def _passes(spark: SparkSession, history: RandomHistory, **limit: int) -> float:
 
         return spark.createDataFrame(rows.rdd.map(note), rows.schema)
 
-    found = staged(spark, history, reads=counted, **limit)
+    found = staged(spark, history, reads=counted, separate_rows_max=separate_rows_max)
     assert found.rows is not None
     assert found.plain is not None
     found.rows.count()

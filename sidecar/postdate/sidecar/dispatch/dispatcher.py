@@ -274,7 +274,7 @@ class Dispatcher:
         self._write(ownership, overlay, offset)
         self._aborts.committed()
         finished = finished_transaction(ownership, batch, due)
-        if self._faults.any:  # only then may a trial have made messages late
+        if self._faults.needs_late_ms:
             finished.late_ms = batch.until_ms - min(batch.dues_ms, default=batch.until_ms)
         self._faults.committed(finished, ownership.first_wait_ms, ownership.log_waited_ms)
         self._faults.ended([fate.offset for fate in batch.fates] if self._faults.condemned else ())

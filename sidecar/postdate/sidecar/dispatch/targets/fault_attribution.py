@@ -121,7 +121,8 @@ class FinishedTransaction:
     """True if the fault of the transaction is that a record was refused."""
     due_ms: Mapping[int, int] = field(default_factory=dict)
     late_ms: float = 0.0
-    """How long the first message of a common transaction had been due when the transaction began."""
+    """How long the first message of a common transaction had been due when the transaction began; 0 unless
+    `needs_late_ms`."""
 
 
 class LastTrial(NamedTuple):
@@ -178,6 +179,12 @@ class FaultAttribution:
         """True after an abort: the next common transaction is small, and reports every message."""
         return self._entries_max < inf
 
+    @property
+    def needs_late_ms(self) -> bool:
+        """True if it matters how long messages of the next common transaction wait: for a trial, or for a transaction
+        that had messages for one target."""
+        return bool(self._isolated) or self._slow_topics.awaits_next
+
     def entries_max(self, limit: int) -> int:
         """The most entries of the next common transaction, at most `limit`."""
         return int(min(limit, self._entries_max))
@@ -187,7 +194,8 @@ class FaultAttribution:
 
         A large one does so only on suspicion: behind a slow target more entries fall due, so each transaction is large.
         """
-        is_suspicion = self.is_attributing or self._slow_unreported or self._slow_topics.suspects_any
+        slow = self._slow_topics
+        is_suspicion = self.is_attributing or self._slow_unreported or slow.suspects_any or slow.awaits_next
         return trial is not None or is_suspicion or size < LARGE_TRANSACTION_FATES
 
     def ready_trials(self, steady_ms: float) -> list[Isolated]:
@@ -264,17 +272,16 @@ class FaultAttribution:
         if finished.targets:  # others, such as answers to controls alone, are usually shorter than a trial
             self._common_ms.add(finished.took_ms)
         self._slow_unreported = not finished.outcomes and finished.took_ms >= SLOW_WAIT_MS
-        slow = self._slow_topics.observe(finished.outcomes, first_wait_ms, log_waited_ms)
-        if (
-            slow is not None and slow.is_long
-        ):  # what falls due meanwhile would make the next transaction wait for longer
-            self._entries_max = AFTER_FAULT_ENTRIES_MAX
-        if slow is not None and slow.is_found:
-            name = OWN if slow.topic in self._own_topics else slow.topic
-            # The last transactions waited for this topic, too: only the shortest shows what they take without it.
-            aim_ms = max(TRIAL_AIM_MS, 2 * self._common_ms.least)
-            messages_max = max(1, int(finished.counts[slow.topic] * aim_ms / slow.waited_ms))
-            self._isolate(name, messages_max, None, now, {slow.topic})
+        times = (first_wait_ms, log_waited_ms, finished.took_ms, finished.late_ms)
+        for slow in self._slow_topics.observe(finished.outcomes, *times):
+            if slow.is_long:  # what falls due meanwhile would make the next transaction wait for longer
+                self._entries_max = AFTER_FAULT_ENTRIES_MAX
+            if slow.is_found:
+                name = OWN if slow.topic in self._own_topics else slow.topic
+                # The last transactions waited for this topic, too: only the shortest shows what they take without it.
+                aim_ms = max(TRIAL_AIM_MS, 2 * self._common_ms.least)
+                messages_max = max(1, int(slow.messages * aim_ms / slow.waited_ms))
+                self._isolate(name, messages_max, None, now, {slow.topic})
         if not self._slow_topics.delays(finished.outcomes):
             self._entries_max = 2 * self._entries_max if self._entries_max < REPORTED_ENTRIES_MAX else inf
 

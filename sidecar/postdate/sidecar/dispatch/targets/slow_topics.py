@@ -5,7 +5,8 @@ it. A record is slow if that time is at least SLOW_RECORD_MS, and at least twice
 their first acknowledgement. A topic is slow if several transactions in a row waited longest for its slow records. How
 many it takes depends on how often the records of other topics are slow: on a busy machine all of them are at times, and
 a topic is not slow unless it is slower than the others. It also takes more if there are few messages for other targets
-for each message of the slow one, since an isolation helps the former and delays the latter.
+for each message of the slow one, since an isolation helps the former and delays the latter. If a transaction had
+messages for the slow target only, the next one shows how many others fell due meanwhile.
 
 This module knows neither Kafka nor entries. Thread rule: belongs to the shard's thread.
 """
@@ -44,14 +45,25 @@ _PRIOR = 20.0
 
 
 class SlowTopic(NamedTuple):
-    """The topic that a transaction waited longest for, by slow records: how long (ms), whether the waits of the last
-    transactions for it add up to SLOW_WAIT_MS while other topics are rarely slow, and whether it has been slow often
-    enough to be to blame."""
+    """The topic that a transaction waited longest for, by slow records: the messages for it, how long (ms), whether the
+    waits of the last transactions for it add up to SLOW_WAIT_MS while other topics are rarely slow, and whether it has
+    been slow often enough to be to blame."""
 
     topic: str
+    messages: int
     waited_ms: float
     is_long: bool
     is_found: bool
+
+
+class Alone(NamedTuple):
+    """A transaction that waited at least SLOW_WAIT_MS for slow records, and had messages for no other target: how many
+    for the slow one, the times of its slow records (ms), and when it ended (steady ms)."""
+
+    topic: str
+    messages: int
+    waits_ms: list[float]
+    ended_at: float
 
 
 @dataclass(slots=True)
@@ -141,12 +153,18 @@ class SlowTopics:
         self._usual_wait_ms = RecentLeast()
         self._share = SlowShare()
         self._suspected: dict[str, Suspicion] = {}
+        self._alone: Alone | None = None  # the last transaction, if it was one
         self._compared_at = -inf
 
     @property
     def suspects_any(self) -> bool:
         """True if some topic is suspected."""
         return bool(self._suspected)
+
+    @property
+    def awaits_next(self) -> bool:
+        """True if the next transaction may show that messages for others waited for the last one."""
+        return self._alone is not None
 
     def delays(self, outcomes: Mapping[str, TopicOutcome]) -> bool:
         """True if a suspected topic had records in this transaction, with a weight of at least SLOW_WEIGHT_SMALLER.
@@ -160,44 +178,77 @@ class SlowTopics:
         outcomes: Mapping[str, TopicOutcome],
         first_wait_ms: float,
         log_waited_ms: float,
-    ) -> SlowTopic | None:
-        """Take the reports of a committed common transaction, and return the topic that it waited longest for.
+        took_ms: float,
+        late_ms: float,
+    ) -> list[SlowTopic]:
+        """Take the reports of a committed common transaction, and return the topic that it waited longest for, and the
+        one that the transaction before it waited for if it is to blame.
 
         `outcomes`: empty if its records did not report. `first_wait_ms`, `log_waited_ms`: how long it waited for its
-        first acknowledgement, and for that of its log record. O(topics).
+        first acknowledgement, and for that of its log record. `late_ms`: how long its first message had been due when
+        it began. O(topics).
 
-        Returns None if nothing was slow, if no other messages waited for the slow topic, and for a transaction that
+        Returns nothing if nothing was slow, if no other messages waited for the slow topic, and for a transaction that
         waited longest for its log record, or for its first acknowledgement, which may have any cause. A topic is
         cleared by a transaction with records for it that did not wait for them, unless it answered first and late, and
         PROBATION_MS after the last slow transaction.
         """
         now = self._clock.steady_ms()
         self._suspected = {topic: each for topic, each in self._suspected.items() if now - each.last_at < PROBATION_MS}
-        compares = len(outcomes) > 1 or bool(self._own_topics & outcomes.keys())
+        alone, self._alone = self._alone, None
+        weight = 0.0
+        if alone is not None and late_ms - (now - took_ms - alone.ended_at) >= SLOW_RECORD_MS:
+            weight = self._weight_alone(alone, outcomes)
+        compares = len(outcomes) > 1 or bool(self._own_topics & outcomes.keys()) or weight > 0
+        least_ms = self._least_slow_ms(first_wait_ms, now, compares=compares)
+        slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in outcomes.items()}
+        if compares:
+            self._share.add(slow)
+        found = []
+        if alone is not None and weight:
+            found.append(self._suspect(alone.topic, alone.messages, alone.waits_ms, weight, now))
+        slowest = max(slow, key=lambda topic: sum(slow[topic]), default="")
+        waited_ms = sum(slow.get(slowest, ()))
+        if first_wait_ms >= max(least_ms, waited_ms, log_waited_ms):
+            return found
+        if waited_ms < log_waited_ms or not waited_ms:
+            slowest = ""
+        self._clear(outcomes, slow, slowest, is_first_late=first_wait_ms >= least_ms)
+        if not slowest:
+            return found
+        outcome = outcomes[slowest]
+        if slowest in self._suspected:
+            self._suspected[slowest].last_at = now
+        if weight := self._weight(slowest, outcomes):
+            found.append(self._suspect(slowest, outcome.acknowledged, slow[slowest], weight, now))
+        elif waited_ms >= SLOW_WAIT_MS:
+            self._alone = Alone(slowest, outcome.acknowledged, slow[slowest], now)
+        return found
+
+    def _least_slow_ms(self, first_wait_ms: float, now: float, *, compares: bool) -> float:
+        """From which time on a record is slow: at least twice what transactions usually wait for their first
+        acknowledgement, which is learned from those that show more than one topic."""
         if compares or first_wait_ms < SLOW_RECORD_MS:  # a single slow topic must not raise what is usual
             if now - self._compared_at >= PROBATION_MS:
                 self._usual_wait_ms = RecentLeast()  # it may have changed
             self._usual_wait_ms.add(first_wait_ms)
             self._compared_at = now
-        least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
-        slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in outcomes.items()}
-        if compares:
-            self._share.add(slow)
-        slowest = max(slow, key=lambda topic: sum(slow[topic]), default="")
-        waited_ms = sum(slow.get(slowest, ()))
-        if first_wait_ms >= max(least_ms, waited_ms, log_waited_ms):
-            return None
-        if waited_ms < log_waited_ms or not waited_ms:
-            slowest = ""
-        if slowest in self._suspected:
-            self._suspected[slowest].last_at = now
+        return max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
+
+    def _clear(
+        self,
+        outcomes: Mapping[str, TopicOutcome],
+        slow: Mapping[str, Collection[float]],
+        slowest: str,
+        *,
+        is_first_late: bool,
+    ) -> None:
+        """End the suspicions against topics that a transaction has shown not to be slow."""
         for topic in list(self._suspected):
             outcome = outcomes.get(topic)
-            is_unknown = outcome is None or (outcome.is_first and first_wait_ms >= least_ms)
+            is_unknown = outcome is None or (outcome.is_first and is_first_late)
             if topic != slowest and not (is_unknown or slow[topic]):
                 del self._suspected[topic]
-        weight = self._weight(slowest, outcomes) if slowest else 0.0
-        return self._suspect(slowest, slow[slowest], weight, now) if weight else None
 
     def _weight(self, topic: str, outcomes: Mapping[str, TopicOutcome]) -> float:
         """How much a transaction counts against a topic that it waited for, from 0 to 1: the messages for other targets
@@ -205,10 +256,19 @@ class SlowTopics:
         it is 1, since messages for any target wait. O(topics)."""
         if topic in self._own_topics:
             return 1.0
-        waiting = sum(outcomes[each].acknowledged for each in outcomes.keys() - {topic} - self._own_topics)
-        return min(max(waiting / outcomes[topic].acknowledged, SLOW_WEIGHT_MIN), 1.0) if waiting else 0.0
+        others = self._messages_for_others(topic, outcomes)
+        return min(max(others / outcomes[topic].acknowledged, SLOW_WEIGHT_MIN), 1.0) if others else 0.0
 
-    def _suspect(self, topic: str, waits_ms: list[float], weight: float, now: float) -> SlowTopic:
+    def _weight_alone(self, alone: Alone, outcomes: Mapping[str, TopicOutcome]) -> float:
+        """The same for a transaction without messages for others: those of the next one, `outcomes`, waited for it. 0
+        if they are few for each message that it had. O(topics)."""
+        ratio = self._messages_for_others(alone.topic, outcomes) / alone.messages
+        return min(ratio, 1.0) if ratio >= SLOW_WEIGHT_MIN else 0.0
+
+    def _messages_for_others(self, topic: str, outcomes: Mapping[str, TopicOutcome]) -> int:
+        return sum(outcomes[each].acknowledged for each in outcomes.keys() - {topic} - self._own_topics)
+
+    def _suspect(self, topic: str, messages: int, waits_ms: list[float], weight: float, now: float) -> SlowTopic:
         """Add slow records to the suspicion against a topic. If it is to blame, the suspicion ends."""
         suspicion = self._suspected.setdefault(topic, Suspicion(now))
         suspicion.transactions += 1
@@ -220,4 +280,4 @@ class SlowTopics:
         is_found = (is_found or is_long) and suspicion.transactions >= SLOW_TRANSACTIONS
         if is_found:
             del self._suspected[topic]
-        return SlowTopic(topic, sum(waits_ms), is_long, is_found)
+        return SlowTopic(topic, messages, sum(waits_ms), is_long, is_found)
