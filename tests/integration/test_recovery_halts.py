@@ -141,7 +141,7 @@ def _lose_all_fates_and_disk(play: Play, sidecar: Sidecar) -> None:
 
 def _truncate_requests(play: Play, sidecar: Sidecar) -> None:
     def change(changes: EntryChanges, index: TimerIndex) -> None:
-        changes.next_request = (index.next_request or 0) + _FILLED
+        changes.next_request = (index.checkpoint.next_request or 0) + _FILLED
 
     play.change_index(sidecar, change)
 

@@ -118,7 +118,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
             for due_ms, offset in expected:
                 changes.places[offset] = None
                 self.model.remove(due_ms, offset)
-            changes.seq = self.index.seq + 1
+            changes.seq = self.index.checkpoint.seq + 1
             self.index.write(changes)
 
     @precondition(lambda self: self.model.held)
@@ -126,7 +126,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
     def park(self, data: st.DataObject) -> None:
         due_ms, offset = data.draw(st.sampled_from(sorted(self.model.held)))
         size = self.model.remove(due_ms, offset)
-        value = self.index.entry(entry_key(due_ms, offset))
+        value = self.index.timer_log.entry(entry_key(due_ms, offset))
         assert value is not None
         changes = EntryChanges()
         changes.delete(entry_key(due_ms, offset), size, stored=offset in self.stored)
@@ -139,7 +139,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
     @precondition(lambda self: self.parked)
     @rule()
     def unpark(self) -> None:
-        keys, values = self.index.scan_parked("orders", 100)
+        keys, values = self.index.timer_log.scan_parked("orders", 100)
         assert [split_key(key) for key in keys] == sorted(self.parked)
         changes = EntryChanges()
         for key, value in zip(keys, values, strict=True):
@@ -153,9 +153,9 @@ class IndexAgainstHeap(RuleBasedStateMachine):
 
     @rule(steps=st.integers(1, 12))
     def raise_low_water(self, steps: int) -> None:
-        before, truth = self.index.low_water(), self.low_water()
+        before, truth = self.index.timer_log.low_water(), self.low_water()
         more = self.index.raise_low_water(steps)
-        after = self.index.low_water()
+        after = self.index.timer_log.low_water()
         assert after == (before + steps if more else truth)
         assert before <= after <= truth
 
@@ -194,7 +194,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         index, held = self.index, self.model.held
         assert index.count == len(held) + len(self.parked)
         assert index.ending_count == sum(1 for due_ms, _ in held if due_ms == 0)
-        assert index.ending_bytes == sum(size for (due_ms, _), size in held.items() if due_ms == 0)
+        assert index.checkpoint.totals.ending_bytes == sum(size for (due_ms, _), size in held.items() if due_ms == 0)
         assert index.parked_count == len(self.parked)
 
     @invariant()
@@ -209,17 +209,17 @@ class IndexAgainstHeap(RuleBasedStateMachine):
     @invariant()
     def low_water_is_close_below_the_truth(self) -> None:
         truth = self.low_water()
-        assert truth - BLOCK_OFFSETS < self.index.low_water() <= truth
-        assert truth < self.next or self.index.low_water() == truth
+        assert truth - BLOCK_OFFSETS < self.index.timer_log.low_water() <= truth
+        assert truth < self.next or self.index.timer_log.low_water() == truth
 
     @invariant()
     def every_entry_is_found(self) -> None:
         for offset, due_ms in self.firsts.items():
-            assert self.index.first_due(offset) == due_ms
+            assert self.index.timer_log.first_due(offset) == due_ms
         for key in self.model.held:
-            assert self.index.find(key[1]) == entry_key(*key)
+            assert self.index.timer_log.find(key[1]) == entry_key(*key)
         for due_ms, offset in self.parked:
-            assert self.index.find(offset) == parked_key("orders", due_ms, offset)
+            assert self.index.timer_log.find(offset) == parked_key("orders", due_ms, offset)
 
     @invariant()
     def wheel_is_right(self) -> None:

@@ -34,9 +34,10 @@ def _check_whole(index: TimerIndex) -> None:
     """The index holds what the sample was made of, all of it."""
     keys, values = index.scan_due(samples.NOW_MS + 10, 100)
     assert {key: decode_entry(value) for key, value in zip(keys, values, strict=True)} == samples.ENTRIES
-    assert (index.next_request, index.next_dispatch, index.seq, index.takeover) == (10, 4, 3, 1)
-    assert index.id_key(b"order-9") == entry_key(samples.NOW_MS, 7)
-    assert {offset: index.mark(offset) for offset in samples.MARKS} == samples.MARKS
+    read = index.checkpoint
+    assert (read.next_request, read.next_dispatch, read.seq, read.takeover) == (10, 4, 3, 1)
+    assert index.timer_log.id_key(b"order-9") == entry_key(samples.NOW_MS, 7)
+    assert {offset: index.timer_log.mark(offset) for offset in samples.MARKS} == samples.MARKS
     index.close()
 
 

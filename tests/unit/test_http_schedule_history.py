@@ -31,9 +31,9 @@ def env(tmp_path: Path) -> ShardEnvironment:
 def entry_of(shard: Shard, schedule: int) -> Entry:
     """A pending schedule."""
     assert shard._index is not None
-    key = shard._index.find(schedule)
+    key = shard._index.timer_log.find(schedule)
     assert key is not None
-    raw = shard._index.entry(key)
+    raw = shard._index.timer_log.entry(key)
     assert raw is not None
     return decode_entry(raw)
 

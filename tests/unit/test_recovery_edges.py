@@ -219,7 +219,7 @@ def test_fates_are_missed_without_a_disk_if_the_log_lost_all_of_them(env: ShardE
 def test_an_owner_goes_on_behind_its_owner_record(env: ShardEnvironment) -> None:
     shard = env.shard()
     assert shard._index is not None
-    assert shard._index.next_dispatch == env.read(OWN.dispatch_log)[-1].offset + 1
+    assert shard._index.checkpoint.next_dispatch == env.read(OWN.dispatch_log)[-1].offset + 1
     shard.close()
 
 

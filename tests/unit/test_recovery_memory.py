@@ -103,7 +103,7 @@ def _replay(index: TimerIndex, records: int = _RECORDS, fates: int = FATES_MAX) 
     ctx: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0), origin_prefix=b"r/0/")
     progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False)
     takeover._replay(ctx, progress, 0, 2 * records)
-    assert index.marks_end == _FIRST + records * fates
+    assert index.timer_log.marks_end == _FIRST + records * fates
 
 
 def _memory_bytes(field: str) -> int:

@@ -28,7 +28,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.changes import EntryChanges
-from postdate.wheel.timer_log.checkpoint import BulkRow
+from postdate.wheel.timer_log.checkpoint import BulkRow, Checkpoint
 from postdate.wheel.timer_log.ended import RecentOutcome
 from postdate.wire.dispatch_log import (
     BEAT,
@@ -98,7 +98,7 @@ def test_a_log_that_is_read_again_from_its_first_record_counts_its_own_seq(
     monkeypatch.setattr(takeover, "read_log", read_log)
     progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0)
     takeover._replay(_CTX, progress, 0, 6)
-    assert (read, index.seq, index.next_dispatch) == ([0], 3, 6)
+    assert (read, index.checkpoint.seq, index.checkpoint.next_dispatch) == ([0], 3, 6)
     assert progress.ingested == 2, "the last owner has read the requests below it"
     index.close()
 
@@ -159,7 +159,7 @@ def test_a_process_that_dies_after_a_piece_goes_on_behind_its_last_record(tmp_pa
     overlay.write()
     records = [_record(number) for number in range(3)]
     _apply(index, *records)
-    assert (index.next_dispatch, index.seq) == (records[-1].offset + 1, 3)
+    assert (index.checkpoint.next_dispatch, index.checkpoint.seq) == (records[-1].offset + 1, 3)
     index.close()
 
 
@@ -177,8 +177,9 @@ def test_only_requests_at_offsets_that_were_used_twice_are_passed_over(
     overlay.write()
     _apply(index, _record(0, OWNER, accepted=(reason, topic, 1, 5)))
     ended = Mark(final=True, stored=False, due=-1)
-    assert {offset: mark for offset in range(9) if (mark := index.mark(offset))} == dict.fromkeys(passed, ended)
-    assert index.next_dispatch == 1
+    marks = {offset: mark for offset in range(9) if (mark := index.timer_log.mark(offset))}
+    assert marks == dict.fromkeys(passed, ended)
+    assert index.checkpoint.next_dispatch == 1
     index.close()
 
 
@@ -265,8 +266,8 @@ def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.Mo
     overlay.write()
     monkeypatch.setattr(takeover, "rebuild", lambda *_: None)
     takeover._give_up(_CTX, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=True), 5)
-    assert index.next_request == 5
-    assert [offset for offset in range(9) if index.mark(offset) is not None] == [5, 6]
+    assert index.checkpoint.next_request == 5
+    assert [offset for offset in range(9) if index.timer_log.mark(offset) is not None] == [5, 6]
     index.close()
 
 
@@ -281,13 +282,13 @@ def test_given_up_requests_leave_no_unread_bulk_control(tmp_path: Path, monkeypa
     overlay.write()
     monkeypatch.setattr(takeover, "rebuild", lambda *_: None)
     takeover._give_up(_CTX, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=True), 5)
-    assert index.bulks == (BulkRow(1, b"asked", 3), BulkRow(5, b"", 0))
+    assert index.timer_log.bulks == (BulkRow(1, b"asked", 3), BulkRow(5, b"", 0))
     index.close()
 
 
 def test_an_index_that_goes_back_to_the_first_record_has_missed_none() -> None:
     """Not even if that record has been deleted since: a person has accepted it."""
-    index: Any = SimpleNamespace(next_dispatch=2)
+    index: Any = SimpleNamespace(checkpoint=Checkpoint(next_dispatch=2))
     progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0)
     bounded: Any = SimpleNamespace(start=5, end=9)
     assert not takeover._has_missed(_CTX, bounded, progress)
@@ -312,7 +313,7 @@ def test_an_index_has_missed_what_may_have_been_committed_in_deleted_records(
 ) -> None:
     oldest = None if oldest_seq is None else _record(oldest_seq - 1)
     monkeypatch.setattr(takeover, "oldest_record", lambda *_: oldest)
-    index: Any = SimpleNamespace(next_dispatch=seen, seq=7, rebuilds=rebuilds)
+    index: Any = SimpleNamespace(checkpoint=Checkpoint(next_dispatch=seen, seq=7), rebuilds=rebuilds)
     progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False)
     bounded: Any = SimpleNamespace(start=50, end=end)
     assert takeover._has_missed(_CTX, bounded, progress) == has_missed
@@ -328,7 +329,7 @@ def test_an_end_of_the_log_below_what_was_read_is_asked_for_again(
     """Unless the index is rebuilt, or is to read the log from an earlier record on."""
     admin = SimpleNamespace(end_offsets=lambda *_: {_CTX.log: end}, start_offsets=lambda *_: {_CTX.log: 0})
     ctx: Any = SimpleNamespace(admin=admin, log=_CTX.log, partition=0)
-    index: Any = SimpleNamespace(next_dispatch=5)
+    index: Any = SimpleNamespace(checkpoint=Checkpoint(next_dispatch=5))
     progress = TakeoverProgress(index, AcceptedLosses(), empty=empty, behind=False, rewind_to=rewind_to)
     fenced = takeover.FencedOff(progress, producer=ctx)
     if is_refused:
@@ -342,7 +343,7 @@ def test_a_commit_that_is_about_to_be_requested_is_known_to_the_index(tmp_path: 
     """Otherwise its record could not be told from that of an aborted transaction, once both are deleted."""
     index = open_index(tmp_path)
     takeover._note_commit(index, 7)
-    assert index.next_dispatch == 7
+    assert index.checkpoint.next_dispatch == 7
     index.close()
 
 
@@ -353,7 +354,7 @@ def test_a_mark_is_left_once(monkeypatch: pytest.MonkeyPatch, last_seq: int | No
     def fence(*_: Any) -> None:
         raise Stopped("this begins the mark")
 
-    index: Any = SimpleNamespace(seq=7)
+    index: Any = SimpleNamespace(checkpoint=Checkpoint(seq=7))
     monkeypatch.setattr(takeover, "fence", fence)
     monkeypatch.setattr(takeover, "last_record", lambda _: last_seq and SimpleNamespace(seq=last_seq))
     if is_left:
@@ -365,7 +366,7 @@ def test_a_mark_is_left_once(monkeypatch: pytest.MonkeyPatch, last_seq: int | No
 
 @pytest.mark.parametrize(("offset", "is_refused"), [(4, False), (5, True)])
 def test_a_mark_is_committed_only_below_the_known_end(offset: int, is_refused: bool) -> None:
-    index: Any = SimpleNamespace(next_dispatch=5)
+    index: Any = SimpleNamespace(checkpoint=Checkpoint(next_dispatch=5))
     if is_refused:
         with pytest.raises(UnverifiedBound):
             takeover._verify_truncated(index, offset)

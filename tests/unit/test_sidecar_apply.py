@@ -79,7 +79,7 @@ def recover(index: TimerIndex, *fates: Fate) -> None:
 
 def held(index: TimerIndex) -> dict[int, tuple[Kind, int, int]]:
     """Request offset -> (kind, due time of its key, first due time)."""
-    keys, values = index.scan(None, b"\xff" * 16, 1000)
+    keys, values = index.timer_log.scan(None, b"\xff" * 16, 1000)
     found = {}
     for key, value in zip(keys, values, strict=True):
         due_ms, offset = split_key(key)
@@ -91,14 +91,14 @@ def held(index: TimerIndex) -> dict[int, tuple[Kind, int, int]]:
 def test_a_scheduled_request_is_held_under_its_due_time(index: TimerIndex) -> None:
     feed(index, schedule(0, BASE_MS + 500))
     assert held(index) == {0: (Kind.DELIVER, BASE_MS + 500, BASE_MS + 500)}
-    assert index.next_request == 1
+    assert index.checkpoint.next_request == 1
 
 
 def test_a_final_fate_ends_the_entry_and_frees_its_id(index: TimerIndex) -> None:
     feed(index, schedule(0, BASE_MS + 500, id="a"))
     recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     assert held(index) == {}
-    assert index.id_key(b"a") is None
+    assert index.timer_log.id_key(b"a") is None
 
 
 def test_an_older_local_state_does_not_deliver_ended_messages_again(index: TimerIndex) -> None:
@@ -113,9 +113,9 @@ def test_marks_add_up_and_a_final_one_wins(index: TimerIndex) -> None:
     recover(index, PlainFate(1, BASE_MS + 500, DELIVERED), PlainFate(1, BASE_MS + 500, STORED))
     feed(index, schedule(0, BASE_MS + 500), schedule(1, BASE_MS + 500))
     assert held(index) == {0: (Kind.DELIVER, BASE_MS + 900, BASE_MS + 500)}
-    key = index.find(0)
+    key = index.timer_log.find(0)
     assert key is not None
-    raw = index.entry(key)
+    raw = index.timer_log.entry(key)
     assert raw is not None
     assert decode_entry(raw).stored
 
@@ -125,7 +125,7 @@ def test_a_cancel_rewrites_the_pending_entry_and_both_end_together(index: TimerI
     assert held(index) == {0: (Kind.CANCELLED, 0, BASE_MS + 500), 1: (Kind.APPLIED, 0, 0)}
     recover(index, PlainFate(0, BASE_MS + 500, CANCELLED), PlainFate(1, 0, APPLIED))
     assert held(index) == {}
-    assert index.place(0) is None
+    assert index.timer_log.place(0) is None
 
 
 def test_a_cancel_names_its_entry_by_origin_in_the_same_and_in_an_earlier_batch(index: TimerIndex) -> None:
@@ -151,13 +151,13 @@ def test_scheduling_a_pending_id_replaces_the_pending_entry(index: TimerIndex) -
     feed(index, schedule(0, BASE_MS + 500, id="a"), schedule(1, BASE_MS + 900, id="a"))
     assert held(index) == {0: (Kind.REPLACED, 0, BASE_MS + 500), 1: (Kind.DELIVER, BASE_MS + 900, BASE_MS + 900)}
     recover(index, PlainFate(0, BASE_MS + 500, REPLACED))
-    assert index.id_key(b"a") == entry_key(BASE_MS + 900, 1)
+    assert index.timer_log.id_key(b"a") == entry_key(BASE_MS + 900, 1)
 
 
 def test_a_reschedule_moves_the_entry_and_keeps_its_first_due_time(index: TimerIndex) -> None:
     feed(index, schedule(0, BASE_MS + 500, id="a"), request(1, action="reschedule", id="a", at=BASE_MS + 100))
     assert held(index) == {0: (Kind.DELIVER, BASE_MS + 100, BASE_MS + 500), 1: (Kind.APPLIED, 0, 0)}
-    assert index.id_key(b"a") == entry_key(BASE_MS + 100, 0)
+    assert index.timer_log.id_key(b"a") == entry_key(BASE_MS + 100, 0)
 
 
 def test_a_woken_owner_finds_an_entry_that_it_moved_and_a_successor_delivered(index: TimerIndex) -> None:
@@ -165,7 +165,7 @@ def test_a_woken_owner_finds_an_entry_that_it_moved_and_a_successor_delivered(in
     feed(index, schedule(0, BASE_MS + 500, id="a"), request(1, action="reschedule", id="a", at=BASE_MS + 9_000))
     recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     assert list(held(index)) == [1]
-    assert index.place(0) is None
+    assert index.timer_log.place(0) is None
 
 
 def test_an_earlier_reschedule_does_not_undo_a_later_one(index: TimerIndex) -> None:
@@ -193,13 +193,13 @@ def test_a_move_of_a_cancelled_entry_does_not_take_its_id_back(index: TimerIndex
     feed(index, schedule(0, BASE_MS + 500, id="a"), request(1, action="cancel", id="a"))
     feed(index, schedule(2, BASE_MS + 700, id="a"))
     recover(index, Moved(0, BASE_MS + 500, MOVED, BASE_MS + 900, 3))
-    assert index.id_key(b"a") == entry_key(BASE_MS + 700, 2)
+    assert index.timer_log.id_key(b"a") == entry_key(BASE_MS + 700, 2)
 
 
 def test_a_refused_request_is_held_as_a_dead_letter_with_all_its_headers(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", delay="soon"))
     assert held(index) == {0: (Kind.DEAD, 0, 0)}
-    raw = index.entry(entry_key(0, 0))
+    raw = index.timer_log.entry(entry_key(0, 0))
     assert raw is not None
     entry = decode_entry(raw)
     assert entry.reason == "bad-time"
@@ -222,7 +222,7 @@ def test_a_fate_of_a_request_that_is_long_gone_changes_nothing(index: TimerIndex
     recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     assert held(index) == {}
-    assert index.marks_end == 0
+    assert index.timer_log.marks_end == 0
 
 
 def test_distant_offsets_cost_no_memory_in_between(index: TimerIndex) -> None:
@@ -235,10 +235,10 @@ def test_distant_offsets_cost_no_memory_in_between(index: TimerIndex) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1_000_000
-    found = [(offset, index.first_due(offset)) for offset in (2, 3, 4, 5, 6, far - 1, far, far + 1, far + 2)]
+    found = [(offset, index.timer_log.first_due(offset)) for offset in (2, 3, 4, 5, 6, far - 1, far, far + 1, far + 2)]
     dues = {3: BASE_MS + 5, 5: BASE_MS + 6, far: BASE_MS + 7, far + 2: 0}
     assert found == [(offset, dues.get(offset)) for offset, _ in found]
-    ended = index.entry(entry_key(0, far))
+    ended = index.timer_log.entry(entry_key(0, far))
     assert ended is not None
     assert decode_entry(ended).kind == Kind.CANCELLED, "within the batch the control found it by its offset"
 
@@ -266,7 +266,8 @@ def test_an_overlay_counts_key_zero_as_the_index_will(index: TimerIndex) -> None
 
     def written(overlay: IndexOverlay) -> int:
         overlay.write()
-        assert (overlay.ending_count, overlay.ending_bytes) == (index.ending_count, index.ending_bytes)
+        totals = index.checkpoint.totals
+        assert (overlay.ending_count, overlay.ending_bytes) == (totals.ending, totals.ending_bytes)
         return index.ending_count
 
     far_ms = BASE_MS + 40_000_000
@@ -300,7 +301,7 @@ def test_an_overlay_counts_key_zero_as_the_index_will(index: TimerIndex) -> None
 def test_a_request_that_became_no_entry_has_no_first_due_time(index: TimerIndex) -> None:
     recover(index, PlainFate(1, BASE_MS + 500, DELIVERED))
     feed(index, schedule(0, BASE_MS + 400), schedule(1, BASE_MS + 500))
-    assert (index.first_due(0), index.first_due(1)) == (BASE_MS + 400, None)
+    assert (index.timer_log.first_due(0), index.timer_log.first_due(1)) == (BASE_MS + 400, None)
 
 
 @pytest.mark.parametrize(("given", "left"), [({"grace": "0s"}, 0), ({"grace": "5s"}, 5_000), ({}, 60_000)])
@@ -316,7 +317,7 @@ def test_only_a_delay_above_the_limit_is_stored(index: TimerIndex) -> None:
     records = [schedule(0, BASE_MS + 1_000), schedule(1, BASE_MS + 1_001)]
     assert ingest(index, Intake(RULES, 0, store_after_ms=1_000), records) == 2
     overlay = IndexOverlay(index)
-    found = [overlay.entry(key).kind for key in index.scan_keys(entry_key(ENDING_DUE, 0), None, 10)]
+    found = [overlay.entry(key).kind for key in index.timer_log.scan_keys(entry_key(ENDING_DUE, 0), None, 10)]
     assert found == [Kind.STORE, Kind.DELIVER]
 
 
@@ -332,7 +333,7 @@ def test_a_reschedule_that_another_owner_has_ended_still_gives_its_grace(
     if not is_pending:
         recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 900, **given))
-    raw = index.entry(entry_key(BASE_MS + 500, 0))
+    raw = index.timer_log.entry(entry_key(BASE_MS + 500, 0))
     assert (None if raw is None else decode_entry(raw).grace_ms) == grace_ms
 
 
@@ -347,7 +348,7 @@ def test_a_reschedule_that_another_owner_has_refused_gives_no_grace(index: Timer
     feed(index, schedule(0, BASE_MS + 500))
     recover(index, PlainFate(1, 0, DEAD))
     feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 900, grace="2s"))
-    raw = index.entry(entry_key(BASE_MS + 500, 0))
+    raw = index.timer_log.entry(entry_key(BASE_MS + 500, 0))
     assert raw is not None
     assert decode_entry(raw).grace_ms == -1
 

@@ -170,7 +170,7 @@ def test_a_second_cancel_beside_the_first_does_not_see_what_the_id_was_before(pl
 def test_a_message_frees_its_id_also_behind_a_control_in_the_same_transaction(place: _Place) -> None:
     place.feed(request(0, action="cancel", id="nobody"), schedule(1, SOON_MS, id="a"))
     assert [fate.name for fate in place.commit(SOON_MS + 1).fates] == [APPLIED, DELIVERED]
-    assert place.index.id_key(b"a") is None
+    assert place.index.timer_log.id_key(b"a") is None
     place.feed(request(2, action="cancel", id="a"))
     assert place.verdicts(SOON_MS + 2) == [("too-late", 2, 1)]
 
@@ -295,10 +295,10 @@ def test_a_message_without_an_id_that_a_control_acts_on_leaves_no_place_behind(
     place: _Place, action: dict[str, str | int]
 ) -> None:
     place.feed(schedule(0, SOON_MS), request(1, origin="requests/0/0", **action))
-    assert place.index.place(0) is not None
+    assert place.index.timer_log.place(0) is not None
     place.commit(SOON_MS)
     place.commit(SOON_MS + 10)
-    assert place.index.place(0) is None
+    assert place.index.timer_log.place(0) is None
 
 
 def test_an_own_topic_whose_limit_is_unknown_is_looked_up(place: _Place) -> None:
@@ -436,7 +436,8 @@ def test_an_entry_that_stays_between_those_that_leave_is_not_deleted_with_them(
     gone = {fate.offset for fate in batch.fates}
     assert 4 not in gone
     assert gone >= {0, 3, 5, 6}
-    assert {split_key(key)[1] for key in place.index.scan_keys(entry_key(1, 0), None, 100)} == set(range(7)) - gone
+    keys = place.index.timer_log.scan_keys(entry_key(1, 0), None, 100)
+    assert {split_key(key)[1] for key in keys} == set(range(7)) - gone
 
 
 @pytest.mark.parametrize(

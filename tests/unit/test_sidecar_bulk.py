@@ -79,8 +79,8 @@ def test_all_that_is_selected_is_cancelled_in_pieces_and_counted(env: ShardEnvir
     assert (answer.origin, answer.verdict, answer.count) == (f"{R}/0/{control}", Verdict.APPLIED, 8)
     assert shard._index is not None
     assert shard._index.count == len(others) + 1
-    assert shard._index.bulks == ()
-    assert shard._index.find(after) is not None
+    assert shard._index.timer_log.bulks == ()
+    assert shard._index.timer_log.find(after) is not None
 
 
 def test_the_id_of_a_cancelled_message_is_free_again(env: ShardEnvironment) -> None:
@@ -142,7 +142,7 @@ def test_a_return_is_selected_by_the_id_with_which_it_is_delivered(env: ShardEnv
     ends(env, shard, control)
     assert swept(env) == dict.fromkeys(returns, control)
     assert shard._index is not None
-    assert shard._index.find(other) is not None
+    assert shard._index.timer_log.find(other) is not None
 
 
 @pytest.mark.parametrize("disk", ["same", "empty", "old"])
@@ -285,8 +285,8 @@ def test_later_controls_find_what_is_selected_gone(env: ShardEnvironment, monkey
     assert words[f"{R}/0/{moves}"] == Verdict.NOT_FOUND
     assert f"{R}/0/{again}" not in words, "nothing was replaced"
     assert shard._index is not None
-    assert shard._index.find(again) is not None
-    assert shard._index.id_key(b"order-9") == shard._index.find(again)
+    assert shard._index.timer_log.find(again) is not None
+    assert shard._index.timer_log.id_key(b"order-9") == shard._index.timer_log.find(again)
 
 
 def test_one_that_was_begun_ends_under_format_1_as_well(env: ShardEnvironment) -> None:
@@ -401,7 +401,7 @@ def test_a_request_keeps_nothing_that_a_waiting_one_may_end(env: ShardEnvironmen
     assert progress(env, one)[-1] == ("applied", 8)
     assert not any(fate.name == "kept" for fate in fates(env))
     assert shard._index is not None
-    assert shard._index.id_key(b"order-9") == shard._index.find(again)
+    assert shard._index.timer_log.id_key(b"order-9") == shard._index.timer_log.find(again)
 
 
 def move(env: ShardEnvironment, by: bytes = b"", **selectors: bytes) -> int:
@@ -444,7 +444,7 @@ def test_all_that_is_selected_is_delivered_now(env: ShardEnvironment, window: by
     env.until(shard, lambda: len(env.read("orders")) == 8, within_ms=11 * 60_000)
     assert sorted(moved(env)) == chosen
     assert shard._index is not None
-    assert shard._index.find(kept) is not None
+    assert shard._index.timer_log.find(kept) is not None
 
 
 def test_a_move_to_a_later_time_needs_the_store(env: ShardEnvironment) -> None:

@@ -110,7 +110,7 @@ def test_a_beat_leaves_the_index_behind_its_record(env: ShardEnvironment) -> Non
     index, ownership = parts(shard)
     assert shard._dispatcher.beat(index, ownership)
     last = env.read(OWN.dispatch_log)[-1]
-    assert (index.next_dispatch, index.seq) == (last.offset + 1, env.log()[-1].seq)
+    assert (index.checkpoint.next_dispatch, index.checkpoint.seq) == (last.offset + 1, env.log()[-1].seq)
     assert env.log()[-1].kind == "beat"
     shard.close()
 

@@ -121,7 +121,7 @@ def test_a_bulk_control_moves_an_even_spread_to_no_time_that_has_passed(env: Sha
     now_ms = env.broker.now_ms()
     while len(env.fates()) < 2:
         shard._dispatcher.dispatch(index, ownership, *at(now_ms))
-    key = index.find(0)
+    key = index.timer_log.find(0)
     assert key is not None
     assert split_key(key)[0] == now_ms
     shard.close()

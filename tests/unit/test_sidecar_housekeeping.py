@@ -40,7 +40,7 @@ def test_writes_are_synced_at_the_interval(env: ShardEnvironment, monkeypatch: p
     for number in range(20):
         env.schedule(env.time.now_ms + 3_600_000)
         env.until(shard, lambda: shard.next_request == number + 1)  # noqa: B023  # used at once
-        written, written_at_ms = index.changes_made, env.time.now_ms
+        written, written_at_ms = index.timer_log.sequence(), env.time.now_ms
         pass_ms(env, shard, 2.5 * interval_ms)
         assert any(at_ms >= written_at_ms and upto >= written for at_ms, upto in synced)
     assert len(synced) <= 20 * 2.5 + 20, "no more often than it is asked to"

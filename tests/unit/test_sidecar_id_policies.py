@@ -71,7 +71,7 @@ def check(shard: LongDelayShard) -> None:
 
 def pending(shard: LongDelayShard) -> int | None:
     """The request to which the id refers."""
-    key = shard.index.id_key(b"a")
+    key = shard.index.timer_log.id_key(b"a")
     return None if key is None else split_key(key)[1]
 
 

@@ -30,6 +30,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
 from postdate.wheel.timer_log import changes
+from postdate.wheel.timer_log.timer_log import TimerLogReader
 from support.kafka_simulator.admin import SimAdmin
 from support.oracles.order import check_order
 from support.shards.simulated_shard import OWN, R, ShardEnvironment, parts, refuse, slow_down
@@ -200,14 +201,14 @@ def test_looking_for_spent_messages_reads_none_that_wait(
     for _ in range(500):
         env.schedule(1)
     env.until(shard, lambda: shard._index is not None and shard._index.parked_count > 400, 60_000)
-    read, honest = list[int](), TimerIndex.scan_parked
+    read, honest = list[int](), TimerLogReader.scan_parked
 
-    def scan(self: TimerIndex, *given: Any, **more: Any) -> tuple[list[bytes], list[bytes]]:
+    def scan(self: TimerLogReader, *given: Any, **more: Any) -> tuple[list[bytes], list[bytes]]:
         keys, values = honest(self, *given, **more)
         read.append(len(keys))
         return keys, values
 
-    monkeypatch.setattr(TimerIndex, "scan_parked", scan)
+    monkeypatch.setattr(TimerLogReader, "scan_parked", scan)
     assert shard._index is not None
     assert not shard._dispatcher.maintain(shard._index, env.broker.now_ms())
     assert sum(read) == 0, read

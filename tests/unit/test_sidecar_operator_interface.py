@@ -80,7 +80,7 @@ def test_the_status_shows_the_state_of_a_shard(env: ShardEnvironment) -> None:
     env.schedule(env.time.now_ms + 60_000)
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
-    env.until(shard, lambda: _rows(env)[0]["next_dispatch"] == shard._index.next_dispatch, 20_000)  # type: ignore[union-attr]
+    env.until(shard, lambda: _rows(env)[0]["next_dispatch"] == shard._index.checkpoint.next_dispatch, 20_000)  # type: ignore[union-attr]
     (row,) = _rows(env)
     assert (row["requests"], row["partition"], row["cluster_id"], row["state"]) == (R, 0, "simulated", "RUNNING")
     assert (row["next_request"], row["pending"], row["takeover"], row["low_water"]) == (2, 1, 1, 0)

@@ -83,7 +83,7 @@ def recover(index: TimerIndex, *fates: Fate, replaceable: bool = True) -> None:
 
 def held(index: TimerIndex) -> dict[int, int]:
     """Request offset -> present due time."""
-    keys, values = index.scan(None, b"\xff" * 16, 1000)
+    keys, values = index.timer_log.scan(None, b"\xff" * 16, 1000)
     return {split_key(key)[1]: decode_entry(value).due for key, value in zip(keys, values, strict=True)}
 
 
@@ -110,12 +110,12 @@ def test_a_refusal_elsewhere_ends_an_entry_that_was_accepted_here(index: TimerIn
 def test_an_entry_stored_under_another_first_due_time_is_stored_here_too(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
     recover(index, PlainFate(0, BASE_MS + 777, STORED))
-    key = index.find(0)
+    key = index.timer_log.find(0)
     assert key is not None
-    raw = index.entry(key)
+    raw = index.timer_log.entry(key)
     assert raw is not None
     assert decode_entry(raw).stored
-    assert index.low_water() == 1
+    assert index.timer_log.low_water() == 1
 
 
 def test_a_move_by_a_control_that_was_refused_here_contradicts_the_index(index: TimerIndex) -> None:
@@ -136,9 +136,9 @@ def test_a_control_that_is_refused_here_gives_its_grace_if_it_was_carried_out(
     moved = [Moved(0, BASE_MS + 500, MOVED, far_ms, 1)] if name == APPLIED else []
     recover(index, *moved, PlainFate(1, 0, name))
     feed(index, request(1, action="reschedule", at=far_ms, grace="2s", **named))
-    key = index.find(0)
+    key = index.timer_log.find(0)
     assert key is not None
-    raw = index.entry(key)
+    raw = index.timer_log.entry(key)
     assert raw is not None
     assert decode_entry(raw).grace_ms == grace_ms
 
@@ -199,13 +199,13 @@ def bulk_cancel(offset: int) -> Record:
 
 def test_the_progress_of_a_bulk_control_is_followed_and_replayed_without_effect(index: TimerIndex) -> None:
     feed(index, bulk_cancel(0), rules=BULK)
-    assert [(row.offset, row.count) for row in index.bulks] == [(0, -1)], "it has not begun"
+    assert [(row.offset, row.count) for row in index.timer_log.bulks] == [(0, -1)], "it has not begun"
     recover(index, BulkProgress(0, 0, SWEPT, 3))
-    assert [(row.offset, row.count) for row in index.bulks] == [(0, 3)]
+    assert [(row.offset, row.count) for row in index.timer_log.bulks] == [(0, 3)]
     recover(index, BulkProgress(0, 0, APPLIED, 5))
-    assert index.bulks == ()
+    assert index.timer_log.bulks == ()
     recover(index, BulkProgress(0, 0, SWEPT, 3), BulkProgress(0, 0, APPLIED, 5))
-    assert index.bulks == ()
+    assert index.timer_log.bulks == ()
 
 
 @pytest.mark.parametrize(
@@ -221,9 +221,9 @@ def test_a_bulk_control_that_only_one_owner_refused_contradicts_the_index(
 
 def test_fates_of_an_unread_bulk_control_contradict_nothing(index: TimerIndex) -> None:
     recover(index, BulkProgress(0, 0, SWEPT, 3))
-    assert index.bulks == (BulkRow(0, b"", 3),)
+    assert index.timer_log.bulks == (BulkRow(0, b"", 3),)
     recover(index, PlainFate(0, 0, DEAD))
-    assert not index.bulks
+    assert not index.timer_log.bulks
 
 
 def test_a_bulk_control_that_has_ended_waits_for_nothing_once_it_is_read(index: TimerIndex) -> None:
@@ -231,7 +231,7 @@ def test_a_bulk_control_that_has_ended_waits_for_nothing_once_it_is_read(index: 
     recover(index, BulkProgress(0, 0, APPLIED, 5))
     recover(index, BulkProgress(0, 0, SWEPT, 3))
     feed(index, bulk_cancel(0), rules=BULK)
-    assert index.bulks == ()
+    assert index.timer_log.bulks == ()
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_without_a_store_a_bulk_control_moves_nothing_to_a_later_time(
     index: TimerIndex, time: dict[str, int], is_later: bool
 ) -> None:
     feed(index, request(0, action="reschedule", **{"select-topic": "orders"}, **time), rules=BULK)
-    assert (len(index.bulks), len(held(index))) == ((0, 1) if is_later else (1, 0))
+    assert (len(index.timer_log.bulks), len(held(index))) == ((0, 1) if is_later else (1, 0))
 
 
 def test_an_index_that_only_the_disk_holds_follows_the_log(index: TimerIndex, caplog: pytest.LogCaptureFixture) -> None:

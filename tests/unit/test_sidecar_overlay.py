@@ -18,6 +18,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import ENDING_DUE, entry_key
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.database import RangeIterator
+from postdate.wheel.timer_log.timer_log import TimerLogReader
 from postdate.wire.dispatch_log import PolicyRow
 from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.values.id_digests import id_digest
@@ -41,7 +42,7 @@ def learn(index: TimerIndex, *rows: PolicyRow) -> tuple[PolicyRow, ...]:
     overlay = IndexOverlay(index)
     overlay.learn_policies(list(rows))
     overlay.write()
-    return index.policies
+    return index.timer_log.policies
 
 
 def test_named_policies_of_the_log_are_learned_once(index: TimerIndex) -> None:
@@ -52,7 +53,7 @@ def test_named_policies_of_the_log_are_learned_once(index: TimerIndex) -> None:
 def test_a_policy_of_requests_that_were_ingested_without_it_contradicts_the_log(index: TimerIndex) -> None:
     with pytest.raises(Contradicted, match="slow changed at request 4"):
         learn(index, (4, "slow", OLD))
-    assert index.policies == ()
+    assert index.timer_log.policies == ()
 
 
 def test_a_policy_that_no_pending_request_needs_is_passed_over(index: TimerIndex) -> None:
@@ -67,11 +68,11 @@ def test_an_id_or_entry_is_looked_up_once(
 ) -> None:
     asked: list[bytes] = []
 
-    def found(self: TimerIndex, key: bytes) -> bytes:
+    def found(self: TimerLogReader, key: bytes) -> bytes:
         asked.append(key)
         return b"found " + key
 
-    monkeypatch.setattr(TimerIndex, look_up, found)
+    monkeypatch.setattr(TimerLogReader, look_up, found)
     overlay = IndexOverlay(index)
     first, second = entry_key(NOW_MS, 1), entry_key(NOW_MS, 2)
     for key in (first, first, second, first):

@@ -97,7 +97,7 @@ def test_a_pause_is_stored_and_answered_and_nothing_is_due(make: Make) -> None:
     assert verdict_texts(batch) == [("paused", "requests/0/1", "requests/0/0", None)]
     following = Next(1, FIRST_MS, ((1, BASE_MS + 500, True),))
     assert state(shard) == (Kind.DELIVER, PAUSED_MS, following)
-    assert shard.index.id_key(b"c") == entry_key(PAUSED_MS, 0)
+    assert shard.index.timer_log.id_key(b"c") == entry_key(PAUSED_MS, 0)
     assert drained(shard, nominal_ms(50)) == []
 
 
@@ -151,7 +151,7 @@ def test_a_schedule_may_complete_within_its_pause(make: Make) -> None:
     shard.commit()
     last = Skipped(0, FIRST_MS, SKIPPED, 2, 3, "paused", 0)
     assert drained(shard, nominal_ms(9)) == [occurred(1), last, Completed(0, FIRST_MS, COMPLETED)]
-    assert (shard.entries(), shard.kept(), shard.index.id_key(b"c")) == ({}, set(), None)
+    assert (shard.entries(), shard.kept(), shard.index.timer_log.id_key(b"c")) == ({}, set(), None)
 
 
 def test_of_missed_occurrences_the_newest_outside_of_pauses_is_delivered(make: Make) -> None:
@@ -236,7 +236,7 @@ def test_a_rebuild_from_store_is_paused(make: Make) -> None:
     drained(shard, nominal_ms(9))
     rebuilt.rebuild(shard, low=2)
     assert rebuilt.entries() == shard.entries()
-    assert rebuilt.index.id_key(b"c") == shard.index.id_key(b"c")
+    assert rebuilt.index.timer_log.id_key(b"c") == shard.index.timer_log.id_key(b"c")
     rebuilt.recover(paused(1, nominal_ms(3)), applied(1), occurred(2))
     assert rebuilt.entries() == shard.entries()
     rebuilt.feed(resume(2, nominal_ms(5)))

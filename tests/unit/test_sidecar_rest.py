@@ -131,7 +131,7 @@ def test_a_bulk_control_continues_soon_after_the_isolation_of_own_topics_ends(en
     ends_ms = env.time.now_ms + PROBATION_MS
     env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
     env.until(shard, lambda: shard.next_request == 2)
-    while parts(shard)[0].bulks:
+    while parts(shard)[0].timer_log.bulks:
         env.time.wait(max(shard.turn(), 1.0))
     assert ends_ms <= env.time.now_ms < ends_ms + 2 * MAINTENANCE_INTERVAL_MS
     shard.close()

@@ -120,9 +120,9 @@ def test_a_pending_return_shows_its_attempt(env: ShardEnvironment) -> None:
     assert index is not None
     shown = []
     for offset in (attempt, plain):
-        key = index.find(offset)
+        key = index.timer_log.find(offset)
         assert key is not None
-        entry = decode_entry(index.entry(key) or b"")
+        entry = decode_entry(index.timer_log.entry(key) or b"")
         shown.append(as_json(shard.ctx.requests, key, entry, env.broker.now_ms(), payload=False)["attempt"])
     assert shown == [7, None]
     shard.close()

@@ -80,12 +80,12 @@ def state(shard: LongDelayShard) -> dict[int, tuple[Kind, int, Next | None, bool
 
 def test_an_index_of_an_earlier_version_does_not_know_how_many_schedules_it_has(make: Make) -> None:
     shard = make()
-    assert shard.index.schedule_count == 0
+    assert shard.index.checkpoint.schedules == 0
     log = shard.index._log
     log.checkpoint = msgspec.structs.replace(log.checkpoint, schedules=None)
     shard.feed(calendar(0))
     shard.commit(BASE_MS)
-    assert shard.index.schedule_count is None
+    assert shard.index.checkpoint.schedules is None
     log.checkpoint = msgspec.structs.replace(log.checkpoint, schedules=1)  # the fixture compares it with the entries
 
 
@@ -95,7 +95,7 @@ def test_a_schedule_is_stored_before_anything_else(make: Make) -> None:
     assert state(shard) == {0: (Kind.STORE, 0, Next(1, FIRST_MS), False)}
     assert shard.commit().fates == [PlainFate(0, FIRST_MS, STORED)]
     assert state(shard) == {0: (Kind.DELIVER, FIRST_MS, Next(1, FIRST_MS), True)}
-    assert shard.index.id_key(b"c") == entry_key(FIRST_MS, 0)
+    assert shard.index.timer_log.id_key(b"c") == entry_key(FIRST_MS, 0)
     assert shard.commit(FIRST_MS).fates == []
 
 
@@ -113,7 +113,7 @@ def test_an_occurrence_is_its_message_its_fate_and_its_record_of_store(make: Mak
         ("postdate-next", b"%d" % nominal_ms(2)),
     ]
     assert state(shard) == {0: (Kind.DELIVER, nominal_ms(2), Next(2, nominal_ms(2)), True)}
-    assert shard.index.id_key(b"c") == entry_key(nominal_ms(2), 0)
+    assert shard.index.timer_log.id_key(b"c") == entry_key(nominal_ms(2), 0)
     assert shard.kept() == {0}
 
 
@@ -124,7 +124,7 @@ def test_the_last_occurrence_completes_the_schedule(make: Make) -> None:
     assert batch.fates == [occurred(0, 2, last=True), Completed(0, FIRST_MS, COMPLETED)]
     (message,) = [each for each in batch.messages if each[1] == "orders"]
     assert "postdate-next" not in dict(message[5])
-    assert (shard.entries(), shard.kept(), shard.index.id_key(b"c")) == ({}, set(), None)
+    assert (shard.entries(), shard.kept(), shard.index.timer_log.id_key(b"c")) == ({}, set(), None)
     assert shard.families()["places"] == []
 
 
@@ -333,7 +333,7 @@ def test_a_rebuild_from_store_goes_on_at_the_same_number(make: Make) -> None:
         shard.commit(nominal_ms(number) + 401)
     rebuilt.rebuild(shard, low=1)
     assert rebuilt.entries() == shard.entries()
-    assert rebuilt.index.id_key(b"c") == shard.index.id_key(b"c")
+    assert rebuilt.index.timer_log.id_key(b"c") == shard.index.timer_log.id_key(b"c")
     rebuilt.recover(occurred(0, 2), occurred(0, 3))
     assert rebuilt.entries() == shard.entries()
 
@@ -373,7 +373,7 @@ def test_a_request_with_the_same_id_replaces_a_schedule(make: Make, by: str) -> 
     fates = shard.commit().fates
     assert fates[0] == SurvivorFate(0, FIRST_MS, REPLACED, 1)
     assert shard.entries().keys() == {1}
-    assert shard.index.id_key(b"c") == entry_key(FIRST_MS, 1)
+    assert shard.index.timer_log.id_key(b"c") == entry_key(FIRST_MS, 1)
 
 
 def test_a_schedule_is_not_rescheduled(make: Make) -> None:

@@ -73,13 +73,13 @@ def test_a_long_delay_is_stored_once_and_no_longer_holds_the_low_water_mark(make
     shard = make()
     shard.feed(schedule(0, FAR_MS), schedule(1, BASE_MS + STORE_AFTER_MS))
     assert shard.held() == {0: (Kind.STORE, 0, False), 1: (Kind.DELIVER, BASE_MS + STORE_AFTER_MS, False)}
-    assert shard.index.low_water() == 0
+    assert shard.index.timer_log.low_water() == 0
     batch = shard.commit()
     assert batch.fates == [PlainFate(0, FAR_MS, STORED)]
     assert shard.held()[0] == (Kind.DELIVER, FAR_MS, True)
-    assert shard.index.unstored_from(0) == 0, "a block counts from the lowest offset ever put into it"
+    assert shard.index.timer_log.unstored_from(0) == 0, "a block counts from the lowest offset ever put into it"
     shard.commit(BASE_MS + STORE_AFTER_MS + 1)
-    assert shard.index.low_water() == shard.index.next_request == 2
+    assert shard.index.timer_log.low_water() == shard.index.checkpoint.next_request == 2
     assert shard.commit(FAR_MS).fates == []
     assert shard.commit(FAR_MS + 1).fates == [PlainFate(0, FAR_MS, DELIVERED)]
     assert shard.kept() == set()
@@ -125,8 +125,8 @@ def test_a_rebuilt_entry_is_the_entry(make: Make) -> None:
     shard.commit()
     rebuilt.rebuild(shard, low=6)
     assert rebuilt.entries() == unmoved(shard)
-    assert rebuilt.index.id_key(b"a") == shard.index.id_key(b"a")
-    assert rebuilt.index.low_water() == 6
+    assert rebuilt.index.timer_log.id_key(b"a") == shard.index.timer_log.id_key(b"a")
+    assert rebuilt.index.timer_log.low_water() == 6
     assert rebuilt.entries()[0][1].grace_ms == 7_000
     assert rebuilt.entries()[3][1].value is None
 
@@ -154,7 +154,7 @@ def test_a_cancel_by_origin_finds_a_stored_entry_without_its_first_due_time(
     shard.feed(*(request(offset, action="cancel", id="nobody") for offset in range(1, 10)))
     shard.commit()
     shard.feed(request(10, action="cancel", origin="requests/0/0"))
-    assert shard.index.first_due(0) is None, "the test proves nothing: the first due time is still known"
+    assert shard.index.timer_log.first_due(0) is None, "the test proves nothing: the first due time is still known"
     assert verdicts(shard.commit()) == [("cancelled", 10)]
     assert shard.families()["ended"] == []
 
@@ -303,7 +303,7 @@ def test_a_commit_and_a_replay_of_its_fates_leave_the_same_state(make: Make, nam
     assert crashed.commit(now_ms, locally=False).fates == fates
     crashed.recover(*fates)
     assert crashed.families() == lived.families()
-    assert crashed.index.low_water() == lived.index.low_water()
+    assert crashed.index.timer_log.low_water() == lived.index.timer_log.low_water()
     assert (crashed.index.ending_count, crashed.index.count) == (lived.index.ending_count, lived.index.count)
 
 
@@ -413,7 +413,7 @@ def test_ingest_stops_while_entries_to_store_fill_a_transaction(make: Make) -> N
     records = [request(offset, value, topic="orders", at=FAR_MS) for offset in range(40)]
     used = ingest(shard.index, Intake(shard.rules, 0, store_after_ms=STORE_AFTER_MS), records, BASE_MS)
     assert used == 16
-    assert ENDING_SIZE_BYTES_MAX <= shard.index.ending_bytes < ENDING_SIZE_BYTES_MAX + len(value)
+    assert ENDING_SIZE_BYTES_MAX <= shard.index.checkpoint.totals.ending_bytes < ENDING_SIZE_BYTES_MAX + len(value)
     shard.commit()
     moves = [request(40 + n, action="reschedule", origin=f"requests/0/{n % 16}", at=FARTHER_MS) for n in range(64)]
     used = ingest(shard.index, Intake(shard.rules, 0, store_after_ms=STORE_AFTER_MS), moves, BASE_MS)
@@ -434,7 +434,7 @@ def test_the_sweep_stores_what_is_still_pending_at_half_of_the_retention(make: M
     assert sweep.step(shard.index, BASE_MS + 1_060) == 0
     assert shard.index.parked_count == 0
     assert shard.commit(BASE_MS).fates == [PlainFate(3, SOON_MS, STORED)]
-    assert shard.index.low_water() == 4
+    assert shard.index.timer_log.low_water() == 4
 
 
 def test_a_sweep_rests_at_a_young_request_that_is_about_to_be_stored(

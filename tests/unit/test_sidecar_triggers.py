@@ -97,7 +97,7 @@ def test_a_trigger_is_stored_and_answered_and_delivers_once(make: Make) -> None:
     assert batch.fates == [IS_STORED, triggered(1, at_ms), applied(1)]
     assert verdict_texts(batch) == [("triggered", "requests/0/1", "requests/0/0", None)]
     assert state(shard) == (Kind.DELIVER, at_ms, Next(1, FIRST_MS, (), ((1, 1, at_ms, at_ms, at_ms),)))
-    assert shard.index.id_key(b"c") == entry_key(at_ms, 0)
+    assert shard.index.timer_log.id_key(b"c") == entry_key(at_ms, 0)
     batch = shard.commit(at_ms + 1)
     assert batch.fates == [extra(1, at_ms)]
     assert delivered(batch) == [
@@ -215,7 +215,7 @@ def test_a_rebuild_from_store_has_the_extra(make: Make) -> None:
     shard.commit()
     rebuilt.rebuild(shard, low=2)
     assert rebuilt.entries() == shard.entries()
-    assert rebuilt.index.id_key(b"c") == shard.index.id_key(b"c")
+    assert rebuilt.index.timer_log.id_key(b"c") == shard.index.timer_log.id_key(b"c")
     rebuilt.recover(triggered(1, at_ms), applied(1))
     assert drained(rebuilt, at_ms + 1) == [extra(1, at_ms)]
 

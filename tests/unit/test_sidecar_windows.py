@@ -76,7 +76,7 @@ def test_the_key_is_the_chosen_time_and_the_due_time_stays(make: Make) -> None:
     assert len(set(chosen.values())) > 45
     assert dues(shard) == {offset: (at, at, Window(SOON_MS, WINDOW_MS, at)) for offset, at in chosen.items()}
     assert shard.families()["places"] == []
-    assert [shard.index.find(offset) for offset in range(50)] == [entry_key(chosen[o], o) for o in range(50)]
+    assert [shard.index.timer_log.find(offset) for offset in range(50)] == [entry_key(chosen[o], o) for o in range(50)]
     assert shard.commit(min(chosen.values())).fates == []
     batch = shard.commit(SOON_MS + WINDOW_MS + 1)
     order = sorted(chosen, key=lambda offset: (chosen[offset], offset))
@@ -205,7 +205,7 @@ def test_a_stored_entry_keeps_due_time_window_and_chosen_time(make: Make) -> Non
     assert {o: (at, e.window and (e.window.due, e.window.length_ms)) for o, (at, e) in rebuilt.entries().items()} == {
         o: (at, e.window and (e.window.due, e.window.length_ms)) for o, (at, e) in shard.entries().items()
     }
-    assert rebuilt.index.id_key(b"a") == entry_key(chosen_ms, 0)
+    assert rebuilt.index.timer_log.id_key(b"a") == entry_key(chosen_ms, 0)
     assert rebuilt.commit(FAR_MS + 2 * WINDOW_MS).fates == shard.commit(FAR_MS + 2 * WINDOW_MS).fates
 
 
@@ -298,8 +298,8 @@ def test_a_late_window_is_drawn_and_chosen_when_the_fine_ring_knows_it(make: Mak
     assert counts[LATE_MS // 100] == 300
     assert {counts[LATE_MS // 100 + tick] for tick in range(1, 10)} == {33, 34}
     for offset, (due_ms, entry) in shard.entries().items():
-        assert shard.index.find(offset) == entry_key(due_ms, offset)
-        assert not entry.id or shard.index.id_key(entry.id) == entry_key(due_ms, offset)
+        assert shard.index.timer_log.find(offset) == entry_key(due_ms, offset)
+        assert not entry.id or shard.index.timer_log.id_key(entry.id) == entry_key(due_ms, offset)
     chosen = dues(shard)
     assert not choose_deferred(shard.index, now_ms)
     assert dues(shard) == chosen
@@ -446,7 +446,7 @@ def test_deferred_choices_rest_while_a_bulk_control_runs(make: Make) -> None:
         pass
     drawn = dues(shard)
     shard.feed(request(200, action="cancel", **{"select-topic": "orders"}))
-    assert shard.index.bulks
+    assert shard.index.timer_log.bulks
     assert not choose_deferred(shard.index, KNOWN_MS)
     assert dues(shard) == drawn
 

@@ -92,7 +92,7 @@ def test_every_choice_is_the_emptiest_tick_of_a_brute_force_search(index: TimerI
     now_ms = BASE_MS + random.randrange(3_000)
     put(index, *(BASE_MS + random.randrange(8_000) for _ in range(random.randrange(400))))
     index.advance(now_ms)
-    counts = Counter(split_key(key)[0] // TICK_MS for key in index.scan_keys(b"", None, 1_000))
+    counts = Counter(split_key(key)[0] // TICK_MS for key in index.timer_log.scan_keys(b"", None, 1_000))
     spread = index.even_spread(now_ms, EntryChanges())
     windows = [(BASE_MS + random.randrange(6_000), random.choice([1, 99, 1_000, 3_000])) for _ in range(3)]
     for _ in range(300):

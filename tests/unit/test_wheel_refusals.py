@@ -79,8 +79,8 @@ def test_damage_is_corrupt_and_can_be_moved_aside(tmp_path: Path, case: str) -> 
     assert held.value.__traceback__ is not None
     assert aside.name == "shard.corrupt-1"
     assert (aside / "log").is_dir()
-    assert index.is_new
-    assert index.next_request is None
+    assert index._log.is_new
+    assert index.checkpoint.next_request is None
     index.close()
     assert move_aside(directory, "corrupt").name == "shard.corrupt-2"
 
@@ -112,11 +112,11 @@ def test_close_releases_the_lock_although_scans_were_made(tmp_path: Path) -> Non
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, offset) for offset in range(10)])
     kept = index.scan_due(NOW_MS + 1, 5)
-    index.low_water()
+    index.timer_log.low_water()
     index.close()
     index.close()
     with pytest.raises(Closed):
-        index.entry(kept[0][0])
+        index.timer_log.entry(kept[0][0])
     with pytest.raises(TimerIndexError):
         put_entries(index, [(NOW_MS, 99)])
     open_index(tmp_path).close()
@@ -171,7 +171,7 @@ def test_errors_are_distinguished_by_their_text(text: str, kind: type[TimerIndex
 def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 0)])
-    before = index.checkpoint, index.low_water(), index.next_due_ms()
+    before = index.checkpoint, index.timer_log.low_water(), index.next_due_ms()
     changes = EntryChanges()
     changes.insert(entry_key(NOW_MS - 5, 1), b"x")
     changes.next_request = 2
@@ -183,7 +183,7 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.
         patch.setattr(Database, "write", refuse)
         with pytest.raises(DiskFull):
             index.write(changes)
-    assert (index.checkpoint, index.low_water(), index.next_due_ms()) == before
+    assert (index.checkpoint, index.timer_log.low_water(), index.next_due_ms()) == before
     assert index.confirm(NOW_MS)
     index.write(changes)  # the same changes again, once there is room
     assert drain(index, NOW_MS + 1) == [(NOW_MS - 5, 1), (NOW_MS, 0)]

@@ -44,17 +44,17 @@ def write_batches(index: TimerIndex, first: int, end: int) -> None:
 
 def assert_is_prefix(index: TimerIndex, at_least: int) -> None:
     """All families are in the state after one and the same batch, which is `at_least` or later."""
-    batches = (index.next_request or 0) // 10
+    batches = (index.checkpoint.next_request or 0) // 10
     assert batches >= at_least
-    keys, values = index.scan(None, entry_key(NOW_MS + 100, 0), 10_000)
+    keys, values = index.timer_log.scan(None, entry_key(NOW_MS + 100, 0), 10_000)
     assert sorted(split_key(key)[1] for key in keys) == list(range(batches * 10))
     assert all(value == bytes(100) for value in values)
     assert index.count == batches * 10
-    assert index.seq == max(batches - 1, 0)
+    assert index.checkpoint.seq == max(batches - 1, 0)
     for offset in range(batches * 10):
-        assert index.id_key(b"id-%d" % offset) == entry_key(NOW_MS + offset % 7, offset)
-    assert index.id_key(b"id-%d" % (batches * 10)) is None
-    assert index.low_water() == 0
+        assert index.timer_log.id_key(b"id-%d" % offset) == entry_key(NOW_MS + offset % 7, offset)
+    assert index.timer_log.id_key(b"id-%d" % (batches * 10)) is None
+    assert index.timer_log.low_water() == 0
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -73,9 +73,9 @@ def test_a_log_cut_after_the_last_sync_opens_at_a_consistent_prefix(tmp_path: Pa
         file.truncate(cut)
     index = open_index(tmp_path / "killed")
     assert_is_prefix(index, at_least=20)
-    assert (index.next_request or 0) < 400
+    assert (index.checkpoint.next_request or 0) < 400
     assert index.rebuilds == 1, "the wheel counts what the log has lost"
-    assert len(drain(index, NOW_MS + 100)) == index.next_request
+    assert len(drain(index, NOW_MS + 100)) == index.checkpoint.next_request
     index.close()
 
 
@@ -151,10 +151,10 @@ def test_a_span_and_point_deletes_leave_the_same(tmp_path: Path) -> None:
             changes.insert(moved, bytes(10))
             index.write(changes)
         before = entry_key(NOW_MS + 100, 0)
-        assert indexes[0].scan(None, before, 5000) == indexes[1].scan(None, before, 5000)
-        assert indexes[0].entry(moved) is not None
+        assert indexes[0].timer_log.scan(None, before, 5000) == indexes[1].timer_log.scan(None, before, 5000)
+        assert indexes[0].timer_log.entry(moved) is not None
         assert indexes[0].checkpoint == indexes[1].checkpoint
-        assert indexes[0].low_water() == indexes[1].low_water()
+        assert indexes[0].timer_log.low_water() == indexes[1].timer_log.low_water()
         assert indexes[0].pending_by_horizon(NOW_MS) == indexes[1].pending_by_horizon(NOW_MS)
     for index in indexes:
         index.close()
@@ -165,8 +165,8 @@ def test_first_dues_are_found_in_any_order(tmp_path: Path) -> None:
     note_firsts(index, 0, [100, 101, 102])
     note_firsts(index, 3, list(range(103, 120)))
     for offset in (3, 1, 0, 19, 4, 2):
-        assert index.first_due(offset) == 100 + offset
-    assert index.first_due(20) is None
+        assert index.timer_log.first_due(offset) == 100 + offset
+    assert index.timer_log.first_due(20) is None
     index.close()
 
 
@@ -186,13 +186,13 @@ def test_first_dues_are_found_and_given_up_below_the_low_water_mark(
         offset += len(batch) + rng.randrange(2)  # now and then an offset that no batch names
     for at in rng.sample(range(20_000), 2000):
         expected = dues.get(at)
-        assert index.first_due(at) == (None if expected == NO_FIRST_DUE else expected)
+        assert index.timer_log.first_due(at) == (None if expected == NO_FIRST_DUE else expected)
     put_entries(index, [(NOW_MS, 15_000)])  # everything below has ended: L comes to 15,000
-    assert index.low_water() == 15_000
-    assert index.first_due(2_000) is None
+    assert index.timer_log.low_water() == 15_000
+    assert index.timer_log.first_due(2_000) is None
     for at in range(15_000, 20_000, 37):
         expected = dues.get(at)
-        assert index.first_due(at) == (None if expected == NO_FIRST_DUE else expected)
+        assert index.timer_log.first_due(at) == (None if expected == NO_FIRST_DUE else expected)
     index.close()
 
 
@@ -217,7 +217,7 @@ def test_no_row_of_first_dues_stays_behind_the_low_water_mark(tmp_path: Path, mo
 
 def test_overlay_and_log_agree_on_marks_places_ids_and_ended(tmp_path: Path) -> None:
     index = open_index(tmp_path)
-    assert index.marks_end == 0
+    assert index.timer_log.marks_end == 0
     changes = EntryChanges()
     changes.marks[41] = Mark(final=False, stored=True, due=77)
     changes.places[3] = parked_key("orders", 9, 3)
@@ -227,18 +227,20 @@ def test_overlay_and_log_agree_on_marks_places_ids_and_ended(tmp_path: Path) -> 
     index.write(changes)
     index.close()
     index = open_index(tmp_path)
-    assert (index.next_request, index.next_dispatch, index.seq, index.takeover) == (1, 2, 3, 4)
-    assert index.marks_end == 42
-    assert index.mark(41) == Mark(final=False, stored=True, due=77)
-    assert index.mark(40) is None
-    assert index.mark(42) is None
-    assert index.find(3) == index.place(3) == parked_key("orders", 9, 3)
-    assert index.id_key(b"a") == entry_key(1, 2)
-    assert index.ended(b"a") == b"how"
+    read = index.checkpoint
+    assert (read.next_request, read.next_dispatch, read.seq, read.takeover) == (1, 2, 3, 4)
+    assert index.timer_log.marks_end == 42
+    assert index.timer_log.mark(41) == Mark(final=False, stored=True, due=77)
+    assert index.timer_log.mark(40) is None
+    assert index.timer_log.mark(42) is None
+    assert index.timer_log.find(3) == index.timer_log.place(3) == parked_key("orders", 9, 3)
+    assert index.timer_log.id_key(b"a") == entry_key(1, 2)
+    assert index.timer_log.ended(b"a") == b"how"
     changes = EntryChanges()
     changes.marks[41] = changes.places[3] = changes.ids[b"a"] = changes.ended[b"a"] = None
     index.write(changes)
-    assert (index.mark(41), index.place(3), index.id_key(b"a"), index.ended(b"a")) == (None,) * 4
+    log = index.timer_log
+    assert (log.mark(41), log.place(3), log.id_key(b"a"), log.ended(b"a")) == (None,) * 4
     index.close()
 
 
@@ -249,7 +251,7 @@ def test_scans_are_bounded_and_begin_after_ended_entries(tmp_path: Path) -> None
     assert [split_key(key)[1] for key in keys] == list(range(10))
     keys, values = index.scan_due(NOW_MS + 50, 1000, size_bytes_max=950)
     assert len(keys) == len(values) == 10
-    keys, _ = index.scan(keys[-1], entry_key(NOW_MS + 50, 0), 1000)
+    keys, _ = index.timer_log.scan(keys[-1], entry_key(NOW_MS + 50, 0), 1000)
     assert [split_key(key)[1] for key in keys] == list(range(10, 50))
     assert index.scan_due(NOW_MS, 1000) == ([], [])
     assert drain(index, NOW_MS + 50) == [(NOW_MS + at, at) for at in range(50)]
@@ -321,7 +323,7 @@ def test_a_mark_is_looked_up_only_below_the_last_one(tmp_path: Path, monkeypatch
     index.write(changes)
     looked_up: list[str] = []
     monkeypatch.setattr(Database, "get", lambda self, family, key: looked_up.append(family))
-    assert [index.mark(offset) for offset in (3, 4, 5, 6)] == [None] * 4
+    assert [index.timer_log.mark(offset) for offset in (3, 4, 5, 6)] == [None] * 4
     assert looked_up == ["ahead"] * 2
     index.close()
 
@@ -381,17 +383,17 @@ def test_a_reference_to_the_bounds_of_a_scan_is_kept(tmp_path: Path) -> None:
 
 def test_the_low_water_mark_of_a_topic_that_begins_late_is_not_below_its_beginning(tmp_path: Path) -> None:
     index = open_index(tmp_path)
-    assert index.low_water() == 0
+    assert index.timer_log.low_water() == 0
     changes = EntryChanges()
     changes.next_request = 1_000
     index.write(changes)
-    assert index.low_water() == 1_000
+    assert index.timer_log.low_water() == 1_000
     put_entries(index, [(NOW_MS + 9, 1_003), (NOW_MS, 1_001), (NOW_MS, 9_000)])
-    assert index.low_water() == 1_001
+    assert index.timer_log.low_water() == 1_001
     drain(index, NOW_MS + 5)
-    assert 1_001 <= index.low_water() <= 1_003
+    assert 1_001 <= index.timer_log.low_water() <= 1_003
     drain(index, NOW_MS + 10)
-    assert index.low_water() == index.next_request == 9_001
+    assert index.timer_log.low_water() == index.checkpoint.next_request == 9_001
     index.close()
 
 
@@ -406,17 +408,17 @@ def test_the_low_water_mark_follows_the_oldest_entry_within_a_block(tmp_path: Pa
             changes.delete(entry_key(NOW_MS + offset - 1, offset - 1), len(body))
         changes.next_request = offset + 1
         index.write(changes)
-    assert (index.count, index.low_water()) == (1, 0)
+    assert (index.count, index.timer_log.low_water()) == (1, 0)
     calls = [index.raise_low_water(1_000) for _ in range(5)]
     assert calls == [True, True, True, False, False]
-    assert index.low_water() == 3_999
+    assert index.timer_log.low_water() == 3_999
     index.sync()
     index.close(clean=False)
     index = open_index(tmp_path)
-    assert index.low_water() == 3_999, "a mark that falls back would name requests that may be gone"
+    assert index.timer_log.low_water() == 3_999, "a mark that falls back would name requests that may be gone"
     assert index.rebuilds == 0, "the wheel knows of the write"
     assert drain(index, NOW_MS + 5_000) == [(NOW_MS + 3_999, 3_999)]
-    assert index.low_water() == 4_000
+    assert index.timer_log.low_water() == 4_000
     assert not index.raise_low_water(1_000)
     index.close()
 
@@ -424,9 +426,9 @@ def test_the_low_water_mark_follows_the_oldest_entry_within_a_block(tmp_path: Pa
 def test_the_low_water_mark_falls_to_an_entry_of_an_earlier_block(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 5 * limits.BLOCK_OFFSETS)])
-    assert index.low_water() == 5 * limits.BLOCK_OFFSETS
+    assert index.timer_log.low_water() == 5 * limits.BLOCK_OFFSETS
     put_entries(index, [(NOW_MS, 7)])
-    assert index.low_water() == 7
+    assert index.timer_log.low_water() == 7
     index.close()
 
 
@@ -440,9 +442,9 @@ def test_a_later_entry_of_its_block_does_not_lower_a_raised_low_water_mark(tmp_p
     index.write(changes)
     drain(index, NOW_MS + 5)
     index.raise_low_water(10)
-    assert index.low_water() == 1
+    assert index.timer_log.low_water() == 1
     put_entries(index, [(NOW_MS + 9, 2)])
-    assert index.low_water() == 1
+    assert index.timer_log.low_water() == 1
     index.close()
 
 
@@ -464,9 +466,9 @@ def test_no_unstored_entry_lies_below_the_bound(tmp_path: Path, offset: int, bou
 def test_the_low_water_mark_rises_with_a_write_that_also_ends_entries_of_a_later_block(tmp_path: Path) -> None:
     index, later = open_index(tmp_path), 5 * limits.BLOCK_OFFSETS
     put_entries(index, [(NOW_MS, 0), (NOW_MS, later), (NOW_MS + 9, later + 1)])
-    assert index.low_water() == 0
+    assert index.timer_log.low_water() == 0
     drain(index, NOW_MS + 5)
-    assert later <= index.low_water() <= later + 1
+    assert later <= index.timer_log.low_water() <= later + 1
     index.close()
 
 
@@ -475,7 +477,7 @@ def test_a_scan_that_fails_does_not_raise_the_low_water_mark(tmp_path: Path, mon
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 0)])
     note_firsts(index, 0, [NOW_MS])
-    index.low_water()
+    index.timer_log.low_water()
     broken: list[RangeIterator] = []
 
     def collect(self: RangeIterator, *_: int) -> tuple[list[bytes], list[bytes]]:
@@ -491,7 +493,7 @@ def test_a_scan_that_fails_does_not_raise_the_low_water_mark(tmp_path: Path, mon
     with pytest.raises(StorageError):
         index.raise_low_water(10)
     monkeypatch.undo()
-    assert index.low_water() == 0
+    assert index.timer_log.low_water() == 0
     index.close()
 
 
@@ -527,7 +529,7 @@ def test_a_bulk_control_holds_the_low_water_mark(tmp_path: Path) -> None:
         changes = EntryChanges()
         changes.bulks = tuple(BulkRow(offset, b"", -1) for offset in offsets)
         index.write(changes)
-        assert index.low_water() == low
+        assert index.timer_log.low_water() == low
     index.close()
 
 

@@ -62,8 +62,8 @@ DELIBERATE = (
     Deliberate(
         "a new timer log is not synced",
         f"{_WHEEL}/timer_log/timer_log.py",
-        "            self._db.write(batch)\n            self._db.sync()\n",
-        "            self._db.write(batch)\n",
+        "        db.write(batch)\n        db.sync()\n",
+        "        db.write(batch)\n",
         "unit/test_wheel_timer_log.py",
     ),
     Deliberate(
@@ -196,7 +196,7 @@ DELIBERATE = (
     Deliberate(
         "a break in seq behind an index is not seen",
         f"{_SIDECAR}/takeover/takeover.py",
-        "return decode(ctx.log, oldest).seq != index.seq + 1",
+        "return decode(ctx.log, oldest).seq != index.checkpoint.seq + 1",
         "return False",
         "unit/test_recovery_expired.py",
     ),

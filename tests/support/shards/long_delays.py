@@ -141,13 +141,13 @@ class LongDelayShard:
 
     def entries(self) -> dict[int, tuple[int, Entry]]:
         """Request offset -> (due time of its key, entry)."""
-        keys, values = self.index.scan(None, b"\xff" * 16, 10_000, _SIZE_BYTES_MAX)
+        keys, values = self.index.timer_log.scan(None, b"\xff" * 16, 10_000, _SIZE_BYTES_MAX)
         return {split_key(k)[1]: (split_key(k)[0], decode_entry(v)) for k, v in zip(keys, values, strict=True)}
 
     def check_schedule_count(self) -> None:
         """Asserts that the counted schedules are those among the entries, parked or not."""
         rows = [*self.families()["entries"], *self.families()["parked"]]
-        assert self.index.schedule_count == sum(decode_entry(value).next is not None for _, value in rows)
+        assert self.index.checkpoint.schedules == sum(decode_entry(value).next is not None for _, value in rows)
 
     def families(self) -> dict[str, list[tuple[bytes, bytes]]]:
         """Every row of the timer log but its own identity and counters, for comparison."""

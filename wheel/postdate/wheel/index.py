@@ -7,7 +7,7 @@ when to scan. A wrong wheel can cause a superfluous scan, or one that is late by
 error; it never changes which messages are delivered. During a rebuild `next_due_ms` asks the timer log.
 
 Loop of an owner: `write` new input; `advance` and `load_step` (False: nothing left to load); `next_due_ms`, and if
-that is past, `scan_due`; `sync` every 200 ms; `confirm` once a second, and less often while `changes_made` is
+that is past, `scan_due`; `sync` every 200 ms; `confirm` once a second, and less often while `timer_log.sequence()` is
 unchanged; `close`.
 
 Thread rule: one thread owns it. It starts no thread and reads no clock (callers pass `now_ms`). Others use `WheelView`.
@@ -16,18 +16,17 @@ Thread rule: one thread owns it. It starts no thread and reads no clock (callers
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from postdate.wheel import limits
-from postdate.wheel.entry import Mark
 from postdate.wheel.errors import Corrupt, Unfinished, from_os_error
 from postdate.wheel.keys import DUE_MS_MAX, FIRST_KEY, entry_key, split_key
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.changes import EntryChanges
-from postdate.wheel.timer_log.checkpoint import BulkRows, Checkpoint, PolicyRows
-from postdate.wheel.timer_log.database import RangeIterator
+from postdate.wheel.timer_log.checkpoint import Checkpoint
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wheel.timer_log.scan_cursor import ScanCursor
-from postdate.wheel.timer_log.timer_log import TimerLog
+from postdate.wheel.timer_log.timer_log import TimerLog, TimerLogReader
 from postdate.wheel.timer_log.write_delta import WriteDelta
 from postdate.wheel.timing_wheel import forecast
 from postdate.wheel.timing_wheel.even_spread import EvenSpread, known_before_ms
@@ -44,20 +43,20 @@ _NOTHING = entry_key(DUE_MS_MAX, DUE_MS_MAX)
 
 
 class TimerIndex:
-    """An open timer index; `open` makes one. `rebuilds` counts the wheels that were not valid, or proved wrong
-    later."""
+    """An open timer index; `open` makes one. `rebuilds` counts the wheels that were not valid, or proved wrong later.
+
+    `timer_log` only reads: every change of an entry goes through `write`, which the wheel follows.
+    """
 
     def __init__(self, log: TimerLog, wheel: WheelMaintenance, rebuilds: int) -> None:
+        self.timer_log: Final[TimerLogReader] = log
         self._log = log
         self._wheel = wheel
         self._ending = ScanCursor(FIRST_KEY)
         self._messages = ScanCursor(_FIRST_MESSAGE)
         self._lowest_put: bytes | None = None
         self.rebuilds = rebuilds
-        self.is_new = log.is_new
         self.wheel_path = wheel.path
-        self.outcomes = log.outcomes
-        self.delivered = log.delivered
 
     @staticmethod
     def open(
@@ -82,59 +81,9 @@ class TimerIndex:
     # ---- progress and counters
 
     @property
-    def next_request(self) -> int | None:
-        """R, the next request offset to ingest; None in a new index."""
-        return self._log.checkpoint.next_request
-
-    @property
-    def next_dispatch(self) -> int | None:
-        """D, the next dispatch-log offset to apply; None in a new index."""
-        return self._log.checkpoint.next_dispatch
-
-    @property
-    def first_dues_from(self) -> int:
-        """Below this offset no first due time is kept; a lower bound until the first are deleted."""
-        return self._log.first_dues_from
-
-    @property
-    def seq(self) -> int:
-        """The seq of the last dispatch-log record applied; 0 in a new index."""
-        return self._log.checkpoint.seq
-
-    @property
-    def takeover(self) -> int:
-        """The highest takeover number seen; 0 in a new index."""
-        return self._log.checkpoint.takeover
-
-    @property
-    def zones(self) -> str:
-        """The version of the time zone rules of the last owner; "": unknown, or a new index."""
-        return self._log.checkpoint.zones
-
-    @property
-    def schedule_count(self) -> int | None:
-        """The number of entries that are schedules; None if an earlier version has written to this index."""
-        return self._log.checkpoint.schedules
-
-    @property
-    def policies(self) -> PolicyRows:
-        """The named retry policies of the shard, by the first request to which each applies."""
-        return self._log.policies
-
-    @property
-    def bulks(self) -> BulkRows:
-        """The bulk controls that have not ended, ascending by offset."""
-        return self._log.bulks
-
-    @property
     def checkpoint(self) -> Checkpoint:
         """The progress of the shard and its counters."""
         return self._log.checkpoint
-
-    @property
-    def marks_end(self) -> int:
-        """The offset after the highest mark ever set; 0 if there was none, so that ingest skips the look-ups."""
-        return self._log.marks_end
 
     @property
     def count(self) -> int:
@@ -147,99 +96,9 @@ class TimerIndex:
         return self._log.checkpoint.totals.ending
 
     @property
-    def ending_bytes(self) -> int:
-        """The bytes of their values. Exact."""
-        return self._log.checkpoint.totals.ending_bytes
-
-    @property
     def parked_count(self) -> int:
         """The number of parked entries. Exact."""
         return self._log.checkpoint.totals.parked
-
-    @property
-    def changes_made(self) -> int:
-        """RocksDB's sequence number: equal numbers of one open index mean that nothing was written in between."""
-        return self._log.sequence()
-
-    # ---- reads of the timer log: see the methods of TimerLog
-
-    def entry(self, key: bytes) -> bytes | None:
-        """Returns the encoded entry under an entry key, or None."""
-        return self._log.entry(key)
-
-    def parked(self, key: bytes) -> bytes | None:
-        """Returns the encoded entry under a parked key, or None."""
-        return self._log.parked(key)
-
-    def id_key(self, caller_id: bytes) -> bytes | None:
-        """Returns the key of the pending entry with an id, or None."""
-        return self._log.id_key(caller_id)
-
-    def place(self, offset: int) -> bytes | None:
-        """Returns the present key of an entry that is no longer under (first due, offset), or None."""
-        return self._log.place(offset)
-
-    def ended(self, key: bytes) -> bytes | None:
-        """Returns the row of `ended` under a key from `outcomes`, or None."""
-        return self._log.ended(key)
-
-    def last_ended(self, at_most: bytes) -> tuple[bytes, bytes] | None:
-        """Returns the last row of `ended` whose key is at most `at_most`, one from `delivered`, or None. One seek."""
-        return self._log.last_ended(at_most)
-
-    def mark(self, offset: int) -> Mark | None:
-        """Returns the mark of a request that is not ingested yet, or None."""
-        return self._log.mark(offset)
-
-    def first_due(self, offset: int) -> int | None:
-        """Returns the first due time of a request that became an entry, or None; valid from the low-water mark on."""
-        return self._log.first_due(offset)
-
-    def find(self, offset: int) -> bytes | None:
-        """Returns the present key of the entry of a request, or None if it is not pending."""
-        return self._log.find(offset)
-
-    def low_water(self) -> int:
-        """L: no pending entry that is not in STORE has a smaller request offset."""
-        return self._log.low_water()
-
-    def unstored_from(self, offset: int) -> int | None:
-        """Returns an offset: no pending entry from `offset` up to it is outside STORE."""
-        return self._log.unstored_from(offset)
-
-    def scan(
-        self, after: bytes | None, before: bytes, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX
-    ) -> tuple[list[bytes], list[bytes]]:
-        """Returns keys and values of the entries in (after, before), ascending and bounded."""
-        return self._log.scan(after, before, limit, size_bytes_max)
-
-    def walk(self, start: bytes, before: bytes) -> RangeIterator:
-        """Returns an iterator over [start, before). REQUIRES: `finish` when done, and no write in between."""
-        return self._log.walk(start, before)
-
-    def scan_keys(self, start: bytes, before: bytes | None, limit: int) -> list[bytes]:
-        """Returns the keys of the entries in [start, before), ascending, at most `limit`."""
-        return self._log.scan_keys(start, before, limit)
-
-    def scan_parked(
-        self,
-        target: str,
-        limit: int,
-        size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX,
-        first: bytes = b"",
-        before: bytes | None = None,
-    ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the parked entries of a target, in order of due time; with `before`, only those below that
-        key. REQUIRES: none lies below the key `first`."""
-        return self._log.scan_parked(target, limit, size_bytes_max, first, before)
-
-    def walk_parked(self, start: bytes) -> RangeIterator:
-        """Returns an iterator over the parked entries of all targets from `start` on, as `walk`."""
-        return self._log.walk_parked(start)
-
-    def scan_parked_keys(self, start: bytes, limit: int) -> list[bytes]:
-        """Returns parked keys of all targets from `start` on."""
-        return self._log.scan_parked_keys(start, limit)
 
     # ---- changes
 

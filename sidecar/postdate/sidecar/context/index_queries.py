@@ -115,7 +115,7 @@ class IndexQueries:
 
 
 def _figures(index: TimerIndex, before: IndexStats | None) -> IndexStats:
-    next_request, low_water = index.next_request or 0, index.low_water()
+    next_request, low_water = index.checkpoint.next_request or 0, index.timer_log.low_water()
     oldest_ms = _accepted_ms(index, low_water) if low_water < next_request else -1
     if oldest_ms < 0 and low_water < next_request and before is not None:
         oldest_ms = before.oldest_ms  # the mark follows ended entries slowly; the former oldest one is older
@@ -124,7 +124,7 @@ def _figures(index: TimerIndex, before: IndexStats | None) -> IndexStats:
         low_water=low_water,
         oldest_ms=oldest_ms,
         pending=index.count,
-        schedules=index.schedule_count,
+        schedules=index.checkpoint.schedules,
         ending=index.ending_count,
         parked=index.parked_count,
         wheel_rebuilds=index.rebuilds,
@@ -134,8 +134,8 @@ def _figures(index: TimerIndex, before: IndexStats | None) -> IndexStats:
 
 def _accepted_ms(index: TimerIndex, offset: int) -> int:
     """The timestamp of the pending request at this offset; -1 if there is none. Some look-ups."""
-    key = index.find(offset)
+    key = index.timer_log.find(offset)
     if key is None:
         return -1
-    raw = index.entry(key) if len(key) == ENTRY_KEY_SIZE_BYTES else index.parked(key)
+    raw = index.timer_log.entry(key) if len(key) == ENTRY_KEY_SIZE_BYTES else index.timer_log.parked(key)
     return -1 if raw is None else decode_entry(raw).accepted_ms

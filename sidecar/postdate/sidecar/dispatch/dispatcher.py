@@ -85,7 +85,8 @@ class Dispatcher:
         self.has_tried = False
         if self._aborts.is_pausing:
             return Dispatched(0, more=False)
-        bulk = in_force(index.bulks) if index.bulks else None
+        bulks = index.timer_log.bulks
+        bulk = in_force(bulks) if bulks else None
         if bulk is not None and bulk.count < 0:
             return self._begin_bulk(index, ownership, bulk)
         self._targets.poll()
@@ -144,12 +145,14 @@ class Dispatcher:
 
     def before_ms(self, index: TimerIndex, before_ms: int) -> int:
         """Messages due before this time may leave; `before_ms` is the limit without bulk controls."""
-        return min(before_ms, 1) if index.bulks and are_ahead(index.bulks, read_up_to(index)) else before_ms
+        bulks = index.timer_log.bulks
+        return min(before_ms, 1) if bulks and are_ahead(bulks, read_up_to(index)) else before_ms
 
     def wants_bulk(self, index: TimerIndex) -> bool:
         """True if a bulk control is in force and can continue now: it waits while Postdate's own topics are isolated.
         O(1)."""
-        return bool(index.bulks) and in_force(index.bulks) is not None and not self._faults.is_isolated(OWN)
+        bulks = index.timer_log.bulks
+        return bool(bulks) and in_force(bulks) is not None and not self._faults.is_isolated(OWN)
 
     def _begin_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> Dispatched:
         """Run a transaction that does nothing but show a bulk control in force, before any other: from now on no
@@ -223,7 +226,7 @@ class Dispatcher:
         """True if `maintain` must run at its interval: something is parked, or a bulk control waits.
 
         A failing or isolated target needs no check until a message for it is parked, which requests its metadata."""
-        return index.parked_count > 0 or bool(index.bulks)
+        return index.parked_count > 0 or bool(index.timer_log.bulks)
 
     # ---- one batch -------------------------------------------------------------------------------------------------
 

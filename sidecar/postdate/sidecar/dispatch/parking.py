@@ -65,7 +65,7 @@ class Parking:
         if target not in self._names or self._index is None or (self._rates is not None and self._rates.limits(target)):
             return False
         if target not in self._first:
-            keys = self._index.scan_parked(target, 1, 1)[0]
+            keys = self._index.timer_log.scan_parked(target, 1, 1)[0]
             self._first[target] = keys[0][-ENTRY_KEY_SIZE_BYTES:] if keys else None
         first = self._first[target]
         return first is not None and first < key
@@ -100,7 +100,7 @@ class Parking:
             elif self._rates is not None and self._rates.limits(name):
                 self._rates.wait(name)  # it reads them where they are parked
             else:
-                moved |= self._move_back(index, *index.scan_parked(name, UNPARK_ENTRIES_MAX))
+                moved |= self._move_back(index, *index.timer_log.scan_parked(name, UNPARK_ENTRIES_MAX))
         return moved
 
     def _end_spent(self, index: TimerIndex, target: Target, now_ms: int) -> bool:
@@ -116,7 +116,7 @@ class Parking:
         if not may_end:
             return False
         # Read only the spent entries: thousands of others may be parked.
-        spent = index.scan_parked(target.name, UNPARK_ENTRIES_MAX, before=entry_key(spent_ms + 1, 0))
+        spent = index.timer_log.scan_parked(target.name, UNPARK_ENTRIES_MAX, before=entry_key(spent_ms + 1, 0))
         return self._move_back(index, *spent)
 
     def _move_back(self, index: TimerIndex, keys: list[bytes], values: list[bytes]) -> bool:
@@ -142,7 +142,7 @@ def _parked_targets(index: TimerIndex) -> list[str]:
     """The targets with parked entries; one seek each."""
     names: list[str] = []
     start = b""
-    while keys := index.scan_parked_keys(start, 1):
+    while keys := index.timer_log.scan_parked_keys(start, 1):
         names.append(split_parked_key(keys[0])[0])
         start = parked_prefix(names[-1])[:-1] + b"\1"
     return names

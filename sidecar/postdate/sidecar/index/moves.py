@@ -62,7 +62,7 @@ def choose_deferred(index: TimerIndex, now_ms: int) -> bool:
     `now_ms`: the broker's time. An entry moves only from and to a time after it: otherwise it could leave behind a
     message of its key that comes after it. O(entries), at most DEFERRED_ENTRIES_MAX of them.
     """
-    if index.bulks:  # a sweep passes each entry once, so none may move to behind it
+    if index.timer_log.bulks:  # a sweep passes each entry once, so none may move to behind it
         return False
     keys = index.deferred(DEFERRED_ENTRIES_MAX)
     if not keys:

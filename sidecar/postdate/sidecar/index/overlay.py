@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 def read_up_to(index: TimerIndex) -> int:
     """R of an index that is in use. REQUIRES: a takeover has given it one."""
-    offset = index.next_request
+    offset = index.checkpoint.next_request
     assert offset is not None, "a new index has no R before step 5 of a takeover"
     return offset
 
@@ -72,6 +72,7 @@ class IndexOverlay:
         of the shard's requests begin with; changes that give a request a due time need it.
         """
         self._index = index
+        self._timer_log = index.timer_log
         self._origin_prefix = origin_prefix
         self.now_ms = -1  # the broker's time; -1: unknown, and choices of even spreads are deferred
         self.logged_ms = -1  # in recovery: the time of the last record of the dispatch log
@@ -80,9 +81,9 @@ class IndexOverlay:
         self.at_ms = at_ms
         self.horizon_ms = horizon_ms
         self.store_after_ms = store_after_ms
-        self.ending_count, self.ending_bytes = index.ending_count, index.ending_bytes
+        self.ending_count, self.ending_bytes = index.ending_count, index.checkpoint.totals.ending_bytes
         self._changes = EntryChanges()
-        self._marks_end = index.marks_end
+        self._marks_end = self._timer_log.marks_end
         self._confirmed_moves: set[int] = set()
         # The last look-ups and their results: an entry or an id is usually looked up again at once.
         self._entry: tuple[bytes, bytes | None] = (b"", None)
@@ -97,18 +98,18 @@ class IndexOverlay:
         marks = self._changes.marks
         if marks and offset in marks:
             return marks[offset]
-        return self._index.mark(offset) if offset < self._marks_end else None
+        return self._timer_log.mark(offset) if offset < self._marks_end else None
 
     def raw(self, key: bytes) -> bytes | None:
         """The encoded entry under a present key, in `entries` or, for a longer key, in `parked`."""
         if len(key) > ENTRY_KEY_SIZE_BYTES:
             overlay = self._changes.parked
-            return overlay[key] if key in overlay else self._index.parked(key)
+            return overlay[key] if key in overlay else self._timer_log.parked(key)
         entries = self._changes.entries
         if key in entries:
             return entries[key]
         if self._entry[0] != key:
-            self._entry = key, self._index.entry(key)
+            self._entry = key, self._timer_log.entry(key)
         return self._entry[1]
 
     def find(self, offset: int, hint_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
@@ -121,7 +122,7 @@ class IndexOverlay:
         if at is not None and self.raw(at) is not None:
             return at
         places = self._changes.places
-        place = places[offset] if offset in places else self._index.place(offset)
+        place = places[offset] if offset in places else self._timer_log.place(offset)
         if place is not None:
             return place
         if hint_due_ms is not None and self.raw(key := entry_key(hint_due_ms, offset)) is not None:
@@ -140,13 +141,13 @@ class IndexOverlay:
         if caller_id in ids:
             return ids[caller_id]
         if self._id[0] != caller_id:
-            self._id = caller_id, self._index.id_key(caller_id)
+            self._id = caller_id, self._timer_log.id_key(caller_id)
         return self._id[1]
 
     def outcome(self, caller_id: bytes) -> RecentOutcome | None:
         """How the last request of an id ended, if that was within the window; otherwise None."""
-        for key in self._index.outcomes.keys(caller_id, self.at_ms):
-            raw = self._changes.ended[key] if key in self._changes.ended else self._index.ended(key)
+        for key in self._timer_log.outcomes.keys(caller_id, self.at_ms):
+            raw = self._changes.ended[key] if key in self._changes.ended else self._timer_log.ended(key)
             if raw is not None:
                 return decode_outcome(raw)
         return None
@@ -157,10 +158,10 @@ class IndexOverlay:
         Requests at or above `offset` do not count. The time of a delivery is that of its dispatch-log record, so the
         answer is the same for every owner. REQUIRES: no ids remembered by this overlay.
         """
-        ids = self._index.delivered
+        ids = self._timer_log.delivered
         if ids.window_ms and offset > 0:
             for key in ids.keys(digest_bytes(id_digest(caller_id)), offset - 1, at_ms - ids.window_ms):
-                row = self._index.last_ended(key)
+                row = self._timer_log.last_ended(key)
                 if row is not None and is_same_id(row[0], key):
                     found = decode_delivered(*row)
                     if at_ms <= found.at_ms + ids.window_ms:
@@ -170,7 +171,7 @@ class IndexOverlay:
     @property
     def window_ms(self) -> int:
         """How long a delivery of an id counts; 0: it never does."""
-        return self._index.delivered.window_ms
+        return self._timer_log.delivered.window_ms
 
     def was_sent(self, offset: int) -> bool:
         """True if a request that is not pending was delivered or dead-lettered; False also if its end is forgotten."""
@@ -178,7 +179,7 @@ class IndexOverlay:
         if first_due is None or first_due == ENDING_DUE:
             return False
         key = control_end_key(offset)
-        return key not in self._changes.ended and self._index.ended(key) is None
+        return key not in self._changes.ended and self._timer_log.ended(key) is None
 
     def entry(self, key: bytes) -> Entry:
         """The entry under a present key. REQUIRES: the key is present."""
@@ -193,7 +194,7 @@ class IndexOverlay:
     def controls(self) -> Iterator[tuple[int, bytes]]:
         """Offset and encoded entry of all that lies under key 0 in the index, ascending. REQUIRES: no changes so far,
         and no write before the end. O(found)."""
-        rows = self._index.walk(FIRST_KEY, entry_key(ENDING_DUE + 1, 0))
+        rows = self._timer_log.walk(FIRST_KEY, entry_key(ENDING_DUE + 1, 0))
         try:
             while (key := rows.key()) is not None and (raw := rows.value()) is not None:
                 yield split_key(key)[1], raw
@@ -231,11 +232,11 @@ class IndexOverlay:
         Raises Contradicted if a policy applied to requests that were ingested here without it. A row that a known one
         replaces for all pending requests is an old one, and is passed over.
         """
-        known = self._index.policies if self._changes.policies is None else self._changes.policies
+        known = self._timer_log.policies if self._changes.policies is None else self._changes.policies
         fresh = [row for row in rows if row not in known]
         if not fresh:
             return
-        policies, low_water = NamedPolicies(known), self._index.low_water()
+        policies, low_water = NamedPolicies(known), self._timer_log.low_water()
         fresh = [row for row in fresh if not policies.replaces(row, low_water)]
         for first, name, _ in fresh:
             if first < read_up_to(self._index):
@@ -246,7 +247,7 @@ class IndexOverlay:
     @property
     def bulks(self) -> BulkRows:
         """The bulk controls that have not ended, ascending by offset."""
-        return self._index.bulks if self._changes.bulks is None else self._changes.bulks
+        return self._timer_log.bulks if self._changes.bulks is None else self._changes.bulks
 
     def bulk(self, offset: int) -> BulkRow | None:
         """The bulk control at an offset, if it has not ended."""
@@ -432,16 +433,16 @@ class IndexOverlay:
 
     def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:
         """Remember that a request has ended: with `sent`, by a delivery or dead letter, otherwise by a control."""
-        if not sent and offset >= self._index.first_dues_from:  # otherwise `was_sent` cannot know it any more
+        if not sent and offset >= self._timer_log.first_dues_from:  # otherwise `was_sent` cannot know it any more
             self._changes.ended[control_end_key(offset)] = b""
-        key = self._index.outcomes.key(caller_id, self.at_ms) if caller_id else None
+        key = self._timer_log.outcomes.key(caller_id, self.at_ms) if caller_id else None
         if key is not None:
             self._changes.ended[key] = encode_outcome(RecentOutcome(offset, sent))
 
     def remember_ids(self, rows: Iterable[IdRow], at_ms: int) -> int:
         """Remember the ids of messages that a dispatch-log record of this time has delivered; returns the number of
         those for which there was no room. O(rows)."""
-        ids, missed = self._index.delivered, 0
+        ids, missed = self._timer_log.delivered, 0
         for offset, digest in rows:
             key = ids.key(digest_bytes(digest), offset, at_ms)
             if key is not None:
@@ -479,7 +480,7 @@ class IndexOverlay:
     def _first_due(self, offset: int) -> int | None:
         at = bisect_right(self._first_dues, offset, key=itemgetter(0)) - 1
         if at < 0:
-            return self._index.first_due(offset)
+            return self._timer_log.first_due(offset)
         base, row = self._first_dues[at]
         first_due = row[offset - base] if offset - base < len(row) else NO_FIRST_DUE
         return None if first_due == NO_FIRST_DUE else first_due

@@ -97,7 +97,7 @@ def ingest(
                     record.value is None,
                 )
                 if request.retry is not None:
-                    policies = policies or NamedPolicies(index.policies)
+                    policies = policies or NamedPolicies(index.timer_log.policies)
                     request = schedule_return(rules, request, partition, offset, record.timestamp_ms, policies)
                 if has_bulks and _must_wait(overlay, request):
                     break

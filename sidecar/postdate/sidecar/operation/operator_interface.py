@@ -158,11 +158,13 @@ class OperatorInterface:
         written = self._written
         if index is None or written is None:
             return False
-        return (written.next_request, written.next_dispatch) != (index.next_request, index.next_dispatch)
+        checkpoint = index.checkpoint
+        return (written.next_request, written.next_dispatch) != (checkpoint.next_request, checkpoint.next_dispatch)
 
     def _ask_lag(self, index: TimerIndex | None) -> int | None:
         """The number of offsets of the request topic after R. One request to Kafka; None if there is no answer."""
-        read = index.next_request if index is not None else self._written.next_request if self._written else None
+        known = self._written if index is None else index.checkpoint
+        read = None if known is None else known.next_request
         if read is None:
             return None
         part = self._ctx.requests
@@ -192,13 +194,14 @@ class OperatorInterface:
             skew_ms=ctx.counts.skew_ms,
         )
         if index is not None:
+            checkpoint = index.checkpoint
             return msgspec.structs.replace(
                 status,
-                next_request=index.next_request,
-                next_dispatch=index.next_dispatch,
-                low_water=None if index.next_request is None else index.low_water(),
-                seq=max(index.seq, 0),
-                takeover=index.takeover,
+                next_request=checkpoint.next_request,
+                next_dispatch=checkpoint.next_dispatch,
+                low_water=None if checkpoint.next_request is None else index.timer_log.low_water(),
+                seq=max(checkpoint.seq, 0),
+                takeover=checkpoint.takeover,
                 pending=index.count,
             )
         if written is not None:

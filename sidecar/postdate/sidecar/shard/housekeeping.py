@@ -61,7 +61,7 @@ class Housekeeping:
 
         `committed_at`: the end of the last transaction, steady ms. The next beat is due `beat_interval_ms` after it.
         """
-        is_quiet = is_running and self._quiet_looks >= REST_LOOKS and index.changes_made == self._changes
+        is_quiet = is_running and self._quiet_looks >= REST_LOOKS and index.timer_log.sequence() == self._changes
         if self._dispatcher.needs_maintenance(index):
             return max(self._due_at.get("maintain", 0.0) - self._ctx.clock.steady_ms(), 1.0)
         if not is_quiet or not self._inbox.empty:
@@ -82,11 +82,11 @@ class Housekeeping:
         if self._every("confirm", CONFIRM_INTERVAL_MS, steady):
             is_known = index.confirm(now_ms)
             index.forget_outcomes(self._ctx.clock.wall_ms(), self._gate.read_ms)
-            is_known = not index.raise_low_water() and is_known and index.changes_made == self._changes
+            is_known = not index.raise_low_water() and is_known and index.timer_log.sequence() == self._changes
             self._quiet_looks = self._quiet_looks + 1 if is_known else 0
             if self._quiet_looks == REST_LOOKS and self._every("trim", TRIM_INTERVAL_MS, steady):  # the rest begins
                 return_free_memory()
-            self._changes = index.changes_made
+            self._changes = index.timer_log.sequence()
         if self._every("maintain", MAINTENANCE_INTERVAL_MS, steady) and self._dispatcher.maintain(index, now_ms):
             self._due_at["maintain"] = steady + UNPARK_INTERVAL_MS
         at_markers = self._inbox.position_if_empty() > read_up_to(index)

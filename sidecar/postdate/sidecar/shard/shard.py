@@ -232,7 +232,7 @@ class Shard(Stateful):
         if more:
             return 0.0
         retry_at = self._dispatcher.retry_at()
-        keys = index.scan_keys(FIRST_KEY, None, 1)  # the wheel's hint was a lower bound: one seek finds the time
+        keys = index.timer_log.scan_keys(FIRST_KEY, None, 1)  # the wheel knew a lower bound: one seek finds the time
         exact = split_key(keys[0])[0] if keys else None
         if retry_at is not None:
             return max(retry_at - self.ctx.clock.steady_ms(), 1.0)
@@ -327,7 +327,7 @@ class Shard(Stateful):
             self.ctx.name,
             fault,
         )
-        held = self._ownership or self._index
+        held = self._ownership or (None if self._index is None else self._index.checkpoint)
         self._fenced_arbitration.begin(held.takeover if held is not None else None)
         self._drop_ownership()
         self._owned_seq = -1  # the process that fenced must read again who owns the shard

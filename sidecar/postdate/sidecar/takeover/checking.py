@@ -50,17 +50,18 @@ def check(
     index, acceptance = opened.index, acceptance or AcceptedLosses()
     replaceable = standing is None and not acceptance.accepted
     ends = ctx.admin.end_offsets((ctx.requests, ctx.log), Isolation.READ_UNCOMMITTED)
-    fresh = index.next_request is None or index.next_dispatch is None or index.seq == SEQ_UNKNOWN
+    seen = index.checkpoint
+    fresh = seen.next_request is None or seen.next_dispatch is None or seen.seq == SEQ_UNKNOWN
     reason = HaltReason.REQUESTS_TRUNCATED
-    lost = _truncated(reason, ctx.requests, ends, None if fresh else index.next_request, standing)
+    lost = _truncated(reason, ctx.requests, ends, None if fresh else seen.next_request, standing)
     if lost is not None:
         _check_refilled(ctx, acceptance, lost, ends[ctx.requests])
-    if fresh or index.next_request is None or index.next_dispatch is None:
+    if fresh or seen.next_request is None or seen.next_dispatch is None:
         _check_knows_fates(ctx, standing)
         return TakeoverProgress(index, acceptance, empty=True, behind=False)
     starts = ctx.admin.start_offsets((ctx.requests, ctx.log))
-    behind = index.next_request < starts[ctx.requests]
-    lost = _truncated(HaltReason.DISPATCH_LOG_TRUNCATED, ctx.log, ends, index.next_dispatch, standing)
+    behind = seen.next_request < starts[ctx.requests]
+    lost = _truncated(HaltReason.DISPATCH_LOG_TRUNCATED, ctx.log, ends, seen.next_dispatch, standing)
     if lost is None:
         return TakeoverProgress(index, acceptance, empty=False, behind=behind, replaceable=replaceable)
     detail = (

@@ -108,7 +108,7 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
     The first of these requests is written no earlier than request `start.low`, or no earlier than the last record of
     the log.
     """
-    window_ms = index.delivered.window_ms
+    window_ms = index.timer_log.delivered.window_ms
     if not window_ms or not start.remembers:
         return
     first = _first_pending(ctx, start.low, start.ingested)

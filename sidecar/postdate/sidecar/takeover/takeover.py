@@ -107,7 +107,7 @@ def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
     progress = fenced.progress
     end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
     start = ctx.admin.start_offsets([ctx.log])[ctx.log]
-    read = progress.index.next_dispatch if progress.rewind_to < 0 and not progress.empty else None
+    read = progress.index.checkpoint.next_dispatch if progress.rewind_to < 0 and not progress.empty else None
     if read is not None and end < read:
         raise Retriable(
             f"{ctx.log.topic}/{ctx.partition} ends at offset {end} according to the broker, but was read up to {read}"
@@ -139,11 +139,11 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
             _replay(ctx, progress, bounded.start, bounded.end)
             overlay = IndexOverlay(progress.index, replaceable=progress.replaceable)
             check_causes(overlay)
-            if progress.index.zones != TZ_VERSION:
+            if progress.index.checkpoint.zones != TZ_VERSION:
                 check_times(overlay)
             break
         except SeqBroken as broken:
-            low = progress.index.low_water()
+            low = progress.index.timer_log.low_water()
             start, give_up_to = start_behind(ctx, progress.acceptance, broken, low, bounded.end), -1
             why = "behind a break in seq"
         except Contradicted as fault:
@@ -156,13 +156,13 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
     failpoints.reached("takeover.recovered")
     low_water, ingested_to = (last.low_water, last.ingested_to) if last is not None else (0, 0)
     # Marks are of requests that other owners have ended. The log may have lost every record that names these.
-    ingested_to = max(read_up_to(progress.index), progress.index.marks_end, progress.ingested, ingested_to)
+    ingested_to = max(read_up_to(progress.index), progress.index.timer_log.marks_end, progress.ingested, ingested_to)
     return Recovered(progress.index, bounded.fenced.producer, progress.acceptance, low_water, ingested_to)
 
 
 def _note_zones(index: TimerIndex) -> None:
     """Note in the index that times are computed by the time zone rules of this process from now on."""
-    if index.zones != TZ_VERSION:
+    if index.checkpoint.zones != TZ_VERSION:
         overlay = IndexOverlay(index)
         overlay.advance(zones=TZ_VERSION)
         overlay.write()
@@ -178,12 +178,12 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress)
     And another owner that has ended anything has committed two transactions. If a power failure lost the last step of
     D, the wheel is not trusted, since it is trusted only together with the last write.
     """
-    index, seen = progress.index, progress.index.next_dispatch
+    index, seen = progress.index, progress.index.checkpoint.next_dispatch
     if seen is None or seen >= bounded.start or progress.rewind_to >= 0:
         return False
     oldest = oldest_record(ctx, bounded, progress.acceptance)
     if oldest is not None:
-        return decode(ctx.log, oldest).seq != index.seq + 1
+        return decode(ctx.log, oldest).seq != index.checkpoint.seq + 1
     gone = bounded.end - seen
     return gone > _ABORTED_OFFSETS or (gone > 1 and (gone < _ABORTED_OFFSETS or index.rebuilds > 0))
 
@@ -205,9 +205,9 @@ def _start_again(
 def _begin(ctx: ShardContext, progress: TakeoverProgress, start: Start, why: str) -> None:
     """Step 5, after all checks that may halt it: an empty index with its R and D replaces the old one."""
     index = progress.index
-    if index.next_request is not None or index.count:
+    if index.checkpoint.next_request is not None or index.count:
         directory = index.wheel_path.parent
-        is_partial = index.next_request is None or index.seq == SEQ_UNKNOWN
+        is_partial = index.checkpoint.next_request is None or index.checkpoint.seq == SEQ_UNKNOWN
         index.close()
         if is_partial:
             discard(directory)
@@ -232,7 +232,7 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgres
         return -1
     progress.acceptance.take(
         ctx.name,
-        Loss(HaltReason.REQUESTS_LOST, ctx.own.requests, read, start, progress.index.seq),
+        Loss(HaltReason.REQUESTS_LOST, ctx.own.requests, read, start, progress.index.checkpoint.seq),
         f"requests [{read}, {start}) of {ctx.name} were deleted before they were read; the retention of the request "
         f"topic is too short for the outage. To continue, accept the loss of those that are not in {ctx.own.store}; "
         "requests that were read before are kept",
@@ -247,8 +247,8 @@ def _give_up(ctx: ShardContext, progress: TakeoverProgress, start: int) -> None:
     read = read_up_to(index)
     rebuild(ctx, index, start, read, progress.acceptance, progress.logged_ms)
     overlay = IndexOverlay(index)
-    for offset in range(read, min(start, index.marks_end)):
-        if index.mark(offset) is not None:
+    for offset in range(read, min(start, index.timer_log.marks_end)):
+        if index.timer_log.mark(offset) is not None:
             overlay.set_mark(offset, None)
     for row in overlay.bulks:
         if not row.asked and row.offset < start:
@@ -272,12 +272,12 @@ def _replay(ctx: ShardContext, progress: TakeoverProgress, start: int, end: int)
             index.release_memory()
             in_memory = 0
 
-    position = index.next_dispatch if progress.rewind_to < 0 else progress.rewind_to
+    position = index.checkpoint.next_dispatch if progress.rewind_to < 0 else progress.rewind_to
     assert position is not None, "check and start_empty leave no index without D"
     position = min(max(position, start), end)  # D may lie on a marker that was deleted
     read_log(ctx, ctx.log, position, end, take)
     overlay = IndexOverlay(index)
-    overlay.advance(next_dispatch=end, seq=progress.last_seq if index.seq == SEQ_UNKNOWN else None)
+    overlay.advance(next_dispatch=end, seq=progress.last_seq if index.checkpoint.seq == SEQ_UNKNOWN else None)
     overlay.write()
 
 
@@ -313,7 +313,7 @@ def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tupl
     at_ms = max(piece[-1][0].timestamp_ms, 0)
     overlay = IndexOverlay(index, at_ms, replaceable=progress.replaceable, origin_prefix=ctx.origin_prefix)
     overlay.logged_ms = progress.logged_ms
-    seq, takeover = index.seq if progress.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
+    seq, takeover = index.checkpoint.seq if progress.rewind_to < 0 else SEQ_UNKNOWN, index.checkpoint.takeover
     progress.rewind_to = -1  # from here on `seq` is that of the log as it is now
     for record, decoded in piece:
         if seq != SEQ_UNKNOWN and decoded.seq != seq + 1:
@@ -364,10 +364,11 @@ def claim_ownership(
     """
     index = recovered.index
     accepted = recovered.acceptance.accepted
-    policies = NamedPolicies(index.policies)
+    policies = NamedPolicies(index.timer_log.policies)
     changed = changed_policies(ctx, policies, recovered.ingested_to, requests_end)
-    stands = index.seq == owned_seq and broker_clock.known() and not accepted and not changed
-    ownership = _ownership(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
+    stands = index.checkpoint.seq == owned_seq and broker_clock.known() and not accepted and not changed
+    takeover = index.checkpoint.takeover + (0 if stands else 1)
+    ownership = _ownership(ctx, recovered.producer, index, broker_clock, takeover)
     ownership.low_water_floor, ownership.ingested_to = recovered.low_water, recovered.ingested_to
     known = ownership.policies = policies.with_rows(changed)
     if stands:
@@ -380,7 +381,7 @@ def claim_ownership(
     overlay.advance(next_dispatch=offset + 1, seq=ownership.seq, takeover=ownership.takeover)
     # Its next request may lie below the committed low-water mark: it is stored, and is read again with its policy.
     needed = known.needed_from(min(ownership.low_water, read_up_to(index)))
-    if needed.rows != index.policies:
+    if needed.rows != index.timer_log.policies:
         overlay.set_policies(needed)
     overlay.write()
     failpoints.reached("takeover.owned")
@@ -416,26 +417,28 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, requests_end: int, standing
     and UnverifiedBound if the log was not truncated after all.
     """
     last = last_record(ctx)
-    if last is not None and last.seq > index.seq:
+    if last is not None and last.seq > index.checkpoint.seq:
         return
     fenced = fence(ctx, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False))
     try:
-        ownership = _ownership(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
+        takeover = index.checkpoint.takeover + 1
+        ownership = _ownership(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover)
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
-        known = NamedPolicies(index.policies)
-        read = max(read_up_to(index), index.marks_end, 0 if last is None else last.ingested_to)
+        known = NamedPolicies(index.timer_log.policies)
+        read = max(read_up_to(index), index.timer_log.marks_end, 0 if last is None else last.ingested_to)
         # It is unknown how far the owners of the lost records had read. But requests that wait may need new policies.
         ownership.policies = known.with_rows(changed_policies(ctx, known, read, requests_end))
         ownership.ingested_to = max(requests_end, read)
-        ownership.run(Content(OWNER), read_up_to(index), index.low_water())
+        ownership.run(Content(OWNER), read_up_to(index), index.timer_log.low_water())
     finally:
         fenced.producer.destroy()
 
 
 def _verify_truncated(index: TimerIndex, offset: int) -> None:
     """The counterpart of `BoundCheck.verify` for a log that must end below D."""
-    if index.next_dispatch is not None and offset >= index.next_dispatch:
-        raise UnverifiedBound(f"a record was appended at {offset}, behind {index.next_dispatch}: nothing was truncated")
+    seen = index.checkpoint.next_dispatch
+    if seen is not None and offset >= seen:
+        raise UnverifiedBound(f"a record was appended at {offset}, behind {seen}: nothing was truncated")
 
 
 def _note_commit(index: TimerIndex, offset: int) -> None:
@@ -449,19 +452,20 @@ def _note_commit(index: TimerIndex, offset: int) -> None:
 def _ownership(
     ctx: ShardContext, producer: TransactionalProducer, index: TimerIndex, broker_clock: BrokerClock, takeover: int
 ) -> ShardOwnership:
-    assert index.next_dispatch is not None, "recovery leaves no index without D"
+    checkpoint = index.checkpoint
+    assert checkpoint.next_dispatch is not None, "recovery leaves no index without D"
     return ShardOwnership(
         producer=producer,
         log=ctx.log,
         takeover=takeover,
-        seq=index.seq,
+        seq=checkpoint.seq,
         instance=ctx.instance,
         group=ctx.config.group_id,
         clock=ctx.clock,
         broker_clock=broker_clock,
-        verify=BoundCheck(ctx.kafka, ctx.log, index.next_dispatch, ctx.clock).verify,
+        verify=BoundCheck(ctx.kafka, ctx.log, checkpoint.next_dispatch, ctx.clock).verify,
         before_commit=partial(_note_commit, index),
-        remembers=index.delivered.has_any,
+        remembers=index.timer_log.delivered.has_any,
     )
 
 

@@ -219,7 +219,7 @@ class ShardOwnership:
 
     def low_water_of(self, index: TimerIndex) -> int:
         """L, for the next record."""
-        return max(index.low_water(), self.low_water_floor)
+        return max(index.timer_log.low_water(), self.low_water_floor)
 
     @property
     def logged_ms(self) -> int:

@@ -157,7 +157,7 @@ def _interrupted_rebuild(_: World) -> Iterator[None]:
     def recover(ctx: Any, bounded: takeover.Bounded, confirm: Any) -> takeover.Recovered:
         progress = bounded.fenced.progress
         index = progress.index
-        if not progress.empty or index.next_request is not None or not index.count:
+        if not progress.empty or index.checkpoint.next_request is not None or not index.count:
             return honest(ctx, bounded, confirm)
         halves.append(index)
         try:

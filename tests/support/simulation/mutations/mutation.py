@@ -92,7 +92,7 @@ def _delete_before_commit(_: World) -> AbstractContextManager[object]:
         overlay.write()
         try:
             content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms)
-            offset = ownership.run(content, read_up_to(index), index.low_water())
+            offset = ownership.run(content, read_up_to(index), index.timer_log.low_water())
         except AbortRequired as fault:
             self._aborts.aborted(ownership, batch, due, fault)
             return False

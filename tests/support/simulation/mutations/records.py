@@ -82,7 +82,7 @@ def _fates_by_first_due(_: World) -> AbstractContextManager[object]:
         if hint_due_ms is None:
             return honest(self, offset, hint_due_ms, at)
         places = self._changes.places
-        place = places[offset] if offset in places else self._index.place(offset)
+        place = places[offset] if offset in places else self._index.timer_log.place(offset)
         if place is not None:
             return place
         key = entry_key(hint_due_ms, offset)

@@ -59,7 +59,7 @@ def _all_missed(_: World) -> AbstractContextManager[object]:
     """An index is dropped after its dispatch log has expired, even if only an aborted transaction is gone."""
 
     def has_missed(ctx: ShardContext, bounded: takeover.Bounded, progress: TakeoverProgress) -> bool:
-        seen = progress.index.next_dispatch
+        seen = progress.index.checkpoint.next_dispatch
         return seen is not None and seen < bounded.start and progress.rewind_to < 0
 
     return patch.object(takeover, "_has_missed", has_missed)

@@ -129,7 +129,7 @@ def _gates(world: World) -> Callable[[CancelGate, int], int]:
         actor = world.scheduler.current
         index = actor.shard._index if isinstance(actor, ShardActor) else None
         if before < now_ms and index is not None:
-            held = index.scan_keys(entry_key(max(before, 1), 0), entry_key(now_ms, 0), 1)
+            held = index.timer_log.scan_keys(entry_key(max(before, 1), 0), entry_key(now_ms, 0), 1)
             world.reached["gate holds a due message"] += bool(held)
         return before
 
@@ -174,7 +174,7 @@ def _limits(world: World) -> Callable[[DueReader, TimerIndex], tuple[int, int]]:
 
     def limits(self: DueReader, index: TimerIndex) -> tuple[int, int]:
         world.reached["key 0 holds as many entries as it may"] += index.ending_count >= ENTRIES_MAX
-        world.reached["key 0 holds as many bytes as it may"] += index.ending_bytes >= BYTES_MAX
+        world.reached["key 0 holds as many bytes as it may"] += index.checkpoint.totals.ending_bytes >= BYTES_MAX
         return honest(self, index)
 
     return limits

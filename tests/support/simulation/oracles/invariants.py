@@ -95,7 +95,7 @@ class Invariants:
         """Compare an index with the logs. Does nothing while a transaction of Postdate has no marker yet."""
         world = self._world
         log, store = (world.broker.topics[name].logs[part] for name in (_LOG, STORE))
-        read, applied = index.next_request, index.next_dispatch
+        read, applied = index.checkpoint.next_request, index.checkpoint.next_dispatch
         assert read is not None
         assert applied is not None
         if _is_between(log, applied):
@@ -112,7 +112,7 @@ class Invariants:
         wrong: list[str] = []
         asked = {offset for index_, offset in self._traffic.origins() if index_ == part}
         expected = {offset for offset in asked if offset < read} - said.final
-        bulks = {row.offset: row.count for row in index.bulks}
+        bulks = {row.offset: row.count for row in index.timer_log.bulks}
         begun = {offset: count for offset, count in said.swept.items() if offset not in said.final}
         if begun != {offset: count for offset, count in bulks.items() if count >= 0}:
             wrong.append(f"I3: the bulk controls are {bulks}, the log shows {begun}")
@@ -122,7 +122,7 @@ class Invariants:
         if entries.keys() != expected:
             wrong.append(f"I3: entries {sorted(entries)} are held below {read}, not {sorted(expected)}")
         for offset in sorted(asked):
-            mark = index.mark(offset)
+            mark = index.timer_log.mark(offset)
             ahead = offset >= read and offset in said.touched
             if (mark is not None) != ahead:
                 wrong.append(f"I3: the mark of {offset} is {mark}, R is {read}")
@@ -138,9 +138,10 @@ class Invariants:
                 wrong.append(f"I3: the series of {offset} began at {entry.series_ms}, not {said.series[offset]}")
         pending = [(entry.id, entry_key(entry.due, o)) for o, entry in entries.items() if entry.kind in PENDING]
         named = [(caller, key) for caller, key in pending if caller]
-        is_ambiguous = len(dict(named)) != len(named) or any(index.id_key(caller) != key for caller, key in named)
+        found = [(caller, index.timer_log.id_key(caller)) for caller, _ in named]
+        is_ambiguous = len(dict(named)) != len(named) or found != named
         if is_ambiguous and not bulks:  # a message that a bulk control selects is not found by its id
-            wrong.append(f"I3: ids lead to {[(c, index.id_key(c)) for c, _ in named]}, pending are {named}")
+            wrong.append(f"I3: ids lead to {found}, pending are {named}")
         return wrong
 
     def _look_at_store(
@@ -210,9 +211,9 @@ def _is_between(log: PartitionLog, before: int) -> bool:
 
 def _entries(index: TimerIndex) -> Iterator[tuple[bytes, Entry]]:
     """All entries of the index, parked ones included."""
-    keys, values = index.scan(None, _BEHIND, _ALL, _ALL)
+    keys, values = index.timer_log.scan(None, _BEHIND, _ALL, _ALL)
     yield from zip(keys, map(decode_entry, values), strict=True)
-    for key in index.scan_parked_keys(b"", _ALL):
-        raw = index.parked(key)
+    for key in index.timer_log.scan_parked_keys(b"", _ALL):
+        raw = index.timer_log.parked(key)
         assert raw is not None
         yield key[-16:], decode_entry(raw)

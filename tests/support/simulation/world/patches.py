@@ -163,9 +163,9 @@ def _counting_choices(world: World) -> Callable[[TimerIndex, int], bool]:
     """Counts the entries that an even spread moves as soon as the fine ring covers their windows."""
 
     def choose(index: TimerIndex, now_ms: int) -> bool:
-        before = index.changes_made
+        before = index.timer_log.sequence()
         more = choose_deferred(index, now_ms)
-        world.reached["an even choice that was deferred"] += index.changes_made > before
+        world.reached["an even choice that was deferred"] += index.timer_log.sequence() > before
         return more
 
     return choose

@@ -77,58 +77,27 @@ _NONE_PENDING = -1
 _UNBOUNDED = 2**62
 
 
-class TimerLog:
-    """The open timer log of one directory. Counters are attributes; every read sees all earlier writes."""
+class TimerLogReader:
+    """What may be read of an open timer log, all earlier writes included. The counters are set by `TimerLog` alone."""
 
-    def __init__(self, path: Path, identity: Identity, options: IndexOptions) -> None:
-        """Open or create.
-
-        Raises Locked (wait), Corrupt or FormatMismatch (move aside), IdentityMismatch, DiskFull, StorageError.
-        """
-        create_directory(path)
-        self.outcomes = OutcomeWindow(options.ended_window_ms)
-        self.delivered = DeliveredIds(options.ended_window_ms)
-        self._resources = options.resources
-        self._db = Database(path, options)
-        try:
-            self._load(identity)
-        except BaseException:
-            self._db.close()
-            raise
-
-    def _load(self, identity: Identity) -> None:
-        row = self._db.get("meta", _IDENTITY)
-        self.is_new = row is None
-        if row is None:
-            if (
-                self._db.first_key("entries", FIRST_KEY) is not None
-                or self._db.get("meta", CHECKPOINT_NAME) is not None
-            ):
-                raise Corrupt("the timer log has lost its identity")
-            row = new_identity_row(identity)
-            batch = WriteBatch(raw_mode=True)
-            batch.put(_IDENTITY, row, self._db.handle("meta"))
-            self._db.write(batch)
-            self._db.sync()
-        self.log_id = check_identity_row(row, identity)
-        stored = self._db.get("meta", CHECKPOINT_NAME)
+    def __init__(self, db: Database, window_ms: int) -> None:
+        """`window_ms`: how long ends of ids are remembered. Raises Corrupt, StorageError."""
+        self._db = db
+        stored = db.get("meta", CHECKPOINT_NAME)
         self.checkpoint = Checkpoint(schedules=0) if stored is None else decode_checkpoint(stored)
-        policies = self._db.get("meta", POLICIES_NAME)
+        policies = db.get("meta", POLICIES_NAME)
         self.policies: PolicyRows = () if policies is None else decode_policies(policies)
-        bulks = self._db.get("meta", BULKS_NAME)
+        bulks = db.get("meta", BULKS_NAME)
         self.bulks: BulkRows = () if bulks is None else decode_bulks(bulks)
-        self.delivered.load(lambda key: self._db.first_key("ended", key, DELIVERED_END_KEY))
-        last_mark = self._db.last_row("ahead")
-        self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1
-        self._blocks = Blocks(lambda number: self._db.get("blocks", number_key(number)))
-        self._low: int | None = None
-        self._low_block = 0
+        self.outcomes = OutcomeWindow(window_ms)
+        self.delivered = DeliveredIds(window_ms)
+        self.delivered.load(lambda key: db.first_key("ended", key, DELIVERED_END_KEY))
+        last_mark = db.last_row("ahead")
+        self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1  # behind the highest mark ever set
         self.first_dues_from = 0  # below it `firsts` holds nothing; a lower bound until the first trim
         self._firsts_row = 0, b""  # the row of `firsts` that was read last: rows never change
-        self._trim_from = 0
-        self._deferred_from = FIRST_KEY  # no deferred choice lies below this key
-        self._range_tombstones = 0
-        self.reclaimable_size_bytes = 0
+        self._low: int | None = None
+        self._low_block = 0
 
     # ---- reads: O(log n), one look-up each unless noted
 
@@ -215,18 +184,6 @@ class TimerLog:
         found.finish()
         return None if key is None else max(offset, decode_block(value).lowest)
 
-    def deferred(self, before: bytes, limit: int) -> list[bytes]:
-        """The keys of entries below `before` whose time is still to be chosen, ascending, at most `limit`.
-
-        An entry may have ended or moved since. O(1) if there are none, otherwise O(found).
-        """
-        if self._deferred_from >= before:
-            return []
-        rows = self._scan_keys("meta", _DEFERRED + self._deferred_from, _DEFERRED + before, limit)
-        keys = [row[len(_DEFERRED) :] for row in rows]
-        self._deferred_from = keys[0] if keys else before
-        return keys
-
     # ---- scans
 
     def scan(
@@ -297,7 +254,45 @@ class TimerLog:
         found.finish()
         return keys
 
-    # ---- writes
+    def sequence(self) -> int:
+        """RocksDB's count of changes: two equal numbers of one open log mean equal contents."""
+        return self._db.sequence()
+
+
+class TimerLog(TimerLogReader):
+    """The open timer log of one directory."""
+
+    def __init__(self, path: Path, identity: Identity, options: IndexOptions) -> None:
+        """Open or create.
+
+        Raises Locked (wait), Corrupt or FormatMismatch (move aside), IdentityMismatch, DiskFull, StorageError.
+        """
+        create_directory(path)
+        db = Database(path, options)
+        try:
+            self.is_new, self.log_id = _identify(db, identity)
+            super().__init__(db, options.ended_window_ms)
+        except BaseException:
+            db.close()
+            raise
+        self._resources = options.resources
+        self._blocks = Blocks(lambda number: db.get("blocks", number_key(number)))
+        self._trim_from = 0
+        self._deferred_from = FIRST_KEY  # no deferred choice lies below this key
+        self._range_tombstones = 0
+        self.reclaimable_size_bytes = 0
+
+    def deferred(self, before: bytes, limit: int) -> list[bytes]:
+        """The keys of entries below `before` whose time is still to be chosen, ascending, at most `limit`.
+
+        An entry may have ended or moved since. O(1) if there are none, otherwise O(found).
+        """
+        if self._deferred_from >= before:
+            return []
+        rows = self._scan_keys("meta", _DEFERRED + self._deferred_from, _DEFERRED + before, limit)
+        keys = [row[len(_DEFERRED) :] for row in rows]
+        self._deferred_from = keys[0] if keys else before
+        return keys
 
     def write(self, changes: EntryChanges) -> WriteDelta:
         """Make all changes visible in one WriteBatch, or none of them; durable with the next `sync`.
@@ -467,13 +462,24 @@ class TimerLog:
         self.reclaimable_size_bytes = 0
         return True
 
-    def sequence(self) -> int:
-        """RocksDB's count of changes: two equal numbers of one log mean equal contents."""
-        return self._db.sequence()
-
     def close(self) -> None:
         """Release the directory; the second call does nothing."""
         self._db.close()
+
+
+def _identify(db: Database, identity: Identity) -> tuple[bool, bytes]:
+    """Write the identity of a new log, or check that of an old one; returns whether it is new, and its random id."""
+    row = db.get("meta", _IDENTITY)
+    is_new = row is None
+    if row is None:
+        if db.first_key("entries", FIRST_KEY) is not None or db.get("meta", CHECKPOINT_NAME) is not None:
+            raise Corrupt("the timer log has lost its identity")
+        row = new_identity_row(identity)
+        batch = WriteBatch(raw_mode=True)
+        batch.put(_IDENTITY, row, db.handle("meta"))
+        db.write(batch)
+        db.sync()
+    return is_new, check_identity_row(row, identity)
 
 
 def _fill(batch: WriteBatch, db: Database, changes: EntryChanges) -> None:

@@ -97,7 +97,7 @@ class BacklogBypass:
         found, end = Ahead(b""), entry_key(before_ms, 0)
         self._undecided, self.searching, self._is_full, self._is_new = True, self._is_new, False, False
         self._taken.clear()
-        rows = index.walk(self._at, end)
+        rows = index.timer_log.walk(self._at, end)
         self._pick(rows, found, entries_max, size_bytes_max)
         self._at = rows.key() or max(self._at, end)
         rows.finish()

@@ -32,7 +32,7 @@ class BulkSweep:
     def may_run(self, index: TimerIndex, bulk: Bulk) -> bool:
         """True if no earlier entry lies under key 0: a control among them may act on what the bulk control selects
         (rule 4). One seek while key 0 is not empty."""
-        return not (index.ending_count and index.scan_keys(FIRST_KEY, entry_key(ENDING_DUE, bulk.offset), 1))
+        return not (index.ending_count and index.timer_log.scan_keys(FIRST_KEY, entry_key(ENDING_DUE, bulk.offset), 1))
 
     def read(self, index: TimerIndex, bulk: Bulk, entries_max: int, size_bytes_max: int) -> Due:
         """The next selected entries, within the limits of the next transaction; `full`: one of them was reached.
@@ -44,12 +44,12 @@ class BulkSweep:
             self._index, self._offset, self._at, self._is_parked = index, bulk.offset, b"", True
         due = Due([], [])
         if self._is_parked:
-            rows = index.walk_parked(self._at)
+            rows = index.timer_log.walk_parked(self._at)
             self._next = self._take(rows, bulk, due) or b""
             self._next_is_parked = bool(self._next)
         else:
             start = max(self._at, entry_key(ENDING_DUE + 1, 0), index.messages_from)
-            rows = index.walk(start, LAST_KEY)
+            rows = index.timer_log.walk(start, LAST_KEY)
             self._next = self._take(rows, bulk, due) or b""
             self._next_is_parked = False
             due.ends_bulk = not self._next

@@ -241,7 +241,7 @@ class DueReader:
         rows_max = messages_max + len(passed)
         rows = [
             (key, raw)
-            for key, raw in zip(*index.scan_parked(name, rows_max, self._limit.size_bytes), strict=True)
+            for key, raw in zip(*index.timer_log.scan_parked(name, rows_max, self._limit.size_bytes), strict=True)
             if split_key(key)[1] not in passed and split_key(key)[0] < before_ms
         ][:messages_max]
         is_cut = False
@@ -287,7 +287,7 @@ class DueReader:
         for offset, refused in list(isolated.refused.items()):
             if refused.next_at > steady_ms or offset in stays:
                 continue
-            key, row = index.find(offset), _parked(index, offset)
+            key, row = index.timer_log.find(offset), _parked(index, offset)
             if key is None or (row is None and split_key(key)[0] >= before_ms):
                 del isolated.refused[offset]
             elif row is not None and split_key(key)[0] < before_ms:
@@ -319,6 +319,6 @@ class DueReader:
 
 def _parked(index: TimerIndex, offset: int) -> tuple[bytes, bytes] | None:
     """Key and value of the entry of a request, if it is parked."""
-    key = index.find(offset)
-    raw = index.parked(key) if key is not None and len(key) > ENTRY_KEY_SIZE_BYTES else None
+    key = index.timer_log.find(offset)
+    raw = index.timer_log.parked(key) if key is not None and len(key) > ENTRY_KEY_SIZE_BYTES else None
     return None if key is None or raw is None else (key, raw)

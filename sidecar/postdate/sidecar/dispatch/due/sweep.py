@@ -35,13 +35,13 @@ class Sweep:
 
         They are put under key 0, where the bounds of rule 1 apply.
         """
-        if not self._age_ms or index.bulks:  # what a bulk control selects must stay where it is (bulk_sweep)
+        if not self._age_ms or index.timer_log.bulks:  # what a bulk control selects must stay where it is (bulk_sweep)
             return 0
         if index is not self._of:  # after a rebuild, the entries that were about to be stored are there again
             self._of, self._next, self._rests_until_ms = index, 0, 0
         if now_ms < self._rests_until_ms:
             return 0
-        first = index.unstored_from(max(self._next, index.low_water()))
+        first = index.timer_log.unstored_from(max(self._next, index.timer_log.low_water()))
         if first is None:
             return 0
         overlay, found, looked = IndexOverlay(index), 0, self._next

@@ -197,7 +197,7 @@ class TargetRates:
         if count < 1:
             self._queue(target, bucket, bucket.ready_at())
             return []
-        keys, values = index.scan_parked(target, count + 1, size_bytes_max, bucket.first)
+        keys, values = index.timer_log.scan_parked(target, count + 1, size_bytes_max, bucket.first)
         if not keys:
             bucket.waits = False
             return []
@@ -212,7 +212,7 @@ class TargetRates:
 
     def _look(self, index: TimerIndex, target: str, bucket: _Bucket) -> None:
         """Check whether messages of a target are parked; one seek."""
-        keys = index.scan_parked(target, 1, 1, bucket.first)[0]
+        keys = index.timer_log.scan_parked(target, 1, 1, bucket.first)[0]
         bucket.known, bucket.waits = True, bool(keys)
         if keys:
             bucket.first = keys[0][-ENTRY_KEY_SIZE_BYTES:]

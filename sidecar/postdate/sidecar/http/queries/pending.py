@@ -164,7 +164,7 @@ def find_id(shard: AskedShard, caller_id: bytes) -> tuple[bytes, Entry] | None:
     """The pending entry with an id, and its key; None if there is none. Raises Unanswered."""
 
     def look(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
-        key = index.id_key(caller_id)
+        key = index.timer_log.id_key(caller_id)
         return None if key is None else _read(index, split_key(key)[1], key)
 
     return _decoded(shard.ask(look))
@@ -174,7 +174,7 @@ def find_offset(shard: AskedShard, offset: int) -> tuple[bytes, Entry] | None:
     """The entry of the request at an offset, and its key; None if it is not pending. Raises Unanswered."""
 
     def look(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
-        key = index.find(offset)
+        key = index.timer_log.find(offset)
         return None if key is None else _read(index, offset, key)
 
     return _decoded(shard.ask(look))
@@ -271,7 +271,7 @@ def _slices(
         if filters.state == PARKED:
             return _scan_parked(index, start, most)
         first = _before(max(start, index.messages_from))
-        return index.scan(first, before, most, limits.SLICE_SIZE_BYTES_MAX)
+        return index.timer_log.scan(first, before, most, limits.SLICE_SIZE_BYTES_MAX)
 
     while True:
         keys, values = shard.ask(scan)
@@ -282,11 +282,11 @@ def _slices(
 
 
 def _scan_parked(index: TimerIndex, start: bytes, most: int) -> tuple[list[bytes], list[bytes]]:
-    keys = index.scan_parked_keys(start, most)
+    keys = index.timer_log.scan_parked_keys(start, most)
     values: list[bytes] = []
     size_bytes = 0
     for key in keys:
-        values.append(index.parked(key) or b"")
+        values.append(index.timer_log.parked(key) or b"")
         size_bytes += len(values[-1])
         if size_bytes >= limits.SLICE_SIZE_BYTES_MAX:
             break
@@ -340,7 +340,7 @@ def _count_keys(shard: AskedShard, filters: PendingFilters) -> tuple[int, bool]:
     total = 0
 
     def scan(index: TimerIndex) -> list[bytes]:
-        return index.scan_keys(max(start, index.messages_from), before, limits.SLICE_KEYS_MAX)
+        return index.timer_log.scan_keys(max(start, index.messages_from), before, limits.SLICE_KEYS_MAX)
 
     while total < limits.COUNTED_KEYS_MAX:
         keys = shard.ask(scan)
@@ -353,8 +353,8 @@ def _count_keys(shard: AskedShard, filters: PendingFilters) -> tuple[int, bool]:
 
 def _read(index: TimerIndex, offset: int, key: bytes) -> tuple[bytes, bytes | None]:
     """The present key and the encoded entry of a request; `ids` may have its key from before it was parked."""
-    place = index.find(offset) or key
-    return place, index.entry(place) if len(place) == ENTRY_KEY_SIZE_BYTES else index.parked(place)
+    place = index.timer_log.find(offset) or key
+    return place, index.timer_log.entry(place) if len(place) == ENTRY_KEY_SIZE_BYTES else index.timer_log.parked(place)
 
 
 def _decoded(found: tuple[bytes, bytes | None] | None) -> tuple[bytes, Entry] | None:

@@ -66,7 +66,9 @@ class Sought(NamedTuple):
 def request_history(process: ProcessState, shard: AskedShard, offset: int, payload: bool) -> dict[str, Any] | None:
     """The history of the request at `offset` of a shard; None if there is no such request, or if retention has deleted
     it and no log has a record of it. Raises Unanswered, KafkaFault."""
-    next_request, rows, bulks = shard.ask(lambda index: (index.next_request or 0, index.policies, index.bulks))
+    next_request, rows, bulks = shard.ask(
+        lambda index: (index.checkpoint.next_request or 0, index.timer_log.policies, index.timer_log.bulks)
+    )
     found = find_offset(shard, offset)
     record = _request_record(process, shard.part, offset)
     life: dict[str, Any] = {"origin": f"{shard.part.topic}/{shard.part.index}/{offset}", "request": None, "entry": None}
