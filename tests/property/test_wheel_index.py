@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from postdate.wheel.entry import Entry, Kind, encode_entry
 from postdate.wheel.keys import entry_key, parked_key, split_key
-from postdate.wheel.limits import BLOCK_OFFSETS
+from postdate.wheel.limits import RANGE_OFFSETS
 from postdate.wheel.timer_log import changes as changes_module
 from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.timer_log import NO_FIRST_DUE
@@ -58,7 +58,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
         self.patch.undo()
 
-    @initialize(start=st.sampled_from((0, 5, BLOCK_OFFSETS - 2, 10 * BLOCK_OFFSETS - 3)))
+    @initialize(start=st.sampled_from((0, 5, RANGE_OFFSETS - 2, 10 * RANGE_OFFSETS - 3)))
     def begin(self, start: int) -> None:
         self.next = start
         changes = EntryChanges()
@@ -209,7 +209,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
     @invariant()
     def low_water_is_close_below_the_truth(self) -> None:
         truth = self.low_water()
-        assert truth - BLOCK_OFFSETS < self.index.timer_log.low_water() <= truth
+        assert truth - RANGE_OFFSETS < self.index.timer_log.low_water() <= truth
         assert truth < self.next or self.index.timer_log.low_water() == truth
 
     @invariant()

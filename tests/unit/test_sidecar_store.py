@@ -77,7 +77,7 @@ def test_a_long_delay_is_stored_once_and_no_longer_holds_the_low_water_mark(make
     batch = shard.commit()
     assert batch.fates == [PlainFate(0, FAR_MS, STORED)]
     assert shard.held()[0] == (Kind.DELIVER, FAR_MS, True)
-    assert shard.index.timer_log.unstored_from(0) == 0, "a block counts from the lowest offset ever put into it"
+    assert shard.index.timer_log.unstored_from(0) == 0, "a range counts from the lowest offset ever put into it"
     shard.commit(BASE_MS + STORE_AFTER_MS + 1)
     assert shard.index.timer_log.low_water() == shard.index.checkpoint.next_request == 2
     assert shard.commit(FAR_MS).fates == []

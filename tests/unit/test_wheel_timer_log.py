@@ -397,7 +397,7 @@ def test_the_low_water_mark_of_a_topic_that_begins_late_is_not_below_its_beginni
     index.close()
 
 
-def test_the_low_water_mark_follows_the_oldest_entry_within_a_block(tmp_path: Path) -> None:
+def test_the_low_water_mark_follows_the_oldest_entry_within_a_range(tmp_path: Path) -> None:
     body = encode_entry(Entry(Kind.DELIVER, False, first_due=0, due=0, target="", key=None, value=b"", headers=[]))
     index = open_index(tmp_path)
     for offset in range(4_000):  # one request is always pending
@@ -423,16 +423,16 @@ def test_the_low_water_mark_follows_the_oldest_entry_within_a_block(tmp_path: Pa
     index.close()
 
 
-def test_the_low_water_mark_falls_to_an_entry_of_an_earlier_block(tmp_path: Path) -> None:
+def test_the_low_water_mark_falls_to_an_entry_of_an_earlier_range(tmp_path: Path) -> None:
     index = open_index(tmp_path)
-    put_entries(index, [(NOW_MS, 5 * limits.BLOCK_OFFSETS)])
-    assert index.timer_log.low_water() == 5 * limits.BLOCK_OFFSETS
+    put_entries(index, [(NOW_MS, 5 * limits.RANGE_OFFSETS)])
+    assert index.timer_log.low_water() == 5 * limits.RANGE_OFFSETS
     put_entries(index, [(NOW_MS, 7)])
     assert index.timer_log.low_water() == 7
     index.close()
 
 
-def test_a_later_entry_of_its_block_does_not_lower_a_raised_low_water_mark(tmp_path: Path) -> None:
+def test_a_later_entry_of_its_range_does_not_lower_a_raised_low_water_mark(tmp_path: Path) -> None:
     body = encode_entry(Entry(Kind.DELIVER, False, first_due=0, due=0, target="", key=None, value=b"", headers=[]))
     index = open_index(tmp_path)
     note_firsts(index, 0, [NOW_MS, NOW_MS + 9])
@@ -450,21 +450,21 @@ def test_a_later_entry_of_its_block_does_not_lower_a_raised_low_water_mark(tmp_p
 
 @pytest.mark.parametrize(
     ("offset", "bound"),
-    [(0, 5), (5, 5), (7, 7), (limits.BLOCK_OFFSETS, limits.BLOCK_OFFSETS + 9), (2 * limits.BLOCK_OFFSETS, None)],
+    [(0, 5), (5, 5), (7, 7), (limits.RANGE_OFFSETS, limits.RANGE_OFFSETS + 9), (2 * limits.RANGE_OFFSETS, None)],
 )
 def test_no_unstored_entry_lies_below_the_bound(tmp_path: Path, offset: int, bound: int | None) -> None:
     log = TimerLog(tmp_path, IDENTITY, TINY)
     changes = EntryChanges()
-    for at in (5, 8, limits.BLOCK_OFFSETS + 9):
+    for at in (5, 8, limits.RANGE_OFFSETS + 9):
         changes.insert(entry_key(NOW_MS, at), b"x")
-    changes.insert(entry_key(NOW_MS, 2 * limits.BLOCK_OFFSETS), b"x", stored=True)
+    changes.insert(entry_key(NOW_MS, 2 * limits.RANGE_OFFSETS), b"x", stored=True)
     log.write(changes)
     assert log.unstored_from(offset) == bound
     log.close()
 
 
-def test_the_low_water_mark_rises_with_a_write_that_also_ends_entries_of_a_later_block(tmp_path: Path) -> None:
-    index, later = open_index(tmp_path), 5 * limits.BLOCK_OFFSETS
+def test_the_low_water_mark_rises_with_a_write_that_also_ends_entries_of_a_later_range(tmp_path: Path) -> None:
+    index, later = open_index(tmp_path), 5 * limits.RANGE_OFFSETS
     put_entries(index, [(NOW_MS, 0), (NOW_MS, later), (NOW_MS + 9, later + 1)])
     assert index.timer_log.low_water() == 0
     drain(index, NOW_MS + 5)
@@ -557,13 +557,13 @@ def test_a_read_that_fails_is_not_an_empty_one(
     log.close()
 
 
-def test_a_block_with_a_wrong_count_is_corrupt(tmp_path: Path) -> None:
+def test_a_range_with_a_wrong_count_is_corrupt(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 5)])  # and nothing says how to find it
-    with pytest.raises(Corrupt, match="block 0"):
+    with pytest.raises(Corrupt, match="row 0 of `blocks`"):
         index.raise_low_water(10_000)
-    put_entries(index, [(NOW_MS, limits.BLOCK_OFFSETS + 3)])
-    note_firsts(index, limits.BLOCK_OFFSETS + 3, [NOW_MS])
-    with pytest.raises(Corrupt, match="block 0"):  # an entry of the next block does not stand for it
-        index.raise_low_water(10 * limits.BLOCK_OFFSETS)
+    put_entries(index, [(NOW_MS, limits.RANGE_OFFSETS + 3)])
+    note_firsts(index, limits.RANGE_OFFSETS + 3, [NOW_MS])
+    with pytest.raises(Corrupt, match="row 0 of `blocks`"):  # an entry of the next range does not stand for it
+        index.raise_low_water(10 * limits.RANGE_OFFSETS)
     index.close()

@@ -53,7 +53,7 @@ def parked_prefix(target: str) -> bytes:
 
 
 def number_key(number: int) -> bytes:
-    """Returns an offset or block number as an 8-byte key."""
+    """Returns an offset or the number of a range as an 8-byte key."""
     return _NUMBER.pack(number)
 
 

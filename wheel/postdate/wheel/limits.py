@@ -12,13 +12,13 @@ SPAN_KEYS_MIN: Final = 256
 RANGE_TOMBSTONES_MAX: Final = 1_000
 
 # Offsets of a row of `blocks`: the low-water mark costs one seek, and a batch of 10,000 requests touches few rows.
-BLOCK_OFFSETS: Final = 4_096
+RANGE_OFFSETS: Final = 4_096
 
 # Requests that one call may look up to raise the low-water mark: at 5 us each, deliveries wait for some milliseconds.
 LOW_WATER_STEPS_MAX: Final = 1_000
 
-# Rows of `blocks` held in memory (about 150 B each): ten million entries in dense blocks are 2,441 rows.
-BLOCKS_CACHED_MAX: Final = 65_536
+# Rows of `blocks` held in memory (about 150 B each): ten million entries in dense ranges are 2,441 rows.
+RANGES_CACHED_MAX: Final = 65_536
 
 # Keys that a load or a rebuild takes at once: at 0.5 to 1 us each, deliveries wait for 20 ms at most.
 LOAD_KEYS_MAX: Final = 20_000

@@ -9,7 +9,7 @@
 | `firsts` | first request offset of a batch | first due time of each offset of the batch, u64 little-endian |
 | `ahead` | request offset | mark: fates read before the request |
 | `ended` | see `ended` | how requests ended, for a while |
-| `blocks` | block number | see `blocks` |
+| `blocks` | request offset / 4,096 | see `pending_counts` |
 | `meta` | name | identity; R, D, seq, takeover and exact counters; named retry policies; bulk controls |
 | `meta` | `later`, key of an entry | empty: the time of the entry, within its window, is still to be chosen |
 
@@ -41,7 +41,6 @@ from postdate.wheel.keys import (
     parked_prefix,
 )
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.blocks import Block, Blocks, decode_block, encode_block
 from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.checkpoint import (
     BULKS_NAME,
@@ -67,6 +66,7 @@ from postdate.wheel.timer_log.ended import (
     hour_key,
 )
 from postdate.wheel.timer_log.identity import Identity, check_identity_row, new_identity_row
+from postdate.wheel.timer_log.pending_counts import PendingCounts, RangeCount, decode_count, encode_count
 from postdate.wheel.timer_log.write_delta import WriteDelta, delta_of
 
 NO_FIRST_DUE = 2**64 - 1
@@ -97,7 +97,7 @@ class TimerLogReader:
         self.first_dues_from = 0  # below it `firsts` holds nothing; a lower bound until the first trim
         self._firsts_row = 0, b""  # the row of `firsts` that was read last: rows never change
         self._low: int | None = None
-        self._low_block = 0
+        self._low_range = 0
 
     # ---- reads: O(log n), one look-up each unless noted
 
@@ -166,23 +166,23 @@ class TimerLogReader:
     def _lowest_entry(self) -> int:
         """The same without bulk controls."""
         if self._low is None:
-            found = self._db.range("blocks", number_key(self._low_block), None)
+            found = self._db.range("blocks", number_key(self._low_range), None)
             key, value = found.key(), found.value()
             found.finish()
             if key is None:
                 self._low = _NONE_PENDING
             else:
-                self._low_block, self._low = key_number(key), decode_block(value).lowest
+                self._low_range, self._low = key_number(key), decode_count(value).lowest
         return (self.checkpoint.next_request or 0) if self._low == _NONE_PENDING else self._low
 
     def unstored_from(self, offset: int) -> int | None:
         """No pending entry that is not in STORE has a request offset from `offset` up to the one returned, which may be
         that of one; None if none follows. One seek.
         """
-        found = self._db.range("blocks", number_key(offset // limits.BLOCK_OFFSETS), None)
+        found = self._db.range("blocks", number_key(offset // limits.RANGE_OFFSETS), None)
         key, value = found.key(), found.value()
         found.finish()
-        return None if key is None else max(offset, decode_block(value).lowest)
+        return None if key is None else max(offset, decode_count(value).lowest)
 
     # ---- scans
 
@@ -276,7 +276,7 @@ class TimerLog(TimerLogReader):
             db.close()
             raise
         self._resources = options.resources
-        self._blocks = Blocks(lambda number: db.get("blocks", number_key(number)))
+        self._pending_counts = PendingCounts(lambda number: db.get("blocks", number_key(number)))
         self._trim_from = 0
         self._deferred_from = FIRST_KEY  # no deferred choice lies below this key
         self._range_tombstones = 0
@@ -301,14 +301,14 @@ class TimerLog(TimerLogReader):
         O(changes), about 3 us an entry, most of it RocksDB's.
         """
         counted = delta_of(changes)
-        blocks = self._blocks.changed(counted)
+        rows = self._pending_counts.changed(counted)
         checkpoint = self._next_checkpoint(changes, counted)
         batch = WriteBatch(raw_mode=True)
         _fill(batch, self._db, changes)
         put, delete, family = batch.put, batch.delete, self._db.handle("blocks")
-        for number, block in blocks.items():
-            if block.pending:
-                put(number_key(number), encode_block(block), family)
+        for number, row in rows.items():
+            if row.pending:
+                put(number_key(number), encode_count(row), family)
             else:
                 delete(number_key(number), family)
         if checkpoint != self.checkpoint:
@@ -323,32 +323,32 @@ class TimerLog(TimerLogReader):
             self.policies = changes.policies
         if changes.bulks is not None:
             self.bulks = changes.bulks
-        self._after_write(changes, counted, blocks)
+        self._after_write(changes, counted, rows)
         return counted
 
     def raise_low_water(self, steps_max: int) -> bool:
-        """Raise L over requests of its block that have ended, at most `steps_max`; True while there may be more.
+        """Raise L over requests of its range that have ended, at most `steps_max`; True while there may be more.
 
         Legal at any time: an ended request never becomes pending again, and new ones are put at or above R. Raises
-        Corrupt if the block counts entries but has none, DiskFull or StorageError as `write`. O(steps), two look-ups
-        each; amortised O(1) a request, since the bound is kept.
+        Corrupt if the range has none although its row counts some, DiskFull or StorageError as `write`. O(steps), two
+        look-ups each; amortised O(1) a request, since the bound is kept.
         """
         low = at = self._lowest_entry()
         if self._low == _NONE_PENDING:
             return False
-        block_end = (self._low_block + 1) * limits.BLOCK_OFFSETS
-        before = min(low + steps_max, block_end)
+        range_end = (self._low_range + 1) * limits.RANGE_OFFSETS
+        before = min(low + steps_max, range_end)
         dues = self._first_dues(at, before)
         while at < before and not self._holds_low_water(at, dues.get(at, NO_FIRST_DUE)):
             at += 1
-        if at == block_end:
-            raise Corrupt(f"block {self._low_block} counts entries, but has none from {low} on")
+        if at == range_end:
+            raise Corrupt(f"row {self._low_range} of `blocks` counts entries, but there are none from {low} on")
         if at > low:
-            block = self._blocks.raised(self._low_block, at)
+            row = self._pending_counts.raised(self._low_range, at)
             batch = WriteBatch(raw_mode=True)
-            batch.put(number_key(self._low_block), encode_block(block), self._db.handle("blocks"))
+            batch.put(number_key(self._low_range), encode_count(row), self._db.handle("blocks"))
             self._db.write(batch)
-            self._blocks.keep({self._low_block: block})
+            self._pending_counts.keep({self._low_range: row})
             self._low = at
         return at == before
 
@@ -386,10 +386,10 @@ class TimerLog(TimerLogReader):
             schedules=None if old.schedules is None else old.schedules + changes.schedules,
         )
 
-    def _after_write(self, changes: EntryChanges, counted: WriteDelta, blocks: dict[int, Block]) -> None:
-        self._blocks.keep(blocks)
-        if blocks and (self._low == _NONE_PENDING or min(blocks) <= self._low_block):
-            self._low_block = min(self._low_block, min(blocks))
+    def _after_write(self, changes: EntryChanges, counted: WriteDelta, rows: dict[int, RangeCount]) -> None:
+        self._pending_counts.keep(rows)
+        if rows and (self._low == _NONE_PENDING or min(rows) <= self._low_range):
+            self._low_range = min(self._low_range, min(rows))
             self._low = None
         for offset, mark in changes.marks.items():
             if mark is not None:

@@ -1,5 +1,5 @@
 """The entries that a set of changes adds to and removes from the timer log, as numpy columns. They are computed once;
-the blocks, the counters and the wheel use them without looking at single entries in Python.
+the counts of pending entries, the counters and the wheel use them without looking at single entries in Python.
 
 All functions are pure. Cost: about 0.3 us an entry, most of it joining the keys. A numpy call costs a microsecond or
 more for any size, so callers loop over the `rows` of a column that `is_short` instead.
@@ -25,7 +25,7 @@ Signed = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Entries as columns of one length: due time, request offset, length of the value, whether a block counts it."""
+    """Entries as columns of one length: due time, request offset, length of the value, whether it counts as pending."""
 
     due: Unsigned
     offset: Unsigned
@@ -44,7 +44,7 @@ class Column:
         """(due_ms, request offset, size in bytes) of each entry."""
         return zip(self.due.tolist(), self.offset.tolist(), self.size_bytes.tolist(), strict=True)
 
-    def block_offsets(self) -> Unsigned:
+    def counted_offsets(self) -> Unsigned:
         """The request offsets of the entries that hold the low-water mark back."""
         return self.offset if self.counted is None else self.offset[self.counted]
 
@@ -94,7 +94,7 @@ def delta_of(changes: EntryChanges) -> WriteDelta:
 
 
 def column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: Collection[bytes] = ()) -> Column:
-    """Entry keys, and the lengths of their values, as a column; `stored` holds the keys that no block counts."""
+    """Entry keys, and the lengths of their values, as a column; `stored` holds those that are not counted."""
     if not keys:
         return _EMPTY
     pairs = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64).reshape(-1, 2)
