@@ -14,6 +14,6 @@ docs/client.md describes the rest.
 from __future__ import annotations
 
 from postdate.testing.local_postdate import LocalPostdate
-from postdate.testing.observing import Delivered, NotDelivered
+from postdate.testing.observing import DeliveredRecord, NotDelivered
 
-__all__ = ["Delivered", "LocalPostdate", "NotDelivered"]
+__all__ = ["DeliveredRecord", "LocalPostdate", "NotDelivered"]

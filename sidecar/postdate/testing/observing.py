@@ -41,15 +41,15 @@ class Observed:
         admin.create_topics([NewTopic(name, partitions, -1, dict(config or {}))])
         admin.close()
 
-    def delivered(self, topic: str, count: int, timeout_s: float = 60.0) -> list[Delivered]:
+    def delivered(self, topic: str, count: int, timeout_s: float = 60.0) -> list[DeliveredRecord]:
         """All messages that this sidecar has delivered to a topic, in order of time, once there are `count`.
         `timeout_s` includes the delays. Raises NotDelivered if there are fewer."""
-        found = read_delivered(self._kafka(), self.requests.name, topic, count, timeout_s)
+        found = consume_delivered(self._kafka(), self.requests.name, topic, count, timeout_s)
         if len(found) < count:
             raise NotDelivered(f"{topic} has {len(found)} of {count} records after {timeout_s:.0f} s.\n{self.log()}")
         return found
 
-    def dead_letters(self, count: int, timeout_s: float = 60.0) -> list[Delivered]:
+    def dead_letters(self, count: int, timeout_s: float = 60.0) -> list[DeliveredRecord]:
         """As `delivered`, for the dead letters."""
         return self.delivered(f"{self.requests.name}.dead-letters", count, timeout_s)
 
@@ -63,7 +63,7 @@ _WAIT_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class DeliveredRecord:
     """A record of a target. `headers` are those of the message. The headers of Postdate are separate: the `origin` of
     the request, the due time in epoch ms (-1 on a dead letter), and the `id`, empty if there is none."""
 
@@ -78,7 +78,7 @@ class Delivered:
     id: bytes
 
 
-def read_delivered(kafka: Kafka, requests: str, topic: str, count: int, timeout_s: float) -> list[Delivered]:
+def consume_delivered(kafka: Kafka, requests: str, topic: str, count: int, timeout_s: float) -> list[DeliveredRecord]:
     """The deliveries of requests on the topic `requests` to a topic, in order of time, once there are at least
     `count`, or after `timeout_s`.
 
@@ -90,7 +90,7 @@ def read_delivered(kafka: Kafka, requests: str, topic: str, count: int, timeout_
     starts = admin.start_offsets(parts)
     admin.close()
     readers = {part: kafka.log_reader(part, starts[part], Isolation.READ_COMMITTED) for part in parts}
-    found: list[Delivered] = []
+    found: list[DeliveredRecord] = []
     try:
         while True:
             for part, reader in readers.items():
@@ -103,10 +103,10 @@ def read_delivered(kafka: Kafka, requests: str, topic: str, count: int, timeout_
             reader.close()
 
 
-def _delivered(partition: int, record: Record) -> Delivered:
+def _delivered(partition: int, record: Record) -> DeliveredRecord:
     headers = record.headers or []
     ours = {name: value or b"" for name, value in headers if is_ours(name)}
-    return Delivered(
+    return DeliveredRecord(
         partition,
         record.offset,
         record.key,

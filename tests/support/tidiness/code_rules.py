@@ -317,10 +317,6 @@ def name_complaints(place: str, _text: str) -> Iterator[str]:
         yield f"{place}: no module may be called {PurePosixPath(place).stem}"
 
 
-SAME_CLASSES = {"Delivered"}
-"""Names with one meaning in two packages: a delivered record, which `postdate.client` and `postdate.testing` return."""
-
-
 def class_complaints(texts: Mapping[str, str]) -> list[str]:
     """A class name with two meanings. Private names and groups of tests are local."""
     places: dict[str, list[str]] = {}
@@ -331,7 +327,7 @@ def class_complaints(texts: Mapping[str, str]) -> list[str]:
     return [
         f"{name} has {len(where)} meanings: {', '.join(where)}"
         for name, where in sorted(places.items())
-        if len(where) > 1 and name not in SAME_CLASSES
+        if len(where) > 1
     ]
 
 
