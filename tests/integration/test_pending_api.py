@@ -78,7 +78,7 @@ def listed(clients: list[Client], *options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def life(clients: list[Client], origin: str) -> dict[str, Any]:
+def history(clients: list[Client], origin: str) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(command("get", *urls(clients), origin, "--output", "json").stdout)
     return told
 
@@ -114,14 +114,14 @@ def test_pending_messages_are_listed_counted_moved_and_cancelled(env: Environmen
     by_id = clients[1].post("/api/v1/cancel", {"id": "order-4"})
     assert (by_origin.status, by_id.status) == (202, 202), (by_origin.text, by_id.text)
     env.wait_for_ends(4)
-    wait_until(lambda: life(clients, stopped)["state"] == "cancelled", "the cancel is in the log")
-    wait_until(lambda: life(clients, moved)["state"] == "delivered", "the delivery is in the log")
-    told = life(clients, moved)
+    wait_until(lambda: history(clients, stopped)["state"] == "cancelled", "the cancel is in the log")
+    wait_until(lambda: history(clients, moved)["state"] == "delivered", "the delivery is in the log")
+    told = history(clients, moved)
     assert (told["state"], [event["fate"] for event in told["events"]]) == ("delivered", ["moved", "delivered"])
     assert told["events"][0]["by"] == by_origin.json["origin"]
     assert told["request"]["target"] == target
-    assert life(clients, by_id.json["origin"])["state"] == "applied"
-    assert life(clients, sent[5].origin.decode())["state"] == "waiting"
+    assert history(clients, by_id.json["origin"])["state"] == "applied"
+    assert history(clients, sent[5].origin.decode())["state"] == "waiting"
     wait_until(lambda: counted(clients) == len(sent) - 2, "two are gone")
     assert "no record of a request" in command("get", *urls(clients), f"{requests}/0/99999", exit_code=1).stderr
     _assert_no_payload(env, clients, every)

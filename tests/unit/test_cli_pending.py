@@ -19,9 +19,9 @@ LOG = "requests.dispatch-log/0/9"
 ASKED = {"accepted_ms": 1_000, "action": "schedule", "target": "orders", "due_ms": 6_000}
 
 
-def lines(monkeypatch: pytest.MonkeyPatch, **life: Any) -> list[str]:
-    whole = {"origin": ORIGIN, "request": ASKED, "entry": None, "events": [], "complete": True} | life
-    monkeypatch.setattr(Deployment, "life", lambda *_: whole)
+def lines(monkeypatch: pytest.MonkeyPatch, **history: Any) -> list[str]:
+    whole = {"origin": ORIGIN, "request": ASKED, "entry": None, "events": [], "complete": True} | history
+    monkeypatch.setattr(Deployment, "history", lambda *_: whole)
     result = CliRunner().invoke(postdate, ["pending", "get", ORIGIN, "--url", "http://127.0.0.1:1"])
     assert result.exit_code == 0, result.output
     return result.stdout.splitlines()

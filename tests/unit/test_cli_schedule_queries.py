@@ -29,11 +29,11 @@ OCCURRED = {"fate": "occurred", "occurrence": 9, "due_ms": 60_000, "at_ms": 61_5
 SKIPPED = {"fate": "skipped", "occurrence": 10, "last": 11, "reason": "missed", "at_ms": 61_500}
 
 
-LIFE = {"entry": ENTRY, "events": [{"fate": "stored"}, OCCURRED, SKIPPED], "complete": True}
+HISTORY = {"entry": ENTRY, "events": [{"fate": "stored"}, OCCURRED, SKIPPED], "complete": True}
 
 
 def call(
-    monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]], *arguments: str, life: dict[str, Any] = LIFE
+    monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]], *arguments: str, history: dict[str, Any] = HISTORY
 ) -> tuple[Result, list[Any]]:
     """The result of a command, and the queries that it made."""
     asked: list[Any] = []
@@ -44,7 +44,7 @@ def call(
         return [each for each in entries if each.get("state", "waiting") == state][:entries_max]
 
     monkeypatch.setattr(Deployment, "entries", find)
-    monkeypatch.setattr(Deployment, "life", lambda *_: life)
+    monkeypatch.setattr(Deployment, "history", lambda *_: history)
     return CliRunner().invoke(postdate, ["schedule", *arguments, "--url", "http://127.0.0.1:1"]), asked
 
 
@@ -76,8 +76,8 @@ def test_a_list_has_the_schedules_of_a_failing_target(monkeypatch: pytest.Monkey
 def test_controls_hide_none_of_the_latest_ten_occurrences(monkeypatch: pytest.MonkeyPatch) -> None:
     times = [{**OCCURRED, "occurrence": number} for number in range(1, 13)]
     trigger = {"fate": "triggered", "due_ms": 60_000, "by": "requests/0/9", "at_ms": 60_100}
-    life = {"entry": ENTRY, "events": [*times, *[trigger] * 12], "complete": True}
-    result, _ = call(monkeypatch, [ENTRY], "show", "--id", "nightly", "--output", "json", life=life)
+    history = {"entry": ENTRY, "events": [*times, *[trigger] * 12], "complete": True}
+    result, _ = call(monkeypatch, [ENTRY], "show", "--id", "nightly", "--output", "json", history=history)
     shown = json.loads(result.stdout)["events"]
     assert [event.get("occurrence") for event in shown] == [*range(3, 13), *[None] * 10]
 
@@ -107,8 +107,8 @@ def test_extra_deliveries_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     triggered = {"by": "requests/0/9", "number": 1, "due_ms": 120_000, "end_ms": 120_000}
     pending = {**ENTRY, "extras": [triggered, {**triggered, "end_ms": 180_000}]}
-    life = {"entry": pending, "events": events, "complete": True}
-    result, _ = call(monkeypatch, [pending], "show", "--id", "nightly", life=life)
+    history = {"entry": pending, "events": events, "complete": True}
+    result, _ = call(monkeypatch, [pending], "show", "--id", "nightly", history=history)
     last = "at 1970-01-01T00:01:00.100Z"
     lines = result.stdout.splitlines()
     assert lines[3] == "        1970-01-01T00:01:00.000Z  triggered by requests/0/9", (
@@ -129,8 +129,8 @@ def test_a_paused_schedule_is_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> 
     result, _ = call(monkeypatch, [paused], "list")
     assert result.stdout.splitlines()[1].split()[:2] == ["paused", "nightly"]
     event = {"fate": "paused", "due_ms": 60_000, "by": "requests/0/9", "at_ms": 60_100}
-    life = {"entry": paused, "events": [event], "complete": True}
-    result, _ = call(monkeypatch, [paused], "show", "--id", "nightly", life=life)
+    history = {"entry": paused, "events": [event], "complete": True}
+    result, _ = call(monkeypatch, [paused], "show", "--id", "nightly", history=history)
     assert result.stdout.splitlines()[3:6] == [
         "        1970-01-01T00:01:00.000Z  paused by requests/0/9",
         "next, once it is resumed:",

@@ -215,18 +215,18 @@ def test_the_history_of_a_request_comes_from_the_process_that_knows_it() -> None
     knows, ignorant = _Peer(200, {"state": "waiting"}), _Peer(404, {"error": "not held by this process"})
     with serving(knows, ignorant):
         moved = Deployment(peers_of([member(ignorant.address, 0), member(knows.address, 1)], "", PLAIN), EXPECTED)
-        assert moved.life(f"{TOPIC}/0/7", []) == {"state": "waiting"}
+        assert moved.history(f"{TOPIC}/0/7", []) == {"state": "waiting"}
         assert len(ignorant.asked) == 1
         alone = Deployment(peers_of([member(ignorant.address, 0)], "", PLAIN), EXPECTED)
         with pytest.raises(NotKnown):
-            alone.life(f"{TOPIC}/0/7", [])
+            alone.history(f"{TOPIC}/0/7", [])
         gone = Deployment(peers_of([member(ignorant.address, 0), member("127.0.0.1:1", 1)], "", PLAIN), EXPECTED)
         with pytest.raises(TransientError, match="not all processes have answered"):
-            gone.life(f"{TOPIC}/0/7", [])
+            gone.history(f"{TOPIC}/0/7", [])
         mute = Deployment(peers_of([member(ignorant.address, 0), member("", 1)], "", PLAIN), EXPECTED)
         for part, why in ((1, "holds it and serves no port"), (2, "no other member of the group holds it now")):
             with pytest.raises(TransientError, match=f"was not found, but not all processes have answered: .*{why}"):
-                mute.life(f"{TOPIC}/{part}/7", [])
+                mute.history(f"{TOPIC}/{part}/7", [])
 
 
 def test_a_member_of_an_earlier_version_appears_in_not_asked() -> None:

@@ -487,7 +487,7 @@ def test_no_field_of_a_request_is_written_outside_of_the_topics(
 
 
 def ask_every_route(shown: Shown, count: int) -> None:
-    """Each route, and the life of each request."""
+    """Each route, and the history of each request."""
     for query in ("", "?limit=1000", "?payload=true", "?state=parked", f"?id={CALLER_ID.decode()}", "?scope=process"):
         shown.get(f"/api/v1/pending{query}")
     for offset in range(count):

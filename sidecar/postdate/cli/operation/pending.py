@@ -147,11 +147,11 @@ def count(deployment: Deployment, output: str, **filters: Any) -> None:
 @output_option
 def get(deployment: Deployment, origin: str, payload: bool, output: str) -> None:
     """Print the history of the request ORIGIN: when it was accepted, its due time, and its fates."""
-    life = deployment.life(origin, [("payload", "true")] if payload else [])
+    history = deployment.history(origin, [("payload", "true")] if payload else [])
     if output == "json":
-        click.echo(json.dumps(life))
+        click.echo(json.dumps(history))
         return
-    for line in _life(life):
+    for line in _history(history):
         click.echo(line)
 
 
@@ -183,9 +183,9 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _life(life: dict[str, Any]) -> Iterator[str]:
-    yield f"{life['origin']}  {life['state']}"
-    asked, entry = life["request"] or {}, life["entry"]
+def _history(history: dict[str, Any]) -> Iterator[str]:
+    yield f"{history['origin']}  {history['state']}"
+    asked, entry = history["request"] or {}, history["entry"]
     due_ms: int | None = asked.get("due_ms")
     was_moved = False
     if asked:
@@ -194,7 +194,7 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
         attempt = f", attempt {asked['attempt']}" if asked.get("attempt") else ""
         action = asked.get("refused") or asked["action"]
         yield f"  {format_instant(asked['accepted_ms'])}  requested: {action}{to}{due}{attempt}"
-    for event in life["events"]:
+    for event in history["events"]:
         moved = late = ""
         if "by" in event and "due_ms" not in event:
             moved = f" by {event['by']}"
@@ -213,7 +213,7 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
         if "window_ms" in entry:
             window = f" within {format_duration(entry['window_ms'])}, to leave at {format_instant(leaves_ms)}"
         yield f"  {format_instant(entry['due_ms'])}  due{window}, for {entry['target']}{late}"
-    if not life["complete"]:
+    if not history["complete"]:
         yield "  the search of the dispatch log reached its limit: there may be more"
 
 

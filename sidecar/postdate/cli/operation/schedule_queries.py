@@ -75,14 +75,14 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
     if not found:
         fail(f"no schedule with the id {request_id} is pending")
     for entry in found:
-        life = deployment.life(entry["origin"], [])
+        history = deployment.history(entry["origin"], [])
         # An occurrence that left meanwhile is among the latest ones, and the entry is that of the history.
-        entry = life["entry"] or entry
-        events = _latest(life["events"])
+        entry = history["entry"] or entry
+        events = _latest(history["events"])
         if output == "json":
-            click.echo(json.dumps({**entry, "events": events, "complete": life["complete"]}))
+            click.echo(json.dumps({**entry, "events": events, "complete": history["complete"]}))
             continue
-        for line in _shown(entry, events, bool(life["complete"])):
+        for line in _shown(entry, events, bool(history["complete"])):
             click.echo(line)
 
 

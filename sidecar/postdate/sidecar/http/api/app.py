@@ -65,7 +65,7 @@ def make_app(process: ProcessState) -> Starlette:
             Route("/api/v1/pending", api(pages.list_pending)),
             Route("/api/v1/pending/count", api(pages.count_pending)),
             Route("/api/v1/pending/selected", api(pages.count_selected)),
-            Route("/api/v1/requests/{origin:path}", api(pages.life)),
+            Route("/api/v1/requests/{origin:path}", api(pages.history)),
             Route("/api/v1/shards", api(pages.shards)),
             Route("/api/v1/actions", api(pages.actions)),
             Route("/api/v1/dead-letters", api(pages.dead_letters)),
@@ -177,12 +177,12 @@ class _Pages:
                 raise
             return local.silent(self._process, query, str(error))
 
-    def life(self, request: Request) -> Response:
+    def history(self, request: Request) -> Response:
         """The history of one request."""
         query, origin = request.query_params, request.path_params["origin"]
         if not queries.asks_all(query) or local.holds(self._process, origin):
-            return JSONResponse(local.life(self._process, query, origin))
-        return JSONResponse(self._peers.merged(request, query, lambda others, asked: others.life(origin, asked)))
+            return JSONResponse(local.history(self._process, query, origin))
+        return JSONResponse(self._peers.merged(request, query, lambda others, asked: others.history(origin, asked)))
 
     def shards(self, request: Request) -> Response:
         """The state of every shard."""

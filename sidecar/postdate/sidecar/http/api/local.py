@@ -83,7 +83,7 @@ def holds(process: ProcessState, origin: str) -> bool:
     return queries.origin_of(origin)[0] in dict(process.shards())
 
 
-def life(process: ProcessState, query: QueryParams, origin: str) -> Answer:
+def history(process: ProcessState, query: QueryParams, origin: str) -> Answer:
     """The history of one request. Raises BadQuery, Refused, Unanswered, KafkaFault."""
     queries.known(query, "payload")
     payload = queries.wants_payload(process, query)

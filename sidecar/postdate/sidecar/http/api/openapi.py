@@ -117,7 +117,7 @@ _CONTROLS = {
         },
     },
 }
-_LIFE = {
+_HISTORY = {
     "type": "object",
     "properties": {
         "origin": _TEXT,
@@ -217,7 +217,7 @@ _SCHEMAS = {
     "Count": _COUNT,
     "Selected": _SELECTED,
     "Controls": _CONTROLS,
-    "Life": _LIFE,
+    "Life": _HISTORY,
     "Control": _CONTROL,
     "Shards": _SHARDS,
     "Held": _HELD,
@@ -456,7 +456,7 @@ def _queries() -> dict[str, Any]:
     }
     unknown = {"404": {"description": "the request is unknown"}}
     answers = _answers("Life") | unknown
-    life = {"summary": "History of one request", "parameters": [origin, _PAYLOAD, _SCOPE], "responses": answers}
+    history = {"summary": "History of one request", "parameters": [origin, _PAYLOAD, _SCOPE], "responses": answers}
     listing = {"summary": "Pending messages by due time", "parameters": page, "responses": _answers("Page")}
     counting = {
         "summary": "Number of pending messages; without `state` and filters of messages, that of all, parked ones too",
@@ -468,7 +468,7 @@ def _queries() -> dict[str, Any]:
         "/api/v1/pending": {"get": listing},
         "/api/v1/pending/count": {"get": counting},
         "/api/v1/pending/selected": _selecting(),
-        "/api/v1/requests/{origin}": {"get": life},
+        "/api/v1/requests/{origin}": {"get": history},
         "/api/v1/shards": {"get": standing},
         "/api/v1/actions": {"get": _actions()},
         "/api/v1/dead-letters": {"get": _letters()},

@@ -173,7 +173,7 @@ class Deployment:
             raise ConfigError("name the process to drain: one --url")
         return apis[0].post("/api/v1/drain", (), b"{}")
 
-    def life(self, origin: str, query: Query) -> Answer:
+    def history(self, origin: str, query: Query) -> Answer:
         """The history of a request. Queries the process that holds its shard first, then all others.
 
         Raises NotKnown if none has a record of it, TransientError if the holder does not answer; otherwise as `page`.

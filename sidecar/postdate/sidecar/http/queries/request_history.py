@@ -71,28 +71,32 @@ def request_history(process: ProcessState, shard: AskedShard, offset: int, paylo
     )
     found = find_offset(shard, offset)
     record = _request_record(process, shard.part, offset)
-    life: dict[str, Any] = {"origin": f"{shard.part.topic}/{shard.part.index}/{offset}", "request": None, "entry": None}
+    history: dict[str, Any] = {
+        "origin": f"{shard.part.topic}/{shard.part.index}/{offset}",
+        "request": None,
+        "entry": None,
+    }
     request = None
     if record is not None:
-        request, life["request"] = _asked(process, shard.part, record, NamedPolicies(rows), payload)
+        request, history["request"] = _asked(process, shard.part, record, NamedPolicies(rows), payload)
     if found is not None:
         key, entry = found
-        life["entry"] = as_json(shard.part, key, entry, process.clock.wall_ms(), payload)
+        history["entry"] = as_json(shard.part, key, entry, process.clock.wall_ms(), payload)
         if entry.next is not None:
             sought = _recent(process, shard.part, offset, entry)
-            return life | {"state": life["entry"]["state"], "events": sought.events, "complete": sought.complete}
+            return history | {"state": history["entry"]["state"], "events": sought.events, "complete": sought.complete}
         moved = entry.requested_due != entry.first_due or entry.stored
         sought = _search(process, shard.part, offset, record, None) if moved else Sought([], True)
-        return life | {"state": life["entry"]["state"], "events": sought.events, "complete": sought.complete}
+        return history | {"state": history["entry"]["state"], "events": sought.events, "complete": sought.complete}
     if offset >= next_request:
-        return None if record is None else life | {"state": "unread", "events": [], "complete": True}
+        return None if record is None else history | {"state": "unread", "events": [], "complete": True}
     sought = _search(process, shard.part, offset, record, request)
     if record is None and not sought.events:
         return None
     if any(row.offset == offset for row in bulks):
-        return life | {"state": "sweeping", "events": sought.events, "complete": sought.complete}
+        return history | {"state": "sweeping", "events": sought.events, "complete": sought.complete}
     ended = [event["fate"] for event in sought.events if event["fate"] in FINAL]
-    return life | {"state": ended[-1] if ended else "ended", "events": sought.events, "complete": sought.complete}
+    return history | {"state": ended[-1] if ended else "ended", "events": sought.events, "complete": sought.complete}
 
 
 def _request_record(process: ProcessState, part: Partition, offset: int) -> Record | None:
