@@ -936,11 +936,11 @@ public final class Postdate {
      * request of the same id that survived this one, or null. {@code count}: of APPLIED, the number of messages on which a
      * bulk control has acted; otherwise null. {@code at}: the clock of the writer.
      */
-    public record Answer(Origin origin, String id, Verdict verdict, Origin of, Origin by, Long count, Instant at) {
+    public record VerdictRecord(Origin origin, String id, Verdict verdict, Origin of, Origin by, Long count, Instant at) {
     }
 
     /** Returns the verdict in the value of a record on the verdicts topic. Throws FormatException: it contains none. */
-    public static Answer readVerdict(byte[] value) {
+    public static VerdictRecord readVerdict(byte[] value) {
         if (value == null || value.length > Json.BYTES_MAX) {
             throw new FormatException("the record has no value, or a larger one than a verdict has");
         }
@@ -962,7 +962,7 @@ public final class Postdate {
         throw new FormatException("a verdict has a word that this client does not know: use a newer client");
     }
 
-    private static Answer answer(Map<?, ?> fields, Verdict verdict, String version, Instant at) {
+    private static VerdictRecord answer(Map<?, ?> fields, Verdict verdict, String version, Instant at) {
         boolean isApplied = verdict == Verdict.APPLIED;
         boolean isSurvived = verdict == Verdict.KEPT || verdict == Verdict.DROPPED;
         boolean isOfSchedule = verdict.compareTo(Verdict.PAUSED) >= 0;
@@ -983,7 +983,7 @@ public final class Postdate {
         if (isSurvived && by == null) {
             throw new FormatException("a verdict " + verdict.text() + " names no request that survived");
         }
-        return new Answer(
+        return new VerdictRecord(
             Origin.parse(origin == null ? "" : origin), text(fields, "id"), verdict,
             of == null ? null : Origin.parse(of), by == null ? null : Origin.parse(by), count, at);
     }

@@ -231,7 +231,7 @@ export type Verdict =
   | "backfilled";
 
 /** One verdict: the answer to the request `origin`. */
-export interface Answer {
+export interface VerdictRecord {
   origin: Origin;
   /** The id that the request names. */
   id: string | null;
@@ -247,4 +247,4 @@ export interface Answer {
 }
 
 /** Returns the verdict in the value of a record on the verdicts topic. Throws FormatError: it contains none. */
-export function readVerdict(value: Buffer | null): Answer;
+export function readVerdict(value: Buffer | null): VerdictRecord;

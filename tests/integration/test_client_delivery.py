@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from postdate.client import Answer, RequestRecord, RequestTopic, Verdict, decode_verdict
+from postdate.client import RequestRecord, RequestTopic, Verdict, VerdictRecord, decode_verdict
 from postdate.wire.headers import DUE, ID
 from postdate.wire.verdicts import encode_verdict
 from support.deployments.environment import Environment
@@ -48,7 +48,7 @@ def produce(env: Environment, records: Iterable[RequestRecord]) -> list[tuple[in
     return [places[index] for index in range(len(places))]
 
 
-def answers(env: Environment, requests: str, count: int) -> dict[str, Answer]:
+def answers(env: Environment, requests: str, count: int) -> dict[str, VerdictRecord]:
     """The verdicts on a request topic by the origin they answer."""
     reader = env.reader(f"{requests}.verdicts")
     try:

@@ -22,7 +22,7 @@ import pytest
 
 from postdate.wire.dispatch_log import FINAL
 from postdate.wire.headers import ACTION, AT, ID, KEY, TOPIC, Headers
-from postdate.wire.verdicts import Answer, Verdict, decode_verdict
+from postdate.wire.verdicts import Verdict, VerdictRecord, decode_verdict
 from support.deployments.environment import Environment
 from support.deployments.sidecars import Sidecar, postdate
 from support.oracles.exactly_once import Outcome, Sent, gather
@@ -96,7 +96,7 @@ def _kill(processes: list[Sidecar], chance: random.Random) -> None:
         victim.start()
 
 
-def _answers(env: Environment, requests: str) -> list[Answer]:
+def _answers(env: Environment, requests: str) -> list[VerdictRecord]:
     reader = env.reader(f"{requests}.verdicts")
     try:
         return [decode_verdict(seen.value) for seen in reader.to_end()]
@@ -104,7 +104,7 @@ def _answers(env: Environment, requests: str) -> list[Answer]:
         reader.close()
 
 
-def _untrue(schedules: list[Sent], controls: list[Sent], answers: list[Answer], outcome: Outcome) -> list[str]:
+def _untrue(schedules: list[Sent], controls: list[Sent], answers: list[VerdictRecord], outcome: Outcome) -> list[str]:
     """The controls without exactly one answer, and the answers that what came before in their partition refutes.
 
     A process that took a shard over without its disk no longer knows what had ended, so `not-found` says only that

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
 from postdate.wire.origins import format_origin
-from postdate.wire.verdicts import Answer, Verdict, decode_verdict, encode_bulk_verdict, encode_verdict
+from postdate.wire.verdicts import Verdict, VerdictRecord, decode_verdict, encode_bulk_verdict, encode_verdict
 
 naturals = st.integers(0, INTEGER_END - 1)
 origins = st.builds(format_origin, st.just("postdate.requests"), st.integers(0, PARTITION_END - 1), naturals)
@@ -30,7 +30,7 @@ def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of
         by = origin  # this verdict always names a survivor
     key, value = encode_verdict(verdict, origin, id, of, at_ms, by)
     assert key == (id or None)
-    assert decode_verdict(value) == Answer(
+    assert decode_verdict(value) == VerdictRecord(
         origin=origin.decode(),
         id=id.decode() or None,
         verdict=verdict,
@@ -42,7 +42,7 @@ def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of
 
 @given(origins, naturals, naturals)
 def test_the_answer_to_a_bulk_control_there_and_back(origin: bytes, count: int, at_ms: int) -> None:
-    assert decode_verdict(encode_bulk_verdict(origin, count, at_ms)) == Answer(
+    assert decode_verdict(encode_bulk_verdict(origin, count, at_ms)) == VerdictRecord(
         origin=origin.decode(), id=None, verdict=Verdict.APPLIED, of=None, at_ms=at_ms, count=count
     )
 

@@ -28,7 +28,7 @@ from postdate.wire.requests.request import Action, Request
 from postdate.wire.requests.rules import RequestRules
 from postdate.wire.requests.selection import Selection
 from postdate.wire.values.murmur2 import partition_for
-from postdate.wire.verdicts import Answer, Verdict, encode_verdict
+from postdate.wire.verdicts import Verdict, VerdictRecord, encode_verdict
 from support.deployments.simulated_cluster import Answering, SimulatedCluster
 
 SOON = ("--wait-verdict", "--timeout", "300ms")
@@ -250,7 +250,7 @@ def test_a_schedule_that_replaces_gets_the_replaced_origin(env: SimulatedCluster
     ],
 )
 def test_which_answers_are_a_yes(verdict: Verdict, of: str | None, yes: bool) -> None:
-    assert is_positive(Answer(origin="R/0/2", id=None, verdict=verdict, of=of, at_ms=1)) is yes
+    assert is_positive(VerdictRecord(origin="R/0/2", id=None, verdict=verdict, of=of, at_ms=1)) is yes
 
 
 def test_a_missing_verdict_prints_what_to_check(env: SimulatedCluster) -> None:

@@ -32,7 +32,7 @@ from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.headers import ATTEMPT, ID
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 SHARDS, ENTRIES = 3, 80
 Put = tuple[int, int, int, str]
 """(due, offset, shard, target)"""
@@ -46,7 +46,7 @@ class IndexShard:
         self.index = index
         self.slices = 0
 
-    def ask(self, question: Callable[[TimerIndex], Answer]) -> Answer:
+    def ask(self, question: Callable[[TimerIndex], T]) -> T:
         self.slices += 1
         return question(self.index)
 

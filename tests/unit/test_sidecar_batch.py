@@ -66,10 +66,10 @@ class _Place:
         overlay.write()
         self.now_ms = BASE_MS
         self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
-        answers = VerdictRecords(OWN, 0, mode, lambda: self.now_ms)
+        verdicts = VerdictRecords(OWN, 0, mode, lambda: self.now_ms)
         faults = FaultAttribution(SystemClock(), BUDGET_MS, OWN.names())
         rules = MessageRules(self.targets.get, RULES, faults, BUDGET_MS, HoldState(), b"requests/0/")
-        self._builder = BatchBuilder(OWN, 0, rules, answers)
+        self._builder = BatchBuilder(OWN, 0, rules, verdicts)
 
     def feed(self, *records: Record, quota: Quota | None = None) -> None:
         assert ingest(self.index, Intake(RULES, 0, quota), list(records), self.now_ms) == len(records)

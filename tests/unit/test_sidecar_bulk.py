@@ -19,7 +19,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate, Moved, Occurred
-from postdate.wire.verdicts import Answer, Verdict, decode_verdict
+from postdate.wire.verdicts import Verdict, VerdictRecord, decode_verdict
 from support.shards.simulated_shard import OWN, R, ShardEnvironment
 
 HOUR_MS = 3_600_000
@@ -47,7 +47,7 @@ def progress(env: ShardEnvironment, control: int) -> list[tuple[str, int]]:
     return [(fate.name, fate.count) for fate in fates(env) if isinstance(fate, BulkProgress) and fate.offset == control]
 
 
-def answers(env: ShardEnvironment) -> list[Answer]:
+def answers(env: ShardEnvironment) -> list[VerdictRecord]:
     return [decode_verdict(record.value) for record in env.read(OWN.verdicts)]
 
 

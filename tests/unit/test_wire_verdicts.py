@@ -14,12 +14,12 @@ import pytest
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, TOPIC_NAME_LENGTH_MAX, VERDICT_BYTES_MAX
 from postdate.wire.origins import format_origin
-from postdate.wire.verdicts import Answer, Verdict, decode_verdict, encode_verdict
+from postdate.wire.verdicts import Verdict, VerdictRecord, decode_verdict, encode_verdict
 
 GOOD: dict[str, Any] = {
     **{"v": 1, "origin": "R/3/1017", "id": "order-9", "verdict": "cancelled", "of": "R/3/990", "at": 1_795_258_284_000}
 }
-READ = Answer(origin="R/3/1017", id="order-9", verdict=Verdict.CANCELLED, of="R/3/990", at_ms=1_795_258_284_000)
+READ = VerdictRecord(origin="R/3/1017", id="order-9", verdict=Verdict.CANCELLED, of="R/3/990", at_ms=1_795_258_284_000)
 
 
 def value_of(**changes: Any) -> bytes:
@@ -29,7 +29,7 @@ def value_of(**changes: Any) -> bytes:
 def test_a_verdict_reads_back() -> None:
     assert decode_verdict(value_of()) == READ
     _, value = encode_verdict(Verdict.TOO_LATE, b"R/3/5", b"", b"", 7)
-    assert decode_verdict(value) == Answer(origin="R/3/5", id=None, verdict=Verdict.TOO_LATE, of=None, at_ms=7)
+    assert decode_verdict(value) == VerdictRecord(origin="R/3/5", id=None, verdict=Verdict.TOO_LATE, of=None, at_ms=7)
 
 
 def test_fields_of_a_later_postdate_are_ignored() -> None:

@@ -1112,8 +1112,8 @@ const (
 	Backfilled  Verdict = "backfilled"
 )
 
-// Answer is one verdict: the answer to the request Origin.
-type Answer struct {
+// VerdictRecord is one verdict: the answer to the request Origin.
+type VerdictRecord struct {
 	Origin  Origin
 	ID      string // that the request names; "": none
 	Verdict Verdict
@@ -1124,26 +1124,26 @@ type Answer struct {
 }
 
 // ReadVerdict returns the verdict in the value of a record on the verdicts topic. The error is a *FormatError.
-func ReadVerdict(value []byte) (Answer, error) {
+func ReadVerdict(value []byte) (VerdictRecord, error) {
 	fields := map[string]json.RawMessage{}
 	if len(value) > verdictBytesMax || !utf8.Valid(value) || json.Unmarshal(value, &fields) != nil {
-		return Answer{}, malformed("a verdict is a JSON object of at most %d bytes", verdictBytesMax)
+		return VerdictRecord{}, malformed("a verdict is a JSON object of at most %d bytes", verdictBytesMax)
 	}
 	version := string(fields["v"])
 	if version != "1" && version != "2" && version != "3" {
-		return Answer{}, malformed("a verdict has a version other than 1 to 3: use a newer client")
+		return VerdictRecord{}, malformed("a verdict has a version other than 1 to 3: use a newer client")
 	}
 	texts := map[string]string{}
 	for _, field := range []string{"origin", "id", "verdict", "of", "by"} {
 		var text *string
 		if raw, ok := fields[field]; ok && json.Unmarshal(raw, &text) != nil {
-			return Answer{}, malformed("a verdict has a field %s that is not a text", field)
+			return VerdictRecord{}, malformed("a verdict has a field %s that is not a text", field)
 		}
 		if text != nil {
 			texts[field] = *text
 		}
 	}
-	answer := Answer{ID: texts["id"], Verdict: Verdict(texts["verdict"])}
+	answer := VerdictRecord{ID: texts["id"], Verdict: Verdict(texts["verdict"])}
 	isSurvived, isApplied, expected := false, false, "1"
 	switch answer.Verdict {
 	case Accepted, Rejected, Cancelled, Rescheduled, Replaced, WasSent, Dead, NotFound, TooLate:
@@ -1154,36 +1154,36 @@ func ReadVerdict(value []byte) (Answer, error) {
 	case Paused, Resumed, Triggered, Backfilled:
 		expected = "3"
 	default:
-		return Answer{}, malformed("a verdict has a word that this client does not know: use a newer client")
+		return VerdictRecord{}, malformed("a verdict has a word that this client does not know: use a newer client")
 	}
 	_, hasCount := fields["count"]
 	if version != expected || isApplied != hasCount {
-		return Answer{}, malformed("a verdict has the version or the count of another one")
+		return VerdictRecord{}, malformed("a verdict has the version or the count of another one")
 	}
 	at, err := natural("at", string(fields["at"]))
 	if err != nil {
-		return Answer{}, err
+		return VerdictRecord{}, err
 	}
 	answer.At = time.UnixMilli(at)
 	if hasCount {
 		if answer.Count, err = natural("count", string(fields["count"])); err != nil {
-			return Answer{}, err
+			return VerdictRecord{}, err
 		}
 	}
 	if answer.Origin, err = ParseOrigin(texts["origin"]); err != nil {
-		return Answer{}, err
+		return VerdictRecord{}, err
 	}
 	for field, named := range map[string]**Origin{"of": &answer.Of, "by": &answer.By} {
 		if text, ok := texts[field]; ok {
 			origin, err := ParseOrigin(text)
 			if err != nil {
-				return Answer{}, err
+				return VerdictRecord{}, err
 			}
 			*named = &origin
 		}
 	}
 	if isSurvived && answer.By == nil {
-		return Answer{}, malformed("a verdict %s names no request that survived", answer.Verdict)
+		return VerdictRecord{}, malformed("a verdict %s names no request that survived", answer.Verdict)
 	}
 	return answer, nil
 }

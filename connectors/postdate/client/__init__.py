@@ -21,10 +21,9 @@ from postdate.client.record import RequestRecord
 from postdate.client.request_topic import RequestTopic
 from postdate.wire.errors import FormatError
 from postdate.wire.reasons import Reason
-from postdate.wire.verdicts import Answer, Verdict, decode_verdict
+from postdate.wire.verdicts import Verdict, VerdictRecord, decode_verdict
 
 __all__ = [
-    "Answer",
     "Delivered",
     "FormatError",
     "Reason",
@@ -32,6 +31,7 @@ __all__ = [
     "RequestRecord",
     "RequestTopic",
     "Verdict",
+    "VerdictRecord",
     "decode_verdict",
     "read_delivered",
 ]

@@ -53,8 +53,8 @@ class Verdict(StrEnum):
     APPLIED = "applied"
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One decoded verdict."""
+class VerdictRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A decoded record of the verdicts topic."""
 
     origin: str
     """The answered request: `<request topic>/<partition>/<offset>`."""
@@ -133,7 +133,7 @@ def encode_bulk_verdict(origin: bytes, count: int, at_ms: int) -> bytes:
     return _encoder.encode(written)
 
 
-def decode_verdict(value: bytes | None) -> Answer:
+def decode_verdict(value: bytes | None) -> VerdictRecord:
     """Return the verdict that the value of a record on the verdicts topic holds: the inverse of `encode_verdict`.
 
     Raises FormatError on anything else: a foreign writer, damage or a newer Postdate; nothing is known of the request
@@ -162,7 +162,9 @@ def decode_verdict(value: bytes | None) -> Answer:
     if is_survived and read.by is None:
         raise FormatError(f"a verdict {verdict} names no request that survived")
     count = None if read.count is msgspec.UNSET else read.count
-    return Answer(origin=read.origin, id=read.id, verdict=verdict, of=read.of, at_ms=read.at, count=count, by=read.by)
+    return VerdictRecord(
+        origin=read.origin, id=read.id, verdict=verdict, of=read.of, at_ms=read.at, count=count, by=read.by
+    )
 
 
 def _check_origin(field: str, text: str) -> None:

@@ -230,7 +230,7 @@ public class RunPostdate {
         return made;
     }
 
-    static ObjectNode answer(Postdate.Answer read) {
+    static ObjectNode answer(Postdate.VerdictRecord read) {
         ObjectNode made = JSON.createObjectNode();
         made.put("origin", origin(read.origin())).put("id", read.id()).put("verdict", read.verdict().text());
         made.put("of", origin(read.of())).put("by", origin(read.by())).put("count", read.count());

@@ -39,7 +39,7 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.headers import Headers
 from postdate.wire.stored import StoredRequest, encode_stored
-from postdate.wire.verdicts import Answer, Verdict, encode_bulk_verdict, encode_verdict
+from postdate.wire.verdicts import Verdict, VerdictRecord, encode_bulk_verdict, encode_verdict
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 DISPATCH_LOG = SAMPLES / "dispatch-log-1.jsonl"
@@ -145,19 +145,19 @@ RECORDS_3 = [
 ]  # fmt: skip
 
 ANSWERS = [
-    Answer(verdict=verdict, origin="R/3/1017", id="order-9", of="R/3/990", at_ms=NOW_MS)
+    VerdictRecord(verdict=verdict, origin="R/3/1017", id="order-9", of="R/3/990", at_ms=NOW_MS)
     for verdict in (Verdict.CANCELLED, Verdict.TOO_LATE)
 ]
 
 ANSWERS_2 = [
-    Answer(verdict=Verdict.APPLIED, origin="R/3/1040", id=None, of=None, at_ms=NOW_MS, count=17),
-    Answer(verdict=Verdict.KEPT, origin="R/3/1017", id="order-9", of=None, at_ms=NOW_MS, by="R/3/990"),
-    Answer(verdict=Verdict.REPLACED, origin="R/3/1017", id="order-9", of=None, at_ms=NOW_MS, by="R/3/990"),
-    Answer(verdict=Verdict.DROPPED, origin="R/3/1044", id="order-9", of=None, at_ms=NOW_MS, by="R/3/1030"),
+    VerdictRecord(verdict=Verdict.APPLIED, origin="R/3/1040", id=None, of=None, at_ms=NOW_MS, count=17),
+    VerdictRecord(verdict=Verdict.KEPT, origin="R/3/1017", id="order-9", of=None, at_ms=NOW_MS, by="R/3/990"),
+    VerdictRecord(verdict=Verdict.REPLACED, origin="R/3/1017", id="order-9", of=None, at_ms=NOW_MS, by="R/3/990"),
+    VerdictRecord(verdict=Verdict.DROPPED, origin="R/3/1044", id="order-9", of=None, at_ms=NOW_MS, by="R/3/1030"),
 ]
 
 ANSWERS_3 = [
-    Answer(verdict=verdict, origin="R/3/1050", id="order-9", of="R/3/1040", at_ms=NOW_MS)
+    VerdictRecord(verdict=verdict, origin="R/3/1050", id="order-9", of="R/3/1040", at_ms=NOW_MS)
     for verdict in (Verdict.PAUSED, Verdict.RESUMED, Verdict.TRIGGERED, Verdict.BACKFILLED)
 ]
 
@@ -203,7 +203,7 @@ def lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines()
 
 
-def verdict_line(answer: Answer) -> bytes:
+def verdict_line(answer: VerdictRecord) -> bytes:
     """The record of an answer."""
     if answer.count is not None:
         return encode_bulk_verdict(answer.origin.encode(), answer.count, answer.at_ms)

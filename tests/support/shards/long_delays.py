@@ -64,10 +64,10 @@ class LongDelayShard:
         }
         self.store: dict[bytes, Record] = {}
         self.written = 0
-        answers = VerdictRecords(OWN, 0, mode, lambda: BASE_MS)
+        verdicts = VerdictRecords(OWN, 0, mode, lambda: BASE_MS)
         faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
         rules = MessageRules(self.targets.get, self.rules, faults, 30_000, HoldState(), b"requests/0/")
-        self._builder = BatchBuilder(OWN, 0, rules, answers)
+        self._builder = BatchBuilder(OWN, 0, rules, verdicts)
 
     def begin(self, next_request: int = 0) -> None:
         """R and D of a shard that begins."""

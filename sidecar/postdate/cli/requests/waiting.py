@@ -28,7 +28,7 @@ from postdate.wire.origins import format_origin
 from postdate.wire.requests.request import Request
 from postdate.wire.topics import OwnTopics
 from postdate.wire.values.durations import format_duration
-from postdate.wire.verdicts import Answer, Verdict, decode_verdict
+from postdate.wire.verdicts import Verdict, VerdictRecord, decode_verdict
 
 _READ_RECORDS_MAX = 1_000
 _READ_TIMEOUT_S = 1.0
@@ -110,7 +110,7 @@ def send_and_report(
     if output == "text":
         click.echo(origin)
     fields: dict[str, object] = {"origin": origin, **facts(delivery)}
-    answer: Answer | None = None
+    answer: VerdictRecord | None = None
     try:
         if waiting.wanted:
             fields |= {"verdict": None, "of": None, "by": None, "verdict_ms": None}
@@ -132,7 +132,7 @@ def send_and_report(
     return delivery
 
 
-def first_verdict(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_ms: int) -> Answer | None:
+def first_verdict(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_ms: int) -> VerdictRecord | None:
     """The first verdict on the request `origin` at or after the offset `behind`; None after the time-out."""
     with closing(committed_records(kafka, part, behind, timeout_ms)) as records:
         for record in records:
@@ -150,7 +150,7 @@ def committed_records(kafka: Kafka, part: Partition, start: int, timeout_ms: int
             yield from reader.read(_READ_RECORDS_MAX, min(left_s, _READ_TIMEOUT_S))
 
 
-def is_positive(answer: Answer) -> bool:
+def is_positive(answer: VerdictRecord) -> bool:
     """True if the request had its effect, whether it is a control or schedules a message.
 
     `replaced` with the origin of another entry means that this request replaced that entry; without one, that this
@@ -170,7 +170,7 @@ def is_positive(answer: Answer) -> bool:
             return False
 
 
-def _decoded(part: Partition, offset: int, value: bytes | None) -> Answer | None:
+def _decoded(part: Partition, offset: int, value: bytes | None) -> VerdictRecord | None:
     try:
         return decode_verdict(value)
     except FormatError as error:

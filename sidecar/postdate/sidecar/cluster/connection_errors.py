@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from postdate.kafka.errors import KafkaFault
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 LISTEN_AFTER_S: Final = 1.0
 """A running cluster has answered by then, and a broker that is about to start causes no message."""
@@ -27,17 +27,17 @@ PATIENCE_S: Final = 3.0
 
 
 def answered(
-    request: Callable[[], Answer],
+    request: Callable[[], T],
     connection_fault: Callable[[Callable[[], bool]], KafkaFault | None],
     report: Callable[[str], None],
     patience_s: float = PATIENCE_S,
-) -> Answer:
+) -> T:
     """The result of `request`. Raises its error, or that of `connection_fault` if no broker can be reached.
 
     `connection_fault` is called if the request takes longer than a moment, with a function that returns whether the
     request is over. `report` gets its text.
     """
-    answer: Future[Answer] = Future()
+    answer: Future[T] = Future()
 
     def ask() -> None:
         try:

@@ -25,7 +25,7 @@ from postdate.wheel.errors import TimerIndexError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 Question = Callable[[TimerIndex], Any]
 
 
@@ -67,7 +67,7 @@ class IndexQueries:
         self._waiting: deque[_Asked] = deque()
         self._figures_at = 0.0
 
-    def ask(self, question: Callable[[TimerIndex], Answer], wake: Callable[[], None], timeout_s: float) -> Answer:
+    def ask(self, question: Callable[[TimerIndex], T], wake: Callable[[], None], timeout_s: float) -> T:
         """Run `question` in the shard's thread; returns its result or raises its error. `wake` ends the shard's sleep.
 
         Raises Unanswered after `timeout_s`.
@@ -82,7 +82,7 @@ class IndexQueries:
             raise Unanswered(f"no answer within {timeout_s:g} s")
         if asked.error is not None:
             raise asked.error
-        answer: Answer = asked.result
+        answer: T = asked.result
         return answer
 
     @property

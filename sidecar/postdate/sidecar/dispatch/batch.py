@@ -87,7 +87,7 @@ class BatchBuilder:
         own: OwnTopics,
         partition: int,
         rules: MessageRules,
-        answers: VerdictRecords,
+        verdicts: VerdictRecords,
         parking: Parking | None = None,
         rates: TargetRates | None = None,
     ) -> None:
@@ -95,8 +95,8 @@ class BatchBuilder:
         self._rules = rules
         self._target_of = rules.target_of
         self._faults = rules.faults
-        self._answers = answers
-        self._endings = Endings(own, partition, rules, answers)
+        self._verdicts = verdicts
+        self._endings = Endings(own, partition, rules, verdicts)
         self._parking = parking
         self._rates = rates
         self._store = StoreRecords(own, partition)
@@ -195,8 +195,8 @@ class BatchBuilder:
         key, entry = row
         offset = split_key(key)[1]
         batch.fates.append(BulkCancelled(offset, entry.first_due, CANCELLED, bulk.offset))
-        if self._answers.all:
-            batch.messages.append(self._answers.message(Verdict.CANCELLED, offset, entry.id))
+        if self._verdicts.all:
+            batch.messages.append(self._verdicts.message(Verdict.CANCELLED, offset, entry.id))
         overlay.note_end(offset, entry.id if overlay.has_id(entry.id, offset) else b"", sent=False)
         overlay.forget_choice(key, entry)  # its time may lie years ahead
 
@@ -206,7 +206,7 @@ class BatchBuilder:
         batch.bulk = BulkProgress(bulk.offset, 0, APPLIED if ends else SWEPT, count)
         batch.fates.append(batch.bulk)
         if ends:
-            batch.messages += self._answers.to_bulk(bulk.offset, count)
+            batch.messages += self._verdicts.to_bulk(bulk.offset, count)
 
     def _unlink(self, batch: Batch, key: bytes, entry: Entry, offset: int) -> None:
         """Remove the other references to an entry that ends: its STORE record, its id, its place."""
@@ -223,7 +223,7 @@ class BatchBuilder:
         needs_own = (
             (is_dead and self._own.dead_letters in own_filter.topics)
             or (entry.stored and self._own.store in own_filter.topics)
-            or (self._answers.all and self._own.verdicts in own_filter.topics)
+            or (self._verdicts.all and self._own.verdicts in own_filter.topics)
         )
         return own_filter.takes(key, entry, is_dead, needs_own)
 
@@ -288,8 +288,8 @@ class BatchBuilder:
             batch.due_max_ms = due_ms
         if entry.grace_ms >= 0:
             batch.grace_end_ms = min(batch.grace_end_ms, due_ms + entry.grace_ms)
-        if self._answers.all:
-            batch.messages.append(self._answers.message(Verdict.DELIVERED, offset, entry.id))
+        if self._verdicts.all:
+            batch.messages.append(self._verdicts.message(Verdict.DELIVERED, offset, entry.id))
         return True
 
     def _recur(

@@ -59,13 +59,13 @@ class Dispatcher:
         self._is_bulk_next = True
         self._sweep = Sweep(ctx.long_delays.sweep_age_ms)
         budget_ms = ctx.config.dispatch.retry_budget_ms
-        answers = VerdictRecords(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
+        verdicts = VerdictRecords(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
         rules = RateRules.of(ctx.topic.messages_per_second_max)
         self._rates = TargetRates(rules, ctx.clock.steady_ms()) if rules.rules else None
         self._faults = FaultAttribution(ctx.clock, budget_ms, ctx.own.names())
         self._parking = Parking(ctx, targets, self._faults, self._rates)
         message_rules = MessageRules(targets.get, ctx.rules, self._faults, budget_ms, ctx.held, ctx.origin_prefix)
-        self._builder = BatchBuilder(ctx.own, ctx.partition, message_rules, answers, self._parking, self._rates)
+        self._builder = BatchBuilder(ctx.own, ctx.partition, message_rules, verdicts, self._parking, self._rates)
         self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
         self._reader = DueReader(ctx, targets, self._faults, self._limit, self._rates)
         self._aborts = Aborts(ctx, targets, self._faults, self._limit)

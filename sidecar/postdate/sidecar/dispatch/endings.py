@@ -49,12 +49,12 @@ from postdate.wire.verdicts import Verdict
 class Endings:
     """Ends the entries of one shard without a delivery, and writes those that stay pending to STORE."""
 
-    def __init__(self, own: OwnTopics, partition: int, rules: MessageRules, answers: VerdictRecords) -> None:
+    def __init__(self, own: OwnTopics, partition: int, rules: MessageRules, verdicts: VerdictRecords) -> None:
         self._own = own
         self._partition = partition
         self._rules = rules
         self._target_of = rules.target_of
-        self._answers = answers
+        self._verdicts = verdicts
         self._store = StoreRecords(own, partition)
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
@@ -66,7 +66,7 @@ class Endings:
             self._apply(batch, overlay, entry, offset)
         else:
             batch.fates.append(self._end_by_another(entry, offset))
-            batch.messages += self._answers.to_ended(entry, offset)
+            batch.messages += self._verdicts.to_ended(entry, offset)
             # Now, because a later control in this transaction looks it up.
             overlay.note_end(offset, b"" if entry.kind in ENDED_BY_EARLIER else entry.id, sent=False)
 
@@ -79,9 +79,9 @@ class Endings:
             else ChosenFate(offset, entry.first_due, DEAD, entry.due)
         )
         if entry.kind == Kind.DEAD:
-            batch.messages += self._answers.to_refused(entry, offset)
-        elif self._answers.all:
-            batch.messages.append(self._answers.message(Verdict.DEAD, offset, entry.id))
+            batch.messages += self._verdicts.to_refused(entry, offset)
+        elif self._verdicts.all:
+            batch.messages.append(self._verdicts.message(Verdict.DEAD, offset, entry.id))
 
     def write_dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal, original: Headers) -> None:
         """Write a dead letter with these headers of a request."""
@@ -126,8 +126,8 @@ class Endings:
             return False
         batch.messages.append(record)
         batch.fates.append(PlainFate(offset, entry.first_due, STORED))
-        if self._answers.all and not entry.stored:
-            batch.messages.append(self._answers.message(Verdict.ACCEPTED, offset, entry.id))
+        if self._verdicts.all and not entry.stored:
+            batch.messages.append(self._verdicts.message(Verdict.ACCEPTED, offset, entry.id))
         return True
 
     def _size_max(self, batch: Batch, own_topic: str) -> int:
@@ -145,7 +145,7 @@ class Endings:
     def _apply(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
         if entry.acts_on in batch.unstored:
             batch.fates.append(PlainFate(offset, 0, APPLIED))
-            batch.messages += self._answers.too_late(entry, offset)
+            batch.messages += self._verdicts.too_late(entry, offset)
             return
         key = overlay.find(entry.acts_on) if entry.acts_on >= 0 and entry.new_due >= 0 else None
         if key is not None:
@@ -157,7 +157,7 @@ class Endings:
                 batch.rewritten.add(entry.acts_on)
                 batch.messages.append(self._store.rewritten(other, entry.acts_on))
         batch.fates.append(PlainFate(offset, 0, APPLIED))
-        batch.messages += self._answers.to_control(overlay, entry, offset)
+        batch.messages += self._verdicts.to_control(overlay, entry, offset)
 
 
 def _changed(entry: Entry, control: int, other: Entry) -> Moved | Switched | Triggered | Backfilled:

@@ -179,8 +179,8 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
             assert isinstance(actor, ShardActor)
             ended = [offset for offset in pending if apply_requests._pending(overlay, offset, None) is None]
             verdict = Verdict.CANCELLED if ended else Verdict.NOT_FOUND
-            answers = actor.shard._dispatcher._builder._answers
-            message = answers.message(verdict, record.offset, request.id, ended[0] if ended else -1)
+            verdicts = actor.shard._dispatcher._builder._verdicts
+            message = verdicts.message(verdict, record.offset, request.id, ended[0] if ended else -1)
             log = world.broker.topics[message[1]].logs[message[2]]
             log.append(Record(-1, world.broker.now_ms(), False, message[3], message[4], []))
         return first_due

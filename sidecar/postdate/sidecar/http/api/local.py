@@ -6,7 +6,6 @@ Thread rule: a thread of the HTTP server.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from starlette.datastructures import QueryParams
 
@@ -15,15 +14,15 @@ from postdate.sidecar.http.access.access import Refused
 from postdate.sidecar.http.action_log import merged_actions, without_keys
 from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries import pending, queries
+from postdate.sidecar.http.queries.api_client import JsonObject
 from postdate.sidecar.http.queries.pending import BadQuery, PageCursor, PendingFilters
 from postdate.sidecar.http.queries.request_history import request_history
 from postdate.sidecar.states import DELIVERING, State
 
 _FILTERS = ("topic", "partition", "target", "from", "until", "state", "recurring", "id_prefix", "key")
-Answer = dict[str, Any]
 
 
-def page(process: ProcessState, query: QueryParams) -> Answer:
+def page(process: ProcessState, query: QueryParams) -> JsonObject:
     """A page of pending messages. Raises BadQuery, Unanswered."""
     queries.known(query, *_FILTERS, "id", "origin", "limit", "cursor", "payload")
     payload = queries.wants_payload(process, query)
@@ -42,28 +41,31 @@ def page(process: ProcessState, query: QueryParams) -> Answer:
     return {"entries": entries, "cursor": cursor, "shards": shards, "not_asked": unable}
 
 
-def count(process: ProcessState, query: QueryParams) -> Answer:
+def count(process: ProcessState, query: QueryParams) -> JsonObject:
     """The number of pending messages, in total and of each shard. Raises BadQuery, Unanswered."""
     queries.known(query, *_FILTERS)
     able, unable = queries.shards_of(process, query)
     filters = queries.filters_of(query)
     counts_all = filters == PendingFilters() and "state" not in query
     shards = [{**_shard(shard), **_count(shard, None if counts_all else filters)} for shard in able]
-    total: Answer = {"count": sum(shard["count"] for shard in shards), "exact": all(shard["exact"] for shard in shards)}
+    total: JsonObject = {
+        "count": sum(shard["count"] for shard in shards),
+        "exact": all(shard["exact"] for shard in shards),
+    }
     if counts_all:
         total["parked"] = sum(shard["parked"] for shard in shards)
     return {**total, "shards": shards, "not_asked": unable}
 
 
-def silent(process: ProcessState, query: QueryParams, why: str) -> Answer:
+def silent(process: ProcessState, query: QueryParams, why: str) -> JsonObject:
     """The answer to both queries if no shard of the process can answer now. Raises BadQuery."""
     able, unable = queries.shards_of(process, query)
     unable += [{**_shard(shard), "state": shard.thread.shard.state, "why": why} for shard in able]
-    none: Answer = {"entries": [], "cursor": None, "count": 0, "exact": True, "targets": {}}
+    none: JsonObject = {"entries": [], "cursor": None, "count": 0, "exact": True, "targets": {}}
     return {**none, "shards": [], "not_asked": unable}
 
 
-def actions(process: ProcessState, query: QueryParams) -> Answer:
+def actions(process: ProcessState, query: QueryParams) -> JsonObject:
     """The changes that were requested from this process, the newest first. Raises BadQuery."""
     queries.known(query, "from", "until", "limit", "payload")
     payload = queries.wants_payload(process, query)
@@ -83,7 +85,7 @@ def holds(process: ProcessState, origin: str) -> bool:
     return queries.origin_of(origin)[0] in dict(process.shards())
 
 
-def history(process: ProcessState, query: QueryParams, origin: str) -> Answer:
+def history(process: ProcessState, query: QueryParams, origin: str) -> JsonObject:
     """The history of one request. Raises BadQuery, Refused, Unanswered, KafkaFault."""
     queries.known(query, "payload")
     payload = queries.wants_payload(process, query)
@@ -99,11 +101,11 @@ def history(process: ProcessState, query: QueryParams, origin: str) -> Answer:
     return found
 
 
-def _shard(shard: queries.HeldShard) -> Answer:
+def _shard(shard: queries.HeldShard) -> JsonObject:
     return {"topic": shard.part.topic, "partition": shard.part.index}
 
 
-def _count(shard: queries.HeldShard, filters: PendingFilters | None) -> Answer:
+def _count(shard: queries.HeldShard, filters: PendingFilters | None) -> JsonObject:
     """The count of one shard, of all entries without filters; a lower bound until the shard has read what was requested
     before its takeover."""
     is_complete = shard.thread.shard.state is not State.CATCHING_UP

@@ -21,6 +21,8 @@ from postdate.sidecar.http.access.tls import client_context
 from postdate.sidecar.http.limits import ANSWER_BYTES_MAX, CLIENT_TIMEOUT_S, PEER_CONNECT_S
 
 Query = Sequence[tuple[str, str]]
+JsonObject = dict[str, Any]
+"""What a query of the API answers, or a part of it."""
 
 
 class NotKnown(TransientError):

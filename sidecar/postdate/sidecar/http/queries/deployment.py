@@ -32,9 +32,8 @@ from postdate.sidecar.http.limits import (
     PEERS_AT_ONCE_MAX,
     PEERS_MAX,
 )
-from postdate.sidecar.http.queries.api_client import Api, NotKnown, Query
+from postdate.sidecar.http.queries.api_client import Api, JsonObject, NotKnown, Query
 from postdate.sidecar.http.queries.merging import (
-    Answer,
     merged_count,
     merged_named,
     merged_page,
@@ -48,7 +47,7 @@ from postdate.wire.origins import parse_origin
 
 SCOPE = "scope"
 PROCESS = "process"
-Merge = Callable[[list[Answer]], Answer]
+Merge = Callable[[list[JsonObject]], JsonObject]
 _ALONE = (SCOPE, PROCESS)
 _SHARED_ADDRESS = "it has just received it, or another member of the group advertises the same address (http.advertise)"
 
@@ -107,10 +106,10 @@ class Deployment:
         self._expected = expected
         self._strict = strict
         self._scope = (_ALONE,) if alone else ()
-        self.not_asked: list[Answer] = []
+        self.not_asked: list[JsonObject] = []
         """The shards that could not answer, from the last answer."""
 
-    def page(self, query: Query, own: Sequence[Answer] = ()) -> Answer:
+    def page(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
         """A page of pending messages, in order over all processes. `own`: the answer of the querying process.
 
         Raises TransientError, ConfigError: no process has answered, or one that the user named has not.
@@ -119,61 +118,61 @@ class Deployment:
         limit = int(asked.get("limit", PAGE_ENTRIES_DEFAULT))
         named = "id" in asked or "origin" in asked
 
-        def merge(answers: list[Answer]) -> Answer:
+        def merge(answers: list[JsonObject]) -> JsonObject:
             return merged_named(answers) if named else merged_page(answers, limit)
 
         answers, faults = self._ask("/api/v1/pending", query, merge, own)
         return self._whole(merge(answers), answers, faults, query)
 
-    def count(self, query: Query, own: Sequence[Answer] = ()) -> Answer:
+    def count(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
         """The counts of all processes, added up. As `page`."""
         answers, faults = self._ask("/api/v1/pending/count", query, merged_count, own)
         return self._whole(merged_count(answers), answers, faults, query)
 
-    def selected(self, query: Query, own: Sequence[Answer] = ()) -> Answer:
+    def selected(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
         """The selected messages of all processes, by shard and target. As `page`."""
         answers, faults = self._ask("/api/v1/pending/selected", query, merged_selected, own)
         return self._whole(merged_selected(answers), answers, faults, query)
 
-    def overview(self, own: Sequence[Answer] = ()) -> Answer:
+    def overview(self, own: Sequence[JsonObject] = ()) -> JsonObject:
         """The state of every shard. As `page`."""
 
-        def merge(answers: list[Answer]) -> Answer:
+        def merge(answers: list[JsonObject]) -> JsonObject:
             return {"at_ms": max(int(answer["at_ms"]) for answer in answers), "shards": shards_of(answers)}
 
         answers, faults = self._ask("/api/v1/shards", [], merge, own)
         return self._whole(merge(answers), answers, faults, [])
 
-    def change(self, path: str, body: object, meant: Query, own: Sequence[Answer] = ()) -> Answer:
+    def change(self, path: str, body: object, meant: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
         """Sends a change of shards to every process, and merges the results. `meant`: the shards, as `topic` and
         `partition`. As `page`."""
 
-        def merge(answers: list[Answer]) -> Answer:
+        def merge(answers: list[JsonObject]) -> JsonObject:
             return {"shards": shards_of(answers)}
 
         answers, faults = self._ask(path, [], merge, own, json.dumps(body).encode())
         return self._whole(merge(answers), answers, faults, meant)
 
-    def actions(self, query: Query, own: Sequence[Answer] = ()) -> Answer:
+    def actions(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
         """The newest changes that were requested from any process. `not_asked`: the processes without an answer.
         Raises as `page`."""
         limit = int(dict(query).get("limit", PAGE_ENTRIES_DEFAULT))
 
-        def merge(answers: list[Answer]) -> Answer:
+        def merge(answers: list[JsonObject]) -> JsonObject:
             return {"actions": merged_actions(answers, limit), "shards": []}
 
         answers, faults = self._ask("/api/v1/actions", query, merge, own)
         silent = [{"process": name, "why": str(fault)} for name, fault in sorted(faults.items())]
         return {"actions": merge(answers)["actions"], "not_asked": silent}
 
-    def drain(self) -> Answer:
+    def drain(self) -> JsonObject:
         """Make the named process hand over its shards. Raises ConfigError if not exactly one is named."""
         apis = [peer.api for peer in self._peers if peer.api is not None]
         if not self._strict or len(apis) != 1:
             raise ConfigError("name the process to drain: one --url")
         return apis[0].post("/api/v1/drain", (), b"{}")
 
-    def history(self, origin: str, query: Query) -> Answer:
+    def history(self, origin: str, query: Query) -> JsonObject:
         """The history of a request. Queries the process that holds its shard first, then all others.
 
         Raises NotKnown if none has a record of it, TransientError if the holder does not answer; otherwise as `page`.
@@ -200,14 +199,15 @@ class Deployment:
             raise TransientError(f"{origin} was not found, but not all processes have answered: {fault}")
         raise NotKnown(f"no record of a request {origin}")
 
-    def entries(self, query: Query, entries_max: int) -> Iterator[Answer]:
+    def entries(self, query: Query, entries_max: int) -> Iterator[JsonObject]:
         """The pending messages in order, page after page, at most `entries_max`. Raises as `page`."""
         limit = min(entries_max, PAGE_ENTRIES_MAX)
         named = any(name in ("id", "origin") for name, _ in query)
         asked = [*query] if named else [*query, ("limit", str(limit))]
         cursor: list[tuple[str, str]] = []
         left = entries_max
-        unasked: dict[Partition, Answer] = {}  # on any page, since its entries may belong before those already returned
+        # Those of any page, since their entries may belong before those already returned.
+        unasked: dict[Partition, JsonObject] = {}
         while True:
             shown = self.page([*asked, *cursor])
             unasked |= {part_of(shard): shard for shard in self.not_asked}
@@ -219,8 +219,8 @@ class Deployment:
             cursor = [("cursor", shown["cursor"])]
 
     def _ask(
-        self, path: str, query: Query, merge: Merge, own: Sequence[Answer], body: bytes | None = None
-    ) -> tuple[list[Answer], dict[str, PostdateError]]:
+        self, path: str, query: Query, merge: Merge, own: Sequence[JsonObject], body: bytes | None = None
+    ) -> tuple[list[JsonObject], dict[str, PostdateError]]:
         results = _at_once([(peer, path, [*query, *self._scope], body) for peer in self._peers])
         results = {name: _checked(name, result, merge) for name, result in results.items()}
         faults = {name: result for name, result in results.items() if isinstance(result, PostdateError)}
@@ -229,7 +229,9 @@ class Deployment:
             raise next(iter(faults.values()))
         return answers, faults
 
-    def _whole(self, merged: Answer, answers: list[Answer], faults: dict[str, PostdateError], query: Query) -> Answer:
+    def _whole(
+        self, merged: JsonObject, answers: list[JsonObject], faults: dict[str, PostdateError], query: Query
+    ) -> JsonObject:
         """The answer, with the shards listed for which no process has answered."""
         unasked = unasked_of(answers)
         silent = {(shard["topic"], shard["partition"]) for shard in shards_of(answers)} | set(unasked)
@@ -253,9 +255,9 @@ def _checked(name: str, result: Any, merge: Merge) -> Any:
     return result
 
 
-def _missing(part: Partition, holder: Peer | None, faults: dict[str, PostdateError]) -> Answer:
+def _missing(part: Partition, holder: Peer | None, faults: dict[str, PostdateError]) -> JsonObject:
     """A shard for which no process has answered, and the reason."""
-    item: Answer = {"topic": part.topic, "partition": part.index, "state": "UNKNOWN"}
+    item: JsonObject = {"topic": part.topic, "partition": part.index, "state": "UNKNOWN"}
     if holder is None:
         return {**item, "state": "UNASSIGNED", "why": "no other member of the group holds it now"}
     if holder.api is None and not holder.is_asker:
@@ -306,7 +308,7 @@ def _start(work: Callable[[], None], count: int) -> None:
         threading.Thread(target=work, name="peer", daemon=True).start()
 
 
-def _result(api: Api, path: str, query: Query, body: bytes | None) -> Answer | PostdateError:
+def _result(api: Api, path: str, query: Query, body: bytes | None) -> JsonObject | PostdateError:
     try:
         return api.get(path, query) if body is None else api.post(path, query, body)
     except PostdateError as error:

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from postdate.kafka.interface import Partition
+from postdate.sidecar.http.queries.api_client import JsonObject
 from postdate.sidecar.http.queries.pending import PARKED, PageCursor
 from postdate.sidecar.index.recurrences import PAUSED_MS
 from postdate.wheel.keys import entry_key, parked_key
 from postdate.wire.origins import parse_origin
 
-Answer = dict[str, Any]
 
-
-def merged_page(answers: Sequence[Answer], limit: int) -> Answer:
+def merged_page(answers: Sequence[JsonObject], limit: int) -> JsonObject:
     """The first `limit` entries of the pages of several processes, all from one cursor on."""
     places = {_place(entry): entry for answer in answers for entry in answer["entries"]}
     cursors = [PageCursor.decode(answer["cursor"]) for answer in answers if answer["cursor"] is not None]
@@ -35,22 +33,25 @@ def merged_page(answers: Sequence[Answer], limit: int) -> Answer:
     return {"entries": [places[place] for place in shown], "cursor": cursor, "shards": shards_of(answers)}
 
 
-def merged_named(answers: Sequence[Answer]) -> Answer:
+def merged_named(answers: Sequence[JsonObject]) -> JsonObject:
     """All pending entries with one id or origin; they are few."""
     places = {_place(entry): entry for answer in answers for entry in answer["entries"]}
     return {"entries": [places[place] for place in sorted(places)], "cursor": None, "shards": shards_of(answers)}
 
 
-def merged_count(answers: Sequence[Answer]) -> Answer:
+def merged_count(answers: Sequence[JsonObject]) -> JsonObject:
     """The sum over the shards of several processes."""
     shards = shards_of(answers)
-    total: Answer = {"count": sum(shard["count"] for shard in shards), "exact": all(shard["exact"] for shard in shards)}
+    total: JsonObject = {
+        "count": sum(shard["count"] for shard in shards),
+        "exact": all(shard["exact"] for shard in shards),
+    }
     if all("parked" in shard for shard in shards):
         total["parked"] = sum(shard["parked"] for shard in shards)
     return {**total, "shards": shards}
 
 
-def merged_selected(answers: Sequence[Answer]) -> Answer:
+def merged_selected(answers: Sequence[JsonObject]) -> JsonObject:
     """The selected messages in the shards of several processes, by target."""
     shards = shards_of(answers)
     targets: Counter[str] = Counter()
@@ -60,22 +61,22 @@ def merged_selected(answers: Sequence[Answer]) -> Answer:
     return {"count": targets.total(), "exact": exact, "targets": dict(sorted(targets.items())), "shards": shards}
 
 
-def shards_of(answers: Iterable[Answer]) -> list[Answer]:
+def shards_of(answers: Iterable[JsonObject]) -> list[JsonObject]:
     """The first reported state of each shard, in the order of their names."""
-    found: dict[Partition, Answer] = {}
+    found: dict[Partition, JsonObject] = {}
     for answer in answers:
         for shard in answer["shards"]:
             found.setdefault(part_of(shard), shard)
     return [found[part] for part in sorted(found)]
 
 
-def unasked_of(answers: Sequence[Answer]) -> dict[Partition, Answer]:
+def unasked_of(answers: Sequence[JsonObject]) -> dict[Partition, JsonObject]:
     """The shards that did not answer, except those for which another process has answered."""
     answered = {part_of(shard) for shard in shards_of(answers)}
     return {part: item for part, item in _unasked(answers) if part not in answered}
 
 
-def part_of(shard: Answer) -> Partition:
+def part_of(shard: JsonObject) -> Partition:
     """The shard that an item of an answer names. Raises TypeError, KeyError if there is none."""
     topic, index = shard["topic"], shard["partition"]
     if not isinstance(topic, str) or not isinstance(index, int):
@@ -83,13 +84,13 @@ def part_of(shard: Answer) -> Partition:
     return Partition(topic, index)
 
 
-def _unasked(answers: Iterable[Answer]) -> Iterator[tuple[Partition, Answer]]:
+def _unasked(answers: Iterable[JsonObject]) -> Iterator[tuple[Partition, JsonObject]]:
     for answer in answers:
         for item in answer["not_asked"]:
             yield part_of(item), item
 
 
-def _place(entry: Answer) -> PageCursor:
+def _place(entry: JsonObject) -> PageCursor:
     topic, index, offset = parse_origin(entry["origin"].encode())
     due_ms = entry["chosen_ms"] if "chosen_ms" in entry else entry["due_ms"]
     if due_ms is None:

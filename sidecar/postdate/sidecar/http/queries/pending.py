@@ -32,7 +32,7 @@ from postdate.wire.origins import format_origin
 from postdate.wire.schedules.extras import Extra
 from postdate.wire.schedules.words import describe
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 WAITING, PARKED, ENDING = "waiting", "parked", "ending"
 """The state of an entry: waits for its due time; its target fails; ends with the next transaction."""
@@ -45,7 +45,7 @@ class AskedShard(Protocol):
     def part(self) -> Partition:
         """The shard's partition."""
 
-    def ask(self, question: Callable[[TimerIndex], Answer]) -> Answer:
+    def ask(self, question: Callable[[TimerIndex], T]) -> T:
         """Run the query on the shard's thread. Raises Unanswered if the shard cannot answer now."""
 
 

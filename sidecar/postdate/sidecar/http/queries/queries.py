@@ -24,7 +24,7 @@ from postdate.wire.origins import parse_origin
 from postdate.wire.topics import is_topic_name
 from postdate.wire.values.instants import parse_instant_ms, parse_time_ms, resolve_time
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 DEPLOYMENT = "deployment"
 
@@ -41,7 +41,7 @@ class HeldShard:
     part: Partition
     thread: ShardThread
 
-    def ask(self, question: Callable[[TimerIndex], Answer]) -> Answer:
+    def ask(self, question: Callable[[TimerIndex], T]) -> T:
         """As `AskedShard.ask`."""
         thread = self.thread
         return thread.shard.ctx.index_queries.ask(question, thread.inbox.wake, limits.ANSWER_TIMEOUT_S)
