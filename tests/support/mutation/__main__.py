@@ -22,7 +22,7 @@ MODULES = {
     "sidecar/postdate/sidecar/index/contradictions.py": "sidecar_id_policies",
     "sidecar/postdate/sidecar/index/overlay.py": "sidecar_overlay",
     "sidecar/postdate/sidecar/dispatch/batch.py": "sidecar_batch",
-    "sidecar/postdate/sidecar/dispatch/endings.py": "sidecar_batch",
+    "sidecar/postdate/sidecar/dispatch/undelivered_ends.py": "sidecar_batch",
     "sidecar/postdate/sidecar/dispatch/after_commit.py": "sidecar_batch",
     "sidecar/postdate/sidecar/dispatch/decisions.py": "sidecar_batch",
     "sidecar/postdate/sidecar/dispatch/dispatcher.py": "sidecar_dispatcher",

@@ -58,8 +58,8 @@ DISPATCH: tuple[Undetectable, ...] = (
         ("filled == 0", "filled == -1"),
     ),
     _of(
-        f"{_DISPATCH}/endings.py",
-        "Endings._apply",
+        f"{_DISPATCH}/undelivered_ends.py",
+        "UndeliveredEnds._apply",
         "a cancel, or a reschedule to 0, is looked at like a reschedule",
         "a cancelled entry cannot move any more, and no request is due before 1",
         ("entry.new_due >= 0", "entry.new_due > 0"),

@@ -2,8 +2,8 @@
 
 This is a pure step between the scan of the timer index and `ShardOwnership.run`. Entries under key 0 come first, in
 offset order, then messages (rule 4). The caller passes all entries under key 0, or a piece from `control_pieces`, so
-that the end of an entry and every pending control on it are in one transaction (rule 1). `endings` ends the entries
-that are not delivered, and `after_commit` changes the index.
+that the end of an entry and every pending control on it are in one transaction (rule 1). `undelivered_ends` ends the
+entries that are not delivered, and `after_commit` changes the index.
 
 Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass, one decode per entry, and
 one look-up per target.
@@ -21,7 +21,6 @@ from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import Decision, MessageRules, is_special
 from postdate.sidecar.dispatch.due.due_reader import Due
 from postdate.sidecar.dispatch.due.own_topics_filter import OwnTopicsFilter
-from postdate.sidecar.dispatch.endings import Endings
 from postdate.sidecar.dispatch.limits import (
     CLIENT_BATCH_BYTES,
     TARGET_PARTITIONS_PER_TRANSACTION_MAX,
@@ -29,6 +28,7 @@ from postdate.sidecar.dispatch.limits import (
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.targets.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets.targets import Refusal
+from postdate.sidecar.dispatch.undelivered_ends import UndeliveredEnds
 from postdate.sidecar.index.bulk import Bulk, in_force
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import (
@@ -96,7 +96,7 @@ class BatchBuilder:
         self._target_of = rules.target_of
         self._faults = rules.faults
         self._verdicts = verdicts
-        self._endings = Endings(own, partition, rules, verdicts)
+        self._undelivered = UndeliveredEnds(own, partition, rules, verdicts)
         self._parking = parking
         self._rates = rates
         self._store = StoreRecords(own, partition)
@@ -149,15 +149,15 @@ class BatchBuilder:
                     if entry.next is None and not self._deliver(batch, entry, offset):
                         break
                 elif entry.next is None:
-                    self._endings.dead_letter(batch, entry, offset, decision)
+                    self._undelivered.dead_letter(batch, entry, offset, decision)
                 if entry.next is not None and self._recur(batch, overlay, (key, raw), entry, decision, bulk):
                     continue
             elif entry.kind == Kind.STORE:
-                if self._endings.store(batch, entry, offset):
+                if self._undelivered.store(batch, entry, offset):
                     batch.store(key, len(raw), entry)
                     continue
             else:
-                self._endings.end_undelivered(batch, overlay, entry, offset)
+                self._undelivered.end_undelivered(batch, overlay, entry, offset)
             was_parked = len(key) > ENTRY_KEY_SIZE_BYTES
             if was_parked:
                 batch.unparked.append((key, len(raw)))
@@ -184,7 +184,7 @@ class BatchBuilder:
         moved = bulk.moved(entry, batch.now_ms)
         batch.fates.append(Moved(offset, entry.first_due, MOVED, moved.requested_due, bulk.offset))
         if entry.stored or overlay.is_long(moved.due - bulk.asked.accepted_ms):
-            if not self._endings.store(batch, moved, offset):
+            if not self._undelivered.store(batch, moved, offset):
                 return False
             moved = msgspec.structs.replace(moved, stored=True)
         batch.moved.append((key, entry, moved))
@@ -312,7 +312,7 @@ class BatchBuilder:
         decided = decide_due(entry, offset, origin, batch.now_ms, batch.until_ms, surplus_max)
         first = decided.fates[0]
         if not isinstance(decision, Decision) and not isinstance(first, Skipped):
-            self._endings.write_dead_letter(batch, entry, offset, decision, single_headers(entry, first.nominal_ms))
+            self._undelivered.write_dead_letter(batch, entry, offset, decision, single_headers(entry, first.nominal_ms))
             return self._go_on(batch, overlay, row, entry, undeliverable(entry, first), bulk)
         if bulk is not None:
             decided = _until_selected(decided, entry, offset, bulk)

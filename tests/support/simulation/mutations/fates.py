@@ -19,7 +19,7 @@ from postdate.sidecar.context.holds import HoldState
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import MessageRules
-from postdate.sidecar.dispatch.endings import Endings
+from postdate.sidecar.dispatch.undelivered_ends import UndeliveredEnds
 from postdate.sidecar.index import apply_fates, apply_requests
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest import ingest
@@ -269,9 +269,9 @@ def _grace_from_due(_: World) -> AbstractContextManager[object]:
     def decide(self: MessageRules, entry: Entry, *arguments: Any) -> Any:
         return honest(self, msgspec.structs.replace(entry, due=entry.requested_due), *arguments)
 
-    honest_letter = Endings.dead_letter
+    honest_letter = UndeliveredEnds.dead_letter
 
-    def dead_letter(self: Endings, batch: Batch, entry: Entry, offset: int, refusal: Any) -> None:
+    def dead_letter(self: UndeliveredEnds, batch: Batch, entry: Entry, offset: int, refusal: Any) -> None:
         before_ms = batch.due_max_ms
         honest_letter(self, batch, entry, offset, refusal)
         # otherwise the check of the append time refuses such an end
@@ -280,7 +280,7 @@ def _grace_from_due(_: World) -> AbstractContextManager[object]:
 
     stack = ExitStack()
     stack.enter_context(patch.object(MessageRules, "decide", decide))
-    stack.enter_context(patch.object(Endings, "dead_letter", dead_letter))
+    stack.enter_context(patch.object(UndeliveredEnds, "dead_letter", dead_letter))
     return stack
 
 

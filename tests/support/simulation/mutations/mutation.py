@@ -22,8 +22,8 @@ from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due import batch_limit, due_reader
 from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.due.own_topics_filter import OwnTopicsFilter
-from postdate.sidecar.dispatch.endings import Endings
 from postdate.sidecar.dispatch.targets.target_rates import TargetRates
+from postdate.sidecar.dispatch.undelivered_ends import UndeliveredEnds
 from postdate.sidecar.index import apply_fates, apply_requests
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest import ingest
@@ -224,15 +224,15 @@ def _messages_beside_controls(world: World) -> Iterator[None]:
 
 def _decided_early(_: World) -> AbstractContextManager[object]:
     """Rule 2: a reschedule is answered with `moved`, even if its message has ended meanwhile."""
-    honest = Endings._apply
+    honest = UndeliveredEnds._apply
 
-    def decide(self: Endings, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
+    def decide(self: UndeliveredEnds, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
         gone = entry.acts_on >= 0 and overlay.find(entry.acts_on) is None
         if gone and entry.new_due >= 0:
             batch.fates.append(Moved(entry.acts_on, 0, MOVED, entry.new_due, offset))
         honest(self, batch, overlay, entry, offset)
 
-    return patch.object(Endings, "_apply", decide)
+    return patch.object(UndeliveredEnds, "_apply", decide)
 
 
 def _messages_first(_: World) -> AbstractContextManager[object]:

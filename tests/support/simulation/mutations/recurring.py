@@ -15,7 +15,7 @@ import msgspec
 from postdate.sidecar.dispatch import batch as builder
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
-from postdate.sidecar.dispatch.endings import Endings
+from postdate.sidecar.dispatch.undelivered_ends import UndeliveredEnds
 from postdate.sidecar.index import apply_fates, recurrences
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import Decided, decide_due
@@ -85,13 +85,13 @@ def _without_tombstone(_: World) -> AbstractContextManager[object]:
 
 def _unrecorded(kind: type[Fate]) -> Mutation:
     """A control is carried out in the index and in STORE, but no fate of this kind names it."""
-    honest = Endings._apply
+    honest = UndeliveredEnds._apply
 
-    def act(self: Endings, batch: Batch, *arguments: Any) -> None:
+    def act(self: UndeliveredEnds, batch: Batch, *arguments: Any) -> None:
         honest(self, batch, *arguments)
         batch.fates[:] = [fate for fate in batch.fates if not isinstance(fate, kind)]
 
-    return lambda _: patch.object(Endings, "_apply", act)
+    return lambda _: patch.object(UndeliveredEnds, "_apply", act)
 
 
 def _marks_without(kind: type[Fate]) -> Mutation:

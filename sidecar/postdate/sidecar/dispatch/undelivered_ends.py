@@ -46,7 +46,7 @@ from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict
 
 
-class Endings:
+class UndeliveredEnds:
     """Ends the entries of one shard without a delivery, and writes those that stay pending to STORE."""
 
     def __init__(self, own: OwnTopics, partition: int, rules: MessageRules, verdicts: VerdictRecords) -> None:
