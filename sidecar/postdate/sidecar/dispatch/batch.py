@@ -33,7 +33,7 @@ from postdate.sidecar.index.bulk import Bulk, in_force
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import (
     Decided,
-    behind,
+    after_fates,
     decide_due,
     grace_end_ms,
     is_over,
@@ -393,7 +393,7 @@ def _until_selected(decided: Decided, entry: Entry, offset: int, bulk: Bulk) -> 
     assert entry.next is not None
     following = entry.next
     for at, fate in enumerate(decided.fates, 1):
-        following = behind(following, fate)
+        following = after_fates(following, fate)
         if not is_over(following) and bulk.may_act_on(entry, offset, following.requested_due):
             return Decided(decided.fates[:at], following)
     return decided

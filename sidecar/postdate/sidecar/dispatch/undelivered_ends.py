@@ -12,7 +12,7 @@ from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.targets.targets import SIZE_UNKNOWN_BYTES, Refusal
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.index.recurrences import backfilled
+from postdate.sidecar.index.recurrences import backfill_fate
 from postdate.sidecar.transaction.store import StoreRecords
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind, stripped_of
@@ -164,7 +164,7 @@ def _changed(entry: Entry, control: int, other: Entry) -> Moved | Switched | Tri
     """The fate of another entry that a control has changed: `entry` at the offset `control`."""
     offset, first_due_ms, at_ms = entry.acts_on, other.first_due, entry.new_due
     if entry.reason == "backfill":
-        return backfilled(other, offset, control)
+        return backfill_fate(other, offset, control)
     if entry.reason == "trigger":
         return Triggered(offset, first_due_ms, TRIGGERED, at_ms, control)
     if entry.reason == "reschedule":

@@ -15,7 +15,7 @@ from postdate.sidecar.index.bulk import moved_to
 from postdate.sidecar.index.contradictions import check_moved, check_series, has_moved
 from postdate.sidecar.index.moves import due_at, go_on, mark_stored, move
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.index.recurrences import after_control, behind, compared_ms
+from postdate.sidecar.index.recurrences import after_control_fate, after_fates, compared_ms
 from postdate.wheel.entry import Entry, Kind, Mark, Next
 from postdate.wheel.keys import ENDING_DUE
 from postdate.wheel.timer_log.checkpoint import BulkRow
@@ -87,7 +87,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
     elif isinstance(fate, Switched | Triggered | Backfilled):
         is_new = fate.control >= next_request or not has_moved(overlay, fate, compared_ms(fate))
         if is_new and old.next is not None:
-            go_on(overlay, key, old, after_control(old.next, fate))
+            go_on(overlay, key, old, after_control_fate(old.next, fate))
     elif fate.name in FINAL:
         if old.kind == Kind.APPLIED:
             check_moved(overlay, offset, old)
@@ -98,7 +98,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
         if fate.name != APPLIED:
             overlay.note_end(offset, old.id if is_noted else b"", fate.name in SENT)
     elif isinstance(fate, Occurred | Skipped | ExtraFate):
-        if old.next is not None and (following := behind(old.next, fate)) != old.next:
+        if old.next is not None and (following := after_fates(old.next, fate)) != old.next:
             go_on(overlay, key, old, following)
     else:
         _publish_first(overlay, key, old, fate.first_due_ms)
@@ -136,10 +136,10 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
         new = msgspec.structs.replace(was, due=fate.due_ms, control=fate.control, in_bulk=in_bulk, drawn_by=drawn_by)
     elif isinstance(fate, Occurred | Skipped | ExtraFate):
         following = was.next or Next(1, fate.first_due_ms)
-        new = msgspec.structs.replace(was, next=behind(following, fate))
+        new = msgspec.structs.replace(was, next=after_fates(following, fate))
     elif isinstance(fate, Switched | Triggered | Backfilled):
         following = was.next or Next(1, fate.first_due_ms)
-        new = msgspec.structs.replace(was, next=after_control(following, fate))
+        new = msgspec.structs.replace(was, next=after_control_fate(following, fate))
     elif fate.name in FINAL:
         sent, had_time = fate.name in SENT, fate.first_due_ms != ENDING_DUE
         kept, refused = fate.name in BY_EARLIER, sent and not had_time

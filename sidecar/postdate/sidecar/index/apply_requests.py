@@ -14,7 +14,7 @@ from postdate.kafka.interface import Record
 from postdate.sidecar.index.bulk import in_force
 from postdate.sidecar.index.moves import due_at, move, moved_within
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.index.recurrences import controlled, unfit
+from postdate.sidecar.index.recurrences import after_control_request, control_refusal
 from postdate.wheel.entry import (
     ENDED_BY_EARLIER,
     NO_STRIPPED,
@@ -291,7 +291,7 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
     new_due = -1 if is_swept else request.due_ms
     if pending is not None and not is_swept:
         key, old = pending
-        if refusal := unfit(old, request) or _beyond_horizon(overlay, old, request):
+        if refusal := control_refusal(old, request) or _beyond_horizon(overlay, old, request):
             return _put_control(overlay, offset, refused_entry(record, refusal))
         if request.action == Action.CANCEL:
             _end(overlay, key, old, Kind.CANCELLED, by=offset)
@@ -369,7 +369,7 @@ def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, r
 def _control_schedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> int:
     """Pause, resume, trigger or backfill a schedule. It is written to STORE again, in the transaction of its control.
     Returns the time that the fate of the control must have."""
-    following, compared_ms = controlled(old, record.offset, record.timestamp_ms, request)
+    following, compared_ms = after_control_request(old, record.offset, record.timestamp_ms, request)
     due_ms = overlay.chosen_ms(split_key(key)[1], old.stripped, following)
     move(overlay, key, old, msgspec.structs.replace(old, kind=Kind.STORE, due=due_ms, next=following))
     return compared_ms

@@ -108,7 +108,7 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: 
     for extra in due:
         fates += _decide_extras(entry, extra, offset, 1 + surplus_max - len(fates))
     assert fates, "what is due is delivered or skipped"
-    return Decided(fates, behind(entry.next, *fates))
+    return Decided(fates, after_fates(entry.next, *fates))
 
 
 def _decide_occurrences(
@@ -152,7 +152,7 @@ def _decide_extras(entry: Entry, extra: Extra, offset: int, room: int) -> list[E
     return fates
 
 
-def behind(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
+def after_fates(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
     """The state after these fates. Fates that it contains already change nothing."""
     for fate in fates:
         if isinstance(fate, ExtraFate):
@@ -170,7 +170,7 @@ def is_over(following: Next) -> bool:
     return not following.nominal_ms and not following.extras
 
 
-def unfit(entry: Entry, request: Request) -> RequestRefused | None:
+def control_refusal(entry: Entry, request: Request) -> RequestRefused | None:
     """Return why a control cannot act on a pending entry, which is a schedule or a single message; None: it can."""
     name, following = Action(request.action).name.lower(), entry.next
     if following is None:
@@ -186,10 +186,10 @@ def unfit(entry: Entry, request: Request) -> RequestRefused | None:
     if request.action in EXTENDS and len(following.extras) >= EXTRAS_MAX:
         detail = f"{EXTRAS_MAX} triggers and backfills of the schedule are pending: {name} it after they have left"
         return RequestRefused(Reason.LIMIT_EXCEEDED, detail)
-    return _unfillable(entry, *request.times_ms) if request.action == Action.BACKFILL else None
+    return _backfill_refusal(entry, *request.times_ms) if request.action == Action.BACKFILL else None
 
 
-def _unfillable(entry: Entry, start_ms: int, end_ms: int) -> RequestRefused | None:
+def _backfill_refusal(entry: Entry, start_ms: int, end_ms: int) -> RequestRefused | None:
     """Return why a schedule cannot be backfilled for these times; None: it can."""
     schedule = schedule_of(entry.stripped)
     first_ms = first_filled(schedule, start_ms, end_ms)
@@ -202,15 +202,15 @@ def _unfillable(entry: Entry, start_ms: int, end_ms: int) -> RequestRefused | No
     return None
 
 
-def controlled(entry: Entry, control: int, at_ms: int, request: Request) -> tuple[Next, int]:
+def after_control_request(entry: Entry, control: int, at_ms: int, request: Request) -> tuple[Next, int]:
     """Return the state after a control of a schedule, the request at the offset `control`, and the time that its fate
     must have: the timestamp `at_ms`, or of a backfill the first nominal time.
 
-    REQUIRES: the schedule is not `unfit` for it.
+    REQUIRES: `control_refusal` returns None for it.
     """
     assert entry.next is not None
     if request.action not in EXTENDS:
-        return switched(entry.next, (control, at_ms, request.action == Action.PAUSE)), at_ms
+        return with_switches(entry.next, (control, at_ms, request.action == Action.PAUSE)), at_ms
     first_ms, end_ms = at_ms, at_ms
     if request.action == Action.BACKFILL:
         start_ms, end_ms = request.times_ms
@@ -219,19 +219,19 @@ def controlled(entry: Entry, control: int, at_ms: int, request: Request) -> tupl
 
 
 def compared_ms(fate: Switched | Triggered | Backfilled) -> int:
-    """Return the time of a fate that must equal that of `controlled`."""
+    """Return the time of a fate that must equal that of `after_control_request`."""
     return fate.first_ms if isinstance(fate, Backfilled) else fate.at_ms
 
 
-def after_control(following: Next, fate: Switched | Triggered | Backfilled) -> Next:
+def after_control_fate(following: Next, fate: Switched | Triggered | Backfilled) -> Next:
     """Return the state after the fate of a control of a schedule."""
     if isinstance(fate, Switched):
-        return switched(following, (fate.control, fate.at_ms, fate.name == PAUSED))
+        return with_switches(following, (fate.control, fate.at_ms, fate.name == PAUSED))
     end_ms = fate.end_ms if isinstance(fate, Backfilled) else fate.at_ms
     return _extended(following, fate.control, compared_ms(fate), end_ms, fate.at_ms)
 
 
-def backfilled(entry: Entry, offset: int, control: int) -> Backfilled:
+def backfill_fate(entry: Entry, offset: int, control: int) -> Backfilled:
     """Return the fate of a schedule that the backfill at the offset `control` extends.
 
     REQUIRES: none of its deliveries has left.
@@ -246,7 +246,7 @@ def _extended(following: Next, control: int, first_ms: int, end_ms: int, at_ms: 
     return msgspec.structs.replace(following, extras=extras)
 
 
-def switched(following: Next, *switches: Switch) -> Next:
+def with_switches(following: Next, *switches: Switch) -> Next:
     """The next occurrence after further pauses and resumes of its schedule, which do not matter if there is none."""
     if not following.nominal_ms:
         return following
@@ -279,7 +279,7 @@ def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
         dead = msgspec.structs.replace(fate, name=EXTRA_DEAD)
     else:
         dead = Skipped(fate.offset, fate.first_due_ms, SKIPPED, fate.number, fate.number, "dead", fate.next_ms)
-    return Decided([dead], behind(entry.next, dead))
+    return Decided([dead], after_fates(entry.next, dead))
 
 
 def single_headers(entry: Entry, nominal_ms: int) -> Headers:

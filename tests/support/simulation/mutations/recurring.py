@@ -139,12 +139,12 @@ def _resume_ends_no_pause(_: World) -> AbstractContextManager[object]:
 
 def _extras_not_replayed(_: World) -> AbstractContextManager[object]:
     """Recovery skips the extra deliveries of other owners."""
-    honest = recurrences.behind
+    honest = recurrences.after_fates
 
-    def behind(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
+    def after_fates(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
         return honest(following, *(fate for fate in fates if not isinstance(fate, ExtraFate)))
 
-    return patch(f"{apply_fates.__name__}.behind", behind)
+    return patch(f"{apply_fates.__name__}.after_fates", after_fates)
 
 
 def _completed_with_extras(_: World) -> AbstractContextManager[object]:
@@ -154,13 +154,13 @@ def _completed_with_extras(_: World) -> AbstractContextManager[object]:
 
 def _one_time_of_a_backfill_replayed(_: World) -> AbstractContextManager[object]:
     """Recovery takes a delivery of another owner for the last one of its backfill."""
-    honest = recurrences.behind
+    honest = recurrences.after_fates
 
-    def behind(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
+    def after_fates(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
         last = (msgspec.structs.replace(fate, next_ms=0) if isinstance(fate, ExtraFate) else fate for fate in fates)
         return honest(following, *last)
 
-    return patch(f"{apply_fates.__name__}.behind", behind)
+    return patch(f"{apply_fates.__name__}.after_fates", after_fates)
 
 
 def _last_time_of_a_backfill_left_out(_: World) -> AbstractContextManager[object]:
