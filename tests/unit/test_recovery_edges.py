@@ -530,7 +530,7 @@ def test_a_sweep_starts_again_after_a_rebuild(env: ShardEnvironment) -> None:
     assert shard._index is not None
     sweep, later_ms = Sweep(60_000), int(env.time.now_ms + 61_000)
     assert sweep.step(shard._index, later_ms) == 1
-    shard._set_aside()  # before anything of it was committed
+    shard._move_index_aside()  # before anything of it was committed
     env.until(shard, lambda: takeovers(shard) == 2 and shard.next_request == 1)
     assert sweep.step(shard._index, later_ms) == 1
     shard.close()

@@ -88,14 +88,14 @@ class _Place:
         leave_out: int | None = None,
     ) -> Batch:
         """The transaction with all that is due before `now_ms`, or those of it that the filter takes, committed.
-        `leave_out`: a request that the second cursor has not read; the key behind it is `apart`."""
+        `leave_out`: a request that the second cursor has not read; the key behind it is in `keys_after_gaps`."""
         self.now_ms = now_ms
         overlay = IndexOverlay(self.index, now_ms)
         due = Due(*self.index.scan_due(now_ms, 1_000), now_ms=now_ms, own_filter=own_filter)
         if leave_out is not None:
             at = [split_key(key)[1] for key in due.keys].index(leave_out)
             del due.keys[at], due.values[at]
-            due.apart = {due.keys[at]}
+            due.keys_after_gaps = {due.keys[at]}
         batch = self._builder.build(overlay, due, steady_ms)
         assert not batch.unknown
         finish(overlay, batch)

@@ -377,7 +377,7 @@ def test_a_turn_that_parks_messages_beside_a_backlog_commits_nothing(
     def read(*arguments: Any) -> Due:
         due = honest(*arguments)
         del due.keys[1], due.values[1]
-        return replace(due, apart={due.keys[1]})
+        return replace(due, keys_after_gaps={due.keys[1]})
 
     monkeypatch.setattr(DueReader, "read", read)
     assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)

@@ -288,7 +288,7 @@ def test_a_trial_of_own_topics_takes_controls_and_then_messages_that_write_to_th
     assert due.trial is own
     assert len(due.keys) == min(messages_max, 3)
     if own_left is None:
-        assert (due.own_filter, due.goes_on, due.apart) == (None, True, set())
+        assert (due.own_filter, due.goes_on, due.keys_after_gaps) == (None, True, set())
     else:
         assert due.own_filter is not None
         assert (due.own_filter.own_left, due.goes_on) == (own_left, False)
@@ -416,7 +416,7 @@ def test_controls_that_cannot_be_separated_leave_no_room_for_messages(
     env.until(shard, lambda: index.ending_count == 2)
     shard._dispatcher._faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
     due = read_due(env, shard)
-    assert (len(due.keys), due.apart) == (2, ())
+    assert (len(due.keys), due.keys_after_gaps) == (2, ())
     assert due.own_filter is not None
     assert due.own_filter.own_left == 0
     shard.close()

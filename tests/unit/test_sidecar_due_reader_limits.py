@@ -99,7 +99,7 @@ def test_the_rest_of_a_transaction_is_for_the_backlog_itself(
     assert due.keys[limit:] == keys
     assert due.values[limit:] == ahead.values
     assert (due.full, due.short, due.goes_on, due.ordered) == (True, searching, True, True)
-    assert (due.read_to, due.apart) == (due.keys[limit - 1], {keys[1]})
+    assert (due.read_to, due.keys_after_gaps) == (due.keys[limit - 1], {keys[1]})
     shard.close()
 
 

@@ -110,10 +110,10 @@ class BatchBuilder:
         batch = Batch(due.now_ms, due.now_ms - due.behind_ms, due.surplus_max, due.surplus_bytes_max)
         rates, parking = (self._rates, self._parking) if trial is None else (None, None)
         precedes = parking.precedes if parking is not None and parking.any else None
-        now_ms, apart, condemned = due.now_ms, due.apart, self._faults.condemned
+        now_ms, after_gaps, condemned = due.now_ms, due.keys_after_gaps, self._faults.condemned
         bulk = in_force(overlay.bulks) if overlay.bulks else None
         for key, raw in _rows(due.keys, due.values, due.parked):
-            if apart and key in apart:
+            if after_gaps and key in after_gaps:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
             if len(batch.fates) > _FATES_MAX and entry.kind == _DELIVER_KIND and _has_more_fates(batch, entry, bulk):
@@ -135,7 +135,7 @@ class BatchBuilder:
                     elif decision is _DELIVER and precedes is not None and precedes(entry.target, key):
                         decision = Decision.PARK
                 if decision is not _DELIVER and isinstance(decision, Decision):
-                    batch.set_aside(key, raw, entry, decision)
+                    batch.postpone(key, raw, entry, decision)
                     continue
                 if own_filter is not None and not self._passes(own_filter, key, entry, decision is not _DELIVER):
                     batch.skip()

@@ -77,7 +77,7 @@ class Batch:
         self.stayed += 1
         self.cut()
 
-    def set_aside(self, key: bytes, raw: bytes, entry: Entry, decision: Decision) -> None:
+    def postpone(self, key: bytes, raw: bytes, entry: Entry, decision: Decision) -> None:
         """Carry out the decision about an entry that does not end now. An entry that is parked already stays parked."""
         is_parked = len(key) > ENTRY_KEY_SIZE_BYTES
         if decision is Decision.DEFER:

@@ -111,7 +111,7 @@ class Dispatcher:
         has_parked = bool(batch.park)
         if has_parked:
             self._parking.park(index, batch)
-            if due.apart:
+            if due.keys_after_gaps:
                 return Dispatched(0, more=True)
             # Now, not in the next turn: then further entries to park may be due, and so on for ever.
             due.leave_out({key for key, _ in batch.park})

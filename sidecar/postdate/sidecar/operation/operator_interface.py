@@ -66,7 +66,7 @@ class OperatorInterface:
         self.reason = self.loss = None
         self._accepted = ()
 
-    def set_aside(self) -> None:
+    def index_moved_aside(self) -> None:
         """The index was moved aside on request: forget the reason of the halt."""
         self.recovered()
         self._written = None

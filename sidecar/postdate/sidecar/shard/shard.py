@@ -300,7 +300,7 @@ class Shard(Stateful):
         if asked == RESUME:
             self._resume()
         elif asked and self._operator.may_rebuild():
-            self._set_aside()
+            self._move_index_aside()
         if self._index is not None or self.state is State.HALTED:
             self._operator.report(self.state, self.why, self._index)
 
@@ -310,12 +310,12 @@ class Shard(Stateful):
         if self.state in (State.FENCED, State.HALTED):
             self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
 
-    def _set_aside(self) -> None:
+    def _move_index_aside(self) -> None:
         """Move the index aside; the next takeover rebuilds it from the topics."""
         self._drop_ownership()
         self._drop_index()
         put_aside(self.ctx.name, self._operator.directory, "set-aside")
-        self._operator.set_aside()
+        self._operator.index_moved_aside()
         self._fenced_arbitration = FencedArbitration(self.ctx)
         self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
 

@@ -50,7 +50,7 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(BacklogBypass, "take", _looks_ahead(world)))
         stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
         stack.enter_context(patch.object(Parking, "maintain", _maintains(world)))
-        stack.enter_context(patch.object(Isolated, "set_aside", _refusals(world)))
+        stack.enter_context(patch.object(Isolated, "retry_alone", _refusals(world)))
         stack.enter_context(patch.object(Isolated, "refuse_again", _refusals_alone(world)))
         stack.enter_context(patch.object(IndexOverlay, "contradicted", _contradictions(world)))
         stack.enter_context(patch.object(DueReader, "_limits", _limits(world)))
@@ -191,15 +191,15 @@ def _contradictions(world: World) -> Callable[[IndexOverlay, str], None]:
 
 
 def _refusals(world: World) -> Callable[..., None]:
-    honest = Isolated.set_aside
+    honest = Isolated.retry_alone
 
-    def set_aside(self: Isolated, offsets: Any, now: float) -> None:
+    def retry_alone(self: Isolated, offsets: Any, now: float) -> None:
         actor = world.scheduler.current
         assert isinstance(actor, ShardActor)
         world.refused.update((actor.shard.ctx.partition, offset) for offset in offsets)
         honest(self, offsets, now)
 
-    return set_aside
+    return retry_alone
 
 
 def _refusals_alone(world: World) -> Callable[..., None]:

@@ -39,12 +39,12 @@ _LIKE_MAX = 8
 @dataclass(slots=True)
 class Ahead:
     """The messages that one transaction takes from ahead of the backlog: keys and values, ascending. `until`: the key
-    before which the first cursor stops in this transaction. `apart`: the keys that follow a skipped entry."""
+    before which the first cursor stops in this transaction. `keys_after_gaps`: the keys that follow a skipped entry."""
 
     until: bytes
     keys: list[bytes] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
-    apart: set[bytes] = field(default_factory=set)
+    keys_after_gaps: set[bytes] = field(default_factory=set)
 
     @property
     def size_bytes(self) -> int:
@@ -141,7 +141,7 @@ class BacklogBypass:
             size_bytes_max -= len(raw)
             self._taken[head.target] += 1
             if passed:
-                found.apart.add(found.keys[-1])
+                found.keys_after_gaps.add(found.keys[-1])
                 passed = False
             step()
 

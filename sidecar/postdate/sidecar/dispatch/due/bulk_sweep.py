@@ -63,13 +63,13 @@ class BulkSweep:
     def _take(self, rows: RangeIterator, bulk: Bulk, due: Due) -> bytes | None:
         """Add the selected entries to `due`; returns the first key that was not visited, None if all were."""
         target, is_passed, size_bytes = bulk.asked.selection.target, False, 0
-        apart: set[bytes] = set()
+        after_gaps: set[bytes] = set()
         taken = due.parked if self._is_parked else None
         keys, values = due.keys, due.values
         for _ in range(SWEPT_LOOKS_MAX):
             key, raw = rows.key(), rows.value()
             if key is None or raw is None:
-                due.apart = apart
+                due.keys_after_gaps = after_gaps
                 return None
             if len(keys) + len(due.parked) >= self._entries_max or size_bytes >= self._size_bytes_max:
                 due.full = True
@@ -83,10 +83,10 @@ class BulkSweep:
                 keys.append(key)
                 values.append(raw)
                 if is_passed:
-                    apart.add(key)
+                    after_gaps.add(key)
             is_passed = not is_taken
             size_bytes += len(raw) if is_taken else 0
             rows.next()
-        due.apart = apart
+        due.keys_after_gaps = after_gaps
         following: bytes | None = rows.key()
         return following

@@ -43,17 +43,18 @@ _BEFORE_MESSAGES_MS = 1
 
 @dataclass(slots=True)
 class Due:
-    """The input of one transaction: keys and values, ascending. `apart`: keys that follow an unread one. `read_to`:
-    everything due up to this key was read. `full`: the scan of the first cursor reached its limit; `short`: that limit
-    was reduced. `goes_on`: more may be due. `ordered`: an ordinary scan that contains only messages. `parked`: keys
-    and values of parked entries. `trial`: the isolated target of a trial. `own_filter`: selects the messages that may
-    leave; None: all. `now_ms`: the broker's time. `behind_ms`: the cancel gate admits only entries due this long before
-    that time. `surplus_max`, `surplus_bytes_max`: limits of the missed occurrences that may leave with the next ones of
-    their schedules. `ends_bulk`: the bulk control in force has nothing left after this transaction."""
+    """The input of one transaction: keys and values, ascending. `keys_after_gaps`: keys that follow an unread one.
+    `read_to`: everything due up to this key was read. `full`: the scan of the first cursor reached its limit; `short`:
+    that limit was reduced. `goes_on`: more may be due. `ordered`: an ordinary scan that contains only messages.
+    `parked`: keys and values of parked entries. `trial`: the isolated target of a trial. `own_filter`: selects the
+    messages that may leave; None: all. `now_ms`: the broker's time. `behind_ms`: the cancel gate admits only entries
+    due this long before that time. `surplus_max`, `surplus_bytes_max`: limits of the missed occurrences that may leave
+    with the next ones of their schedules. `ends_bulk`: the bulk control in force has nothing left after this
+    transaction."""
 
     keys: list[bytes]
     values: list[bytes]
-    apart: Collection[bytes] = ()
+    keys_after_gaps: Collection[bytes] = ()
     read_to: bytes = b""
     full: bool = False
     goes_on: bool = False
@@ -73,7 +74,7 @@ class Due:
         return {offset: due_ms for due_ms, offset in map(split_key, [*self.keys, *(key for key, _ in self.parked)])}
 
     def leave_out(self, keys: Collection[bytes]) -> None:
-        """Forget entries that have been parked. O(entries). REQUIRES: `apart` is empty."""
+        """Forget entries that have been parked. O(entries). REQUIRES: `keys_after_gaps` is empty."""
         rows = [row for row in zip(self.keys, self.values, strict=True) if row[0] not in keys]
         self.keys, self.values = [key for key, _ in rows], [value for _, value in rows]
 
@@ -166,7 +167,7 @@ class DueReader:
                 due.goes_on = due.full or self._ahead.searching or bool(ahead.keys)
                 due.keys += ahead.keys
                 due.values += ahead.values
-                due.apart = ahead.apart
+                due.keys_after_gaps = ahead.keys_after_gaps
                 return due
         # Messages behind a backlog that has just fallen due wait for the first transaction and for the search.
         short = ordered and not self._is_behind and BacklogBypass.wanted(index, before_ms, limit)
@@ -307,8 +308,8 @@ class DueReader:
         keys, values = index.scan_due(_BEFORE_MESSAGES_MS, index.ending_count, 4 * ENDING_SIZE_BYTES_MAX)
         piece = first_piece(*acted_on(keys, values), isolated.messages_max)
         if len(piece) < len(keys):
-            apart = {keys[at] for at, before in zip(piece, [-1, *piece], strict=False) if at != before + 1}
-            return Due([keys[at] for at in piece], [values[at] for at in piece], apart, goes_on=True)
+            after_gaps = {keys[at] for at, before in zip(piece, [-1, *piece], strict=False) if at != before + 1}
+            return Due([keys[at] for at in piece], [values[at] for at in piece], after_gaps, goes_on=True)
         due = self._common(index, before_ms)
         if not due.keys and not due.parked:
             self._faults.nothing_waits(isolated)

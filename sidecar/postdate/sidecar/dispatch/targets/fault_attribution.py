@@ -322,7 +322,7 @@ class FaultAttribution:
             if finished.log_acknowledged and not is_answered:
                 isolated.failing_since = steady  # like a failed trial
             if are_few:
-                isolated.set_aside(faults, steady)
+                isolated.retry_alone(faults, steady)
         return finding
 
     def kafka_works(self) -> None:
@@ -401,7 +401,7 @@ class FaultAttribution:
                 else:
                     trial.refuse_again(offset, now)
         elif self._are_few(faults, count):
-            trial.set_aside(faults, now)
+            trial.retry_alone(faults, now)
         else:
             trial.messages_max = count // 2
         return Finding.GO_ON

@@ -131,7 +131,7 @@ class Isolated:
         probation_ms = self.probation_ms if self.good_trials >= GOOD_TRIALS else PROBATION_MS
         return now - self.faulted_at >= probation_ms
 
-    def set_aside(self, offsets: Iterable[int], now: float) -> None:
+    def retry_alone(self, offsets: Iterable[int], now: float) -> None:
         """These entries were refused, and are to blame and not the target: each is retried alone."""
         for offset in offsets:
             if offset != NOBODY and len(self.refused) < REFUSED_MAX:
