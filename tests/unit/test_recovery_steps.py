@@ -277,12 +277,12 @@ def test_given_up_requests_leave_no_unread_bulk_control(tmp_path: Path, monkeypa
     index = open_index(tmp_path)
     overlay = IndexOverlay(index)
     overlay.advance(next_request=2, next_dispatch=0, seq=0, takeover=1)
-    for row in (BulkRow(1, b"asked", 3), BulkRow(4, b"", 2), BulkRow(5, b"", 0)):
+    for row in (BulkRow(1, b"request", 3), BulkRow(4, b"", 2), BulkRow(5, b"", 0)):
         overlay.set_bulk(row)
     overlay.write()
     monkeypatch.setattr(takeover, "rebuild", lambda *_: None)
     takeover._give_up(_CTX, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=True), 5)
-    assert index.timer_log.bulks == (BulkRow(1, b"asked", 3), BulkRow(5, b"", 0))
+    assert index.timer_log.bulks == (BulkRow(1, b"request", 3), BulkRow(5, b"", 0))
     index.close()
 
 

@@ -185,15 +185,15 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
 
 def _history(history: dict[str, Any]) -> Iterator[str]:
     yield f"{history['origin']}  {history['state']}"
-    asked, entry = history["request"] or {}, history["entry"]
-    due_ms: int | None = asked.get("due_ms")
+    request, entry = history["request"] or {}, history["entry"]
+    due_ms: int | None = request.get("due_ms")
     was_moved = False
-    if asked:
-        to = f" to {asked['target']}" if "target" in asked else ""
+    if request:
+        to = f" to {request['target']}" if "target" in request else ""
         due = f", due {format_instant(due_ms)}" if due_ms is not None else ""
-        attempt = f", attempt {asked['attempt']}" if asked.get("attempt") else ""
-        action = asked.get("refused") or asked["action"]
-        yield f"  {format_instant(asked['accepted_ms'])}  requested: {action}{to}{due}{attempt}"
+        attempt = f", attempt {request['attempt']}" if request.get("attempt") else ""
+        action = request.get("refused") or request["action"]
+        yield f"  {format_instant(request['accepted_ms'])}  requested: {action}{to}{due}{attempt}"
     for event in history["events"]:
         moved = late = ""
         if "by" in event and "due_ms" not in event:
@@ -202,13 +202,13 @@ def _history(history: dict[str, Any]) -> Iterator[str]:
             due_ms = int(event["due_ms"])
             moved, was_moved = f" to {format_instant(due_ms)} by {event['by']}", True
         elif event["fate"] == DELIVERED and due_ms is not None:
-            first_due_ms = event["first_due_ms"] if "latest_ms" in asked and not was_moved else due_ms
-            late = f", {_late(event.get('chosen_ms', first_due_ms), asked, event['at_ms'])}"
+            first_due_ms = event["first_due_ms"] if "latest_ms" in request and not was_moved else due_ms
+            late = f", {_late(event.get('chosen_ms', first_due_ms), request, event['at_ms'])}"
         times = f" ({event['deliveries']:,} times)" if event.get("deliveries", 1) > 1 else ""
         yield f"  {format_instant(event['at_ms'])}  {event['fate']}{times}{moved}{late}  ({event['dispatch_log']})"
     if entry is not None:
         leaves_ms = entry.get("chosen_ms", entry["due_ms"])
-        late = f", {_late(leaves_ms, asked, now_ms())} so far" if now_ms() >= leaves_ms else ""
+        late = f", {_late(leaves_ms, request, now_ms())} so far" if now_ms() >= leaves_ms else ""
         window = ""
         if "window_ms" in entry:
             window = f" within {format_duration(entry['window_ms'])}, to leave at {format_instant(leaves_ms)}"
@@ -217,6 +217,6 @@ def _history(history: dict[str, Any]) -> Iterator[str]:
         yield "  the search of the dispatch log reached its limit: there may be more"
 
 
-def _late(due_ms: int, asked: dict[str, Any], at_ms: int) -> str:
+def _late(due_ms: int, request: dict[str, Any], at_ms: int) -> str:
     """The lateness at a time, from the due time or the request's timestamp, whichever is later."""
-    return f"{format_duration(max(at_ms - max(due_ms, asked.get('accepted_ms', 0)), 0))} late"
+    return f"{format_duration(max(at_ms - max(due_ms, request.get('accepted_ms', 0)), 0))} late"

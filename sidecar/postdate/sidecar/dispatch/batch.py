@@ -178,12 +178,12 @@ class BatchBuilder:
         key, entry = row
         offset = split_key(key)[1]
         batch.swept += 1
-        if not bulk.asked.moves:
+        if not bulk.request.moves:
             self._cancel_in_bulk(batch, overlay, row, bulk)
             return False
         moved = bulk.moved(entry, batch.now_ms)
         batch.fates.append(Moved(offset, entry.first_due, MOVED, moved.requested_due, bulk.offset))
-        if entry.stored or overlay.is_long(moved.due - bulk.asked.accepted_ms):
+        if entry.stored or overlay.is_long(moved.due - bulk.request.accepted_ms):
             if not self._undelivered.store(batch, moved, offset):
                 return False
             moved = msgspec.structs.replace(moved, stored=True)

@@ -76,8 +76,8 @@ def _bulk_control(overlay: IndexOverlay, record: Record, request: Request, selec
     if is_later and not overlay.store_after_ms and begun is None:
         refusal = RequestRefused(Reason.BEYOND_HORIZON, "to move many messages to a later time, set store_after_ms")
         return _put_control(overlay, record.offset, refused_entry(record, refusal))
-    asked = encode_bulk(BulkRequest(selection, is_move, request.due_ms, request.by_ms, record.timestamp_ms))
-    overlay.set_bulk(BulkRow(record.offset, asked, -1 if begun is None else begun.count))
+    encoded = encode_bulk(BulkRequest(selection, is_move, request.due_ms, request.by_ms, record.timestamp_ms))
+    overlay.set_bulk(BulkRow(record.offset, encoded, -1 if begun is None else begun.count))
     return NO_FIRST_DUE
 
 
@@ -342,7 +342,7 @@ def _pending(overlay: IndexOverlay, offset: int, at: bytes | None) -> tuple[byte
 def _is_swept(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
     """True if the bulk control in force ends this pending entry: for later requests it is no longer pending."""
     bulk = in_force(overlay.bulks) if overlay.bulks else None
-    return bulk is not None and not bulk.asked.moves and bulk.acts_on(entry, offset)
+    return bulk is not None and not bulk.request.moves and bulk.acts_on(entry, offset)
 
 
 def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> None:

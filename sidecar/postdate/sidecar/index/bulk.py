@@ -28,7 +28,7 @@ class Bulk:
     """A bulk control in force."""
 
     offset: int
-    asked: BulkRequest
+    request: BulkRequest
     count: int
     """The number of entries on which it has acted; -1 before its first transaction."""
 
@@ -41,19 +41,19 @@ class Bulk:
 
     def may_act_on(self, entry: Entry, offset: int, due_ms: int | None = None) -> bool:
         """The same if the entry is due at `due_ms`; None: at any time."""
-        selection = self.asked.selection
+        selection = self.request.selection
         return (
             offset < self.offset
             and entry.moved_by < self.offset
-            and (entry.next is None or not self.asked.moves)
+            and (entry.next is None or not self.request.moves)
             and selects(selection, entry, selection.from_ms if due_ms is None else due_ms)
         )
 
     def moved(self, entry: Entry, now_ms: int) -> Entry:
         """The entry as it moves it at `now_ms`, the broker's time."""
-        due_ms = self.asked.due_ms
+        due_ms = self.request.due_ms
         if due_ms < 0:
-            due_ms = min(max(entry.requested_due + self.asked.by_ms, DUE_MS_MIN), INTEGER_END - 1 - WINDOW_MS_MAX)
+            due_ms = min(max(entry.requested_due + self.request.by_ms, DUE_MS_MIN), INTEGER_END - 1 - WINDOW_MS_MAX)
         return moved_to(entry, due_ms, self.offset, now_ms)
 
 
@@ -87,14 +87,14 @@ def shifted(window: Window, chosen_ms: int, due_ms: int, left_ms: int) -> tuple[
 
 def in_force(rows: BulkRows) -> Bulk | None:
     """The bulk control in force; None if there is none. Raises Corrupt. O(1)."""
-    return _read(rows[0]) if rows and rows[0].asked else None
+    return _read(rows[0]) if rows and rows[0].request else None
 
 
 def may_end_later(rows: BulkRows, entry: Entry, offset: int) -> bool:
     """True if a bulk cancel that waits for another control may end the entry of the request at `offset`. The entry may
     have another due time by then. O(rows)."""
-    waiting = (_read(row) for row in rows[1:] if row.asked)
-    return any(not each.asked.moves and each.may_act_on(entry, offset) for each in waiting)
+    waiting = (_read(row) for row in rows[1:] if row.request)
+    return any(not each.request.moves and each.may_act_on(entry, offset) for each in waiting)
 
 
 def are_ahead(rows: BulkRows, next_request: int) -> bool:
@@ -116,6 +116,6 @@ def without_row(rows: BulkRows, offset: int) -> BulkRows:
 @lru_cache(maxsize=64)
 def _read(row: BulkRow) -> Bulk:
     try:
-        return Bulk(row.offset, decode_bulk(row.asked), row.count)
+        return Bulk(row.offset, decode_bulk(row.request), row.count)
     except ValueError as error:
         raise Corrupt(f"the selection of request {row.offset} does not decode: {error}") from error

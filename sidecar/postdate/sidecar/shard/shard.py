@@ -296,10 +296,10 @@ class Shard(Stateful):
 
     def _attend(self) -> None:
         """Carry out instructions and write the status; each at its interval, and cheap in between."""
-        asked = self._operator.instruction(self.ctx.clock.steady_ms())
-        if asked == RESUME:
+        instruction = self._operator.instruction(self.ctx.clock.steady_ms())
+        if instruction == RESUME:
             self._resume()
-        elif asked and self._operator.may_rebuild():
+        elif instruction and self._operator.may_rebuild():
             self._move_index_aside()
         if self._index is not None or self.state is State.HALTED:
             self._operator.report(self.state, self.why, self._index)

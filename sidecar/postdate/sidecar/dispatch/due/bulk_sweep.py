@@ -62,7 +62,7 @@ class BulkSweep:
 
     def _take(self, rows: RangeIterator, bulk: Bulk, due: Due) -> bytes | None:
         """Add the selected entries to `due`; returns the first key that was not visited, None if all were."""
-        target, is_passed, size_bytes = bulk.asked.selection.target, False, 0
+        target, is_passed, size_bytes = bulk.request.selection.target, False, 0
         after_gaps: set[bytes] = set()
         taken = due.parked if self._is_parked else None
         keys, values = due.keys, due.values

@@ -145,7 +145,7 @@ class _Pages:
         query = self._at_fixed_times(request)
         result = self._own(query, local.page)
         if queries.asks_all(query):
-            result = self._peers.merged(request, query, lambda others, asked: others.page(asked, [result]))
+            result = self._peers.merged(request, query, lambda others, unscoped: others.page(unscoped, [result]))
         return JSONResponse(result)
 
     def count_pending(self, request: Request) -> Response:
@@ -153,7 +153,7 @@ class _Pages:
         query = self._at_fixed_times(request)
         result = self._own(query, local.count)
         if queries.asks_all(query):
-            result = self._peers.merged(request, query, lambda others, asked: others.count(asked, [result]))
+            result = self._peers.merged(request, query, lambda others, unscoped: others.count(unscoped, [result]))
         return JSONResponse(result)
 
     def count_selected(self, request: Request) -> Response:
@@ -161,7 +161,7 @@ class _Pages:
         query = self._at_fixed_times(request)
         result = self._own(query, bulk.count_selected)
         if queries.asks_all(query):
-            result = self._peers.merged(request, query, lambda others, asked: others.selected(asked, [result]))
+            result = self._peers.merged(request, query, lambda others, unscoped: others.selected(unscoped, [result]))
         return JSONResponse(result)
 
     def _at_fixed_times(self, request: Request) -> QueryParams:
@@ -182,7 +182,9 @@ class _Pages:
         query, origin = request.query_params, request.path_params["origin"]
         if not queries.asks_all(query) or local.holds(self._process, origin):
             return JSONResponse(local.history(self._process, query, origin))
-        return JSONResponse(self._peers.merged(request, query, lambda others, asked: others.history(origin, asked)))
+        return JSONResponse(
+            self._peers.merged(request, query, lambda others, unscoped: others.history(origin, unscoped))
+        )
 
     def shards(self, request: Request) -> Response:
         """The state of every shard."""
@@ -202,7 +204,7 @@ class _Pages:
         query = self._at_fixed_times(request)
         told = local.actions(self._process, query)
         if queries.asks_all(query):
-            told = self._peers.merged(request, query, lambda others, asked: others.actions(asked, [told]))
+            told = self._peers.merged(request, query, lambda others, unscoped: others.actions(unscoped, [told]))
         return JSONResponse(told)
 
     # ---- changes -----------------------------------------------------------------------------------------------------
@@ -216,8 +218,8 @@ class _Pages:
         return changing
 
     async def _change(self, request: Request, action: str) -> Response:
-        asked = await _body(request)
-        produced = await run_in_threadpool(controls.control, self._process, action, asked)
+        body = await _body(request)
+        produced = await run_in_threadpool(controls.control, self._process, action, body)
         log.info("%s requested over HTTP: %s", action, produced["origin"])
         return JSONResponse(produced, 202)
 
@@ -230,9 +232,9 @@ class _Pages:
         return changing
 
     async def _change_selected(self, request: Request, action: str) -> Response:
-        asked = await _body(request)
+        body = await _body(request)
         try:
-            produced = await run_in_threadpool(bulk.control_selected, self._process, action, asked)
+            produced = await run_in_threadpool(bulk.control_selected, self._process, action, body)
         except PartlyProduced as partly:
             log.warning("%s of many messages requested over HTTP: %s", action, str(partly).replace("\n", "; "))
             raise
@@ -244,9 +246,9 @@ class _Pages:
         """Requeue dead letters, or plan it."""
 
         async def requeue() -> Response:
-            asked, payload = await _body(request), queries.wants_payload(self._process, request.query_params)
-            request.state.is_plan = not (isinstance(asked, dict) and asked.get("execute") is True)
-            told = await run_in_threadpool(dead_letters.requeue, self._process, asked, payload)
+            body, payload = await _body(request), queries.wants_payload(self._process, request.query_params)
+            request.state.is_plan = not (isinstance(body, dict) and body.get("execute") is True)
+            told = await run_in_threadpool(dead_letters.requeue, self._process, body, payload)
             if told["executed"]:
                 log.warning("requeue requested over HTTP: %d dead letters of %s", told["requeued"], told["topic"])
             return JSONResponse(told)
@@ -262,17 +264,17 @@ class _Pages:
         return changing
 
     async def _hold(self, request: Request, action: str) -> Response:
-        asked = await _body(request)
-        return JSONResponse(await run_in_threadpool(self._held, request, action, asked))
+        body = await _body(request)
+        return JSONResponse(await run_in_threadpool(self._held, request, action, body))
 
-    def _held(self, request: Request, action: str, asked: object) -> dict[str, Any]:
-        result = hold_api.hold(self._process, action, asked)
-        log.warning("%s requested over HTTP: %s", action, json.dumps(asked))
+    def _held(self, request: Request, action: str, body: object) -> dict[str, Any]:
+        result = hold_api.hold(self._process, action, body)
+        log.warning("%s requested over HTTP: %s", action, json.dumps(body))
         query = request.query_params
         if not queries.asks_all(query):
             return result
-        path, meant = f"/api/v1/{action}", hold_api.where(asked)
-        return self._peers.merged(request, query, lambda others, _: others.change(path, asked, meant, [result]))
+        path, meant = f"/api/v1/{action}", hold_api.where(body)
+        return self._peers.merged(request, query, lambda others, _: others.change(path, body, meant, [result]))
 
     async def draining(self, request: Request) -> Response:
         """Hand all shards over to the other processes."""
@@ -351,8 +353,8 @@ async def _body(request: Request) -> object:
     UTF-8 cannot encode."""
     body = await _bytes(request)
     try:
-        asked: object = json.loads(body)
-        json.dumps(asked, ensure_ascii=False).encode()
+        parsed: object = json.loads(body)
+        json.dumps(parsed, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BadQuery("the body is not JSON, or has a lone surrogate") from error
-    return asked
+    return parsed

@@ -44,12 +44,12 @@ class SelectedMessages:
     complete: bool
 
 
-def selector_headers(asked: dict[str, str], now_ms: int) -> Headers:
+def selector_headers(fields: dict[str, str], now_ms: int) -> Headers:
     """The selector headers for fields of these names. Raises BadQuery: there is none, or one is invalid."""
     headers: Headers = []
     for field, header in SELECTOR_FIELDS.items():
-        if field in asked:
-            text = str(queries.time_of(field, asked[field], now_ms)) if field in _TIMES else asked[field]
+        if field in fields:
+            text = str(queries.time_of(field, fields[field], now_ms)) if field in _TIMES else fields[field]
             headers.append((header, text.encode("utf-8", "surrogateescape")))
     if not headers:
         raise BadQuery(f"give at least one of {', '.join(SELECTOR_FIELDS)}")
@@ -60,8 +60,8 @@ def selector_headers(asked: dict[str, str], now_ms: int) -> Headers:
 def count_selected(process: ProcessState, query: QueryParams) -> dict[str, Any]:
     """The selected messages of each shard of this process, by target. Raises BadQuery, Unanswered."""
     queries.known(query, "topic", "partition", *SELECTOR_FIELDS)
-    asked = {field: query[field] for field in SELECTOR_FIELDS if field in query}
-    selection = _selection(selector_headers(asked, process.clock.wall_ms()))
+    fields = {field: query[field] for field in SELECTOR_FIELDS if field in query}
+    selection = _selection(selector_headers(fields, process.clock.wall_ms()))
     able, unable = queries.shards_of(process, query)
     deadline = time.monotonic() + limits.SELECTED_S_MAX
     shards: list[dict[str, Any]] = []
@@ -74,7 +74,7 @@ def count_selected(process: ProcessState, query: QueryParams) -> dict[str, Any]:
     return {**merged_selected([{"shards": shards}]), "not_asked": unable}
 
 
-def control_selected(process: ProcessState, action: str, asked: object) -> dict[str, Any]:
+def control_selected(process: ProcessState, action: str, body: object) -> dict[str, Any]:
     """Produce a bulk control to each partition of a request topic, or to those in `partitions`; returns their origins
     and the broker's times.
 
@@ -82,14 +82,14 @@ def control_selected(process: ProcessState, action: str, asked: object) -> dict[
     KafkaFault, TransientError: none has it.
     """
     times = _TIMES_OF_A_MOVE if action == RESCHEDULE else ()
-    asked = queries.body_of(asked, "topic", "partitions", *SELECTOR_FIELDS, *times)
-    chosen = _partitions(asked)
-    asked = {field: value for field, value in asked.items() if field != "partitions"}
-    if not all(isinstance(value, str) for value in asked.values()):
+    body = queries.body_of(body, "topic", "partitions", *SELECTOR_FIELDS, *times)
+    chosen = _partitions(body)
+    body = {field: value for field, value in body.items() if field != "partitions"}
+    if not all(isinstance(value, str) for value in body.values()):
         raise BadQuery("each field takes a text")
-    topic = queries.served_topic(process, asked.get("topic"))
+    topic = queries.served_topic(process, body.get("topic"))
     now_ms = process.clock.wall_ms()
-    headers = [*_action_headers(action, asked, now_ms), *selector_headers(asked, now_ms)]
+    headers = [*_action_headers(action, body, now_ms), *selector_headers(body, now_ms)]
     draft = UnsentRequest(None, None, headers)
     live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
     try:
@@ -104,23 +104,23 @@ def control_selected(process: ProcessState, action: str, asked: object) -> dict[
     return {"action": action, "controls": controls}
 
 
-def _partitions(asked: dict[str, Any]) -> list[int]:
+def _partitions(body: dict[str, Any]) -> list[int]:
     """The partitions in a body; empty: all. Raises BadQuery."""
-    chosen = asked.get("partitions", [])
+    chosen = body.get("partitions", [])
     if not isinstance(chosen, list) or not all(type(index) is int and index >= 0 for index in chosen):
         raise BadQuery("partitions takes a list of numbers")
-    if "partitions" in asked and not chosen:
+    if "partitions" in body and not chosen:
         raise BadQuery("partitions is empty; leave it out for all")
     return chosen
 
 
-def _action_headers(action: str, asked: dict[str, str], now_ms: int) -> Headers:
+def _action_headers(action: str, body: dict[str, str], now_ms: int) -> Headers:
     """The headers with the action of a bulk control."""
     if action == CANCEL:
         return [(names.ACTION, b"cancel")]
     if action == DELIVER:
         return [(names.ACTION, b"reschedule"), (names.DELAY, b"0s")]
-    texts = {**asked, "at": str(queries.time_of("at", asked["at"], now_ms))} if "at" in asked else asked
+    texts = {**body, "at": str(queries.time_of("at", body["at"], now_ms))} if "at" in body else body
     when = [(header, texts[field].encode()) for field, header in _TIMES_OF_A_MOVE.items() if field in texts]
     return [(names.ACTION, b"reschedule"), *when]
 

@@ -35,21 +35,21 @@ _FIELDS = {
 }
 
 
-def control(process: ProcessState, action: str, asked: object) -> dict[str, Any]:
+def control(process: ProcessState, action: str, body: object) -> dict[str, Any]:
     """Produce the control that a body asks for; returns its origin and the broker's time.
 
     Raises BadQuery: the body is invalid; KafkaFault, TransientError: the control may or may not exist.
     """
-    asked = body_of(asked, *sorted(_FIELDS[action]))
-    topic, partition, named = _named(process, asked)
+    body = body_of(body, *sorted(_FIELDS[action]))
+    topic, partition, named = _named(process, body)
     if action == DELIVER:  # a reschedule to its own timestamp
-        action, asked = RESCHEDULE, asked | {"delay": "0s"}
+        action, body = RESCHEDULE, body | {"delay": "0s"}
     headers: Headers = [(names.ACTION, action.encode()), *named]
-    for field in {"at", *_RANGE} & asked.keys():
-        asked = asked | {field: time_text_of(field, _text(asked, field).decode(), process.clock.wall_ms())}
-    headers += [(header, _text(asked, field)) for field, header in (_TIMES | _RANGE).items() if field in asked]
-    if "grace" in asked:
-        headers.append((names.GRACE, _text(asked, "grace")))
+    for field in {"at", *_RANGE} & body.keys():
+        body = body | {field: time_text_of(field, _text(body, field).decode(), process.clock.wall_ms())}
+    headers += [(header, _text(body, field)) for field, header in (_TIMES | _RANGE).items() if field in body]
+    if "grace" in body:
+        headers.append((names.GRACE, _text(body, "grace")))
     caller_id = dict(named).get(names.ID)
     draft = UnsentRequest(caller_id, None, headers)
     live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
@@ -65,25 +65,25 @@ def control(process: ProcessState, action: str, asked: object) -> dict[str, Any]
     return {"origin": origin, "action": action, "accepted_ms": delivery.timestamp_ms}
 
 
-def _named(process: ProcessState, asked: dict[str, Any]) -> tuple[str, int, Headers]:
+def _named(process: ProcessState, body: dict[str, Any]) -> tuple[str, int, Headers]:
     """Topic and partition (-1: by the id) of the request meant, and the header that names it."""
-    if ("id" in asked) == ("origin" in asked):
+    if ("id" in body) == ("origin" in body):
         raise BadQuery("give one of id and origin")
-    if "origin" in asked:
-        origin = _text(asked, "origin")
+    if "origin" in body:
+        origin = _text(body, "origin")
         try:
             topic, partition, _ = parse_origin(origin)
         except ValueError as error:
             raise BadQuery(f"origin {error}") from error
-        if asked.get("topic", topic) != topic:
+        if body.get("topic", topic) != topic:
             raise BadQuery("topic and origin name different request topics")
         return served_topic(process, topic), partition, [(names.ORIGIN, origin)]
-    topic = served_topic(process, str(asked["topic"]) if "topic" in asked else None)
-    return topic, -1, [(names.ID, _text(asked, "id"))]
+    topic = served_topic(process, str(body["topic"]) if "topic" in body else None)
+    return topic, -1, [(names.ID, _text(body, "id"))]
 
 
-def _text(asked: dict[str, Any], field: str) -> bytes:
-    value = asked[field]
+def _text(body: dict[str, Any], field: str) -> bytes:
+    value = body[field]
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise BadQuery(f"{field} takes a text or a number")
     try:

@@ -105,13 +105,13 @@ def list_letters(process: ProcessState, query: QueryParams) -> dict[str, Any]:
     }
 
 
-def requeue(process: ProcessState, asked: object, payload: bool) -> dict[str, Any]:
+def requeue(process: ProcessState, body: object, payload: bool) -> dict[str, Any]:
     """Requeue the dead letters that a body selects, or only plan it, unless `execute` is true.
 
     Raises BadQuery; Refused: another requeue runs; KafkaFault, TransientError: those that were put back before the
     fault stay so, and a repetition skips them.
     """
-    topic, filters, when, execute = _read(process, asked)
+    topic, filters, when, execute = _read(process, body)
     live = _look_up(process, topic)
     rules = rules_of(process.config, topic, live.retention_ms)
     would, with_id = RequeueStatus.DONE if execute else RequeueStatus.WOULD, 0
@@ -202,15 +202,15 @@ def _look_up(process: ProcessState, topic: str) -> LiveTopic:
     return live
 
 
-def _read(process: ProcessState, asked: object) -> tuple[str, LetterFilters, Headers, bool]:
+def _read(process: ProcessState, body: object) -> tuple[str, LetterFilters, Headers, bool]:
     """Topic, filters, new time, and whether to execute. Raises BadQuery."""
-    asked = queries.body_of(asked, *_FILTERS, "origins", *_TIMES, "execute")
-    execute, origins = asked.get("execute", False), asked.get("origins", [])
+    body = queries.body_of(body, *_FILTERS, "origins", *_TIMES, "execute")
+    execute, origins = body.get("execute", False), body.get("origins", [])
     if not isinstance(execute, bool):
         raise BadQuery("execute takes true or false")
     if not isinstance(origins, list) or not all(isinstance(origin, str) for origin in origins):
         raise BadQuery("origins takes a list of origins")
-    texts = {name: value for name, value in asked.items() if name not in ("execute", "origins")}
+    texts = {name: value for name, value in body.items() if name not in ("execute", "origins")}
     if not all(isinstance(value, str) for value in texts.values()):
         raise BadQuery("each other field takes a text")
     if not origins and not texts.keys() & {"reason", "target"}:

@@ -22,12 +22,12 @@ _FIELDS = frozenset({"what", "target", "topic", "partition"})
 _WHAT = (DELIVERY, INTAKE, TARGET)
 
 
-def hold(process: ProcessState, action: str, asked: object) -> dict[str, Any]:
+def hold(process: ProcessState, action: str, body: object) -> dict[str, Any]:
     """Hold or release as the body requests, for the named shards that this process owns.
 
     Returns the holds of each shard. Raises BadQuery if the body is invalid.
     """
-    what, target, topic, index = _read(process, asked)
+    what, target, topic, index = _read(process, body)
     held = [part for part, _ in process.shards() if part.topic == (topic or part.topic)]
     parts = [part for part in held if index is None or part.index == index]
     why_not = process.poller.holds.ask(
@@ -42,10 +42,10 @@ def hold(process: ProcessState, action: str, asked: object) -> dict[str, Any]:
     }
 
 
-def where(asked: object) -> list[tuple[str, str]]:
+def where(body: object) -> list[tuple[str, str]]:
     """The shards that a body names, as the parameters of a query. REQUIRES: `hold` has accepted it."""
-    assert isinstance(asked, dict), "it was read before"
-    return [(name, str(asked[name])) for name in ("topic", "partition") if name in asked]
+    assert isinstance(body, dict), "it was read before"
+    return [(name, str(body[name])) for name in ("topic", "partition") if name in body]
 
 
 def drain(process: ProcessState) -> dict[str, Any]:
@@ -57,9 +57,9 @@ def drain(process: ProcessState) -> dict[str, Any]:
     return {"draining": [_shard(part) for part, _ in process.shards()], "instance": process.config.instance_name}
 
 
-def _read(process: ProcessState, asked: object) -> tuple[str, str, str | None, int | None]:
-    asked = queries.body_of(asked, *sorted(_FIELDS))
-    what, target, topic, index = (asked.get(name) for name in ("what", "target", "topic", "partition"))
+def _read(process: ProcessState, body: object) -> tuple[str, str, str | None, int | None]:
+    body = queries.body_of(body, *sorted(_FIELDS))
+    what, target, topic, index = (body.get(name) for name in ("what", "target", "topic", "partition"))
     if what not in _WHAT:
         raise BadQuery(f"what takes one of {', '.join(_WHAT)}")
     if (what == TARGET) != (target is not None):

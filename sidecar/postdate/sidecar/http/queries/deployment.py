@@ -114,9 +114,9 @@ class Deployment:
 
         Raises TransientError, ConfigError: no process has answered, or one that the user named has not.
         """
-        asked = dict(query)
-        limit = int(asked.get("limit", PAGE_ENTRIES_DEFAULT))
-        named = "id" in asked or "origin" in asked
+        filters = dict(query)
+        limit = int(filters.get("limit", PAGE_ENTRIES_DEFAULT))
+        named = "id" in filters or "origin" in filters
 
         def merge(answers: list[JsonObject]) -> JsonObject:
             return merged_named(answers) if named else merged_page(answers, limit)
@@ -179,12 +179,12 @@ class Deployment:
         """
         topic, index, _ = parse_origin(origin.encode())
         part = Partition(topic, index)
-        path, asked = f"/api/v1/requests/{quote(origin)}", [*query, *self._scope]
+        path, scoped = f"/api/v1/requests/{quote(origin)}", [*query, *self._scope]
         holders = [peer for peer in self._peers if part in peer.parts]
         others = [peer for peer in self._peers if part not in peer.parts]
         fault: PostdateError | None = None
         for peers in (holders, others):
-            results = _at_once([(peer, path, asked, None) for peer in peers])
+            results = _at_once([(peer, path, scoped, None) for peer in peers])
             for result in results.values():
                 if isinstance(result, dict):
                     return result
@@ -203,13 +203,13 @@ class Deployment:
         """The pending messages in order, page after page, at most `entries_max`. Raises as `page`."""
         limit = min(entries_max, PAGE_ENTRIES_MAX)
         named = any(name in ("id", "origin") for name, _ in query)
-        asked = [*query] if named else [*query, ("limit", str(limit))]
+        limited = [*query] if named else [*query, ("limit", str(limit))]
         cursor: list[tuple[str, str]] = []
         left = entries_max
         # Those of any page, since their entries may belong before those already returned.
         unasked: dict[Partition, JsonObject] = {}
         while True:
-            shown = self.page([*asked, *cursor])
+            shown = self.page([*limited, *cursor])
             unasked |= {part_of(shard): shard for shard in self.not_asked}
             self.not_asked = [unasked[part] for part in sorted(unasked)]
             yield from shown["entries"][:left]

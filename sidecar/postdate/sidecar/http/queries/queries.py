@@ -54,14 +54,14 @@ def known(query: QueryParams, *names: str) -> None:
         raise BadQuery(f"unknown parameter {unknown[0]}; known: {', '.join(names)}")
 
 
-def body_of(asked: object, *names: str) -> dict[str, Any]:
+def body_of(body: object, *names: str) -> dict[str, Any]:
     """The JSON object of a body. Raises BadQuery for another value, and for an unknown field."""
-    if not isinstance(asked, dict):
+    if not isinstance(body, dict):
         raise BadQuery("the body must be a JSON object")
-    unknown = sorted(set(asked) - {*names})
+    unknown = sorted(set(body) - {*names})
     if unknown:
         raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(names)}")
-    return asked
+    return body
 
 
 def served_topic(process: ProcessState, named: str | None) -> str:

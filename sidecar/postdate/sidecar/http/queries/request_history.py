@@ -78,7 +78,7 @@ def request_history(process: ProcessState, shard: AskedShard, offset: int, paylo
     }
     request = None
     if record is not None:
-        request, history["request"] = _asked(process, shard.part, record, NamedPolicies(rows), payload)
+        request, history["request"] = _request_json(process, shard.part, record, NamedPolicies(rows), payload)
     if found is not None:
         key, entry = found
         history["entry"] = as_json(shard.part, key, entry, process.clock.wall_ms(), payload)
@@ -116,7 +116,7 @@ def _request_record(process: ProcessState, part: Partition, offset: int) -> Reco
         reader.close()
 
 
-def _asked(
+def _request_json(
     process: ProcessState, part: Partition, record: Record, policies: NamedPolicies, payload: bool
 ) -> tuple[Request | None, dict[str, Any]]:
     """The parsed request, None if it is refused, and its JSON object. The detail of a refusal is included only with
