@@ -17,7 +17,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     used = getattr(item, "funcargs", {}).get("env")
     if report.failed and isinstance(used, Environment):
-        report.sections += [(f"end of the log of {each.name}", each.last_words()) for each in used.sidecars]
+        report.sections += [(f"end of the log of {each.name}", each.state_and_log_end()) for each in used.sidecars]
     return report
 
 

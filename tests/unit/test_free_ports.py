@@ -1,7 +1,8 @@
 """Goal: between the choice of a port and the start of the server that a test wants on it, no other program gets the
 port; otherwise the test would talk to that program.
 
-Method: the range from which the kernel serves programs that ask for any port, and other processes that choose ports.
+Method: the ports are compared with the range from which the kernel serves programs that ask for any port, and with
+those that another process chooses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def test_a_program_that_asks_for_any_port_does_not_get_one_of_a_test() -> None:
 
 
 def test_no_other_process_gets_the_same_port() -> None:
-    """The other processes begin where this one began."""
+    """The other process begins its search at the same number."""
     program = f"import os; os.getpid = lambda: {os.getpid()}; from support.deployments.ports import free_port\n"
     program += "print(*(free_port() for _ in range(200)))"
     own = {free_port() for _ in range(200)}

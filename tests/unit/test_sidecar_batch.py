@@ -32,7 +32,7 @@ from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.quota import Quota
 from postdate.sidecar.transaction.transaction import Message
-from postdate.sidecar.transaction.verdict_records import VerdictRecords
+from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.entry import decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
@@ -66,7 +66,7 @@ class _Place:
         overlay.write()
         self.now_ms = BASE_MS
         self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
-        verdicts = VerdictRecords(OWN, 0, mode, lambda: self.now_ms)
+        verdicts = VerdictWriter(OWN, 0, mode, lambda: self.now_ms)
         faults = FaultAttribution(SystemClock(), BUDGET_MS, OWN.names())
         rules = MessageRules(self.targets.get, RULES, faults, BUDGET_MS, HoldState(), b"requests/0/")
         self._builder = BatchBuilder(OWN, 0, rules, verdicts)

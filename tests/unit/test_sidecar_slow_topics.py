@@ -117,7 +117,7 @@ def test_a_topic_that_is_always_slow_is_isolated_on_a_busy_machine_too(
     assert faults.get("topic-3") is not None
 
 
-def test_a_transaction_for_the_slow_topic_alone_does_not_count(faults: FaultAttribution) -> None:
+def test_a_short_transaction_for_the_slow_topic_alone_does_not_count(faults: FaultAttribution) -> None:
     for _ in range(3):
         _waited(faults, 60.0)
         faults.committed(finished(None, 1, {"bad": 1}, {"bad": TopicOutcome(1, [60.0])}, 65.0), 3.0, 0.0)
@@ -149,7 +149,8 @@ def _after(
     took_ms: float = 10.0,
     **outcomes: TopicOutcome,
 ) -> None:
-    """The next transaction, after a pause: its first message had been due for so long when the one before ended."""
+    """The next transaction, after a pause: its first message had been due for `waited_ms` when the one before
+    ended."""
     clock.now += pause_ms + took_ms
     counts = {name: each.acknowledged for name, each in outcomes.items()}
     late_ms = waited_ms + pause_ms
@@ -201,7 +202,7 @@ def test_a_slow_transaction_alone_does_not_count_if_no_others_waited_for_it(
 def test_a_slow_transaction_alone_counts_less_if_few_others_waited(
     faults: FaultAttribution, clock: StepClock, messages: int, others: int, transactions: int
 ) -> None:
-    """If they are fewer than an eighth, an isolation would rather delay the messages of the target."""
+    """If they are fewer than an eighth of its own messages, an isolation would rather delay these."""
     for _ in range(min(transactions, 30)):
         assert not faults.any
         _alone(faults, clock, (600.0,), messages)
@@ -232,7 +233,7 @@ def test_a_slow_transaction_alone_counts_only_if_it_was_long(faults: FaultAttrib
 def test_transactions_for_one_target_each_show_how_far_the_brokers_are(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """With a round trip of 150 ms a first acknowledgement takes two, and each further five requests one more."""
+    """With a round trip of 150 ms a first acknowledgement takes two round trips, and each further five requests one."""
     for _ in range(20):
         _alone(faults, clock, (150.0, 150.0, 150.0), first_ms=300.0)
         _after(faults, clock, first_ms=300.0, good=TopicOutcome(18))
@@ -242,7 +243,7 @@ def test_transactions_for_one_target_each_show_how_far_the_brokers_are(
 def test_stalls_of_the_machine_blame_no_target_that_is_alone_in_its_transactions(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """The next transaction met one as well."""
+    """The machine also stalls during the next transaction."""
     for _ in range(3):
         _alone(faults, clock)
         _after(faults, clock, good=TopicOutcome(18, [400.0]))

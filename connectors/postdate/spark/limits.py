@@ -175,8 +175,8 @@ QUOTED_CHARACTERS_MAX: Final = 80
 
 # Exceptional origins, and keys of related ones, that are sent to every executor. If more are exceptional, those that
 # are not overdue are left out; if there are still more, all origins are judged one by one. If more requests have an id
-# or name another one, they are not kept, but read again. Of the least heap, each takes SEPARATE_ROW_BYTES: some 200 in
-# each of several joins. The driver gathers some 50 bytes for each, and by default Spark lets it gather 1 GB.
+# or name another one, they are not kept, but read again. Each is allowed SEPARATE_ROW_BYTES of the smallest heap, since
+# each of several joins takes some 200. The driver gathers some 50 bytes for each; by default Spark lets it gather 1 GB.
 SEPARATE_ROW_BYTES: Final = 2_048
 SEPARATE_ROWS_MAX: Final = 8_000_000
 

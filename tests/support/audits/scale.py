@@ -6,7 +6,7 @@ one Spark session of two threads and 4 GB:
 1. counting the records of the topics, twice; the second time is used;
 2. a full audit of them, and the hashing of each record, without any rule, for comparison;
 3. a full audit with a new `--state`, then one per cent more rows, then an audit of these with the same state, and an
-   audit with no new records; for comparison, Spark and Delta writing the rows of these two audits without any audit;
+   audit with no new records; for comparison, Spark and Delta writing the rows of the first two, without an audit;
 4. an audit of a mixed history of as many rows, of which some were cancelled, moved, replaced, dead or stored, have ids
    or no keys, and lie between the records of others;
 5. an audit of as many rows of which nine in ten lie in one partition, all for one target;

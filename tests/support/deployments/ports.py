@@ -1,9 +1,9 @@
 """TCP ports of the loopback interface for the servers that a test starts.
 
 Between the choice of a port and the moment a server listens on it, which takes seconds on a busy machine, another
-program may take it, and the test would talk to that program. A port from here is taken by nobody in that time: it lies
-below the range from which the kernel serves programs that ask for any port, and a locked file keeps it from other test
-processes until this one ends.
+program may take it, and the test would talk to that program. The kernel gives a port from here to no program that asks
+for any port, since it lies below the range for these. A locked file keeps it from other test processes until this one
+ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def free_ports(count: int) -> int:
         if locks is not None:
             _locks.extend(locks)
             return first
-    raise RuntimeError(f"no free port from {_FIRST} to {last}: end the programs that listen there")
+    raise RuntimeError(f"no free port from {_FIRST} to {last}: end programs that listen there, or other test runs")
 
 
 def _last() -> int:

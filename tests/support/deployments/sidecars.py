@@ -138,7 +138,7 @@ class Sidecar:
         """The log of this process so far."""
         return self._log().read_text(errors="replace") if self._log().exists() else ""
 
-    def last_words(self) -> str:
+    def state_and_log_end(self) -> str:
         """Whether it runs, and the end of its log: for the report of a failed test."""
         ended = None if self._process is None else self._process.poll()
         state = f"it ended with {ended}" if ended is not None else "it runs, or was never started"

@@ -30,7 +30,7 @@ from postdate.sidecar.index.contradictions import check_delivered
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.takeover.store_reading import take_stored
-from postdate.sidecar.transaction.verdict_records import VerdictRecords
+from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.entry import Entry, Kind, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
@@ -64,7 +64,7 @@ class LongDelayShard:
         }
         self.store: dict[bytes, Record] = {}
         self.written = 0
-        verdicts = VerdictRecords(OWN, 0, mode, lambda: BASE_MS)
+        verdicts = VerdictWriter(OWN, 0, mode, lambda: BASE_MS)
         faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
         rules = MessageRules(self.targets.get, self.rules, faults, 30_000, HoldState(), b"requests/0/")
         self._builder = BatchBuilder(OWN, 0, rules, verdicts)

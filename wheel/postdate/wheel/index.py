@@ -45,7 +45,7 @@ _NOTHING = entry_key(DUE_MS_MAX, DUE_MS_MAX)
 class TimerIndex:
     """An open timer index; `open` makes one. `rebuilds` counts the wheels that were not valid, or proved wrong later.
 
-    `timer_log` only reads: every change of an entry goes through `write`, which the wheel follows.
+    `timer_log` is for reading only: `write` changes entries, and updates the wheel.
     """
 
     def __init__(self, log: TimerLog, wheel: WheelMaintenance, rebuilds: int) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 
 def write_result(found: Mapping[str, Any], shown: Iterable[str | Table], form: str, stream: TextIO) -> None:
-    """Writes a result as `json`, the object `found` on one line, or as `text`, the lines and tables `shown`."""
+    """Writes `found` on one line if `form` is `json`, otherwise the lines and tables `shown`."""
     if form == "json":
         stream.write(json.dumps(found, ensure_ascii=False) + "\n")
         return

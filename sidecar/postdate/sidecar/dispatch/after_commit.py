@@ -60,4 +60,4 @@ def note_bulk(overlay: IndexOverlay, fate: BulkProgress) -> None:
     if fate.name == APPLIED:
         overlay.drop_bulk(fate.offset)
     else:
-        overlay.set_bulk(BulkRow(fate.offset, row.request, fate.count))
+        overlay.set_bulk(BulkRow(fate.offset, row.encoded_request, fate.count))

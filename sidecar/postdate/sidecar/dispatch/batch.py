@@ -42,7 +42,7 @@ from postdate.sidecar.index.recurrences import (
     undeliverable,
 )
 from postdate.sidecar.transaction.store import StoreRecords
-from postdate.sidecar.transaction.verdict_records import VerdictRecords
+from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, split_key
 from postdate.wire.delivered import (
@@ -87,7 +87,7 @@ class BatchBuilder:
         own: OwnTopics,
         partition: int,
         rules: MessageRules,
-        verdicts: VerdictRecords,
+        verdicts: VerdictWriter,
         parking: Parking | None = None,
         rates: TargetRates | None = None,
     ) -> None:

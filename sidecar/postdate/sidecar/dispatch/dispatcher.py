@@ -34,7 +34,7 @@ from postdate.sidecar.dispatch.targets.targets import Targets
 from postdate.sidecar.index.bulk import Bulk, are_ahead, in_force
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
-from postdate.sidecar.transaction.verdict_records import VerdictRecords
+from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import BEAT, FATES, SWEPT, BulkProgress
 
@@ -59,7 +59,7 @@ class Dispatcher:
         self._is_bulk_next = True
         self._sweep = Sweep(ctx.long_delays.sweep_age_ms)
         budget_ms = ctx.config.dispatch.retry_budget_ms
-        verdicts = VerdictRecords(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
+        verdicts = VerdictWriter(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
         rules = RateRules.of(ctx.topic.messages_per_second_max)
         self._rates = TargetRates(rules, ctx.clock.steady_ms()) if rules.rules else None
         self._faults = FaultAttribution(ctx.clock, budget_ms, ctx.own.names())

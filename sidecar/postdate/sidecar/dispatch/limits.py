@@ -68,7 +68,8 @@ SLOW_SHARE_MAX: Final = 0.6
 SLOW_WAIT_MS: Final = 300.0
 
 # The least weight of a slow transaction that has messages for other targets. Without it hundreds of slow records would
-# be needed to isolate a target that gets almost all messages.
+# be needed to isolate a target that gets almost all messages. If only the next one has some, it counts from this weight
+# on.
 SLOW_WEIGHT_MIN: Final = 1 / 8
 
 # From this weight on, transactions stay small while a topic is suspected, after a fault of any target. Below it, most

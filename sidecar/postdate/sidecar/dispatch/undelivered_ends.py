@@ -14,7 +14,7 @@ from postdate.sidecar.dispatch.targets.targets import SIZE_UNKNOWN_BYTES, Refusa
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import backfill_fate
 from postdate.sidecar.transaction.store import StoreRecords
-from postdate.sidecar.transaction.verdict_records import VerdictRecords
+from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind, stripped_of
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, record_size_bytes
 from postdate.wire.dispatch_log import (
@@ -49,7 +49,7 @@ from postdate.wire.verdicts import Verdict
 class UndeliveredEnds:
     """Ends the entries of one shard without a delivery, and writes those that stay pending to STORE."""
 
-    def __init__(self, own: OwnTopics, partition: int, rules: MessageRules, verdicts: VerdictRecords) -> None:
+    def __init__(self, own: OwnTopics, partition: int, rules: MessageRules, verdicts: VerdictWriter) -> None:
         self._own = own
         self._partition = partition
         self._rules = rules

@@ -71,7 +71,7 @@ def _bulk_progress(overlay: IndexOverlay, fate: Fate, next_request: int) -> None
         if overlay.find(offset, ENDING_DUE) is not None:
             overlay.contradicted(f"bulk control {offset} was carried out, but was judged otherwise here")
     elif fate.name == SWEPT:
-        overlay.set_bulk(BulkRow(offset, b"" if row is None else row.request, fate.count))
+        overlay.set_bulk(BulkRow(offset, b"" if row is None else row.encoded_request, fate.count))
     else:
         overlay.drop_bulk(offset)
 

@@ -87,13 +87,13 @@ def shifted(window: Window, chosen_ms: int, due_ms: int, left_ms: int) -> tuple[
 
 def in_force(rows: BulkRows) -> Bulk | None:
     """The bulk control in force; None if there is none. Raises Corrupt. O(1)."""
-    return _read(rows[0]) if rows and rows[0].request else None
+    return _read(rows[0]) if rows and rows[0].encoded_request else None
 
 
 def may_end_later(rows: BulkRows, entry: Entry, offset: int) -> bool:
     """True if a bulk cancel that waits for another control may end the entry of the request at `offset`. The entry may
     have another due time by then. O(rows)."""
-    waiting = (_read(row) for row in rows[1:] if row.request)
+    waiting = (_read(row) for row in rows[1:] if row.encoded_request)
     return any(not each.request.moves and each.may_act_on(entry, offset) for each in waiting)
 
 
@@ -116,6 +116,6 @@ def without_row(rows: BulkRows, offset: int) -> BulkRows:
 @lru_cache(maxsize=64)
 def _read(row: BulkRow) -> Bulk:
     try:
-        return Bulk(row.offset, decode_bulk(row.request), row.count)
+        return Bulk(row.offset, decode_bulk(row.encoded_request), row.count)
     except ValueError as error:
         raise Corrupt(f"the selection of request {row.offset} does not decode: {error}") from error

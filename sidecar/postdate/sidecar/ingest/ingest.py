@@ -139,7 +139,7 @@ def _overlay(index: TimerIndex, intake: Intake, at_ms: int, now_ms: int) -> Inde
 def _must_wait(overlay: IndexOverlay, request: Request) -> bool:
     """True if bulk controls must end before this request is applied: their maximum is reached, or the request would
     keep a message that a waiting bulk cancel may still end, and nothing would be delivered for the id. O(rows)."""
-    if sum(1 for row in overlay.bulks if row.request) >= BULK_CONTROLS_MAX:
+    if sum(1 for row in overlay.bulks if row.encoded_request) >= BULK_CONTROLS_MAX:
         return True
     at = overlay.pending_id(request.id) if request.keeps else None
     offset = split_key(at)[1] if at is not None else -1

@@ -251,7 +251,7 @@ def _give_up(ctx: ShardContext, progress: TakeoverProgress, start: int) -> None:
         if index.timer_log.mark(offset) is not None:
             overlay.set_mark(offset, None)
     for row in overlay.bulks:
-        if not row.request and row.offset < start:
+        if not row.encoded_request and row.offset < start:
             overlay.drop_bulk(row.offset)
     overlay.advance(next_request=start)
     overlay.write()

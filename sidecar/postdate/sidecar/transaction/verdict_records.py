@@ -35,7 +35,7 @@ _CHANGED = {
 }
 
 
-class VerdictRecords:
+class VerdictWriter:
     """Creates the verdict records of one shard; `controls` and `all` state which ones the setting requires."""
 
     def __init__(self, own: OwnTopics, partition: int, mode: Verdicts, wall_ms: Callable[[], int]) -> None:

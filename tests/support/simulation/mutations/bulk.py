@@ -71,7 +71,7 @@ def _counted_from_zero(_: World) -> Iterator[None]:
         honest(overlay, fate, next_request)
         row = overlay.bulk(fate.offset)
         if row is not None:
-            overlay.set_bulk(BulkRow(row.offset, row.request, min(row.count, 0)))
+            overlay.set_bulk(BulkRow(row.offset, row.encoded_request, min(row.count, 0)))
 
     with patch.object(apply_fates, "_bulk_progress", progress):
         yield

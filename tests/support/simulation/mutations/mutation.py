@@ -30,7 +30,7 @@ from postdate.sidecar.ingest import ingest
 from postdate.sidecar.takeover import takeover
 from postdate.sidecar.transaction.bound_check import BoundCheck
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
-from postdate.sidecar.transaction.verdict_records import VerdictRecords
+from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.timing_wheel.wheel_file import WheelFile
@@ -169,7 +169,7 @@ def _wheel_unchecked(_: World) -> AbstractContextManager[object]:
 def _cancel_answered_early(world: World) -> Iterator[None]:
     """A cancel is answered when it is read: another owner may deliver before its transaction is committed."""
     honest = apply_requests.apply_request
-    honest_answer = VerdictRecords.to_control
+    honest_answer = VerdictWriter.to_control
 
     def early(overlay: IndexOverlay, record: Record, request: Any) -> int:
         pending = {offset for offset in range(record.offset) if apply_requests._pending(overlay, offset, None)}
@@ -185,10 +185,10 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
             log.append(Record(-1, world.broker.now_ms(), False, message[3], message[4], []))
         return first_due
 
-    def later(self: VerdictRecords, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Any]:
+    def later(self: VerdictWriter, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Any]:
         return [] if entry.reason == "cancel" else list(honest_answer(self, overlay, entry, offset))
 
-    with patch.object(ingest, "apply_request", early), patch.object(VerdictRecords, "to_control", later):
+    with patch.object(ingest, "apply_request", early), patch.object(VerdictWriter, "to_control", later):
         yield
 
 

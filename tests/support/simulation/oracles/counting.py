@@ -23,7 +23,7 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.shard.cancel_gate import CancelGate
 from postdate.sidecar.takeover import empty_start, takeover
 from postdate.sidecar.transaction.transaction import Message
-from postdate.sidecar.transaction.verdict_records import VerdictRecords
+from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
@@ -44,7 +44,7 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(takeover, "_pieces", _pieces(world)))
         stack.enter_context(patch.object(takeover, "start_empty", _empty_starts(world)))
         stack.enter_context(patch.object(CancelGate, "before_ms", _gates(world)))
-        stack.enter_context(patch.object(VerdictRecords, "to_control", _answers(world)))
+        stack.enter_context(patch.object(VerdictWriter, "to_control", _answers(world)))
         stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
         stack.enter_context(patch.object(FaultAttribution, "_isolate", _isolations(world)))
         stack.enter_context(patch.object(BacklogBypass, "take", _looks_ahead(world)))
@@ -228,10 +228,10 @@ def _maintains(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
     return maintain
 
 
-def _answers(world: World) -> Callable[[VerdictRecords, IndexOverlay, Entry, int], list[Message]]:
-    honest = VerdictRecords.to_control
+def _answers(world: World) -> Callable[[VerdictWriter, IndexOverlay, Entry, int], list[Message]]:
+    honest = VerdictWriter.to_control
 
-    def to_control(self: VerdictRecords, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Message]:
+    def to_control(self: VerdictWriter, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Message]:
         key = overlay.find(entry.acts_on) if entry.acts_on >= 0 else None
         if entry.acts_on >= 0 and key is None:
             world.reached["control: its message is gone"] += 1

@@ -1,7 +1,8 @@
 """The rows of the timer log that change in the same write as the entries: progress and counters, bulk controls that
 have not ended, and named retry policies.
 
-A bulk control without `request` is one which the dispatch log shows as begun, and whose request is not ingested yet.
+A row without an encoded request belongs to a bulk control that the dispatch log shows as begun, but whose request is
+not ingested yet.
 
 Thread rule: immutable.
 """
@@ -65,7 +66,7 @@ class BulkRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     it has acted; -1 if it has not begun."""
 
     offset: int
-    request: bytes = b""
+    encoded_request: bytes = b""
     count: int = -1
 
 

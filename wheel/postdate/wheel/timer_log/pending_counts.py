@@ -29,7 +29,7 @@ _SMALL = 64  # below it a loop costs less than a dozen numpy calls
 
 
 class RangeCount(NamedTuple):
-    """A row: the pending entries of a range, and a lower bound of their offsets."""
+    """A row: the number of pending entries of a range that are not in STORE, and a lower bound of their offsets."""
 
     pending: int
     lowest: int

@@ -330,8 +330,8 @@ class TimerLog(TimerLogReader):
         """Raise L over requests of its range that have ended, at most `steps_max`; True while there may be more.
 
         Legal at any time: an ended request never becomes pending again, and new ones are put at or above R. Raises
-        Corrupt if the range has none although its row counts some, DiskFull or StorageError as `write`. O(steps), two
-        look-ups each; amortised O(1) a request, since the bound is kept.
+        Corrupt if the row of the range counts pending entries but there are none, DiskFull or StorageError as `write`.
+        O(steps), two look-ups each; amortised O(1) a request, since the bound is kept.
         """
         low = at = self._lowest_entry()
         if self._low == _NONE_PENDING:

@@ -25,7 +25,7 @@ Signed = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Entries as columns of one length: due time, request offset, length of the value, whether it counts as pending."""
+    """Entries as columns of one length: due time, request offset, length of the value, whether it is not in STORE."""
 
     due: Unsigned
     offset: Unsigned
@@ -94,7 +94,7 @@ def delta_of(changes: EntryChanges) -> WriteDelta:
 
 
 def column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: Collection[bytes] = ()) -> Column:
-    """Entry keys, and the lengths of their values, as a column; `stored` holds those that are not counted."""
+    """Entry keys, and the lengths of their values, as a column; `stored` holds those in STORE."""
     if not keys:
         return _EMPTY
     pairs = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64).reshape(-1, 2)

@@ -20,7 +20,7 @@ class Sweep:
     It visits the requests in order, each once, and stops at the first pending one that is younger; all later ones are
     younger still. It then rests until that one is old enough. (If a broker's clock may have gone back, it rests for at
     most an eighth of the age.) Its state is in memory only: after a restart it begins at the low-water mark again, and
-    skips stored entries in blocks.
+    skips ranges of 4,096 offsets that have only stored entries.
     """
 
     def __init__(self, age_ms: int) -> None:

@@ -181,8 +181,8 @@ class FaultAttribution:
 
     @property
     def needs_late_ms(self) -> bool:
-        """True if it matters how long messages of the next common transaction wait: for a trial, or for a transaction
-        that had messages for one target."""
+        """True if it matters how long messages of the next common transaction have waited for a trial, or for a slow
+        transaction with messages for only one target."""
         return bool(self._isolated) or self._slow_topics.awaits_next
 
     def entries_max(self, limit: int) -> int:

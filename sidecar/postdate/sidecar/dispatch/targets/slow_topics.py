@@ -6,7 +6,7 @@ their first acknowledgement. A topic is slow if several transactions in a row wa
 many it takes depends on how often the records of other topics are slow: on a busy machine all of them are at times, and
 a topic is not slow unless it is slower than the others. It also takes more if there are few messages for other targets
 for each message of the slow one, since an isolation helps the former and delays the latter. If a transaction had
-messages for the slow target only, the next one shows how many others fell due meanwhile.
+messages for the slow target only, those for others that waited for it are in the next one.
 
 This module knows neither Kafka nor entries. Thread rule: belongs to the shard's thread.
 """
@@ -56,7 +56,7 @@ class SlowTopic(NamedTuple):
     is_found: bool
 
 
-class Alone(NamedTuple):
+class SoleTargetTransaction(NamedTuple):
     """A transaction that waited at least SLOW_WAIT_MS for slow records, and had messages for no other target: how many
     for the slow one, the times of its slow records (ms), and when it ended (steady ms)."""
 
@@ -153,7 +153,7 @@ class SlowTopics:
         self._usual_wait_ms = RecentLeast()
         self._share = SlowShare()
         self._suspected: dict[str, Suspicion] = {}
-        self._alone: Alone | None = None  # the last transaction, if it was one
+        self._alone: SoleTargetTransaction | None = None  # the last transaction, if it was one
         self._compared_at = -inf
 
     @property
@@ -181,14 +181,14 @@ class SlowTopics:
         took_ms: float,
         late_ms: float,
     ) -> list[SlowTopic]:
-        """Take the reports of a committed common transaction, and return the topic that it waited longest for, and the
-        one that the transaction before it waited for if it is to blame.
+        """Take the reports of a committed common transaction, and return the topic that it waited longest for, if that
+        counts. The topic of the transaction before comes first, if that had messages for it alone, and counts now.
 
         `outcomes`: empty if its records did not report. `first_wait_ms`, `log_waited_ms`: how long it waited for its
-        first acknowledgement, and for that of its log record. `late_ms`: how long its first message had been due when
-        it began. O(topics).
+        first acknowledgement, and for that of its log record. `took_ms`: its duration. `late_ms`: how long its first
+        message had been due when it began; read only if it `awaits_next`. O(topics).
 
-        Returns nothing if nothing was slow, if no other messages waited for the slow topic, and for a transaction that
+        A transaction does not count if nothing was slow, if no other messages waited for the slow topic, or if it
         waited longest for its log record, or for its first acknowledgement, which may have any cause. A topic is
         cleared by a transaction with records for it that did not wait for them, unless it answered first and late, and
         PROBATION_MS after the last slow transaction.
@@ -222,12 +222,12 @@ class SlowTopics:
         if weight := self._weight(slowest, outcomes):
             found.append(self._suspect(slowest, outcome.acknowledged, slow[slowest], weight, now))
         elif waited_ms >= SLOW_WAIT_MS:
-            self._alone = Alone(slowest, outcome.acknowledged, slow[slowest], now)
+            self._alone = SoleTargetTransaction(slowest, outcome.acknowledged, slow[slowest], now)
         return found
 
     def _least_slow_ms(self, first_wait_ms: float, now: float, *, compares: bool) -> float:
-        """From which time on a record is slow: at least twice what transactions usually wait for their first
-        acknowledgement, which is learned from those that show more than one topic."""
+        """The least time of a slow record: at least twice what transactions usually wait for their first
+        acknowledgement. That is learned from those that show more than one topic, or whose first wait is short."""
         if compares or first_wait_ms < SLOW_RECORD_MS:  # a single slow topic must not raise what is usual
             if now - self._compared_at >= PROBATION_MS:
                 self._usual_wait_ms = RecentLeast()  # it may have changed
@@ -259,7 +259,7 @@ class SlowTopics:
         others = self._messages_for_others(topic, outcomes)
         return min(max(others / outcomes[topic].acknowledged, SLOW_WEIGHT_MIN), 1.0) if others else 0.0
 
-    def _weight_alone(self, alone: Alone, outcomes: Mapping[str, TopicOutcome]) -> float:
+    def _weight_alone(self, alone: SoleTargetTransaction, outcomes: Mapping[str, TopicOutcome]) -> float:
         """The same for a transaction without messages for others: those of the next one, `outcomes`, waited for it. 0
         if they are few for each message that it had. O(topics)."""
         ratio = self._messages_for_others(alone.topic, outcomes) / alone.messages

@@ -22,7 +22,7 @@ from postdate.sidecar.http.limits import ANSWER_BYTES_MAX, CLIENT_TIMEOUT_S, PEE
 
 Query = Sequence[tuple[str, str]]
 JsonObject = dict[str, Any]
-"""What a query of the API answers, or a part of it."""
+"""An answer of the API, or an object in it."""
 
 
 class NotKnown(TransientError):

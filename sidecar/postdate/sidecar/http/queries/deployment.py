@@ -206,7 +206,7 @@ class Deployment:
         limited = [*query] if named else [*query, ("limit", str(limit))]
         cursor: list[tuple[str, str]] = []
         left = entries_max
-        # Those of any page, since their entries may belong before those already returned.
+        # The shards that any page so far lacks: their entries may belong before those already returned.
         unasked: dict[Partition, JsonObject] = {}
         while True:
             shown = self.page([*limited, *cursor])
