@@ -6,7 +6,6 @@ Method: `FaultAttribution` alone, given the reports of transactions that never r
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
@@ -15,10 +14,8 @@ from postdate.sidecar.dispatch.limits import (
     AFTER_FAULT_ENTRIES_MAX,
     PROBATION_MS,
     REPORTED_ENTRIES_MAX,
-    SLOW_WAIT_MS,
 )
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding
-from postdate.sidecar.transaction.limits import SLOW_RECORD_MS
 from postdate.sidecar.transaction.transaction import TopicOutcome
 from support.shards.fault_attempts import (
     BUDGET_MS,
@@ -124,130 +121,6 @@ def test_a_short_transaction_for_the_slow_topic_alone_does_not_count(faults: Fau
     assert not faults.any
     _waited(faults, 60.0)
     assert faults.get("bad") is not None
-
-
-def _alone(
-    faults: FaultAttribution,
-    clock: StepClock,
-    waits_ms: tuple[float, ...] = (900.0,),
-    messages: int = 1,
-    first_ms: float = 3.0,
-) -> None:
-    """A transaction for the slow target only."""
-    took_ms = sum(waits_ms) + 5
-    clock.now += took_ms
-    outcomes = {"bad": TopicOutcome(messages, [*waits_ms])}
-    faults.committed(finished(None, messages, {"bad": messages}, outcomes, took_ms), first_ms, 0.0)
-
-
-def _after(
-    faults: FaultAttribution,
-    clock: StepClock,
-    waited_ms: float = 500.0,
-    pause_ms: float = 0.0,
-    first_ms: float = 3.0,
-    took_ms: float = 10.0,
-    **outcomes: TopicOutcome,
-) -> None:
-    """The next transaction, after a pause: its first message had been due for `waited_ms` when the one before
-    ended."""
-    clock.now += pause_ms + took_ms
-    counts = {name: each.acknowledged for name, each in outcomes.items()}
-    late_ms = waited_ms + pause_ms
-    faults.committed(finished(None, 20, counts, outcomes, took_ms, late_ms=late_ms), first_ms, 0.0)
-
-
-def test_a_slow_target_with_few_messages_is_found_if_others_wait_although_no_transaction_has_both(
-    faults: FaultAttribution, clock: StepClock
-) -> None:
-    """One message in 3 s takes 900 ms, and others get 20 a second: those that fall due meanwhile are in the next
-    transaction, which reports also if it is large."""
-    for is_last in (False, True):
-        assert not faults.any
-        _alone(faults, clock)
-        assert faults.must_report(None, LARGE_TRANSACTION_FATES)
-        assert faults.needs_late_ms
-        _after(faults, clock, took_ms=700.0, good=TopicOutcome(18))
-        for _ in range(0 if is_last else 40):
-            clock.now += 50
-            quick(faults)
-    assert isolated_target(faults).messages_max == 1
-
-
-@pytest.mark.parametrize(
-    "next_one",
-    [
-        {"waited_ms": SLOW_RECORD_MS - 1, "good": TopicOutcome(18)},
-        {"waited_ms": -50.0, "pause_ms": 100.0, "good": TopicOutcome(18)},
-        {"good": TopicOutcome(18), "bad": TopicOutcome(1)},
-        {"bad": TopicOutcome(18)},
-        {},
-    ],
-    ids=["did not wait", "fell due later", "both", "no others", "no reports"],
-)
-def test_a_slow_transaction_alone_does_not_count_if_no_others_waited_for_it(
-    faults: FaultAttribution, clock: StepClock, next_one: dict[str, Any]
-) -> None:
-    for _ in range(20):
-        _alone(faults, clock)
-        _after(faults, clock, **next_one)
-        clock.now += 100
-        quick(faults)
-    assert not faults.any
-
-
-@pytest.mark.parametrize(
-    ("messages", "others", "transactions"), [(16, 16, 2), (16, 8, 2), (16, 3, 3), (16, 2, 4), (16, 1, 99)]
-)
-def test_a_slow_transaction_alone_counts_less_if_few_others_waited(
-    faults: FaultAttribution, clock: StepClock, messages: int, others: int, transactions: int
-) -> None:
-    """If they are fewer than an eighth of its own messages, an isolation would rather delay these."""
-    for _ in range(min(transactions, 30)):
-        assert not faults.any
-        _alone(faults, clock, (600.0,), messages)
-        _after(faults, clock, good=TopicOutcome(others))
-    assert faults.any is (transactions < 99)
-
-
-def test_a_slow_transaction_alone_counts_once(faults: FaultAttribution, clock: StepClock) -> None:
-    _alone(faults, clock)
-    assert not faults.any
-    for _ in range(5):
-        _after(faults, clock, good=TopicOutcome(18))
-    assert not faults.any
-    assert not faults.needs_late_ms
-
-
-def test_a_slow_transaction_alone_counts_only_if_it_was_long(faults: FaultAttribution, clock: StepClock) -> None:
-    for _ in range(20):
-        _alone(faults, clock, (SLOW_WAIT_MS - 1,))
-        _after(faults, clock, good=TopicOutcome(18))
-    assert not faults.any
-    for _ in range(2):
-        _alone(faults, clock, (SLOW_WAIT_MS,))
-        _after(faults, clock, good=TopicOutcome(18))
-    assert faults.any
-
-
-def test_transactions_for_one_target_each_show_how_far_the_brokers_are(
-    faults: FaultAttribution, clock: StepClock
-) -> None:
-    """With a round trip of 150 ms a first acknowledgement takes two round trips, and each further five requests one."""
-    for _ in range(20):
-        _alone(faults, clock, (150.0, 150.0, 150.0), first_ms=300.0)
-        _after(faults, clock, first_ms=300.0, good=TopicOutcome(18))
-    assert not faults.any
-
-
-def test_stalls_of_the_machine_blame_no_target_that_is_alone_in_its_transactions(
-    faults: FaultAttribution, clock: StepClock
-) -> None:
-    """The machine also stalls during the next transaction."""
-    for _ in range(3):
-        _alone(faults, clock)
-        _after(faults, clock, good=TopicOutcome(18, [400.0]))
-    assert not faults.any
 
 
 def _waited_for(

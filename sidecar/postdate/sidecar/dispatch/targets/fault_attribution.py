@@ -266,6 +266,7 @@ class FaultAttribution:
         now = self._clock.steady_ms()
         trial = finished.trial
         if trial is not None:
+            self._slow_topics.interrupted()
             self._accepted(trial, finished.size, finished.took_ms, now)
             return
         self._rest_longer(finished, now)
@@ -288,6 +289,7 @@ class FaultAttribution:
     def aborted(self, finished: FinishedTransaction, now_ms: int) -> Finding:
         """A transaction was aborted. `now_ms`: the broker's time."""
         steady = self._clock.steady_ms()
+        self._slow_topics.interrupted()
         blamed = {topic: each.faults for topic, each in finished.outcomes.items() if each.faults}
         if (trial := finished.trial) is not None:
             names = self._own_topics if trial.name == OWN else (trial.name,)

@@ -166,6 +166,10 @@ class SlowTopics:
         """True if the next transaction may show that messages for others waited for the last one."""
         return self._alone is not None
 
+    def interrupted(self) -> None:
+        """A trial ended, or a transaction was aborted: the messages of the next one waited for this, too."""
+        self._alone = None
+
     def delays(self, outcomes: Mapping[str, TopicOutcome]) -> bool:
         """True if a suspected topic had records in this transaction, with a weight of at least SLOW_WEIGHT_SMALLER.
         O(suspected * topics)."""
@@ -196,17 +200,16 @@ class SlowTopics:
         now = self._clock.steady_ms()
         self._suspected = {topic: each for topic, each in self._suspected.items() if now - each.last_at < PROBATION_MS}
         alone, self._alone = self._alone, None
-        weight = 0.0
-        if alone is not None and late_ms - (now - took_ms - alone.ended_at) >= SLOW_RECORD_MS:
-            weight = self._weight_alone(alone, outcomes)
+        weight = self._weight_alone(alone, outcomes, now - took_ms, late_ms) if alone is not None else 0.0
         compares = len(outcomes) > 1 or bool(self._own_topics & outcomes.keys()) or weight > 0
         least_ms = self._least_slow_ms(first_wait_ms, now, compares=compares)
         slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in outcomes.items()}
-        if compares:
-            self._share.add(slow)
         found = []
         if alone is not None and weight:
-            found.append(self._suspect(alone.topic, alone.messages, alone.waits_ms, weight, now))
+            self._share.add({**slow, alone.topic: alone.waits_ms})
+            found.append(self._suspect(alone.topic, alone.messages, alone.waits_ms, weight, now, is_alone=True))
+        elif compares:
+            self._share.add(slow)
         slowest = max(slow, key=lambda topic: sum(slow[topic]), default="")
         waited_ms = sum(slow.get(slowest, ()))
         if first_wait_ms >= max(least_ms, waited_ms, log_waited_ms):
@@ -259,21 +262,30 @@ class SlowTopics:
         others = self._messages_for_others(topic, outcomes)
         return min(max(others / outcomes[topic].acknowledged, SLOW_WEIGHT_MIN), 1.0) if others else 0.0
 
-    def _weight_alone(self, alone: SoleTargetTransaction, outcomes: Mapping[str, TopicOutcome]) -> float:
+    def _weight_alone(
+        self, alone: SoleTargetTransaction, outcomes: Mapping[str, TopicOutcome], began_at: float, late_ms: float
+    ) -> float:
         """The same for a transaction without messages for others: those of the next one, `outcomes`, waited for it. 0
-        if they are few for each message that it had. O(topics)."""
+        if they are few for each message that it had, if they did not wait or waited for something else, too, or if the
+        next one has messages for its target and counts for itself. O(topics)."""
+        pause_ms = began_at - alone.ended_at
+        if alone.topic in outcomes or pause_ms >= SLOW_WAIT_MS or late_ms - pause_ms < SLOW_RECORD_MS:
+            return 0.0
         ratio = self._messages_for_others(alone.topic, outcomes) / alone.messages
         return min(ratio, 1.0) if ratio >= SLOW_WEIGHT_MIN else 0.0
 
     def _messages_for_others(self, topic: str, outcomes: Mapping[str, TopicOutcome]) -> int:
         return sum(outcomes[each].acknowledged for each in outcomes.keys() - {topic} - self._own_topics)
 
-    def _suspect(self, topic: str, messages: int, waits_ms: list[float], weight: float, now: float) -> SlowTopic:
-        """Add slow records to the suspicion against a topic. If it is to blame, the suspicion ends."""
+    def _suspect(
+        self, topic: str, messages: int, waits_ms: list[float], weight: float, now: float, *, is_alone: bool = False
+    ) -> SlowTopic:
+        """Add slow records to the suspicion against a topic. If it is to blame, the suspicion ends. `is_alone`: their
+        times do not count, since stalls of the machine are as long, and no other topic shows that it has none."""
         suspicion = self._suspected.setdefault(topic, Suspicion(now))
         suspicion.transactions += 1
         suspicion.records += weight * len(waits_ms)
-        suspicion.waited_ms += weight * sum(waits_ms)
+        suspicion.waited_ms += 0.0 if is_alone else weight * sum(waits_ms)
         others = self._share.without(topic)
         is_long = suspicion.waited_ms >= SLOW_WAIT_MS and others <= SLOW_SHARE_MIN
         is_found = suspicion.records >= SLOW_IN_A_ROW * ln(SLOW_SHARE_MIN) / ln(others)
