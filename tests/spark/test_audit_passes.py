@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from postdate.spark.limits import SEPARATE_ROWS_MAX
 from support.audit_cases.verdicts import DUE, TO_ORDERS, T
 from support.audits.judging import staged
 from support.audits.written_records import REQUESTS, RandomHistory
@@ -33,7 +32,7 @@ def _history(*, names_a_plain_one: bool) -> RandomHistory:
     return history
 
 
-def _passes(spark: SparkSession, history: RandomHistory, separate_rows_max: int = SEPARATE_ROWS_MAX) -> float:
+def _passes(spark: SparkSession, history: RandomHistory, separate_rows_max: int = 1_000) -> float:
     """How often an audit takes each request, the pass over the chunks included."""
     taken = spark.sparkContext.accumulator(0)
 

@@ -20,7 +20,7 @@ from postdate.spark.judging.origin_rows import JudgingParameters, judged_origins
 from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.session.small_tables import small_table
-from postdate.spark.session.start import least_heap_bytes
+from postdate.spark.session.start import separate_rows_max
 from support.audit_cases.verdicts import DUE, SNAPSHOT, TO_ORDERS, T
 from support.audits.judging import JudgingBounds, read_inputs, target_row
 from support.audits.written_records import RandomHistory
@@ -39,18 +39,25 @@ def test_the_fates_of_a_record_are_counted(spark: SparkSession) -> None:
     assert (fate_count(log), fate_count(log.where("false"))) == (2, 0)
 
 
-def test_the_smallest_heap_bounds_what_is_sent_to_all_executors(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_bounds_what_is_sent_to_all_executors(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a cluster an executor may have less memory than the driver. Spark gives it in MiB."""
-    driver = least_heap_bytes(spark)
-    assert driver == spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
+    jvm: Any = spark.sparkContext._jvm
     context: Any = spark.sparkContext._jsc.sc()
+    of_driver = int(jvm.java.lang.Runtime.getRuntime().maxMemory()) // 2_048
+    assert separate_rows_max(spark) == of_driver
     assert int(context.executorMemory()) > 0
-    for executor, least in ((512, 512 << 20), (1 << 30, driver)):
-        cluster = SimpleNamespace(isLocal=lambda: False, executorMemory=lambda size=executor: size)
+    for executor_mb, gathered, most in (
+        (512, 1 << 30, 512 * 512),
+        (1 << 30, 1 << 30, of_driver),
+        (1 << 30, 1 << 20, 8_192),
+        (1 << 30, 0, of_driver),
+    ):
+        conf = SimpleNamespace(getSizeAsBytes=lambda _name, _default, size=gathered: size)
+        cluster = SimpleNamespace(
+            isLocal=lambda: False, executorMemory=lambda size=executor_mb: size, conf=lambda of=conf: of
+        )
         monkeypatch.setattr(spark.sparkContext, "_jsc", SimpleNamespace(sc=lambda of=cluster: of))
-        assert least_heap_bytes(spark) == least
+        assert separate_rows_max(spark) == most
 
 
 @pytest.mark.parametrize("more", [1, LOCAL_ROWS_MAX + 1])

@@ -176,9 +176,10 @@ QUOTED_CHARACTERS_MAX: Final = 80
 # Exceptional origins, and keys of related ones, that are sent to every executor. If more are exceptional, those that
 # are not overdue are left out; if there are still more, all origins are judged one by one. If more requests have an id
 # or name another one, they are not kept, but read again. Each is allowed SEPARATE_ROW_BYTES of the smallest heap, since
-# each of several joins takes some 200. The driver gathers some 50 bytes for each; by default Spark lets it gather 1 GB.
+# each of several joins takes some 200, and GATHERED_ROW_BYTES of what Spark lets the driver gather, of which it takes
+# some 50.
 SEPARATE_ROW_BYTES: Final = 2_048
-SEPARATE_ROWS_MAX: Final = 8_000_000
+GATHERED_ROW_BYTES: Final = 128
 
 # The number of rows up to which causes are searched among all of them; if there are more, related rows are looked up
 # first, which takes as long as searching this many.

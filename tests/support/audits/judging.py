@@ -21,7 +21,6 @@ from postdate.spark.judging.origin_rows import JudgingParameters, found_of, judg
 from postdate.spark.judging.stages import ROW_COLUMNS, Judged, judged_history
 from postdate.spark.judging.stages import History as Read
 from postdate.spark.judging.summary import Counted, Plain, Summary, by_verdicts, summarise
-from postdate.spark.limits import SEPARATE_ROWS_MAX
 from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
@@ -269,7 +268,7 @@ def staged(
     *,
     in_order: bool = False,
     reads: Callable[[DataFrame], DataFrame] | None = None,
-    separate_rows_max: int = SEPARATE_ROWS_MAX,
+    separate_rows_max: int = 1_000,
     **bounds: Any,
 ) -> Judged:
     """What an audit makes of a history of one partition when it looks at chunks of so many bits first, and with

@@ -19,7 +19,8 @@ from typing import Final
 
 _FIRST: Final = 15_000
 _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_LAST_IF_UNKNOWN: Final = 32_767
+_LAST_OTHERWISE: Final = 32_767
+_COUNT_MIN: Final = 1_000
 
 #: The descriptors of the lock files: the kernel releases the locks when the process ends.
 _locks: list[int] = []
@@ -44,9 +45,12 @@ def free_ports(count: int) -> int:
 
 
 def _last() -> int:
+    """The last port below the range of the kernel; if that begins too low, or is unknown, only the locks protect."""
     with suppress(OSError):
-        return int(_RANGE.read_text().split()[0]) - 1
-    return _LAST_IF_UNKNOWN
+        last = int(_RANGE.read_text().split()[0]) - 1
+        if last >= _FIRST + _COUNT_MIN:
+            return last
+    return _LAST_OTHERWISE
 
 
 def _claim(ports: range) -> list[int] | None:

@@ -28,21 +28,14 @@ from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.judging.chunk_digests import ChunkDigests
 from postdate.spark.judging.origin_rows import JudgingParameters
 from postdate.spark.judging.stages import History
-from postdate.spark.limits import (
-    CHUNKS_ROWS_MIN,
-    LOCAL_ROWS_MAX,
-    ORDER_AGAIN_MIN,
-    SEPARATE_ROW_BYTES,
-    SEPARATE_ROWS_MAX,
-    TARGETS_MAX,
-)
+from postdate.spark.limits import CHUNKS_ROWS_MIN, LOCAL_ROWS_MAX, ORDER_AGAIN_MIN, TARGETS_MAX
 from postdate.spark.records.deliveries import record_rows
 from postdate.spark.records.fates import log_rows
 from postdate.spark.records.policies import PolicyRow, recorded_policies
 from postdate.spark.records.requests import digested_requests
 from postdate.spark.session.caching import cached, gathered, materialised
 from postdate.spark.session.small_tables import small_table
-from postdate.spark.session.start import least_heap_bytes
+from postdate.spark.session.start import separate_rows_max
 from postdate.spark.state.store import AuditState, state_path
 from postdate.wire.topics import is_topic_name
 
@@ -131,7 +124,7 @@ class Reading:
             how=JudgingParameters(
                 *how,
                 is_short=is_short and fate_count(log) <= LOCAL_ROWS_MAX,
-                separate_rows_max=min(least_heap_bytes(spark) // SEPARATE_ROW_BYTES, SEPARATE_ROWS_MAX),
+                separate_rows_max=separate_rows_max(spark),
             ),
             digests=digests,
             asked=asked,

@@ -25,7 +25,7 @@ from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.inputs import unfolded
 from postdate.spark.judging.judge import is_in_range, judge
-from postdate.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX, LEFT_SHARE_MAX, SEPARATE_ROWS_MAX
+from postdate.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX, LEFT_SHARE_MAX
 from postdate.spark.rules.claims import (
     CLAIMING,
     judged_bulks,
@@ -87,7 +87,7 @@ class JudgingParameters:
     slack_ms: int
     left_share_max: float = LEFT_SHARE_MAX
     is_short: bool = True
-    separate_rows_max: int = SEPARATE_ROWS_MAX
+    separate_rows_max: int = 1_000_000
 
     @property
     def owes_all(self) -> bool:

@@ -31,8 +31,10 @@ from postdate.spark.limits import (
     COMPILED_CLASSES_KEPT,
     COMPILED_METHOD_BYTES_MAX,
     FETCHED_KEPT,
+    GATHERED_ROW_BYTES,
     LOCAL_MEMORY,
     LOCAL_SHUFFLE_PARTITIONS,
+    SEPARATE_ROW_BYTES,
     START_LINES_KEPT,
 )
 from postdate.spark.session.interruption import (
@@ -239,11 +241,16 @@ def restored_settings(spark: SparkSession, *names: str) -> Iterator[None]:
                 spark.conf.set(name, value)
 
 
-def least_heap_bytes(spark: SparkSession) -> int:
-    """The heap of the driver, or of an executor if there are executors with a smaller one."""
-    context: Any = spark.sparkContext
-    driver = int(context._jvm.java.lang.Runtime.getRuntime().maxMemory())
-    return driver if context._jsc.sc().isLocal() else min(driver, int(context._jsc.sc().executorMemory()) << 20)
+def separate_rows_max(spark: SparkSession) -> int:
+    """The most rows that may be sent to every executor: as many as fit in the heap of the driver, in that of an
+    executor, and in what the driver may gather."""
+    context: Any = spark.sparkContext._jsc.sc()
+    jvm: Any = spark.sparkContext._jvm
+    heap = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    if not context.isLocal():
+        heap = min(heap, int(context.executorMemory()) << 20)
+    gathered = int(context.conf().getSizeAsBytes("spark.driver.maxResultSize", "1g"))  # 0: any size
+    return min(heap // SEPARATE_ROW_BYTES, (gathered or heap) // GATHERED_ROW_BYTES)
 
 
 def _remove_artifacts_at_end(spark: SparkSession) -> None:
