@@ -53,7 +53,8 @@ def _created_again(forged: Forged, partitions: int) -> AdminClient:
     admin.delete_topics([forged.target])[forged.target].result(WAIT_TIMEOUT_S)
     until(lambda: forged.target not in admin.list_topics(timeout=10).topics, "the target is gone")
     admin.create_topics([NewTopic(forged.target, partitions, 1)])[forged.target].result(WAIT_TIMEOUT_S)
-    until(lambda: forged.target in admin.list_topics(timeout=10).topics, "the target is there again")
+    # If the producer has noticed the deletion, it refuses records until it learns of the new topic.
+    until(lambda: forged.target in forged.producer.list_topics(timeout=10).topics, "the target is there again")
     return admin
 
 

@@ -45,7 +45,9 @@ class Forged:
     producer: Producer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.producer = Producer({"bootstrap.servers": self.env.bootstrap, "acks": "all"})
+        # A deleted topic must not come back because this producer asks for it.
+        settings = {"bootstrap.servers": self.env.bootstrap, "acks": "all", "allow.auto.create.topics": False}
+        self.producer = Producer(settings)
 
     @classmethod
     def on(cls, env: Environment, partitions: int = 4, **settings: str) -> Forged:
