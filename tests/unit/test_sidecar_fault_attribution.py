@@ -38,16 +38,6 @@ from support.shards.fault_attempts import (
 )
 
 
-@pytest.fixture
-def clock() -> StepClock:
-    return StepClock()
-
-
-@pytest.fixture
-def faults(clock: StepClock) -> FaultAttribution:
-    return FaultAttribution(clock, BUDGET_MS, {STORE})
-
-
 def test_after_a_refusal_without_a_record_the_next_transaction_reports_each_message(faults: FaultAttribution) -> None:
     assert faults.must_report(None, 3)
     assert not faults.must_report(None, LARGE_TRANSACTION_FATES)

@@ -40,11 +40,6 @@ from support.shards.fault_attempts import (
 
 
 @pytest.fixture
-def clock() -> StepClock:
-    return StepClock()
-
-
-@pytest.fixture
 def faults(clock: StepClock) -> FaultAttribution:
     return FaultAttribution(clock, BUDGET_MS, {STORE, VERDICTS})
 

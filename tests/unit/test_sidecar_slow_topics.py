@@ -18,7 +18,6 @@ from postdate.sidecar.dispatch.limits import (
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding
 from postdate.sidecar.transaction.transaction import TopicOutcome
 from support.shards.fault_attempts import (
-    BUDGET_MS,
     STORE,
     StepClock,
     finished,
@@ -27,16 +26,6 @@ from support.shards.fault_attempts import (
     outcome,
     quick,
 )
-
-
-@pytest.fixture
-def clock() -> StepClock:
-    return StepClock()
-
-
-@pytest.fixture
-def faults(clock: StepClock) -> FaultAttribution:
-    return FaultAttribution(clock, BUDGET_MS, {STORE})
 
 
 def _waited(faults: FaultAttribution, bad_ms: float, slow: int = 1, first_ms: float = 3.0, name: str = "bad") -> None:

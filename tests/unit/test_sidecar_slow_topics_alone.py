@@ -16,8 +16,6 @@ from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
 from postdate.sidecar.transaction.limits import SLOW_RECORD_MS
 from postdate.sidecar.transaction.transaction import TopicOutcome
 from support.shards.fault_attempts import (
-    BUDGET_MS,
-    STORE,
     StepClock,
     finished,
     isolate,
@@ -25,16 +23,6 @@ from support.shards.fault_attempts import (
     outcome,
     quick,
 )
-
-
-@pytest.fixture
-def clock() -> StepClock:
-    return StepClock()
-
-
-@pytest.fixture
-def faults(clock: StepClock) -> FaultAttribution:
-    return FaultAttribution(clock, BUDGET_MS, {STORE})
 
 
 def _together(faults: FaultAttribution, slow: str, waited_ms: float) -> None:
@@ -122,7 +110,7 @@ def test_a_slow_transaction_alone_does_not_count_if_no_others_waited_for_it(
 def test_a_slow_transaction_alone_counts_less_if_few_others_waited(
     faults: FaultAttribution, clock: StepClock, messages: int, others: int, transactions: int
 ) -> None:
-    """If they are fewer than an eighth of its own messages, an isolation would rather delay these."""
+    """An isolation would harm more than it helps if others have fewer messages than an eighth of the target's."""
     for _ in range(transactions):
         assert not faults.any
         _alone(faults, clock, (600.0,), messages)
