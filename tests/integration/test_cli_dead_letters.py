@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from postdate.cli import postdate as program
-from postdate.sidecar.cluster import letters
+from postdate.sidecar.dead_letters import reading
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import ORIGIN, Headers
 from support.brokers.broker import unique_name
@@ -127,7 +127,7 @@ def test_an_open_transaction_behind_hides_nothing(
 
     def play(slower: int) -> None:
         """The command runs in this process, and gives up soon."""
-        monkeypatch.setattr(letters, "COMMAND_TIMEOUT_S", 4.0 * slower)
+        monkeypatch.setattr(reading, "COMMAND_TIMEOUT_S", 4.0 * slower)
         refused = CliRunner().invoke(program, command)
         assert (refused.exit_code, refused.stdout) == (Exit.FAILED, "")
         expect("returns no records from offset" in refused.stderr, refused.stderr)

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from postdate.spark.job.sources import RECORDS
-from postdate.spark.records.deliveries import LETTER_ROWS, UNREADABLE, dead_letter_rows, unreadable_letters
+from postdate.spark.records.deliveries import LETTER_ROWS, UNREADABLE, dead_letter_rows, unreadable_dead_letters
 from postdate.spark.records.verdict_records import ANSWER_ROWS, answer_rows
 from postdate.spark.session import small_tables
 from postdate.spark.session.small_tables import small_table
@@ -58,7 +58,7 @@ def test_rows_of_empty_topics_have_the_columns_of_others(spark: SparkSession) ->
     records, own = small_table(spark, [], RECORDS), {"topic": "requests"}
     for rows, columns in (
         (dead_letter_rows(records, own), LETTER_ROWS),
-        (unreadable_letters(records, own), UNREADABLE),
+        (unreadable_dead_letters(records, own), UNREADABLE),
         (answer_rows(records, own), ANSWER_ROWS),
     ):
         assert rows.schema.simpleString() == small_table(spark, [], columns).schema.simpleString()

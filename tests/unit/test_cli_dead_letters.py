@@ -14,7 +14,7 @@ import pytest
 
 from postdate.cli.operation import dead_letters
 from postdate.kafka.interface import Headers, Isolation, LogReader, Partition
-from postdate.sidecar.cluster import limits
+from postdate.sidecar.dead_letters import limits
 from postdate.sidecar.errors import Exit
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers
 from postdate.wire.headers import AT, CRON, DELAY, GRACE, ID, KEY, ORIGIN, TOPIC

@@ -14,14 +14,14 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.letters import DeadLetter, letters_of
-from postdate.sidecar.cluster.requeue import carried_out
 from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
+from postdate.sidecar.dead_letters.reading import DeadLetter, read_dead_letters
+from postdate.sidecar.dead_letters.requeue import carried_out
 from postdate.sidecar.errors import TransientError
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.access.access import Refused
 from postdate.sidecar.http.api import dead_letters
-from postdate.sidecar.http.api.dead_letters import list_letters, requeue
+from postdate.sidecar.http.api.dead_letters import list_dead_letters, requeue
 from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.wire.headers import ATTEMPT, DELAY, GRACE, ID, TOPIC, Headers
@@ -46,7 +46,7 @@ def process(env: SimulatedCluster) -> ProcessState:
 
 
 def asked(process: ProcessState, text: str = "") -> dict[str, Any]:
-    return list_letters(process, QueryParams(text))
+    return list_dead_letters(process, QueryParams(text))
 
 
 def counts(env: SimulatedCluster) -> int:
@@ -122,8 +122,8 @@ def test_reading_is_bounded_in_letters_and_time(
     env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, *new = [env.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(4)]
-    monkeypatch.setattr(limits, "LETTERS_MAX", 3)
-    monkeypatch.setattr(limits, "LETTERS_REQUEUED_MAX", 2)
+    monkeypatch.setattr(limits, "DEAD_LETTERS_MAX", 3)
+    monkeypatch.setattr(limits, "DEAD_LETTERS_REQUEUED_MAX", 2)
     told = asked(process)
     assert (told["groups"][0]["count"], told["complete"]) == (3, False)
     done = requeue(process, {**UNKNOWN, "execute": True}, payload=False)
@@ -133,12 +133,12 @@ def test_reading_is_bounded_in_letters_and_time(
     assert (done["outcomes"][0]["origin"], done["requeued_before"]) == (new[2], 2)
     assert old not in [each["origin"] for each in done["outcomes"]]
     assert (done["has_more"], done["older_unread"]) == (False, True)
-    monkeypatch.setattr(limits, "LETTERS_S_MAX", -1.0)
+    monkeypatch.setattr(limits, "DEAD_LETTERS_READ_S_MAX", -1.0)
     with pytest.raises(TransientError, match="was not read within"):
         asked(process)
     with pytest.raises(TransientError, match=r"requests\.dead-letters/0 was not read within"):
         requeue(process, {"reason": "expired"}, payload=False)
-    monkeypatch.setattr(dead_letters, "letters_of", lambda *arguments: letters_of(*arguments[:4]))
+    monkeypatch.setattr(dead_letters, "read_dead_letters", lambda *arguments: read_dead_letters(*arguments[:4]))
     with pytest.raises(TransientError, match="requests/0 was not read within"):
         requeue(process, UNKNOWN, payload=False)
 
@@ -146,7 +146,7 @@ def test_reading_is_bounded_in_letters_and_time(
 def test_an_earlier_until_reaches_older_letters(
     env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LETTERS_MAX", 3)
+    monkeypatch.setattr(limits, "DEAD_LETTERS_MAX", 3)
     old = env.bury(0, None, b"v", ORDERS, "unknown-target")
     env.time.wait(60_000)
     until = str(env.broker.now_ms())
@@ -169,13 +169,13 @@ def test_no_value_of_a_listed_letter_is_kept(
     config = replace(process.config, http=HttpConfig(payloads="allowed"))
     allowed = cast(ProcessState, SimpleNamespace(**{**vars(process), "config": config}))
     env.bury(0, b"k", b"v" * 9, [*ORDERS, (ATTEMPT, b"2")], "expired")
-    kept, as_json = [], dead_letters._letter_as_json
+    kept, as_json = [], dead_letters._dead_letter_as_json
 
     def seen(letter: DeadLetter, payload: bool) -> dict[str, Any]:
         kept.append(letter)
         return as_json(letter, payload)
 
-    monkeypatch.setattr(dead_letters, "_letter_as_json", seen)
+    monkeypatch.setattr(dead_letters, "_dead_letter_as_json", seen)
     for query in ("", "payload=true"):
         assert asked(allowed, query)["letters"][0]["value_size_bytes"] == 9
     assert [(letter.key, letter.value) for letter in kept] == [(None, None)] * 2

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from postdate.spark.rules.schedules.schedule_events import (
+    DeadOccurrence,
     DeliveredOccurrence,
     End,
     Fate,
-    Letter,
     Trigger,
 )
 from support.audits.schedule_judgements import (
@@ -138,7 +138,7 @@ def test_a_backfill_leaves_out_what_a_gap_skips() -> None:
 
 # The dead letters of the backfill, whose deliveries are all skipped as dead.
 DEAD = [fate._replace(reason="dead") for fate in FILLED]
-BURIED = [Letter(fate.nominal_ms, True, offset=number) for number, fate in enumerate(DEAD)]
+BURIED = [DeadOccurrence(fate.nominal_ms, True, offset=number) for number, fate in enumerate(DEAD)]
 
 
 @pytest.mark.parametrize("decided", [0, 1, 2, 3])
@@ -153,7 +153,7 @@ def test_dead_letters_of_a_pending_backfill_wait_for_their_fates(decided: int) -
 
 @pytest.mark.parametrize("nominal_ms", [at(-4), at(0), at(1)])
 def test_a_dead_letter_outside_a_pending_backfill_belongs_to_no_skip(nominal_ms: int) -> None:
-    found = filled(fates=sound().fates, records=(), letters=[Letter(nominal_ms, True)]).judged()
+    found = filled(fates=sound().fates, records=(), letters=[DeadOccurrence(nominal_ms, True)]).judged()
     assert [verdict for verdict, _ in found.position.problems] == ["contradiction"]
     assert found.letters == []
 
@@ -166,7 +166,7 @@ def test_a_dead_letter_behind_the_next_time_of_a_backfill_belongs_to_no_skip() -
 @pytest.mark.parametrize("is_dead", [False, True])
 def test_a_dead_letter_is_used_once_though_a_backfill_has_its_time(is_dead: bool) -> None:
     """The first occurrence is skipped as dead, and a backfill of its time is pending when the first run ends."""
-    own, extra = Letter(at(1), True, offset=0), Letter(at(1), True, offset=1)
+    own, extra = DeadOccurrence(at(1), True, offset=0), DeadOccurrence(at(1), True, offset=1)
     fill = Trigger(20, ASKED_MS, 3, 1, at(1), at(1))
     fates = [skipped(1, 1, "dead", at(2), at(1) + 5), *sound().fates[1:]]
     letters = [own, extra] if is_dead else [own]
@@ -179,11 +179,13 @@ def test_a_dead_letter_is_used_once_though_a_backfill_has_its_time(is_dead: bool
 
 
 def test_letters_of_later_occurrences_wait() -> None:
-    letter = Letter(at(5), True)
+    letter = DeadOccurrence(at(5), True)
     assert sound(letters=[letter]).judged().letters == [letter]
 
 
-@pytest.mark.parametrize("case", [sound(letters=[Letter(at(5), True)]), filled(*DEAD[:1], records=(), letters=BURIED)])
+@pytest.mark.parametrize(
+    "case", [sound(letters=[DeadOccurrence(at(5), True)]), filled(*DEAD[:1], records=(), letters=BURIED)]
+)
 def test_letters_of_times_that_an_end_has_left_out_belong_to_no_skip(case: Case) -> None:
     """No further fate may come behind the end."""
     for name in ("cancelled", "replaced"):
@@ -196,12 +198,15 @@ def test_letters_of_times_that_an_end_has_left_out_belong_to_no_skip(case: Case)
 
 def test_a_dead_letter_whose_fate_has_left_the_log_is_unsettled() -> None:
     """The fates of the first two occurrences, and of an earlier backfill, are lost."""
-    lost, letters = {"fates_lost_before_ms": at(2) + 1}, [Letter(at(1), True), Letter(at(0), True, offset=1)]
+    lost, letters = (
+        {"fates_lost_before_ms": at(2) + 1},
+        [DeadOccurrence(at(1), True), DeadOccurrence(at(0), True, offset=1)],
+    )
     found = replace(sound(), fates=sound().fates[2:], letters=letters, bounds=lost).judged()
     assert (found.position.problems, found.letters) == ((), [])
     assert (found.position.reasons, found.added.unverifiable) == ((("unsettled", 3),), 3), "each is counted once"
     for due_ms, asked in ((at(2) + 1, {}), (at(2), {"request_ms": at(2) + 1})):
-        case = sound(letters=[Letter(due_ms, True)], bounds=lost, asked=asked)
+        case = sound(letters=[DeadOccurrence(due_ms, True)], bounds=lost, asked=asked)
         assert "contradiction" in {verdict for verdict, _ in case.judged().position.problems}, "its fate must be there"
 
 
@@ -219,14 +224,14 @@ def refilled(**more: Any) -> Case:
 @pytest.mark.parametrize(("each", "unsettled"), [(1, 2), (2, 2), (3, 4)])
 def test_a_backfill_of_times_whose_fates_are_lost_has_its_own_dead_letters(each: int, unsettled: int) -> None:
     """A second letter of a time may be that of the lost fate, which is counted. A third one is of another lost fate."""
-    letters = [Letter(at(n), True, offset=10 * n + copy) for n in (1, 2) for copy in range(each)]
+    letters = [DeadOccurrence(at(n), True, offset=10 * n + copy) for n in (1, 2) for copy in range(each)]
     found = refilled(letters=letters).judged()
     assert (found.position.problems, found.letters) == ((), [])
     assert dict(found.position.reasons) == {"unsettled": unsettled}
 
 
 def test_dead_letters_wait_for_a_backfill_of_times_whose_fates_are_lost() -> None:
-    letters = [Letter(at(n), True, offset=n) for n in (1, 2)]
+    letters = [DeadOccurrence(at(n), True, offset=n) for n in (1, 2)]
     case = refilled(letters=letters)
     first = replace(case, fates=case.fates[:1]).judged()
     assert (first.position.problems, first.letters) == ((), letters)

@@ -14,11 +14,11 @@ import pytest
 
 from postdate.spark.limits import OCCURRENCES_STEPPED_MAX
 from postdate.spark.rules.schedules.schedule_events import (
+    DeadOccurrence,
     DeliveredOccurrence,
     End,
     ExtraPosition,
     Fate,
-    Letter,
     Switch,
     Trigger,
     ZoneVersions,
@@ -161,7 +161,7 @@ DEAD = [fate._replace(reason="dead") for fate in FATES]
 
 
 def test_dead_letters_of_a_lost_fate_are_used() -> None:
-    letters = [Letter(fate.nominal_ms, True, offset=fate.number) for fate in DEAD]
+    letters = [DeadOccurrence(fate.nominal_ms, True, offset=fate.number) for fate in DEAD]
     for fates, unsettled in ((DEAD, 3), (DEAD[1:], 4)):  # nothing tells that the first letter is that of the lost fate
         found = lost(*fates, records=(), letters=letters).judged()
         assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": unsettled})
@@ -361,7 +361,7 @@ def test_a_lost_owner_may_have_published_a_time_by_other_rules(
 def test_a_dead_letter_confirms_the_time_behind_a_loss() -> None:
     dead = skipped(3, 3, "dead", BEHIND_MS + DAY_MS, BEHIND_MS + 5, log_offset=9)
     case = replace(BEHIND_HOLE, fates=[*BEHIND_HOLE.fates, dead])
-    found = replace(case, letters=[Letter(BEHIND_MS, True)]).judged()
+    found = replace(case, letters=[DeadOccurrence(BEHIND_MS, True)]).judged()
     assert (found.position.problems, found.added.verified, found.added.unverifiable) == ((), 2, 1)
     without = case.judged()
     assert ([verdict for verdict, _ in without.position.problems], without.added.verified) == (["missing"], 1)
@@ -373,7 +373,7 @@ def test_a_dead_letter_in_a_hole_confirms_no_time_behind_it(is_first_buried: boo
     """The fates of the first two occurrences are lost; the first may have become a dead letter, the third has."""
     third, fourth = SECOND + DAY_MS, SECOND + 2 * DAY_MS
     dead = skipped(3, 3, "dead", fourth, third + 5, log_offset=9)
-    letters = [Letter(third, True), *([Letter(NIGHT, True)] if is_first_buried else [])]
+    letters = [DeadOccurrence(third, True), *([DeadOccurrence(NIGHT, True)] if is_first_buried else [])]
     zones = ZoneVersions("2026f", (0, 5), (before, "2026f"))
     found = replace(FIRST, fates=[dead], letters=letters, zones=zones).judged()
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 3})
@@ -387,7 +387,7 @@ FAR_DEAD = skipped(FAR, FAR, "dead", at(FAR + 1), at(FAR) + 5)
 @pytest.mark.parametrize("fate", [FAR_DEAD, FAR_DEAD._replace(reason="missed"), occurred(FAR, at(FAR), at(FAR + 1))])
 def test_behind_a_hole_that_is_too_long_no_time_is_known(fate: Fate) -> None:
     records = [record(fate)] if fate.reason is None else []
-    letters = [Letter(at(FAR), True)] if fate.reason == "dead" else []
+    letters = [DeadOccurrence(at(FAR), True)] if fate.reason == "dead" else []
     found = only(fate, *records, letters=letters, bounds={**LOST_RULES, "overdue_before_ms": 0}).judged()
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": FAR})
     assert (found.position.next_ms, found.added.verified) == (at(FAR + 1), 0)
@@ -406,7 +406,7 @@ def test_an_occurrence_behind_the_end_and_a_hole_is_extra() -> None:
 def test_a_lost_owner_may_have_published_a_time_where_the_audit_finds_none(reason: str) -> None:
     other_ms = NIGHT - 60 * MINUTE
     fate = skipped(1, 1, reason, 0, other_ms + 5)
-    letters = [Letter(other_ms, True)] if reason == "dead" else []
+    letters = [DeadOccurrence(other_ms, True)] if reason == "dead" else []
     asked = {**FIRST.asked, "request_ms": other_ms - 1, "end_ms": other_ms}
     end = End("completed", other_ms, fate.log_offset, 1)
     found = replace(FIRST, fates=[fate], letters=letters, asked=asked, end=end).judged()
@@ -445,7 +445,9 @@ def test_the_letter_of_a_lost_occurrence_gives_no_time_to_a_later_one_without_a_
     dead = skipped(3, 3, "dead", third + DAY_MS, third + 5, log_offset=9)
     zones, expired = ZoneVersions("2026f", (0, 5), (before, "2026f")), {**LOST_RULES, "letters_lost_before_ms": third}
     for is_same, verdicts in ((True, []), (False, ["mismatch"])):
-        found = replace(FIRST, fates=[dead], letters=[Letter(NIGHT, is_same)], zones=zones, bounds=expired).judged()
+        found = replace(
+            FIRST, fates=[dead], letters=[DeadOccurrence(NIGHT, is_same)], zones=zones, bounds=expired
+        ).judged()
         assert [verdict for verdict, _ in found.position.problems] == verdicts
         assert "occurrence 3" not in str(found.position.problems)
         assert found.added.verified == 0
@@ -456,7 +458,7 @@ def test_the_letter_of_a_lost_occurrence_gives_no_time_to_a_later_one_without_a_
 )
 def test_a_surplus_letter_may_be_each_that_may_be_of_an_unknown_occurrence(first: int, named: Any) -> None:
     dead = skipped(1, 1, "dead", BEHIND_MS, SUMMER_MS + 5, log_offset=9)
-    letters = [Letter(SUMMER_MS, True), Letter(first, True)]
+    letters = [DeadOccurrence(SUMMER_MS, True), DeadOccurrence(first, True)]
     case = replace(FIRST, fates=[dead], letters=letters, bounds={"fates_lost_before_ms": NIGHT})
     found = replace(case, end=End("cancelled", SUMMER_MS, 9, 1)).judged()
     assert found.position.problems == (
@@ -474,7 +476,7 @@ def test_the_letter_of_a_trigger_gives_no_time_to_an_extra_delivery_whose_fate_n
         Trigger(20, third + 1, 3, 5, NIGHT - 3 * DAY_MS, NIGHT - DAY_MS),
         Trigger(30, third + HOUR_MS // 2, 9, 0),
     ]
-    letters = [Letter(NIGHT - DAY_MS, True), Letter(third + HOUR_MS // 2, True)]
+    letters = [DeadOccurrence(NIGHT - DAY_MS, True), DeadOccurrence(third + HOUR_MS // 2, True)]
     zones = ZoneVersions("2026f", (0, 5), ("2025a", "2026f"))
     fates = [*case.fates, filled, triggered]
     found = replace(case, fates=fates, letters=letters, triggers=controls, zones=zones, bounds=LOST_RULES).judged()
@@ -484,7 +486,10 @@ def test_the_letter_of_a_trigger_gives_no_time_to_an_extra_delivery_whose_fate_n
 @pytest.mark.parametrize("reason", ["dead", "grace"])
 def test_what_a_skip_behind_lost_fates_publishes_is_a_nominal_time(reason: str) -> None:
     third = SECOND + DAY_MS
-    zones, letters = ZoneVersions("2026f", (0, 5), ("2026f", "2026f")), [Letter(third, True)] * (reason == "dead")
+    zones, letters = (
+        ZoneVersions("2026f", (0, 5), ("2026f", "2026f")),
+        [DeadOccurrence(third, True)] * (reason == "dead"),
+    )
     for next_ms, verdicts in ((third + DAY_MS, []), (third + DAY_MS + 7, ["extra"])):
         fates = [
             skipped(3, 3, reason, next_ms, third + 5, log_offset=9),

@@ -16,9 +16,9 @@ import pytest
 
 from postdate.spark.limits import COMMIT_MS_MAX, SCHEDULE_PROBLEMS_MAX
 from postdate.spark.rules.schedules.schedule_events import (
+    DeadOccurrence,
     End,
     Fate,
-    Letter,
     Switch,
     ZoneVersions,
 )
@@ -94,7 +94,7 @@ SOUND = {
     "within grace and a transaction": only(
         ONE._replace(at_ms=at(1) + 1_000 + COMMIT_MS_MAX), record(ONE), asked={"grace_ms": 1_000}
     ),
-    "dead": only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[Letter(at(1), True)]),
+    "dead": only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[DeadOccurrence(at(1), True)]),
     "in its window": only(ONE._replace(at_ms=CHOSEN), record(ONE), asked=WINDOW),
     "a fold, first": nightly(BERLIN, NIGHT, (NIGHT, FOLD), (FOLD, SECOND + 86_400_000)),
     "a fold, last": nightly(BERLIN._replace(fold="last"), NIGHT, (NIGHT, SECOND), (SECOND, SECOND + 86_400_000)),
@@ -269,7 +269,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         "wrong-skip", "as missed",
     ),
     "dead in a pause": (
-        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[Letter(at(1), True)], switches=paused(at(1))),
+        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[DeadOccurrence(at(1), True)], switches=paused(at(1))),
         "wrong-skip", "as dead",
     ),
     "delivered in a pause": (only(ONE, record(ONE), switches=paused(at(1), at(3))), "out-of-policy", "a pause skips"),
@@ -286,7 +286,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     ),
     "never paused": (only(skipped(1, 1, "paused", at(2), LATE)), "wrong-skip", "paused"),
     "dead before it was due": (
-        only(skipped(1, 1, "dead", at(2), at(1) - 1), letters=[Letter(at(1), True)]), "wrong-skip", "dead"
+        only(skipped(1, 1, "dead", at(2), at(1) - 1), letters=[DeadOccurrence(at(1), True)]), "wrong-skip", "dead"
     ),
     "too many at once": (
         only(skipped(1, 10**12, "missed", at(99), LATE), asked={"catch_up_ms": 0}), "wrong-skip", "at once"
@@ -313,13 +313,15 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     "without a header": (only(ONE, record(ONE, own_headers=OWN)), "mismatch", "own headers"),
     "another partition": (only(ONE, record(ONE, partition=2)), "mismatch", "partition"),
     "another letter": (
-        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[Letter(at(1), False)]), "mismatch", "the dead letter"
+        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[DeadOccurrence(at(1), False)]),
+        "mismatch", "the dead letter",
     ),
     # contradiction
     "decided before others": (with_fate(3, log_offset=0), "contradiction", "3 is decided before others"),
-    "a letter of a delivery": (sound(letters=[Letter(at(2), True)]), "contradiction", "belongs to no skip"),
+    "a letter of a delivery": (sound(letters=[DeadOccurrence(at(2), True)]), "contradiction", "belongs to no skip"),
     "two letters": (
-        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[Letter(at(1), True)] * 2), "contradiction", "no skip"
+        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[DeadOccurrence(at(1), True)] * 2),
+        "contradiction", "no skip",
     ),
     "not completed": (
         Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], asked={"count_max": 1}),
@@ -381,7 +383,7 @@ def test_a_hidden_dead_letter_is_waited_for() -> None:
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
     first = only(dead, bounds={"letters_capped_from_ms": at(1)}).judged()
     assert (first.position.problems, first.added.verified, len(first.position.waiting_fates)) == ((), 0, 1)
-    second = Case(letters=[Letter(at(1), True)], known=first.position).judged()
+    second = Case(letters=[DeadOccurrence(at(1), True)], known=first.position).judged()
     assert (second.position.problems, second.added.verified, second.position.waiting_fates) == ((), 1, ())
 
 

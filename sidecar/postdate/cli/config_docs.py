@@ -41,6 +41,7 @@ BOUNDED: dict[str, ModuleType] = {
         "sidecar.shard",
         "sidecar.group",
         "sidecar.cluster",
+        "sidecar.dead_letters",
         "sidecar.http",
         "sidecar.process",
         "cli",

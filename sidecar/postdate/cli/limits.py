@@ -8,8 +8,8 @@ from typing import Final
 VERDICT_TIMEOUT_MS: Final = 30_000
 
 # Dead letters that one command lists or requeues: more than a person reads, and few enough to fit into memory.
-LETTERS_MAX_DEFAULT: Final = 1_000
-LETTERS_MAX: Final = 100_000
+DEAD_LETTERS_MAX_DEFAULT: Final = 1_000
+DEAD_LETTERS_MAX: Final = 100_000
 
 # A shard without a new status for this long counts as not served: three times the longest interval of a live shard.
 STATUS_SILENT_MS_MAX: Final = 30_000

@@ -26,7 +26,7 @@ from postdate.spark.records.deliveries import (
     delivered_messages,
     delivered_rows,
     record_rows,
-    unreadable_letters,
+    unreadable_dead_letters,
     unreadable_records,
 )
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions
@@ -257,7 +257,7 @@ def overtaken_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
 def unreadable_of(spark: SparkSession, history: RandomHistory) -> set[str]:
     """The places of the dead letters and records of a history whose origin cannot be read."""
     messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
-    letters = unreadable_letters(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS})
+    letters = unreadable_dead_letters(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS})
     return {row["place"] for row in letters.unionByName(unreadable_records(record_rows(messages))).collect()}
 
 

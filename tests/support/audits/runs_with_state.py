@@ -24,7 +24,7 @@ from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
     record_rows,
-    unreadable_letters,
+    unreadable_dead_letters,
     unreadable_records,
 )
 from postdate.spark.records.fates import fate_rows, log_rows
@@ -148,7 +148,7 @@ class Runs:
             digests.of_requests(understood) if self.bits is not None else None,
         )
         if keep:
-            garbled = unreadable_letters(letters, {LETTERS: REQUESTS}).unionByName(unreadable_records(new.records))
+            garbled = unreadable_dead_letters(letters, {LETTERS: REQUESTS}).unionByName(unreadable_records(new.records))
             opened = write_findings(store, found, new.answers.where("malformed"), garbled, SNAPSHOT)
             next_offsets = {f"{REQUESTS}/{number}": ends.requests for number in range(history.partitions)}
             read = replace(found.state, next=next_offsets, targets=["orders"])

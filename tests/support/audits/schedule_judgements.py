@@ -9,12 +9,12 @@ from typing import Any
 from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Bounds,
+    DeadOccurrence,
     DeliveredOccurrence,
     End,
     Event,
     Fate,
     Judgement,
-    Letter,
     Position,
     RowFacts,
     Switch,
@@ -53,7 +53,7 @@ class Case:
 
     fates: Sequence[Fate] = ()
     records: Sequence[DeliveredOccurrence] = ()
-    letters: Sequence[Letter] = ()
+    letters: Sequence[DeadOccurrence] = ()
     switches: Sequence[Switch] = ()
     triggers: Sequence[Trigger] = ()
     lost_controls: Sequence[int] = ()

@@ -37,7 +37,7 @@ FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "ma
 
 SIDECAR_LAYERS = (
     *("config", "index", "context", "operation", "transaction", "ingest", "takeover", "dispatch", "shard", "group"),
-    *("cluster", "http", "process"),
+    *("cluster", "dead_letters", "http", "process"),
 )
 """The packages of the sidecar: each may import those before it."""
 

@@ -28,7 +28,7 @@ from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
     delivered_rows,
-    unreadable_letters,
+    unreadable_dead_letters,
     unreadable_records,
 )
 from postdate.spark.records.fates import fate_rows
@@ -91,7 +91,7 @@ class AuditSteps(Job[AuditOptions]):
     def unreadable(self, letters: Iterable[Range], records: DataFrame | None) -> DataFrame:
         """The dead letters, and of `records` those, whose origin cannot be read."""
         own = {one.dead_letters: one.requests for one in self.options.own_topics()}
-        found = self._rows(letters, lambda records: unreadable_letters(records, own), UNREADABLE)
+        found = self._rows(letters, lambda records: unreadable_dead_letters(records, own), UNREADABLE)
         return found if records is None else found.unionByName(unreadable_records(records))
 
     def overtaken(

@@ -170,13 +170,13 @@ def _record() -> Column:
 
 
 UNREADABLE = "place string, problem string"
-"""The columns of `unreadable_letters` and `unreadable_records`."""
+"""The columns of `unreadable_dead_letters` and `unreadable_records`."""
 
 
-def unreadable_letters(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
+def unreadable_dead_letters(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
     """The dead letters whose origin is not one of their own request topic: `place`, and a sentence `problem`."""
     place = F.concat_ws("/", "topic", "partition", "offset")
-    strange = where_computed(_letters(records), ~_is_own_letter(requests_of))
+    strange = where_computed(_dead_letters(records), ~_is_own_dead_letter(requests_of))
     return strange.select(place.alias("place"), _problem("a dead letter"))
 
 
@@ -190,12 +190,12 @@ def _problem(what: str) -> Column:
     return F.lit(f"{what} whose origin cannot be read").alias("problem")
 
 
-def _letters(records: DataFrame) -> DataFrame:
+def _dead_letters(records: DataFrame) -> DataFrame:
     found = records.select("topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers"))
-    return found.withColumn("origin", _letter_origin())
+    return found.withColumn("origin", _dead_letter_origin())
 
 
-def _is_own_letter(requests_of: Mapping[str, str]) -> Column:
+def _is_own_dead_letter(requests_of: Mapping[str, str]) -> Column:
     own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
     return F.coalesce(F.col("origin.topic") == F.try_element_at(own, F.col("topic")), F.lit(False))
 
@@ -215,16 +215,16 @@ def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str], *, judg
     `requests_of` gives the request topic of each dead-letter topic. Without `judges_refusals` refusals are not checked:
     the parameters of a request in a dialect are not in the headers that the audit reads.
     """
-    return _by_origin(_letters(records), _is_own_letter(requests_of), _letter(judges_refusals))
+    return _by_origin(_dead_letters(records), _is_own_dead_letter(requests_of), _dead_letter(judges_refusals))
 
 
 @remembered
-def _letter_origin() -> Column:
+def _dead_letter_origin() -> Column:
     return parsed_origin(last_value(F.col("headers"), names.ORIGIN).cast("string"))
 
 
 @remembered
-def _letter(judges_refusals: bool) -> Column:
+def _dead_letter(judges_refusals: bool) -> Column:
     headers = F.col("headers")
     as_sent = F.when(
         F.size(headers) >= _DEAD_LETTER_HEADERS, F.slice(headers, 1, F.size(headers) - _DEAD_LETTER_HEADERS)

@@ -75,7 +75,7 @@ def ended_problems() -> list[Problem]:
                 F.lit("delivered although "), names, F.when(count > 0, F.concat(F.lit(": "), places())).otherwise("")
             ),
         ),
-        *_unlettered_problems(is_ended & F.col("is_dead") & ~has_letters),
+        *_problems_without_dead_letter(is_ended & F.col("is_dead") & ~has_letters),
         Problem(
             "contradiction", is_ended & ~F.col("is_dead") & has_letters, F.concat(F.lit("dead letter although "), final)
         ),
@@ -234,7 +234,7 @@ def _named_target() -> Column:
     return F.coalesce("target", F.lit("its target"))
 
 
-def _unlettered_problems(holds: Column) -> list[Problem]:
+def _problems_without_dead_letter(holds: Column) -> list[Problem]:
     """A fate `dead` without a dead letter."""
     on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
     is_gone = F.coalesce(at_ms - COMMIT_MS_MAX <= F.col("letters_lost_before_ms"), F.lit(False))

@@ -46,7 +46,7 @@ def mismatch_problems() -> list[Problem]:
         record_differs("partition", _is_misplaced),
         record_differs("Postdate's own headers", _own_headers_differ),
         record_differs("the retry headers", _retry_headers_differ),
-        *_letter_problems(),
+        *_dead_letter_problems(),
         *_fate_problems(),
         _chosen_problem(),
         *_claim_problems(),
@@ -115,7 +115,7 @@ def _retry_headers_differ(record: Column) -> Column:
     return has_same_names & wanted.isNotNull() & ~record.retry.eqNullSafe(wanted)
 
 
-def _letter_problems() -> list[Problem]:
+def _dead_letter_problems() -> list[Problem]:
     """A dead letter repeats the request as sent; one too large has no value, an unreadable one no headers."""
     request = F.col("request")
 

@@ -28,7 +28,7 @@ from postdate.spark.judging.origin_rows import JUDGEMENT
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.mismatches import expected_headers
 from postdate.spark.rules.schedules.numbered_deliveries import ZONE_VERSION
-from postdate.spark.rules.schedules.occurrences import POSITION, without_judged_letters
+from postdate.spark.rules.schedules.occurrences import POSITION, without_judged_dead_letters
 from postdate.spark.rules.verdicts import ENDINGS, FINDINGS, INFORMATION, VIOLATIONS
 from postdate.spark.state.delta import TableForm
 
@@ -106,7 +106,7 @@ def judged_rows(judged: DataFrame, run: int) -> DataFrame:
 
 def _kept_facts() -> Column:
     facts = without_late(F.col("facts"))
-    return F.when(F.col("position").isNull(), facts).otherwise(without_judged_letters(facts))
+    return F.when(F.col("position").isNull(), facts).otherwise(without_judged_dead_letters(facts))
 
 
 def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:

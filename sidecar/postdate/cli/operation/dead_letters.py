@@ -16,9 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from postdate.cli import limits
 from postdate.cli.commands import listed, say, warn
-from postdate.cli.operation.letter_output import (
-    letter_as_json,
-    letters_as_table,
+from postdate.cli.operation.dead_letter_output import (
+    dead_letter_as_json,
+    dead_letters_as_table,
     outcome_as_json,
     outcome_as_line,
     summary,
@@ -26,10 +26,10 @@ from postdate.cli.operation.letter_output import (
 from postdate.cli.options import Command, Loader, configured, from_option, output_option, until_option
 from postdate.cli.request_options import the_request_topic, time_headers, time_options
 from postdate.kafka.interface import Admin, Partition
-from postdate.sidecar.cluster.letters import DeadLetter, LetterFilters, letters_of, spans_of
 from postdate.sidecar.cluster.producing import LiveTopic, look_up
-from postdate.sidecar.cluster.requeue import Earlier, RequeueOutcome, RequeueStatus, carried_out, first, plan
 from postdate.sidecar.config.settings import Config
+from postdate.sidecar.dead_letters.reading import DeadLetter, DeadLetterFilters, read_dead_letters, spans_of
+from postdate.sidecar.dead_letters.requeue import Earlier, RequeueOutcome, RequeueStatus, carried_out, first, plan
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
@@ -54,8 +54,8 @@ def filter_options(command: Command) -> Command:
         click.option(
             "--max",
             "letters_max",
-            type=click.IntRange(1, limits.LETTERS_MAX),
-            default=limits.LETTERS_MAX_DEFAULT,
+            type=click.IntRange(1, limits.DEAD_LETTERS_MAX),
+            default=limits.DEAD_LETTERS_MAX_DEFAULT,
             show_default=True,
             metavar="N",
             help="At most N dead letters.",
@@ -106,14 +106,14 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
         spans = spans_of(admin, name, _look_up(admin, config, name).partitions, filters)
-    found = letters_of(kafka, rules_of(config, name), spans, filters, _bar, warn)
+    found = read_dead_letters(kafka, rules_of(config, name), spans, filters, _bar, warn)
     letters = sorted(_first(found, letters_max), key=lambda letter: letter.timestamp_ms)
     if not letters:
-        say(f"no dead letter of {name}" + (" matches" if filters != LetterFilters() else ""))
+        say(f"no dead letter of {name}" + (" matches" if filters != DeadLetterFilters() else ""))
     if output == "json":
-        lines: Iterable[str] = (json.dumps(letter_as_json(name, letter)) for letter in letters)
+        lines: Iterable[str] = (json.dumps(dead_letter_as_json(name, letter)) for letter in letters)
     else:
-        lines = letters_as_table(letters)
+        lines = dead_letters_as_table(letters)
     for line in lines:
         click.echo(line)
 
@@ -148,11 +148,11 @@ def requeue(
         live = _look_up(admin, config, name)
         rules = rules_of(config, name, live.retention_ms)
         spans = spans_of(admin, name, live.partitions, filters)
-        found = letters_of(kafka, rules, spans, filters, _bar, warn)
+        found = read_dead_letters(kafka, rules, spans, filters, _bar, warn)
         earlier = None if again else (lambda letters: Earlier(kafka, admin, name, letters, _bar))
-        run = plan(found, earlier, limits.LETTERS_MAX, letters_max)
+        run = plan(found, earlier, limits.DEAD_LETTERS_MAX, letters_max)
         if run.has_more_meant:
-            say(f"only the first {limits.LETTERS_MAX} are used; use --from for the others")
+            say(f"only the first {limits.DEAD_LETTERS_MAX} are used; use --from for the others")
         if run.has_more_chosen:
             say(f"only the first {letters_max} are used; {_MORE}")
         missing = run.missing_targets(admin)
@@ -164,8 +164,8 @@ def requeue(
     _tell(carried_out(kafka, rules, run, when, execute), output, execute)
 
 
-def _filters(asked: dict[str, Any]) -> LetterFilters:
-    return LetterFilters(
+def _filters(asked: dict[str, Any]) -> DeadLetterFilters:
+    return DeadLetterFilters(
         frozenset(asked["reasons"]),
         frozenset(asked["targets"]),
         frozenset(asked["origins"]),

@@ -9,14 +9,3 @@ OWN_TOPIC_MESSAGE_MARGIN_BYTES: Final = 64 * 1024
 
 # How long a command waits for a broker before it reports that the broker is unreachable.
 COMMAND_TIMEOUT_S: Final = 15.0
-
-# Records that a search for dead letters reads at a time, and how long it waits for them.
-LETTERS_READ_MAX: Final = 2_000
-LETTERS_READ_TIMEOUT_S: Final = 1.0
-
-# Dead letters that are requeued between two flushes.
-REQUEUED_AT_ONCE_MAX: Final = 100
-REQUEUED_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
-
-# The assumed maximum difference of the brokers' clocks when timestamps of two topics are compared.
-CLOCKS_APART_MS_MAX: Final = 3_600_000

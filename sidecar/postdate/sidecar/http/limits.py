@@ -33,9 +33,9 @@ PAGE_LOOKS_MAX: Final = 50_000
 
 # Dead letters that one query or requeue reads, and requeues, and the time for the reading: the command reads more. A
 # requeue also reads the requests since the oldest of them.
-LETTERS_MAX: Final = 10_000
-LETTERS_REQUEUED_MAX: Final = 1_000
-LETTERS_S_MAX: Final = 20.0
+DEAD_LETTERS_MAX: Final = 10_000
+DEAD_LETTERS_REQUEUED_MAX: Final = 1_000
+DEAD_LETTERS_READ_S_MAX: Final = 20.0
 
 # Targets of one group of dead letters that an answer contains.
 TARGETS_SHOWN: Final = 20

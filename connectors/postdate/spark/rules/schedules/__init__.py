@@ -3,7 +3,7 @@
     schedule_events        inputs and outputs of the judge: request, events, position
     schedule_findings      figures, problems and lateness
     schedule_holes         numbers without a fate
-    schedule_letters       dead letters
+    schedule_dead_letters  dead letters
     pauses                 pauses, from their fates
     numbered_deliveries    judges one series of numbers: occurrences, or the extra deliveries of one control
     extra_deliveries       judges the extra deliveries of triggers and backfills

@@ -22,6 +22,7 @@ from zlib import crc32
 
 from postdate.spark.limits import COMMIT_MS_MAX, OCCURRENCES_STEPPED_MAX
 from postdate.spark.rules.schedules.pauses import LoggedPause, pauses_at
+from postdate.spark.rules.schedules.schedule_dead_letters import DeadOccurrences
 from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Bounds,
@@ -36,7 +37,6 @@ from postdate.spark.rules.schedules.schedule_events import (
 )
 from postdate.spark.rules.schedules.schedule_findings import Findings
 from postdate.spark.rules.schedules.schedule_holes import Holes
-from postdate.spark.rules.schedules.schedule_letters import DeadLetters
 from postdate.spark.rules.times.nominal_search import NominalSearch
 from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 from postdate.wire import headers as names
@@ -62,7 +62,7 @@ class Audited:
     versions: ZoneVersions
     bounds: Bounds
     holes: Holes
-    letters: DeadLetters
+    letters: DeadOccurrences
     waiting: frozenset[Fate]
 
 
@@ -217,7 +217,7 @@ class NumberedDeliveries:
         elif fate.nominal_ms:
             self.findings.leave("unsettled", fate.size)
 
-    def expect_letters(self) -> None:
+    def expect_dead_letters(self) -> None:
         """Let the dead letters of later occurrences wait for their fates."""
         first_ms = self._earliest_ms()
         if self._bounds.log_capped:  # the hidden fates may be those of any backfill

@@ -29,6 +29,7 @@ from postdate.spark.records.recurrences import BACKFILL, RECURRING, read_recurre
 from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Bounds,
+    DeadOccurrence,
     DeliveredOccurrence,
     End,
     Event,
@@ -36,7 +37,6 @@ from postdate.spark.rules.schedules.schedule_events import (
     Fate,
     Figures,
     Judgement,
-    Letter,
     Position,
     RowFacts,
     Switch,
@@ -205,7 +205,7 @@ def occurrence_problems() -> Column:
     return F.concat(F.coalesce("position.problems", none), unverified)
 
 
-def without_judged_letters(facts: Column) -> Column:
+def without_judged_dead_letters(facts: Column) -> Column:
     """The facts of a schedule without the dead letters of occurrences that no later run needs."""
     waiting = F.col("occurrences.letters")
 
@@ -303,7 +303,7 @@ def _judged(
     # Of a zone that the audit does not know, no version of the rules is installed.
     versions = ZoneVersions(tz_version() if is_zone_known(row, times) else "", *zip(*zones, strict=True))
     stored = None if row["stored"] is None else (row["stored"][1], row["stored"][0])
-    letters = [Letter(*letter) for letter in row["letters"] or ()]
+    letters = [DeadOccurrence(*letter) for letter in row["letters"] or ()]
     switches, triggers = row["switches"] or (), row["triggers"] or ()
     facts = RowFacts(
         *(letters, stored, end, [Switch(*switch) for switch in switches], [Trigger(*trigger) for trigger in triggers]),

@@ -95,7 +95,7 @@ def in_log(fate: Fate) -> str:
     return f"at offset {fate.log_offset} of the log"
 
 
-class Letter(NamedTuple):
+class DeadOccurrence(NamedTuple):
     """A dead letter of the occurrence due at `due_ms`; `is_same`: it has the key and the value of the request."""
 
     due_ms: int
@@ -157,7 +157,7 @@ class End(NamedTuple):
 class RowFacts(NamedTuple):
     """The facts in the row of a schedule besides its occurrences."""
 
-    letters: Sequence[Letter] = ()
+    letters: Sequence[DeadOccurrence] = ()
     stored: tuple[int, int] | None = None
     """The first due time in its first fate `stored`, and the offset of that record of the log."""
     end: End | None = None
@@ -265,7 +265,7 @@ class Judgement(NamedTuple):
     added: Figures
     lateness_ms: list[int]
     overdue: int
-    letters: Sequence[Letter] | None = None
+    letters: Sequence[DeadOccurrence] | None = None
 
 
 class ZoneVersions(NamedTuple):

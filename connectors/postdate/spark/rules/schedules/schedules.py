@@ -15,8 +15,8 @@ so its memory does not grow with the number of occurrences.
     contradiction    the final fate does not fit the occurrences, or a dead letter fits no skip
 
 This module judges the whole schedule and its end. Others judge its parts: `numbered_deliveries` the occurrences,
-`extra_deliveries` those of triggers and backfills, `schedule_holes` numbers without a fate, and `schedule_letters` dead
-letters.
+`extra_deliveries` those of triggers and backfills, `schedule_holes` numbers without a fate, and
+`schedule_dead_letters` dead letters.
 
 Pure functions. They import nothing of Spark, and nothing of the sidecar's implementation.
 """
@@ -30,6 +30,7 @@ from itertools import groupby
 from postdate.spark.rules.schedules.extra_deliveries import ExtraDeliveries
 from postdate.spark.rules.schedules.numbered_deliveries import Audited, DeliveryKind, NumberedDeliveries
 from postdate.spark.rules.schedules.pauses import certain_pauses, possible_pauses
+from postdate.spark.rules.schedules.schedule_dead_letters import DeadOccurrences
 from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Bounds,
@@ -43,7 +44,6 @@ from postdate.spark.rules.schedules.schedule_events import (
 )
 from postdate.spark.rules.schedules.schedule_findings import Findings
 from postdate.spark.rules.schedules.schedule_holes import Holes
-from postdate.spark.rules.schedules.schedule_letters import DeadLetters
 
 
 def judge_schedule(
@@ -60,7 +60,7 @@ def judge_schedule(
     Raises ValueError if the times of `asked` cannot be read. Cost: O(events), 20 us each.
     """
     findings, holes = Findings(known.problems, known.reasons), Holes(asked, bounds)
-    audited = Audited(versions, bounds, holes, DeadLetters(facts, bounds, holes), frozenset(known.waiting_fates))
+    audited = Audited(versions, bounds, holes, DeadOccurrences(facts, bounds, holes), frozenset(known.waiting_fates))
     switches = facts.switches, facts.lost_switches
     kind = DeliveryKind(certain_pauses(*switches), possible_pauses(*switches) if facts.lost_switches else None)
     occurrences = NumberedDeliveries(asked, known, kind, audited, findings)
@@ -96,7 +96,7 @@ def _finished(
     findings, at = occurrences.findings, occurrences.at
     occurrences.leave_unexplained()
     if end is None:
-        occurrences.expect_letters()
+        occurrences.expect_dead_letters()
     audited.letters.settle(findings)
     extras.finish()
     lost_from_ms = 0 if "unsettled" in dict(known.reasons) else occurrences.lost_from_ms()

@@ -197,7 +197,7 @@ class _Pages:
 
     def dead_letters(self, request: Request) -> Response:
         """The dead letters by reason."""
-        return JSONResponse(dead_letters.list_letters(self._process, self._at_fixed_times(request)))
+        return JSONResponse(dead_letters.list_dead_letters(self._process, self._at_fixed_times(request)))
 
     def actions(self, request: Request) -> Response:
         """The newest changes that were requested over HTTP."""

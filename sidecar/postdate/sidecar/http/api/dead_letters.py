@@ -20,9 +20,16 @@ from typing import Any, Final
 from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.letters import DeadLetter, LetterFilters, Progress, Spans, letters_of, spans_of
 from postdate.sidecar.cluster.producing import LiveTopic, look_up
-from postdate.sidecar.cluster.requeue import (
+from postdate.sidecar.dead_letters.reading import (
+    DeadLetter,
+    DeadLetterFilters,
+    Progress,
+    Spans,
+    read_dead_letters,
+    spans_of,
+)
+from postdate.sidecar.dead_letters.requeue import (
     Earlier,
     RequeueOutcome,
     RequeuePlan,
@@ -76,7 +83,7 @@ class _Group:
         self.targets[target] += 1
 
 
-def list_letters(process: ProcessState, query: QueryParams) -> dict[str, Any]:
+def list_dead_letters(process: ProcessState, query: QueryParams) -> dict[str, Any]:
     """The dead letters by reason, and the newest of them. Raises BadQuery, KafkaFault, TransientError."""
     queries.known(query, *_FILTERS, "limit", "payload")
     payload = queries.wants_payload(process, query)
@@ -87,15 +94,15 @@ def list_letters(process: ProcessState, query: QueryParams) -> dict[str, Any]:
     groups: dict[str, _Group] = {}
     newest: list[tuple[int, int, DeadLetter]] = []
     rules = rules_of(process.config, topic, live.retention_ms)
-    with _within(limits.LETTERS_S_MAX) as progress:
-        for number, letter in enumerate(letters_of(process.kafka, rules, spans, filters, progress)):
+    with _within(limits.DEAD_LETTERS_READ_S_MAX) as progress:
+        for number, letter in enumerate(read_dead_letters(process.kafka, rules, spans, filters, progress)):
             groups.setdefault(letter.reason, _Group()).add(letter, _target(letter, payload) or "")
             # What is shown needs the headers at most, and a value may be large.
             kept = replace(letter, key=None, value=None) if payload else without_content(letter)
             heapq.heappush(newest, (letter.timestamp_ms, number, kept))
             if len(newest) > limit:
                 heapq.heappop(newest)
-    shown = [_letter_as_json(letter, payload) for _, _, letter in sorted(newest, reverse=True)]
+    shown = [_dead_letter_as_json(letter, payload) for _, _, letter in sorted(newest, reverse=True)]
     by_reason = sorted(groups.items(), key=lambda item: (-item[1].count, item[0]))
     return {
         "topic": topic,
@@ -146,25 +153,25 @@ def requeue(process: ProcessState, body: object, payload: bool) -> dict[str, Any
 
 
 def _plan(
-    process: ProcessState, rules: RequestRules, live: LiveTopic, filters: LetterFilters
+    process: ProcessState, rules: RequestRules, live: LiveTopic, filters: DeadLetterFilters
 ) -> tuple[RequeuePlan, bool]:
     spans, is_complete = _newest(process, spans_of(process.admin, rules.topic, live.partitions, filters), filters)
-    with _within(limits.LETTERS_S_MAX) as progress:
+    with _within(limits.DEAD_LETTERS_READ_S_MAX) as progress:
 
         def earlier(letters: list[DeadLetter]) -> Earlier:
             return Earlier(process.kafka, process.admin, rules.topic, letters, progress)
 
-        found = letters_of(process.kafka, rules, spans, filters, progress)
-        return plan(found, earlier, limits.LETTERS_MAX, limits.LETTERS_REQUEUED_MAX), is_complete
+        found = read_dead_letters(process.kafka, rules, spans, filters, progress)
+        return plan(found, earlier, limits.DEAD_LETTERS_MAX, limits.DEAD_LETTERS_REQUEUED_MAX), is_complete
 
 
-def _newest(process: ProcessState, spans: Spans, filters: LetterFilters) -> tuple[Spans, bool]:
-    """The ends of these spans, at most LETTERS_MAX offsets together, and whether nothing older was cut off.
+def _newest(process: ProcessState, spans: Spans, filters: DeadLetterFilters) -> tuple[Spans, bool]:
+    """The ends of these spans, at most DEAD_LETTERS_MAX offsets together, and whether nothing older was cut off.
 
     A span that is too long ends at `until`, so that older letters can be reached. A shorter one is read as a whole,
     since timestamps do not always ascend.
     """
-    most = limits.LETTERS_MAX // max(len(spans), 1)
+    most = limits.DEAD_LETTERS_MAX // max(len(spans), 1)
     cut: Spans = {}
     for part, (start, end) in spans.items():
         later = None
@@ -202,7 +209,7 @@ def _look_up(process: ProcessState, topic: str) -> LiveTopic:
     return live
 
 
-def _read(process: ProcessState, body: object) -> tuple[str, LetterFilters, Headers, bool]:
+def _read(process: ProcessState, body: object) -> tuple[str, DeadLetterFilters, Headers, bool]:
     """Topic, filters, new time, and whether to execute. Raises BadQuery."""
     body = queries.body_of(body, *_FILTERS, "origins", *_TIMES, "execute")
     execute, origins = body.get("execute", False), body.get("origins", [])
@@ -225,7 +232,7 @@ def _read(process: ProcessState, body: object) -> tuple[str, LetterFilters, Head
     return queries.served_topic(process, texts.get("topic")), _filters(texts, origins), when, execute
 
 
-def _filters(texts: dict[str, str], origins: list[str] | tuple[str, ...]) -> LetterFilters:
+def _filters(texts: dict[str, str], origins: list[str] | tuple[str, ...]) -> DeadLetterFilters:
     reason, target = texts.get("reason"), texts.get("target")
     if reason is not None and reason not in {each.value for each in Reason}:
         raise BadQuery(f"reason takes one of {', '.join(each.value for each in Reason)}")
@@ -239,7 +246,7 @@ def _filters(texts: dict[str, str], origins: list[str] | tuple[str, ...]) -> Let
     since, until = (int(texts[name]) if name in texts else None for name in ("from", "until"))
     reasons = frozenset() if reason is None else frozenset([reason])
     targets = frozenset() if target is None else frozenset([target])
-    return LetterFilters(reasons, targets, frozenset(origin.encode() for origin in origins), since, until)
+    return DeadLetterFilters(reasons, targets, frozenset(origin.encode() for origin in origins), since, until)
 
 
 def _group_as_json(reason: str, group: _Group) -> dict[str, Any]:
@@ -258,7 +265,7 @@ def _id(letter: DeadLetter, payload: bool) -> str | None:
     return letter.id if payload or letter.reason in _ACCEPTED else None
 
 
-def _letter_as_json(letter: DeadLetter, payload: bool) -> dict[str, Any]:
+def _dead_letter_as_json(letter: DeadLetter, payload: bool) -> dict[str, Any]:
     """A dead letter. The detail quotes headers, so it needs `payload`."""
     attempt = letter.last(ATTEMPT)
     shown: dict[str, Any] = {

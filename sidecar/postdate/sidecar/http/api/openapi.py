@@ -267,7 +267,7 @@ _MOVE = {
     "at": {**_TEXT, "description": _TIME},
     "delay": {**_TEXT, "description": "from now: 90s, 2h30m, PT5M"},
 }
-_LETTERS_CHOSEN = {
+_DEAD_LETTER_FILTERS = {
     "reason": {**_TEXT, "description": "only with this reason"},
     "target": {**_TEXT, "description": "only for this target"},
     "from": {**_TEXT, "description": f"written at or after: {_TIME}"},
@@ -385,7 +385,7 @@ def _letters() -> dict[str, Any]:
     limit = {"type": "integer", "minimum": 1, "maximum": limits.PAGE_ENTRIES_MAX}
     parameters = [
         _query("topic", _TEXT, "request topic, if the process serves several"),
-        *(_query(name, schema, schema["description"]) for name, schema in _LETTERS_CHOSEN.items()),
+        *(_query(name, schema, schema["description"]) for name, schema in _DEAD_LETTER_FILTERS.items()),
         _query("limit", {**limit, "default": limits.PAGE_ENTRIES_DEFAULT}, "most dead letters of the answer"),
         _PAYLOAD,
     ]
@@ -395,7 +395,7 @@ def _letters() -> dict[str, Any]:
 def _requeueing() -> dict[str, Any]:
     fields = {
         "topic": {**_TEXT, "description": "request topic, if the process serves several"},
-        **_LETTERS_CHOSEN,
+        **_DEAD_LETTER_FILTERS,
         "origins": {"type": "array", "items": _TEXT, "description": "the requests of the dead letters"},
         "at": {**_TEXT, "description": f"a new time for all: {_TIME}; or"},
         "delay": {**_TEXT, "description": "from now: 90s, 2h30m, PT5M; default: the times that they have"},

@@ -20,10 +20,17 @@ from enum import StrEnum
 
 from postdate.kafka.errors import OffsetOutOfRange, RecordRejected
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, PlainProducer
-from postdate.sidecar.cluster import limits
-from postdate.sidecar.cluster.letters import DeadLetter, LetterFilters, Progress, Spans, letters_of, records_of
 from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
 from postdate.sidecar.cluster.producing import DeliveryReport, UnsentRequest
+from postdate.sidecar.dead_letters import limits
+from postdate.sidecar.dead_letters.reading import (
+    DeadLetter,
+    DeadLetterFilters,
+    Progress,
+    Spans,
+    read_dead_letters,
+    records_of,
+)
 from postdate.wire.delivered import VALUE_LEFT_OUT
 from postdate.wire.errors import FormatVersionNeeded, RequestRefused
 from postdate.wire.headers import (
@@ -317,8 +324,8 @@ def carried_out(
     for letter in run.meant:
         if letter.origin in run.before:
             yield RequeueOutcome(letter, RequeueStatus.BEFORE, run.before[letter.origin])
-    filters = LetterFilters(origins=frozenset(letter.origin for letter in run.chosen))
-    letters = letters_of(kafka, rules, _spans_around(rules.topic, run.chosen), filters)
+    filters = DeadLetterFilters(origins=frozenset(letter.origin for letter in run.chosen))
+    letters = read_dead_letters(kafka, rules, _spans_around(rules.topic, run.chosen), filters)
     judged = judge(kafka, letters, rules, when, run.unknown)
     if execute:
         yield from _put_back_judged(kafka, rules.topic, judged)

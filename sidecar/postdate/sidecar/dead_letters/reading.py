@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
-from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S, LETTERS_READ_MAX, LETTERS_READ_TIMEOUT_S
+from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
+from postdate.sidecar.dead_letters.limits import DEAD_LETTERS_READ_MAX, DEAD_LETTERS_READ_TIMEOUT_S
 from postdate.sidecar.errors import TransientError
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import DEAD_DETAIL, DEAD_REASON, ID, KEY, ORIGIN, TOPIC, Headers
@@ -75,7 +76,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterFilters:
+class DeadLetterFilters:
     """Selects dead letters; an empty set selects all. Times are timestamps of letters, epoch ms, `until_ms`
     exclusive."""
 
@@ -96,7 +97,7 @@ class LetterFilters:
         )
 
 
-def letter_of(rules: RequestRules, partition: int, record: Record) -> DeadLetter:
+def parse_dead_letter(rules: RequestRules, partition: int, record: Record) -> DeadLetter:
     """Parse a record as a dead letter. Raises ValueError if it is not one: another program wrote it."""
     headers = record.headers or []
     added = headers[-len(_ADDED) :]
@@ -142,7 +143,7 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
 
 
-def spans_of(admin: Admin, requests: str, partitions: int, filters: LetterFilters) -> Spans:
+def spans_of(admin: Admin, requests: str, partitions: int, filters: DeadLetterFilters) -> Spans:
     """The offsets to read of each dead-letter partition that may have matching letters."""
     topic = OwnTopics.of(requests).dead_letters
     indexes = {parse_origin(origin)[1] for origin in filters.origins} or set(range(partitions))
@@ -161,11 +162,11 @@ def unseen(_part: Partition, _count: int) -> Iterator[Callable[[int], None]]:
     yield lambda _: None
 
 
-def letters_of(
+def read_dead_letters(
     kafka: Kafka,
     rules: RequestRules,
     spans: Spans,
-    filters: LetterFilters,
+    filters: DeadLetterFilters,
     progress: Progress = unseen,
     warn: Callable[[str], None] = log.warning,
 ) -> Generator[DeadLetter]:
@@ -175,7 +176,7 @@ def letters_of(
         with closing(records_of(kafka, part, start, end, progress)) as records:
             for record in records:
                 try:
-                    letter = letter_of(rules, part.index, record)
+                    letter = parse_dead_letter(rules, part.index, record)
                 except ValueError as error:
                     warn(f"{part.topic}/{part.index}/{record.offset} is not a dead letter of Postdate: it {error}")
                     continue
@@ -193,7 +194,7 @@ def records_of(kafka: Kafka, part: Partition, start: int, end: int, progress: Pr
     try:
         with progress(part, end - start) as advanced_to:
             while (at := reader.position()) < end:
-                for record in reader.read(LETTERS_READ_MAX, LETTERS_READ_TIMEOUT_S):
+                for record in reader.read(DEAD_LETTERS_READ_MAX, DEAD_LETTERS_READ_TIMEOUT_S):
                     if record.offset < end:
                         yield record
                 if reader.position() > at:

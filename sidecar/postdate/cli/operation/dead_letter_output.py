@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from postdate.sidecar.cluster.letters import DeadLetter
-from postdate.sidecar.cluster.requeue import RequeueOutcome, RequeueStatus
+from postdate.sidecar.dead_letters.reading import DeadLetter
+from postdate.sidecar.dead_letters.requeue import RequeueOutcome, RequeueStatus
 from postdate.wire.headers import ATTEMPT
 from postdate.wire.topics import OwnTopics
 from postdate.wire.values.instants import format_instant
@@ -14,7 +14,7 @@ CELL_LENGTH_MAX = 32
 _COLUMNS = ("died", "reason", "origin", "target", "id", "key", "detail")
 
 
-def letter_as_json(requests: str, letter: DeadLetter) -> dict[str, object]:
+def dead_letter_as_json(requests: str, letter: DeadLetter) -> dict[str, object]:
     """The JSON object of a dead letter. `dead_letter` is its own position; a key that is not UTF-8 has its bytes
     escaped.
 
@@ -36,7 +36,7 @@ def letter_as_json(requests: str, letter: DeadLetter) -> dict[str, object]:
     }
 
 
-def letters_as_table(letters: Sequence[DeadLetter]) -> list[str]:
+def dead_letters_as_table(letters: Sequence[DeadLetter]) -> list[str]:
     """A table with one line for each letter; empty if there are no letters."""
     if not letters:
         return []

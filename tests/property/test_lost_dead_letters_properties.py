@@ -1,8 +1,9 @@
 """Goal: whatever fates and dead letters an audit of a schedule cannot see any more or not yet, it reports no violation
 of a history that has none, and finds no wrong time for an occurrence behind lost fates.
 
-Method: random histories, each read by one to three audits (`support.audits.lost_letter_histories`). The audits must
-have judged some dead occurrences by their letters, and some must have waited, so that the property is no empty one.
+Method: random histories, each read by one to three audits (`support.audits.lost_dead_letter_histories`). The audits
+must have judged some dead occurrences by their dead letters, and some must have waited, so that the property is not
+empty.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 
 from postdate.spark.rules.schedules.numbered_deliveries import NumberedDeliveries
 from postdate.spark.rules.schedules.schedule_events import Fate
-from support.audits.lost_letter_histories import LostLetterHistory
+from support.audits.lost_dead_letter_histories import LostDeadLetterHistory
 
 HISTORIES = 1_500
 
@@ -29,7 +30,7 @@ def test_a_history_without_a_violation_has_none_whatever_is_lost(monkeypatch: py
     monkeypatch.setattr(NumberedDeliveries, "_judge_time", noted)
     certain = unsure = waited = 0
     for seed in range(HISTORIES):
-        history = LostLetterHistory(Random(seed))
+        history = LostDeadLetterHistory(Random(seed))
         for found in history.audited(1 + seed % 3):
             assert found.position.problems == (), f"seed {seed}"
             waited += any(fate.first_ms for fate in found.position.waiting_fates)

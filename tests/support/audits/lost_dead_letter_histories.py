@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from postdate.spark.rules.schedules.schedule_events import (
+    DeadOccurrence,
     DeliveredOccurrence,
     Fate,
     Judgement,
-    Letter,
     Position,
     Trigger,
     ZoneVersions,
@@ -35,7 +35,7 @@ def after(ms: int, *, has_winter: bool) -> int:
 
 
 @dataclass
-class LostLetterHistory:
+class LostDeadLetterHistory:
     """`nominal_ms`: of each occurrence, by its number. Each entry of `log` has one fate, and lies at its index + 1."""
 
     chance: Random
@@ -44,7 +44,7 @@ class LostLetterHistory:
     log: list[tuple[int, Fate | Trigger | None]] = field(default_factory=list)
     """The time of each record, and its fate; None: `stored`."""
     zones: list[tuple[int, str]] = field(default_factory=list)
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[DeadOccurrence] = field(default_factory=list)
     """Each has the offset of its fate."""
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class LostLetterHistory:
         named = fate._replace(reason="dead", nominal_ms=0 if fate.control < 0 else fate.nominal_ms) if is_dead else fate
         self._commit(fate.at_ms, named)
         if is_dead:
-            self.letters.append(Letter(fate.nominal_ms, True, offset=len(self.log)))
+            self.letters.append(DeadOccurrence(fate.nominal_ms, True, offset=len(self.log)))
 
     def _ask_for_extras(self, number: int, has_winter: bool) -> None:
         """A trigger, or a backfill of the last times."""
@@ -133,7 +133,7 @@ class _AuditView:
     """What the last run has read of a history: fates up to `cut` (later ones up to `late` are late), letters up to
     `buried`. The log has lost its fates up to `lost`, the topic its letters up to `letters_lost`."""
 
-    def __init__(self, history: LostLetterHistory) -> None:
+    def __init__(self, history: LostDeadLetterHistory) -> None:
         self._history = history
         self.cut = self.late = self.buried = self.lost = self.letters_lost = 0
         self.found = Judgement(Position(), Position().figures, [], 0, [])

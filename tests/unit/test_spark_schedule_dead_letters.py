@@ -15,11 +15,11 @@ import pytest
 
 from postdate.spark.limits import COMMIT_MS_MAX, OCCURRENCES_STEPPED_MAX
 from postdate.spark.rules.schedules.schedule_events import (
+    DeadOccurrence,
     DeliveredOccurrence,
     End,
     Fate,
     Judgement,
-    Letter,
     Switch,
     Trigger,
     ZoneVersions,
@@ -63,7 +63,9 @@ def waiting(found: Judgement) -> list[int]:
     return [fate.number for fate in found.position.waiting_fates]
 
 
-def then(case: Case, first: Judgement, *letters: Letter, fates: tuple[Fate, ...] = (), **bounds: Any) -> Judgement:
+def then(
+    case: Case, first: Judgement, *letters: DeadOccurrence, fates: tuple[Fate, ...] = (), **bounds: Any
+) -> Judgement:
     """The next run, which reads these letters and fates, and no open transaction."""
     read = [*(first.letters or ()), *letters]
     whole = {**case.bounds, "letters_capped_from_ms": NEVER_MS, "log_capped": False, **bounds}
@@ -86,7 +88,7 @@ def test_a_hidden_letter_confirms_no_time(due_ms: int, next_ms: int, verified: i
     assert (verdicts(first), waiting(first)) == ([], [3])
     assert dict(first.position.reasons) == {"unsettled": 1}, "the lost one; the time of the dead one is unknown yet"
     for is_same, expected in ((True, []), (False, ["mismatch"])):
-        letter = Letter(due_ms, is_same)
+        letter = DeadOccurrence(due_ms, is_same)
         for found in (replace(case, letters=[letter]).judged(), then(case, first, letter)):
             assert (verdicts(found), waiting(found), found.letters) == (expected, [], [])
             assert found.position.figures.verified == (1 if expected else verified)
@@ -99,14 +101,14 @@ def test_the_time_that_a_hidden_letter_confirms_is_judged() -> None:
     pause = [Switch(20, THIRD - HOUR_MS, True, 7, 0)]
     far = replace(ONE, fates=[*ONE.fates, DEAD._replace(next_ms=FOURTH + DAY_MS)])
     for case, verdict in ((replace(BEHIND_ONE, switches=pause), "wrong-skip"), (far, "missing")):
-        letter = Letter(THIRD, True)
+        letter = DeadOccurrence(THIRD, True)
         assert verdicts(replace(case, letters=[letter]).judged()) == [verdict]
         first = hidden(case, THIRD)
         assert (verdicts(first), verdicts(then(case, first, letter))) == ([], [verdict])
 
 
 def test_an_occurrence_that_is_wrong_otherwise_is_not_verified() -> None:
-    letters, extra = [Letter(THIRD, True)], record(occurred(3, THIRD, FOURTH))
+    letters, extra = [DeadOccurrence(THIRD, True)], record(occurred(3, THIRD, FOURTH))
     for changes, verdict in (
         ({"records": [*ONE.records, extra]}, "extra"),
         ({"fates": [*ONE.fates, DEAD._replace(log_offset=1)]}, "contradiction"),
@@ -123,20 +125,20 @@ def test_an_occurrence_at_an_unknown_time_waits_for_its_hidden_letter(is_first_b
     """A letter in the range of times may be that of a lost occurrence as well, so it waits too."""
     far = OCCURRENCES_STEPPED_MAX + 2
     dead = skipped(far, far, "dead", at(far + 1), at(far) + 5)
-    seen = [Letter(at(2), True, offset=1)] * is_first_buried
+    seen = [DeadOccurrence(at(2), True, offset=1)] * is_first_buried
     case = only(dead, letters=seen, bounds={"fates_lost_before_ms": at(far - 1), "overdue_before_ms": 0})
     first = hidden(case, at(far))
     assert (verdicts(first), waiting(first), first.letters) == ([], [far], seen)
     assert dict(first.position.reasons) == {"unsettled": far}
-    assert verdicts(then(case, first, Letter(at(far), True))) == []
+    assert verdicts(then(case, first, DeadOccurrence(at(far), True))) == []
     assert verdicts(then(case, first)) == ([] if is_first_buried else ["missing"])
-    surplus = then(case, first, Letter(at(far), True), Letter(at(far) - 7, True))
+    surplus = then(case, first, DeadOccurrence(at(far), True), DeadOccurrence(at(far) - 7, True))
     assert verdicts(surplus) == ["contradiction"]
 
 
 TRIGGER = Trigger(30, THIRD + HOUR_MS // 2, 9, 0)
 TRIGGERED = Fate(1, 1, "dead", TRIGGER.at_ms, 0, 10, 0, THIRD + HOUR_MS, False, 30)
-LETTERS = [Letter(THIRD, True, offset=1), Letter(TRIGGER.at_ms, True, offset=2)]
+LETTERS = [DeadOccurrence(THIRD, True, offset=1), DeadOccurrence(TRIGGER.at_ms, True, offset=2)]
 LATE = replace(NO_BEGINNING, triggers=[TRIGGER], fates=[DEAD._replace(at_ms=THIRD + HOUR_MS)], letters=LETTERS)
 """The target was away for an hour, in which the schedule was triggered."""
 
@@ -158,7 +160,13 @@ def test_a_fate_whose_letter_may_be_gone_takes_that_of_no_other_fate() -> None:
     trigger = Trigger(30, THIRD - HOUR_MS, 8, 0)
     triggered = Fate(1, 1, "dead", trigger.at_ms, 0, 20, 0, THIRD + DAY_MS // 2, False, 30)
     bounds = {**LOST, "letters_lost_before_ms": THIRD + HOUR_MS}
-    case = replace(NO_BEGINNING, triggers=[trigger], fates=[DEAD], letters=[Letter(trigger.at_ms, True)], bounds=bounds)
+    case = replace(
+        NO_BEGINNING,
+        triggers=[trigger],
+        fates=[DEAD],
+        letters=[DeadOccurrence(trigger.at_ms, True)],
+        bounds=bounds,
+    )
     whole = replace(case, fates=[DEAD, triggered]).judged()
     assert (verdicts(whole), whole.added.verified) == ([], 1)
     first = case.judged()
@@ -173,7 +181,13 @@ def test_of_fates_with_one_time_the_one_without_a_letter_is_the_one_whose_letter
     fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
     dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
     bounds = {"letters_lost_before_ms": at(1)}
-    case = replace(sound(), records=sound().records[1:], triggers=[fill], letters=[Letter(at(1), True)], bounds=bounds)
+    case = replace(
+        sound(),
+        records=sound().records[1:],
+        triggers=[fill],
+        letters=[DeadOccurrence(at(1), True)],
+        bounds=bounds,
+    )
     fates = [dead, *sound().fates[1:]]
     found = replace(case, fates=[*fates, filled._replace(late=is_late)]).judged()
     if is_late:
@@ -192,13 +206,13 @@ def test_a_letter_is_not_gone_while_it_may_be_hidden() -> None:
     first = hidden(case, at(1))
     assert (verdicts(first), waiting(first), first.position.reasons) == ([], [1], ())
     assert dict(then(case, first).position.reasons) == {"target-expired": 1}
-    found = then(case, first, Letter(at(1), True))
+    found = then(case, first, DeadOccurrence(at(1), True))
     assert (verdicts(found), found.position.reasons, found.added.verified) == ([], (), 1)
 
 
 def test_a_fate_waits_for_no_transaction_if_a_visible_letter_can_be_that_of_no_other_one() -> None:
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
-    found = hidden(only(dead, letters=[Letter(at(1), True)], bounds={"overdue_before_ms": 0}), at(1))
+    found = hidden(only(dead, letters=[DeadOccurrence(at(1), True)], bounds={"overdue_before_ms": 0}), at(1))
     assert (verdicts(found), waiting(found), found.letters, found.added.verified) == ([], [], [], 1)
 
 
@@ -208,12 +222,12 @@ def test_a_fate_whose_letter_may_be_hidden_does_not_take_that_of_one_whose_lette
     dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
     case = replace(
         sound(), fates=[dead, *sound().fates[1:], filled], records=sound().records[1:], triggers=[fill],
-        letters=[Letter(at(1), True)], bounds={"letters_lost_before_ms": at(1)},
+        letters=[DeadOccurrence(at(1), True)], bounds={"letters_lost_before_ms": at(1)},
     )  # fmt: skip
     first = hidden(case, at(4))
     again = then(case, first, letters_capped_from_ms=at(4))
     assert (verdicts(again), sorted(waiting(again)), again.letters) == ([], [1, 1], case.letters)
-    for letters, reasons in (([], {"target-expired": 1}), ([Letter(at(1), True)], {})):
+    for letters, reasons in (([], {"target-expired": 1}), ([DeadOccurrence(at(1), True)], {})):
         found = then(case, again, *letters)
         assert (verdicts(found), dict(found.position.reasons), found.letters) == ([], reasons, [])
 
@@ -221,7 +235,7 @@ def test_a_fate_whose_letter_may_be_hidden_does_not_take_that_of_one_whose_lette
 @pytest.mark.parametrize("has_letter", [False, True])
 def test_a_letter_of_an_extra_delivery_may_be_ahead_of_its_fate(has_letter: bool) -> None:
     """The log ends before the fate of the trigger."""
-    letters = [Letter(at(2) + 7, True)] * has_letter
+    letters = [DeadOccurrence(at(2) + 7, True)] * has_letter
     late = Fate(1, 1, "dead", at(2) + 7, 0, 20, 0, at(3), True, 30)
     case = sound(letters=letters)
     assert verdicts(case.judged()) == ["contradiction"] * has_letter
@@ -242,7 +256,7 @@ def test_the_letter_of_a_later_fate_may_have_any_time_if_the_first_one_is_not_pu
     late = skipped(1, 1, "dead", SUMMER_MS + DAY_MS, SUMMER_MS + 5, log_offset=9, late=True)
     asked, zones = {**ONE.asked, "request_ms": FOLD + 1}, ZoneVersions("2026f", (0,), ("2025a",))
     bounds = {"fates_lost_before_ms": lost_before_ms}
-    case = replace(NO_BEGINNING, asked=asked, zones=zones, fates=[late], letters=[Letter(SUMMER_MS, True)])
+    case = replace(NO_BEGINNING, asked=asked, zones=zones, fates=[late], letters=[DeadOccurrence(SUMMER_MS, True)])
     first = replace(case, bounds=bounds).judged()
     assert (verdicts(first), first.letters, first.position.reasons) == ([], case.letters, ())
     stored = None if lost_before_ms else (SUMMER_MS, 8)
@@ -265,18 +279,22 @@ def test_an_occurrence_at_an_unknown_time_has_a_dead_letter() -> None:
     for lost_ms, expected in ((THIRD, []), (THIRD + 5 - COMMIT_MS_MAX - 1, ["missing"])):
         found = replace(case, bounds={**LOST, "letters_lost_before_ms": lost_ms}).judged()
         assert (verdicts(found), dict(found.position.reasons)) == (expected, {"unsettled": 3})
-    assert verdicts(replace(case, letters=[Letter(THIRD, False)]).judged()) == ["mismatch"]
+    assert verdicts(replace(case, letters=[DeadOccurrence(THIRD, False)]).judged()) == ["mismatch"]
     for due_ms in (THIRD + 6, NIGHT):
-        found = replace(case, letters=[Letter(due_ms, True)]).judged()
+        found = replace(case, letters=[DeadOccurrence(due_ms, True)]).judged()
         assert verdicts(found) == ["missing"], "later than its fate, or the first possible time of the schedule"
-    late = replace(case, fates=[DEAD._replace(at_ms=FOURTH + 5)], letters=[Letter(FOURTH, True)]).judged()
-    assert (verdicts(late), late.letters) == (["missing"], [Letter(FOURTH, True)]), "it is that of the next occurrence"
+    late = replace(case, fates=[DEAD._replace(at_ms=FOURTH + 5)], letters=[DeadOccurrence(FOURTH, True)]).judged()
+    assert (verdicts(late), late.letters) == (["missing"], [DeadOccurrence(FOURTH, True)]), (
+        "it is that of the next occurrence"
+    )
 
 
 def test_of_several_letters_the_last_one_is_that_of_the_occurrence_if_nothing_was_triggered() -> None:
     """The fates of the second and third occurrence are lost, and both became dead letters."""
     dead = skipped(4, 4, "dead", FOURTH + DAY_MS, FOURTH + 5, log_offset=9)
-    case = replace(ONE, fates=[*ONE.fates, dead], letters=[Letter(ms, True) for ms in (FOLD, SUMMER_MS, FOURTH)])
+    case = replace(
+        ONE, fates=[*ONE.fates, dead], letters=[DeadOccurrence(ms, True) for ms in (FOLD, SUMMER_MS, FOURTH)]
+    )
     assert (verdicts(case.judged()), case.judged().added.verified) == ([], 2)
     assert dict(case.judged().position.reasons) == {"unsettled": 2}
     triggered = replace(case, lost_controls=[30]).judged()
@@ -291,7 +309,9 @@ def test_a_letter_of_lost_occurrences_is_unsettled_though_a_later_backfill_repea
     own = "postdate-origin,postdate-due,postdate-id,postdate-extra"
     found = DeliveredOccurrence(1, "orders", 3, 90, NIGHT, None, b"id", own, (b"k", b"v", b"h"), 30)
     end, lost = End("cancelled", NIGHT, 20, 0), {"fates_lost_before_ms": THIRD}
-    case = replace(NO_BEGINNING, triggers=[fill], fates=[filled], records=[found], letters=[Letter(NIGHT, True)])
+    case = replace(
+        NO_BEGINNING, triggers=[fill], fates=[filled], records=[found], letters=[DeadOccurrence(NIGHT, True)]
+    )
     case = replace(case, end=end, bounds=lost)
     assert (verdicts(case.judged()), dict(case.judged().position.reasons)["unsettled"]) == ([], 1)
     # The log has all occurrences, so no lost fate explains the letter.
@@ -307,7 +327,7 @@ def test_the_lost_fate_of_a_trigger_explains_a_letter_though_a_later_backfill_re
     trigger, fill = Trigger(30, at(2), 5, 0), Trigger(31, at(4), 8, 0, at(2), at(2))
     filled = Fate(1, 1, "dead", at(2), 0, 9, 0, at(4) + 5, False, 31)
     case = sound(triggers=[trigger], bounds={"overdue_before_ms": 0})
-    first, letters = case.judged(), (Letter(at(2), True),) * 2
+    first, letters = case.judged(), (DeadOccurrence(at(2), True),) * 2
     case = replace(case, triggers=[trigger, fill], end=End("cancelled", at(1), 20, 0))
     found = then(case, first, *letters, fates=(filled,), fates_lost_before_ms=at(3) + 30_000)
     assert (verdicts(found), dict(found.position.reasons)) == ([], {"unsettled": 1})
@@ -323,7 +343,7 @@ def test_the_first_time_is_certain_without_zone_rules_though_its_publication_is_
 ) -> None:
     asked, bounds = {"times": times, "count_max": 1}, {"fates_lost_before_ms": T + HOUR_MS, "overdue_before_ms": 0}
     case = Case(stored=None, asked=asked, bounds=bounds)
-    found = replace(case, letters=[Letter(T + 2 * HOUR_MS, True)]).judged()
+    found = replace(case, letters=[DeadOccurrence(T + 2 * HOUR_MS, True)]).judged()
     assert (verdicts(found), found.letters) == (["contradiction"], [])
     assert verdicts(replace(case, end=End("completed", 0, 5, 0)).judged()) == ["missing"], "the first one was not lost"
 
@@ -340,7 +360,7 @@ def test_a_completion_without_a_fate_in_its_record_is_wrong_whatever_is_lost(
     assert (verdicts(case.judged()), dict(case.judged().position.reasons)) == (["missing"], {})
     fill = Trigger(30, NIGHT + HOUR_MS, 3, 0, NIGHT, NIGHT)
     filled = Fate(1, 1, "dead", NIGHT, 0, 5, 0, NIGHT + HOUR_MS + 5, False, 30)
-    filled_last = replace(case, triggers=[fill], fates=[filled], letters=[Letter(NIGHT, True)])
+    filled_last = replace(case, triggers=[fill], fates=[filled], letters=[DeadOccurrence(NIGHT, True)])
     if lost_before_ms > NIGHT:
         found = filled_last.judged()
         assert (verdicts(found), dict(found.position.reasons)) == ([], {"unsettled": 1})
@@ -355,7 +375,7 @@ def test_an_extra_delivery_of_a_paused_schedule_is_judged_by_the_first_letter_th
     pause, trigger = [Switch(20, at(3) + 10, True, 5, 0)], Trigger(30, due_ms, 6, 0)
     triggered = Fate(1, 1, "dead", due_ms, 0, 7, 0, due_ms + 5, False, 30)
     bounds = {"overdue_before_ms": 0, "letters_lost_before_ms": due_ms + 5}
-    case = sound(triggers=[trigger], switches=pause, letters=[Letter(due_ms, is_same)], bounds=bounds)
+    case = sound(triggers=[trigger], switches=pause, letters=[DeadOccurrence(due_ms, is_same)], bounds=bounds)
     case = replace(case, fates=[*case.fates, triggered])
     found = case.judged()
     assert verdicts(found) == ([] if is_same else ["mismatch"])
@@ -369,7 +389,13 @@ def test_a_later_occurrence_may_have_any_time_by_other_zone_rules() -> None:
     trigger, fates = Trigger(30, SUMMER_MS, 6, 0), nightly(BERLIN, NIGHT, (NIGHT, FOLD)).fates
     triggered = Fate(1, 1, "dead", SUMMER_MS, 0, 7, 0, SUMMER_MS + 5, False, 30)
     bounds = {"overdue_before_ms": 0, "letters_lost_before_ms": SUMMER_MS + 5}
-    case = replace(ONE, triggers=[trigger], fates=[*fates, triggered], letters=[Letter(SUMMER_MS, True)], bounds=bounds)
+    case = replace(
+        ONE,
+        triggers=[trigger],
+        fates=[*fates, triggered],
+        letters=[DeadOccurrence(SUMMER_MS, True)],
+        bounds=bounds,
+    )
     assert (verdicts(case.judged()), waiting(case.judged())) == ([], [1])
 
 
@@ -384,13 +410,13 @@ def test_a_letter_that_is_surplus_to_known_fates_is_no_lost_one() -> None:
         bounds={"fates_lost_before_ms": NIGHT + 5, "overdue_before_ms": 0},
     )  # fmt: skip
     for count, expected in ((2, []), (3, ["contradiction"])):
-        found = replace(case, letters=[Letter(NIGHT, True)] * count).judged()
+        found = replace(case, letters=[DeadOccurrence(NIGHT, True)] * count).judged()
         assert (verdicts(found), dict(found.position.reasons)) == (expected, {"unsettled": 1}), count
 
 
 def test_a_surplus_letter_waits_for_no_hidden_letter_of_a_fate_that_was_judged() -> None:
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
-    case = only(dead, letters=[Letter(at(1), True)] * 2, bounds={"overdue_before_ms": 0})
+    case = only(dead, letters=[DeadOccurrence(at(1), True)] * 2, bounds={"overdue_before_ms": 0})
     found = hidden(case, -1)
     assert (verdicts(found), waiting(found), found.letters) == (["contradiction"], [], [])
 
@@ -401,7 +427,13 @@ def test_a_fate_whose_letter_may_be_gone_or_hidden_takes_that_of_no_other_one(is
     fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
     dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
     bounds = {"letters_lost_before_ms": at(3)}
-    case = replace(sound(), records=sound().records[1:], triggers=[fill], letters=[Letter(at(1), True)], bounds=bounds)
+    case = replace(
+        sound(),
+        records=sound().records[1:],
+        triggers=[fill],
+        letters=[DeadOccurrence(at(1), True)],
+        bounds=bounds,
+    )
     case = replace(case, fates=[dead, *sound().fates[1:], filled._replace(late=is_late)])
     first = hidden(case, -1)
     assert (verdicts(first), waiting(first), first.letters) == ([], [1] * (2 - is_late), case.letters)
@@ -419,7 +451,7 @@ def test_a_surplus_letter_before_the_next_occurrence_is_not_that_of_its_lost_fat
     case = sound(bounds={"overdue_before_ms": 0})
     first = case.judged()
     for count, expected in ((1, []), (2, ["contradiction"])):
-        letters = [Letter(at(2), True)] * count
+        letters = [DeadOccurrence(at(2), True)] * count
         later = replace(case, triggers=[fill], end=end)
         found = then(later, first, *letters, fates=(filled,), fates_lost_before_ms=lost_ms)
         assert [verdict for verdict in verdicts(found) if verdict == "contradiction"] == expected, count
@@ -430,5 +462,5 @@ def test_two_letters_of_one_time_that_differ_count_as_two() -> None:
     case = sound(bounds={"overdue_before_ms": 0})
     fates = [case.fates[0], skipped(2, 2, "dead", at(3), at(2) + 5), case.fates[2]._replace(log_offset=4), filled]
     case = replace(case, fates=fates, records=[case.records[0], case.records[2]], triggers=[fill])
-    found = replace(case, letters=[Letter(at(2), False)] * 2).judged()
+    found = replace(case, letters=[DeadOccurrence(at(2), False)] * 2).judged()
     assert (verdicts(found), found.position.figures.mismatched) == (["mismatch"], 2)

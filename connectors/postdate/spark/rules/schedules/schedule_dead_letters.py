@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from postdate.spark.limits import COMMIT_MS_MAX
-from postdate.spark.rules.schedules.schedule_events import Bounds, Fate, Letter, RowFacts, in_log
+from postdate.spark.rules.schedules.schedule_events import Bounds, DeadOccurrence, Fate, RowFacts, in_log
 from postdate.spark.rules.schedules.schedule_findings import Findings
 from postdate.spark.rules.schedules.schedule_holes import Holes
 
@@ -45,13 +45,13 @@ class _Claim(NamedTuple):
         return (fate.first_ms, fate.last_ms) if fate.first_ms else (fate.nominal_ms, fate.nominal_ms)
 
 
-class DeadLetters:
+class DeadOccurrences:
     """Those that no fate has used yet, by their nominal times. Call `expect` and `claim` for all fates, then `settle`,
     then `judge_rest`. Cost: a sort of the letters and fates."""
 
     def __init__(self, facts: RowFacts, bounds: Bounds, holes: Holes) -> None:
         self._facts, self._bounds, self._holes = facts, bounds, holes
-        self._letters: dict[int, list[Letter]] = {}
+        self._letters: dict[int, list[DeadOccurrence]] = {}
         for letter in reversed(facts.letters):
             self._letters.setdefault(letter.due_ms, []).append(letter)
         self._hidden: list[_Claim] = []
@@ -157,14 +157,14 @@ class DeadLetters:
         if findings.is_sound:
             findings.count("verified", fate.size)
 
-    def judge_rest(self, findings: Findings, lost_from_ms: int) -> list[Letter]:
+    def judge_rest(self, findings: Findings, lost_from_ms: int) -> list[DeadOccurrence]:
         """Judge the letters that no fate has used. Return those whose fates may still come.
 
         A surplus letter is `unsettled` if its fate may be lost: not if the first known trigger or backfill of its time
         was requested behind the losses and the schedule has lost no other fate. `lost_from_ms`: the first possible time
         of a fate that may be lost and is in no hole.
         """
-        waiting: list[Letter] = []
+        waiting: list[DeadOccurrence] = []
         lost_ms, is_open = self._holes.lost_before_ms, _Ranges([*self._open, *self._later])
         has_lost = self._holes.are_lost or bool(self._facts.lost_controls)
         for due_ms, left in sorted(self._letters.items()):
