@@ -28,7 +28,7 @@ from benchmarks.endurance.system import PARTITIONS, SIDECARS, TARGET_PARTITIONS,
 
 _SAMPLE_EACH_S = 10.0
 _SAY_EACH_S = 60.0
-_LOOK_S = 0.5
+_POLL_INTERVAL_S = 0.5
 #: s. After the last due time; a sidecar that was killed just before it recovers within this time.
 _REST_S = 120.0
 #: s. For repeats, when all have arrived.
@@ -136,10 +136,10 @@ class Endurance:
         if not self.samples or now_s >= self.samples[-1].at_s + _SAMPLE_EACH_S:
             self.samples += self.system.samples(now_s)
             if now_s % _SAY_EACH_S < _SAMPLE_EACH_S:
-                self._say(now_s)
-        time.sleep(_LOOK_S)
+                self._report(now_s)
+        time.sleep(_POLL_INTERVAL_S)
 
-    def _say(self, now_s: float) -> None:
+    def _report(self, now_s: float) -> None:
         latest = self.samples[-len(SIDECARS) :]
         pending = sum(each.pending for each in latest)
         memory = ", ".join(f"{each.memory_mb:.0f} MB, {each.files} files" for each in latest)

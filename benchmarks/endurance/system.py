@@ -28,7 +28,7 @@ PARTITIONS = 4
 TARGET_PARTITIONS = 4
 SIDECARS = ("a", "b")
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 _START_S = 120.0
 #: Copied before the run, until the JVM of the broker has compiled its code.
 _WARM_UP_RECORDS = 300_000
@@ -77,7 +77,7 @@ class EnduranceSystem:
             self.check()
             if time.monotonic() > deadline:
                 raise SystemFailed("the sidecars do not serve all shards")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
     def kill(self, name: str) -> int:
         """SIGKILL to a sidecar, which is started again at once; returns the time, epoch ms."""

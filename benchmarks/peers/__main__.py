@@ -58,7 +58,7 @@ def main(
     cases: list[Case] = []
     failures: list[str] = []
     makers: dict[str, Callable[[Path, ExitStack], System]] = {
-        "postdate": lambda directory, stack: Postdate(directory, stack, commit, _say),
+        "postdate": lambda directory, stack: Postdate(directory, stack, commit, _report),
         "rocketmq": RocketMQ,
         "nats": Nats,
     }
@@ -73,13 +73,13 @@ def main(
                     for case, take in _cases(measurement, messages, rates, seconds, lead).items():
                         try:
                             cases.append(take())
-                            _say(_line(cases[-1]))
+                            _report(_line(cases[-1]))
                         except PeerFailed as error:
                             failures.append(f"{system.name}, {case}: {error}")
-                            _say(failures[-1])
+                            _report(failures[-1])
             except (PeerFailed, PostdateError, KafkaFault, DevBrokerFailed) as error:
                 failures.append(f"{name}: {error}")
-                _say(failures[-1])
+                _report(failures[-1])
     command = " ".join(["python -m benchmarks.peers", *sys.argv[1:]])
     run = report.Run(command, commit, began, conditions.machine(), versions, messages, cases, failures)
     click.echo(report.markdown(run, page.with_suffix(".json").name if page else "a file beside --report"))
@@ -90,7 +90,7 @@ def main(
 
 
 def _warm_up(measurement: Measurement, name: str, messages: int, lead: float | None) -> None:
-    _say(f"{name}: warming up with {messages:,} messages")
+    _report(f"{name}: warming up with {messages:,} messages")
     measurement.drain(messages, lead or _lead_s(messages))
 
 
@@ -113,7 +113,7 @@ def _lead_s(messages: int) -> float:
     return STARTING_S + messages / ACCEPTED_PER_S_MIN
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     click.echo(text, err=True)
 
 

@@ -28,7 +28,7 @@ READ_SIZE_BYTES = 1 << 20
 #: s. A JVM on a busy machine starts in some 10 s.
 READY_TIMEOUT_S = 90.0
 #: s. Between two looks at what has arrived.
-LOOK_S = 0.02
+POLL_INTERVAL_S = 0.02
 #: Of the lateness that a report shows.
 PERCENTILES = (50, 99)
 #: ms. Width of one step in the raw values of a drain.
@@ -138,7 +138,7 @@ class Receiver:
             idle_s = time.monotonic() - self._last
             if idle_s >= (quiet_s if complete else silent_s):
                 return
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
 
     def wait_until(self, due_ms: int) -> None:
         """Returns at the due time. Silence counts from then on."""
@@ -168,7 +168,7 @@ class Receiver:
             self._check()
             if time.monotonic() > deadline:
                 raise PeerFailed(f"after {timeout_s:.0f} s the receiver {what}:\n{self._words()}")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
 
     def _check(self) -> None:
         if self._process.poll() is not None:

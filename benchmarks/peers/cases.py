@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peers.arrivals import (
-    LOOK_S,
+    POLL_INTERVAL_S,
     Receiver,
     Rows,
     Value,
@@ -104,7 +104,7 @@ class Measurement:
                 figures["taken_in_s"] = round(time.monotonic() - began, 1)
                 break
             self._check_lead(due_ms)
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
         self._check_lead(due_ms)
         return due_ms, figures
 

@@ -27,7 +27,7 @@ class Postdate:
 
     name = "Postdate"
 
-    def __init__(self, directory: Path, stack: ExitStack, commit: str, say: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, stack: ExitStack, commit: str, report: Callable[[str], None]) -> None:
         need("java")
         self.version = f"{commit}, Kafka {KAFKA_VERSION}"
         os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseG1GC -XX:MaxGCPauseMillis=20")
@@ -36,7 +36,7 @@ class Postdate:
         broker.start()
         self._bootstrap = broker.bootstrap_servers
         self._environment = BenchEnvironment(
-            ConfluentKafka(KafkaSettings(self._bootstrap)), self._bootstrap, directory, stack, say
+            ConfluentKafka(KafkaSettings(self._bootstrap)), self._bootstrap, directory, stack, report
         )
         self._sidecar: BenchSidecar | None = None
 

@@ -208,7 +208,7 @@ def test_a_process_that_lacks_rights_does_not_start_and_names_them(quiet: _Place
 def test_a_password_that_was_replaced_reaches_a_client_that_lives(
     quiet: _Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "SECRET_LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(limits, "SECRET_CHECK_INTERVAL_S", 0.0)
     common = quiet.broker.sasl("PLAIN", quiet.directory, "not-the-password")
     file = Path(common.pop("sasl.password.file"))
     common["sasl.password"] = SecretFile(file.read_text().strip(), file)

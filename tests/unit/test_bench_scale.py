@@ -15,7 +15,7 @@ from postdate.tools.bench.environment import BenchEnvironment
 
 
 class _QuietBed:
-    def say(self, _: str) -> None:
+    def report(self, _: str) -> None:
         """Nobody listens."""
 
 

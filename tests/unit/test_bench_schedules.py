@@ -38,7 +38,7 @@ class _Late:
     def cpu_s(self) -> float:
         return 0.0
 
-    def say(self, _: str) -> None:
+    def report(self, _: str) -> None:
         """Nobody listens."""
 
     def fill(self, _requests: str, wanted: Iterable[Request]) -> int:

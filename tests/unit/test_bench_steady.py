@@ -19,7 +19,7 @@ _LOAD = RawLoad(4, 1_000, 1.0, (3, 12, 40))
 
 
 class _QuietBed:
-    def say(self, _: str) -> None:
+    def report(self, _: str) -> None:
         """Nobody listens."""
 
 

@@ -151,7 +151,7 @@ def test_a_truncated_list_closes_its_readers_before_the_notice(
         assert not open_readers
 
     monkeypatch.setattr(env.kafka, "log_reader", counted)
-    monkeypatch.setattr(dead_letters, "say", said)
+    monkeypatch.setattr(dead_letters, "print_note", said)
     for _ in range(3):
         env.bury(0, None, None, ORDERS, "expired")
     assert len(listed(env, "--max", "2")) == 2

@@ -121,7 +121,7 @@ def test_the_pages_hold_everything_once_and_in_order(shards: list[IndexShard], l
 def test_filters_find_all_matches_even_if_a_page_examines_few_entries(
     shards: list[IndexShard], monkeypatch: pytest.MonkeyPatch, looks_max: int
 ) -> None:
-    monkeypatch.setattr(limits, "PAGE_LOOKS_MAX", looks_max)
+    monkeypatch.setattr(limits, "PAGE_VISITED_MAX", looks_max)
     monkeypatch.setattr(limits, "SLICE_ENTRIES_MAX", 10)
     put = fill(shards)
     filters = PendingFilters(10_005, 10_030, frozenset({"mails"}))

@@ -55,8 +55,8 @@ Meet = Callable[[ConfluentGroupConsumer, KafkaError], None]
 CALLBACKS: list[Meet] = [
     lambda consumer, error: consumer._on_error(error),
     lambda consumer, error: consumer._on_commit(error, []),
-    lambda consumer, error: consumer._note(("", -1, error)),
-    lambda consumer, error: consumer._note(("requests", 0, error)),
+    lambda consumer, error: consumer._keep_error(("", -1, error)),
+    lambda consumer, error: consumer._keep_error(("requests", 0, error)),
 ]
 
 
@@ -141,7 +141,7 @@ def test_an_exception_that_breaks_a_callback_off_is_fatal(
 
 
 def test_brokers_without_the_group_protocol_are_named_with_the_remedy(consumer: ConfluentGroupConsumer) -> None:
-    consumer._note(("", -1, OLD_BROKER_EVENT))
+    consumer._keep_error(("", -1, OLD_BROKER_EVENT))
     with pytest.raises(
         UnsupportedByBroker, match=r"needs Kafka 4\.0 on all brokers: upgrade them, or set it to classic"
     ):

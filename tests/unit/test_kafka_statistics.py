@@ -54,7 +54,7 @@ def test_two_reports_in_a_row_with_roles_alone_mean_that_all_brokers_are_lost(
     """A role is the coordinator of the group, whichever broker has it."""
     loss = BrokerLoss()
     for sources in reports:
-        loss.note(_report(*sources))
+        loss.observe(_report(*sources))
     assert loss.is_lost is is_lost
 
 

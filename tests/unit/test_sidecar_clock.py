@@ -156,14 +156,14 @@ def test_requests_from_the_future_sample_the_broker_clock_at_a_bounded_rate() ->
     broker = BrokerClock(clock)
     broker.sample(100_000, reported_at=1_000.0)
     ahead, just = 100_000 + CLOCK_AHEAD_MS_MAX + 1, 100_000 + CLOCK_AHEAD_MS_MAX
-    broker.hear(Record(0, just, True, None, None, []))
-    broker.hear(Record(0, ahead, False, None, None, []))  # stamped by its producer: that says nothing
+    broker.observe(Record(0, just, True, None, None, []))
+    broker.observe(Record(0, ahead, False, None, None, []))  # stamped by its producer: that says nothing
     assert broker.known()
-    broker.hear(Record(0, ahead, True, None, None, []))
+    broker.observe(Record(0, ahead, True, None, None, []))
     assert not broker.known()
     assert broker.now_ms() == 100_000
     broker.sample(100_000, reported_at=1_000.0)
-    broker.hear(Record(0, ahead, True, None, None, []))
+    broker.observe(Record(0, ahead, True, None, None, []))
     assert broker.known()
 
 
@@ -175,7 +175,7 @@ def test_a_cancel_is_in_time_although_no_record_can_be_written_and_the_time_is_n
     env.schedule(env.time.now_ms + 2 * _HOUR_MS)
     env.until(shard, lambda: shard.next_request == 1)
     with monkeypatch.context() as patched:
-        patched.setattr(Dispatcher, "beat", lambda *_: False)
+        patched.setattr(Dispatcher, "commit_beat", lambda *_: False)
         env.time.wait(_HOUR_MS + 1)
         env.ask(("postdate-action", b"cancel"), ("postdate-origin", b"requests/0/0"))
         env.until(shard, lambda: shard.next_request == 2)

@@ -108,7 +108,7 @@ def test_a_beat_leaves_the_index_behind_its_record(env: ShardEnvironment) -> Non
     """Otherwise an index would look as if it had missed records, once retention deletes beats."""
     shard = env.shard()
     index, ownership = parts(shard)
-    assert shard._dispatcher.beat(index, ownership)
+    assert shard._dispatcher.commit_beat(index, ownership)
     last = env.read(OWN.dispatch_log)[-1]
     assert (index.checkpoint.next_dispatch, index.checkpoint.seq) == (last.offset + 1, env.log()[-1].seq)
     assert env.log()[-1].kind == "beat"
@@ -122,13 +122,13 @@ def test_nothing_begins_in_the_pause_after_aborts(env: ShardEnvironment, monkeyp
     read_requests(env, shard)
     before_ms = env.broker.now_ms()
     refuse(monkeypatch, lambda topic, _: topic == OWN.dispatch_log)
-    assert not dispatcher.beat(*owned)
+    assert not dispatcher.commit_beat(*owned)
     assert dispatcher.retry_at() is None, "the first one is retried at once"
-    assert not dispatcher.beat(*owned)
+    assert not dispatcher.commit_beat(*owned)
     assert dispatcher.retry_at() is not None
     monkeypatch.undo()
     begun = len(env.log())
-    assert not dispatcher.beat(*owned)
+    assert not dispatcher.commit_beat(*owned)
     assert dispatcher.dispatch(*owned, *at(before_ms)) == (0, False)
     assert len(env.log()) == begun
     env.time.wait(1_000)
@@ -145,7 +145,7 @@ def test_a_commit_ends_a_row_of_aborts(env: ShardEnvironment, monkeypatch: pytes
 
     def attempt() -> bool:
         if kind == "beat":
-            return dispatcher.beat(*owned)
+            return dispatcher.commit_beat(*owned)
         return dispatcher.dispatch(*owned, *at(env.broker.now_ms()))[0] == 1
 
     for number in range(2):

@@ -79,7 +79,7 @@ def test_a_sweep_waits_while_own_topics_are_isolated_and_goes_on_where_it_finds_
     for _ in range(2):
         assert dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, False)
     faults._return(own)
-    monkeypatch.setattr(bulk_sweep, "SWEPT_LOOKS_MAX", 2)
+    monkeypatch.setattr(bulk_sweep, "SWEPT_VISITED_MAX", 2)
     for _ in range(4):
         assert dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
     while len(env.fates()) < 2:

@@ -24,7 +24,7 @@ from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.pacing import TransactionThrottle
 from postdate.sidecar.dispatch import parking
 from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.limits import MAINTENANCE_INTERVAL_MS, TARGET_LOOK_WAIT_MS, TRIAL_LOOKED_AHEAD_MAX
+from postdate.sidecar.dispatch.limits import MAINTENANCE_INTERVAL_MS, TARGET_LOOKUP_WAIT_MS, TRIAL_LOOKED_AHEAD_MAX
 from postdate.sidecar.shard.housekeeping import Housekeeping
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
@@ -242,7 +242,7 @@ def test_the_throttle_is_told_which_transactions_are_trials(
         slow_down(monkeypatch, "orders", 100)
     shard = env.shard()
     told: list[bool] = []
-    monkeypatch.setattr(TransactionThrottle, "note", lambda *_, is_trial: told.append(is_trial))
+    monkeypatch.setattr(TransactionThrottle, "observe", lambda *_, is_trial: told.append(is_trial))
     for _ in range(200):
         env.schedule(1)
     env.until(shard, lambda: len(env.read("orders")) == 200, 60_000)
@@ -411,8 +411,8 @@ def test_a_controller_that_does_not_answer_delays_nothing_for_known_targets(
         env.schedule(1, target=b"mails")
         late.append(_arrive(env, shard, "mails", number + 2, 10_000))
         env.until(shard, lambda: env.time.now_ms > ends - 100_000 + 1_000 * (number + 1))  # noqa: B023
-    assert max(late) < 2 * TARGET_LOOK_WAIT_MS
-    assert sum(waits) < 80 * TARGET_LOOK_WAIT_MS / 4
+    assert max(late) < 2 * TARGET_LOOKUP_WAIT_MS
+    assert sum(waits) < 80 * TARGET_LOOKUP_WAIT_MS / 4
     assert env.read("orders") == []
     assert _arrive(env, shard, "orders", 80, 60_000) < 40_000
     assert env.letters() == []

@@ -28,10 +28,10 @@ _QUICK_MS = 4.0
 
 def test_a_small_transaction_is_followed_by_a_pause_and_a_large_one_is_not() -> None:
     pace = TransactionThrottle(TransactionBudget(10_000), 3.0)
-    pace.note(1_000.0, 1, _QUICK_MS)
+    pace.observe(1_000.0, 1, _QUICK_MS)
     assert 2.5 < pace.wait_ms(1_000.0) <= 3.0
     assert pace.wait_ms(1_003.0) <= 0
-    pace.note(2_000.0, LARGE_TRANSACTION_FATES, _QUICK_MS)
+    pace.observe(2_000.0, LARGE_TRANSACTION_FATES, _QUICK_MS)
     assert pace.wait_ms(2_000.0) < 0.2
 
 
@@ -42,7 +42,7 @@ def test_the_pause_keeps_about_one_transaction_in_a_hundred_waiting() -> None:
     for number in range(5_000):
         made_to_wait = pace.pace_ms < 3.0
         waited += made_to_wait and number >= 1_000
-        pace.note(number * 20.0, 1, MADE_TO_WAIT_MS + 1 if made_to_wait else _QUICK_MS)
+        pace.observe(number * 20.0, 1, MADE_TO_WAIT_MS + 1 if made_to_wait else _QUICK_MS)
     assert 2.5 < pace.pace_ms < 4.5
     assert 20 <= waited <= 80
 
@@ -52,7 +52,7 @@ def test_a_trial_changes_neither_the_pause_nor_the_budget() -> None:
     budget = TransactionBudget(10_000)
     pace = TransactionThrottle(budget, 3.0)
     for number in range(100):
-        pace.note(number * 20.0, 1, MADE_TO_WAIT_MS + 1, is_trial=True)
+        pace.observe(number * 20.0, 1, MADE_TO_WAIT_MS + 1, is_trial=True)
         assert 2.5 < pace.wait_ms(number * 20.0) <= 3.0
     assert (pace.pace_ms, budget.window) == (3.0, WINDOW_MIN)
 
@@ -63,20 +63,20 @@ def test_the_pause_stays_within_its_bounds_and_none_stays_none() -> None:
         TransactionThrottle(TransactionBudget(10_000), 0.0),
     )
     for number in range(1_000):
-        pace.note(number * 20.0, 1, _QUICK_MS)
-        none.note(number * 20.0, 1, MADE_TO_WAIT_MS + 1)
+        pace.observe(number * 20.0, 1, _QUICK_MS)
+        none.observe(number * 20.0, 1, MADE_TO_WAIT_MS + 1)
     assert pace.pace_ms == PACE_MS_MIN
     assert none.wait_ms(999 * 20.0) < 0.2
     for number in range(100):
-        pace.note(number * 20.0, 1, MADE_TO_WAIT_MS + 1)
+        pace.observe(number * 20.0, 1, MADE_TO_WAIT_MS + 1)
     assert pace.pace_ms == PACE_MS_MAX
 
 
 def test_shards_of_one_process_share_its_budget() -> None:
     budget = TransactionBudget(100)
     first, second = TransactionThrottle(budget, 0.0), TransactionThrottle(budget, 0.0)
-    first.note(1_000.0, 1, _QUICK_MS)
-    second.note(1_000.0, 1, _QUICK_MS)
+    first.observe(1_000.0, 1, _QUICK_MS)
+    second.observe(1_000.0, 1, _QUICK_MS)
     assert first.wait_ms(1_000.0) == 10.0
     assert second.wait_ms(1_000.0) == 20.0
 
@@ -112,7 +112,7 @@ def _run(
             count, total_ms = count + 1, total_ms + took
         ended += 1
         is_trial = trial_every > 0 and ended % trial_every == 0
-        paces[number].note(now_ms, fates, took, is_trial=is_trial)
+        paces[number].observe(now_ms, fates, took, is_trial=is_trial)
         wait_ms = max(paces[number].wait_ms(now_ms), 0.0)
         apart_ms_max = max(apart_ms_max, wait_ms)
         heapq.heappush(events, (now_ms + wait_ms, number, 0.0))
@@ -146,7 +146,7 @@ def test_large_transactions_have_the_whole_budget_and_do_not_affect_small_ones()
     budget = TransactionBudget(400)
     pace = TransactionThrottle(budget, 3.0)
     for number in range(100):
-        pace.note(number * 100.0, LARGE_TRANSACTION_FATES, 95.0)
+        pace.observe(number * 100.0, LARGE_TRANSACTION_FATES, 95.0)
     assert pace.wait_ms(9_900.0) <= 2.5
     assert budget.window == WINDOW_MIN
 
@@ -155,9 +155,9 @@ def test_a_large_transaction_does_not_queue_behind_the_small_ones_that_wait() ->
     budget = TransactionBudget(400)
     small, large = TransactionThrottle(budget, 3.0), TransactionThrottle(budget, 3.0)
     for _ in range(63):
-        small.note(1_000.0, 1, 90.0)
+        small.observe(1_000.0, 1, 90.0)
     assert small.wait_ms(1_000.0) > 500
-    large.note(1_000.0, LARGE_TRANSACTION_FATES, 40.0)
+    large.observe(1_000.0, LARGE_TRANSACTION_FATES, 40.0)
     assert large.wait_ms(1_000.0) <= 64 * 2.5
 
 
@@ -178,9 +178,9 @@ def test_the_fastest_transaction_is_measured_again() -> None:
 def test_a_transaction_that_waited_for_a_broker_does_not_slow_down_others() -> None:
     budget = TransactionBudget(400)
     pace = TransactionThrottle(budget, 3.0)
-    pace.note(1_000.0, 1, 8_000.0)
+    pace.observe(1_000.0, 1, 8_000.0)
     assert pace.wait_ms(1_000.0) < 15
-    pace.note(2_000.0, 1, _QUICK_MS)
+    pace.observe(2_000.0, 1, _QUICK_MS)
     assert pace.wait_ms(2_000.0) < 10
 
 

@@ -45,7 +45,7 @@ class _Environment:
 
         consumer.positions = counted  # type: ignore[method-assign]
         self.thread_looks = 0
-        self.thread = SimpleNamespace(inbox=self.inbox, shard=self.shard, look=self._looked, is_resting=False)
+        self.thread = SimpleNamespace(inbox=self.inbox, shard=self.shard, wake_if_needed=self._looked, is_resting=False)
         thread = cast(ShardThread, self.thread)
         self.reported: list[int] = []
         self.poller = Poller(consumer, lambda _: thread, self.reported.append)
@@ -172,7 +172,7 @@ class _Fenced:
         ctx = SimpleNamespace(held=HoldState(), counts=counts)
         shard = SimpleNamespace(state=state, foreign=False, next_request=0, ctx=ctx)
         shard.reassure = lambda: self.reassured.append(part)
-        return SimpleNamespace(inbox=Inbox(), shard=shard, look=lambda: None, is_resting=False)
+        return SimpleNamespace(inbox=Inbox(), shard=shard, wake_if_needed=lambda: None, is_resting=False)
 
     def _confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
         self.asked.append(frozenset(parts))

@@ -50,7 +50,7 @@ class _Environment:
         shard = SimpleNamespace(
             state=State.RUNNING, next_request=0, foreign=False, ctx=SimpleNamespace(held=HoldState()), part=part
         )
-        thread = SimpleNamespace(inbox=Inbox(), shard=shard, look=lambda: None, is_resting=False)
+        thread = SimpleNamespace(inbox=Inbox(), shard=shard, wake_if_needed=lambda: None, is_resting=False)
         thread.release, thread.join = self._released, lambda timeout_s: True
         return cast(ShardThread, thread)
 

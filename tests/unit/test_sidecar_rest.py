@@ -210,15 +210,15 @@ def resting(tmp_path: Path) -> Iterator[_Resting]:
 
 def test_an_instruction_ends_the_sleep_of_a_shard(resting: _Resting, tmp_path: Path) -> None:
     resting.after(1)
-    resting.look()
+    resting.wake_if_needed()
     assert resting.turns == 1
     instruct(tmp_path, Instruction(do=RESUME))
-    resting.look()
+    resting.wake_if_needed()
     resting.after(2)
 
 
 def test_a_shard_that_slept_with_its_machine_is_woken_when_its_time_is_over(resting: _Resting) -> None:
     resting.after(1)
     resting.steady_ms = 3_600_001.0
-    resting.look()
+    resting.wake_if_needed()
     resting.after(2)

@@ -226,7 +226,7 @@ def without_dispatch(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, sha
     """The offset of a return that the shard has ingested before it closed. The dispatch log does not show that."""
     with monkeypatch.context() as patched:
         patched.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-        patched.setattr(Dispatcher, "beat", lambda *_: False)
+        patched.setattr(Dispatcher, "commit_beat", lambda *_: False)
         offset = give_back(env, retry)
         env.until(shard, lambda: shard.next_request == offset + 1)
         shard.close()

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from postdate.kafka.interface import Admin, GroupMember, Partition, TopicInfo
-from postdate.sidecar.group.limits import UNASSIGNED_LOOKS_MIN
+from postdate.sidecar.group.limits import UNASSIGNED_CHECKS_MIN
 from postdate.sidecar.group.unassigned import UnassignedPartitions
 
 R = "requests"
@@ -44,28 +44,28 @@ def _watcher(admin: _Admin, member_id: str) -> UnassignedPartitions:
     return UnassignedPartitions(cast(Admin, admin), "group", [R], lambda: member_id)
 
 
-def _look(watcher: UnassignedPartitions, times: int) -> None:
+def _check(watcher: UnassignedPartitions, times: int) -> None:
     for _ in range(times):
-        watcher.look()
+        watcher.check()
 
 
 def test_partitions_without_an_owner_are_assigned_again_after_some_looks(admin: _Admin) -> None:
     watcher = _watcher(admin, "a")
-    _look(watcher, UNASSIGNED_LOOKS_MIN - 1)
+    _check(watcher, UNASSIGNED_CHECKS_MIN - 1)
     assert admin.again == []
-    watcher.look()
+    watcher.check()
     assert admin.again == [("group", f"{R}.dispatch-log")]
-    _look(watcher, UNASSIGNED_LOOKS_MIN - 1)
+    _check(watcher, UNASSIGNED_CHECKS_MIN - 1)
     assert len(admin.again) == 1, "the rebalance has time"
-    watcher.look()
+    watcher.check()
     assert len(admin.again) == 2
 
 
 def test_a_later_member_waits_for_an_earlier_one(admin: _Admin) -> None:
     watcher = _watcher(admin, "b")
-    _look(watcher, UNASSIGNED_LOOKS_MIN)
+    _check(watcher, UNASSIGNED_CHECKS_MIN)
     assert admin.again == []
-    watcher.look()
+    watcher.check()
     assert len(admin.again) == 1
 
 
@@ -73,12 +73,12 @@ def test_a_rebalance_that_goes_on_is_left_alone(admin: _Admin) -> None:
     watcher = _watcher(admin, "a")
     for owned in ([0, 1], [0], [0, 2], [1], [0, 1, 2], [0, 1, 2, 3]):
         admin.members["a"] = owned
-        watcher.look()
-    _look(watcher, 10)
+        watcher.check()
+    _check(watcher, 10)
     assert admin.again == []
 
 
 @pytest.mark.parametrize("member_id", ["", "another"])
 def test_a_process_that_is_no_member_changes_nothing(admin: _Admin, member_id: str) -> None:
-    _look(_watcher(admin, member_id), 10)
+    _check(_watcher(admin, member_id), 10)
     assert admin.again == []

@@ -51,11 +51,11 @@ def connection_fault(settings: KafkaSettings, over: Callable[[], bool]) -> Kafka
     reports no such error for some seconds, or once `over` returns True."""
     heard: dict[int, str] = {}
 
-    def hear(error: KafkaError) -> None:
+    def on_error(error: KafkaError) -> None:
         heard.setdefault(error.code(), error.str())
 
     try:
-        client = AdminClient(settings.admin_conf() | {"error_cb": hear})
+        client = AdminClient(settings.admin_conf() | {"error_cb": on_error})
     except KafkaException:
         return None  # the caller's own client gets the same error
     deadline = time.monotonic() + _LISTEN_S

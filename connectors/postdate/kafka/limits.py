@@ -83,7 +83,7 @@ START_PATIENCE_S = 30.0
 ERRORS_MAX = 1_000
 
 #: s. How often a client checks whether the file of its password has changed; less than it takes to revoke the old one.
-SECRET_LOOK_INTERVAL_S = 10.0
+SECRET_CHECK_INTERVAL_S = 10.0
 
 #: characters. The longest secret that is read from a file while a process runs.
 SECRET_CHARS_MAX = 1024 * 1024

@@ -115,8 +115,8 @@ class ConfluentPlainProducer:
         if error.code() in TRANSPORT_CODES:
             self._transport_failed = True
         # Each fatal error is logged. Of repeated lines of the client library, the sidecar logs only the number.
-        said = events if is_fatal(error) else log
-        said.info("the producer reports: %s (%s)", error.str(), error.name())
+        logger = events if is_fatal(error) else log
+        logger.info("the producer reports: %s (%s)", error.str(), error.name())
 
     def _open(self) -> Producer:
         if self._producer is None:

@@ -72,13 +72,13 @@ class Renewal:
         self._username = username
         self._file = file
         self._given = "" if file is None else file.read()
-        self._look_at = time.monotonic() + limits.SECRET_LOOK_INTERVAL_S
+        self._check_at = time.monotonic() + limits.SECRET_CHECK_INTERVAL_S
 
     def follow(self) -> None:
         """Check the file, if the interval has passed; otherwise cheap."""
-        if self._file is None or time.monotonic() < self._look_at:
+        if self._file is None or time.monotonic() < self._check_at:
             return
-        self._look_at = time.monotonic() + limits.SECRET_LOOK_INTERVAL_S
+        self._check_at = time.monotonic() + limits.SECRET_CHECK_INTERVAL_S
         password = self._file.read()
         if password != self._given:
             self._client.set_sasl_credentials(self._username, password)

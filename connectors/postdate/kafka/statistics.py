@@ -81,7 +81,7 @@ class BrokerLoss:
     def __init__(self) -> None:
         self._reports = 0
 
-    def note(self, text: str) -> None:
+    def observe(self, text: str) -> None:
         """Takes one report. Raises as `decode_statistics`."""
         knows_some = any(broker.source != _ROLE for broker in _decoder.decode(text).brokers.values())
         self._reports = 0 if knows_some else self._reports + 1

@@ -50,7 +50,7 @@ class Commands(click.Group):
             error_here = consequence_of(fault)
             fail(str(error_here), error_here.exit_code)
         except KeyboardInterrupt:
-            say("stopped")
+            print_note("stopped")
             sys.exit(Exit.FAILED)
 
 
@@ -63,11 +63,11 @@ def _one_style() -> Iterator[None]:
         raise
     except click.ClickException as error:
         if isinstance(error, click.UsageError) and error.ctx is not None:
-            say(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.")
+            print_note(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.")
         fail(error.format_message(), Exit(error.exit_code))
 
 
-def say(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a line on stderr; stdout is for results."""
     click.echo(text, err=True)
 

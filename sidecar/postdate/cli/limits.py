@@ -30,7 +30,7 @@ PREVIEW_MAX: Final = 10
 BRIEF_RECORDS_MAX: Final = 50_000
 
 # How long a command waits for the ends of these topics before it starts Spark without knowing them.
-BRIEF_LOOK_S_MAX: Final = 5.0
+BRIEF_TIMEOUT_S: Final = 5.0
 
 # How many offsets at the end of the dispatch log `send --retry NAME` searches for the named policies, and for how long.
 # Only markers and aborted records follow the last record. If none is found, the command does not check the name.

@@ -28,7 +28,7 @@ def _postdate_version() -> str:
     return "from source, not installed" if text == "not installed" else text
 
 
-def _tell(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+def _print_version(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
     if is_asked:
         click.echo(f"postdate {_postdate_version()}")
         context.exit()
@@ -36,7 +36,7 @@ def _tell(context: click.Context, _option: click.Parameter, is_asked: bool) -> N
 
 #: The global option `--version`.
 OPTION = click.Option(
-    ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_tell, help="Print the version."
+    ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
 )
 
 

@@ -79,7 +79,7 @@ class BrokerClock:
         if len(self._samples) > CLOCK_SAMPLES_MAX:
             self._samples.popleft()
 
-    def hear(self, record: Record) -> None:
+    def observe(self, record: Record) -> None:
         """A request was read now. Its timestamp is not a sample, since another broker may have set it. But if it is far
         ahead of the estimate, a new sample is required. At most one in CLOCK_DOUBT_MS."""
         if not record.log_append or not self._samples or record.timestamp_ms <= self.now_ms() + CLOCK_AHEAD_MS_MAX:

@@ -46,7 +46,7 @@ def main() -> int:
         local_broker() as broker,
         new_env(broker.bootstrap_servers, Path(made, "live")) as env,
         new_env(broker.bootstrap_servers, Path(made, "held")) as unserved,
-        spark_session("local[2]", settings, Reporter().say, with_delta=True) as spark,
+        spark_session("local[2]", settings, Reporter().report, with_delta=True) as spark,
     ):
         held, target = unserved.new_requests(_PARTITIONS), env.new_target(2)
         began_s = time.monotonic()

@@ -317,7 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="postdate-scale-") as made,
         _broker(given.bootstrap) as bootstrap,
-        spark_session("local[2]", settings, Reporter().say, with_delta=True) as spark,
+        spark_session("local[2]", settings, Reporter().report, with_delta=True) as spark,
     ):
         scale = Scale(spark, _fillings(bootstrap, given.history), given.history)
         measure(scale, given.rows, Path(made), given.parts)

@@ -41,7 +41,7 @@ _SETTINGS: Mapping[str, str] = {
 #: s. How long one question to one node may take; a frozen node does not answer.
 _ASK_S = 5.0
 #: s. Between two looks at all nodes: each makes a client for each node.
-_LOOK_S = 0.5
+_POLL_INTERVAL_S = 0.5
 
 
 def _nothing() -> None:
@@ -154,7 +154,7 @@ class ThreeBrokers:
 
         def deposed() -> bool:
             meanwhile()
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
             try:
                 views = [_leaders(self._metadata(asked)) for asked in self.answering if asked != node]
             except KafkaException:  # no answer in time
@@ -168,7 +168,7 @@ class ThreeBrokers:
 
         def whole() -> bool:
             meanwhile()
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
             for node in NODES:
                 try:
                     seen = self._metadata(node)

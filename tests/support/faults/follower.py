@@ -86,7 +86,7 @@ class Follower:
         )
 
     def _on_statistics(self, text: str) -> None:
-        self._broker_loss.note(text)
+        self._broker_loss.observe(text)
 
     def _begin_again(self) -> None:
         """Continues with a new client, since the library may lose all brokers while one starts (librdkafka issue

@@ -108,7 +108,7 @@ class Load:
         )
 
     def _on_statistics(self, text: str) -> None:
-        self._broker_loss.note(text)
+        self._broker_loss.observe(text)
 
     def _replace_if_lost(self) -> None:
         if not self._broker_loss.is_lost:

@@ -32,7 +32,7 @@ PARTITIONS = 4
 TRANSACTION_S, SESSION_S = 10.0, 6.0
 #: Log lines that no fault may cause.
 _NEVER = re.compile(r"^.*(?:HALTED|Traceback|a defect of Postdate).*$", re.MULTILINE)
-_LOOK_S = 0.2
+_POLL_INTERVAL_S = 0.2
 #: ms. Smaller than the default, so that some of the load passes through the store topic.
 STORE_AFTER_MS = 12_000
 
@@ -163,7 +163,7 @@ def _wait_until(condition: Callable[[], bool], what: str, timeout_s: float, othe
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}; {otherwise()}"
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def now_ms() -> int:

@@ -28,7 +28,7 @@ SLOW_MS_MAX = 3_000.0
 #: ms. The time to detect a broken connection and to open another.
 RECONNECT_MS = 50.0
 #: ms. The interval at which a request to a frozen broker is checked.
-_FROZEN_LOOK_MS = 100.0
+_FROZEN_POLL_INTERVAL_MS = 100.0
 
 
 def _nothing(_step: str) -> None:
@@ -86,7 +86,7 @@ class Link:
         while node.is_frozen:
             if self.time.now_ms >= give_up_ms:
                 raise refusal(KafkaError._TIMED_OUT, f"broker {node.number} does not answer")
-            self.wait(min(_FROZEN_LOOK_MS, give_up_ms - self.time.now_ms))
+            self.wait(min(_FROZEN_POLL_INTERVAL_MS, give_up_ms - self.time.now_ms))
 
     def _is_cut(self) -> bool:
         return self.time.now_ms < self.cut_until_ms

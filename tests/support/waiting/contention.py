@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 #: s. Between two samples, and between two looks at who uses the processor, whose figures have steps of 10 ms.
-_SAMPLE_S, _LOOK_S = 0.01, 0.25
+_SAMPLE_S, _POLL_INTERVAL_S = 0.01, 0.25
 #: Of one core. The background of a machine that does nothing else stays below it.
 FOREIGN_SHARE = 0.1
 _SAMPLER = f"""
@@ -170,7 +170,7 @@ def sample(own_pid: int) -> None:
         now = time.monotonic()
         waiting.append((time.time() * 1000, (now - asked - _SAMPLE_S) * 1000, _pressure_ms(opened)))
         is_asked = bool(select.select([sys.stdin], [], [], 0)[0])
-        if now - looked >= _LOOK_S:
+        if now - looked >= _POLL_INTERVAL_S:
             busy_now, own_now = busy_s(), used_s(own_pid)
             share = max(busy_now - busy - max(own_now - own, 0.0), 0.0) / (now - looked)
             ready += [f"{at} {overslept} {pressure} {share}" for at, overslept, pressure in waiting]

@@ -120,7 +120,7 @@ class ConfluentGroupConsumer:
             self._report_join()
         grouped, errors = self._polled(consumer, records_max, timeout_s)
         for message_error in errors:
-            self._note(message_error)
+            self._keep_error(message_error)
         if self._fatal is not None:
             self._forget(list(self._assigned))
             raise self._fatal
@@ -366,7 +366,7 @@ class ConfluentGroupConsumer:
                 except KafkaException as refusal:
                     log.warning("%s/%d was not assigned again: %s", part.topic, part.index, error_of(refusal).str())
 
-    def _note(self, message_error: MessageError) -> None:
+    def _keep_error(self, message_error: MessageError) -> None:
         topic, index, error = message_error
         part = Partition(topic, index) if topic and index >= 0 else None
         where = f"{topic}/{index}" if part else "the request topics"
@@ -400,7 +400,7 @@ class ConfluentGroupConsumer:
     def _on_statistics(self, text: str) -> None:
         try:
             self._statistics = decode_statistics(text)
-            self._broker_loss.note(text)
+            self._broker_loss.observe(text)
         except MsgspecError as error:
             log.info("the client's statistics cannot be read: %s", error)
             return

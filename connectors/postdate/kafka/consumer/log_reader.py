@@ -24,7 +24,7 @@ class ConfluentLogReader:
         self._part = part
         self._doing = f"read {part.topic}/{part.index}"
         self._position = offset
-        self._look_at = time.monotonic() + limits.SILENCE_S
+        self._check_at = time.monotonic() + limits.SILENCE_S
         self._error: KafkaError | None = None
         conf = settings.reader_conf(isolation.value) | {"error_cb": self._on_error}
         try:
@@ -44,7 +44,7 @@ class ConfluentLogReader:
         except KafkaException as error:
             raise classify(error, self._doing) from error
         if first is None:
-            self._look(consumer, timeout_s)
+            self._check_topic(consumer, timeout_s)
         else:
             self._error = None
         grouped, errors = group_records(messages)
@@ -67,12 +67,12 @@ class ConfluentLogReader:
         several may be out of service."""
         self._error = error
 
-    def _look(self, consumer: Consumer, timeout_s: float) -> None:
+    def _check_topic(self, consumer: Consumer, timeout_s: float) -> None:
         """Describes a topic that has returned no records for a while. *Measured*: if ACLs hide a topic, the library
         reports nothing to a consumer with a manual assignment, and waits for ever."""
-        if time.monotonic() < self._look_at:
+        if time.monotonic() < self._check_at:
             return
-        self._look_at = time.monotonic() + limits.SILENCE_S
+        self._check_at = time.monotonic() + limits.SILENCE_S
         if self._error is not None:
             log.warning("%s", classify(self._error, self._doing, otherwise=Unreachable))
             self._error = None

@@ -114,7 +114,7 @@ def follow(
             spark.catalog.clearCache()
             if failed > STEPS_FAILED_MAX:
                 raise
-            reporter.say(f"this step could not judge and is retried: {error}")
+            reporter.report(f"this step could not judge and is retried: {error}")
         rest_s = began_s + options.every_ms / 1_000 - time.monotonic()
         if rest_s > 0 and (options.steps is None or done < options.steps):
             time.sleep(rest_s)

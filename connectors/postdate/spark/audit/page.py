@@ -119,8 +119,8 @@ def _schedules(found: Schedules) -> list[str]:
         for one in found.each
     ]
     marks = ["bad" if any(one.occurrences[name] for name in PROBLEMS) else "" for one in found.each]
-    said = f"{found.judged:,} schedules. Their occurrences that this run judged:"
-    return [paragraph(said, "faint"), table(("occurrences", "number"), totals), table(columns, rows, marks)]
+    introduction = f"{found.judged:,} schedules. Their occurrences that this run judged:"
+    return [paragraph(introduction, "faint"), table(("occurrences", "number"), totals), table(columns, rows, marks)]
 
 
 def _samples(outcome: AuditOutcome) -> str:

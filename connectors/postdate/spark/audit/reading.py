@@ -75,7 +75,7 @@ class Reading:
         fixed = fix_causes(steps.cluster, own, options)
         whole_requests, new_requests = since(fixed.requests, state)
         whole_log, new_log = since(fixed.log, state)
-        steps.say(new_requests, new_log)
+        steps.report_ranges(new_requests, new_log)
         understood = steps.understood(new_requests.values(), reads_returns=False)
         digests = ChunkDigests(snapshot_ms - options.slack_ms)
         count = _count(new_requests)
@@ -89,7 +89,7 @@ class Reading:
         ids = steps.cluster.topic_ids([*targets, *own_names])
         state = without_renewed(state, ids, own_names)
         effects, fresh = since_effects(steps.effects(targets, state), state)
-        steps.say(*fresh)
+        steps.report_ranges(*fresh)
         causes = Causes(whole_requests, whole_log)
         partitions = partition_table(spark, own, causes, effects)
         log_spans = since(by_partition(log_ranges(causes, effects)), state)[1]

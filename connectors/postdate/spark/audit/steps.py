@@ -62,10 +62,10 @@ class AuditSteps(Job[AuditOptions]):
         how = (options.levels_ms, options.dialect_options(), policies)
         return understood_rows(self.read(ranges), *how, reads_returns=reads_returns)
 
-    def say(self, *ranges: Mapping[TopicPartition, Range]) -> None:
+    def report_ranges(self, *ranges: Mapping[TopicPartition, Range]) -> None:
         """Prints the offsets that are read."""
         for line in range_lines(span for some in ranges for span in some.values()):
-            self.reporter.say(line)
+            self.reporter.report(line)
 
     def answers(self, ranges: Iterable[Range]) -> DataFrame:
         """The verdict records there."""

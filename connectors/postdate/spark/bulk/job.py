@@ -208,9 +208,9 @@ class _Bulk(Job[BulkOptions]):
             with self.reporter.working(self.spark, f"sending {rows:,} requests"):
                 send(records, options.client_settings(), bytes_max)
             return replace(found, sent=rows)
-        self.reporter.say(f"sending {rows:,} requests at {options.rate:,} a second …")
-        said = _Progress(self.reporter)
-        send_at_rate(records, options.client_settings(), bytes_max, rows, options.rate, said.tell)
+        self.reporter.report(f"sending {rows:,} requests at {options.rate:,} a second …")
+        progress = _Progress(self.reporter)
+        send_at_rate(records, options.client_settings(), bytes_max, rows, options.rate, progress.report)
         return replace(found, sent=rows)
 
 
@@ -221,7 +221,7 @@ class _Progress:
     reporter: Reporter
     tenth: int = 0
 
-    def tell(self, done: int, of: int) -> None:
+    def report(self, done: int, of: int) -> None:
         if done * 10 // of > self.tenth:
             self.tenth = done * 10 // of
-            self.reporter.say(f"sent {done * 100 // of} %")
+            self.reporter.report(f"sent {done * 100 // of} %")

@@ -100,8 +100,8 @@ def _count_lines(outcome: BulkOutcome) -> list[str]:
 def _sample_lines(outcome: BulkOutcome) -> list[str]:
     lines = []
     for bad in outcome.samples:
-        said = "; ".join(f"{reason}: {detail}" for reason, detail in zip(bad.reasons, bad.details, strict=True))
-        lines.append(f"  {said}")
+        reasons = "; ".join(f"{reason}: {detail}" for reason, detail in zip(bad.reasons, bad.details, strict=True))
+        lines.append(f"  {reasons}")
         lines.append(f"    {bad.row}")
     return lines
 

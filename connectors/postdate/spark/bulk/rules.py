@@ -115,7 +115,7 @@ def _target_rules(given: BulkContext) -> list[RowRule]:
         RowRule(Reason.BAD_TARGET, target.isNotNull() & ~is_topic, F.lit("the target is not a topic name")),
         RowRule(Reason.FORBIDDEN_TARGET, is_topic & ~may_be, forbidden),
         RowRule(Reason.UNKNOWN_TARGET, is_unknown, F.concat(F.lit("there is no topic "), target)),
-        RowRule(Reason.BAD_PARTITION, no_partition, F.concat(_said("partition"), F.lit(" is not a partition"))),
+        RowRule(Reason.BAD_PARTITION, no_partition, F.concat(_quoted("partition"), F.lit(" is not a partition"))),
         RowRule(
             Reason.BAD_PARTITION,
             beyond,
@@ -131,7 +131,7 @@ def _time_rules(given: BulkContext) -> list[RowRule]:
         RowRule(
             Reason.BAD_TIME,
             F.col(f"has_{name}") & F.col(f"{name}_ms").isNull(),
-            F.concat(_said(name), F.lit(f" is not {what}")),
+            F.concat(_quoted(name), F.lit(f" is not {what}")),
         )
         for name, what in (("at", "a point in time"), ("delay", "a duration"), ("grace", "a duration"))
     ]
@@ -154,7 +154,7 @@ def _window_rules() -> list[RowRule]:
         RowRule(
             Reason.BAD_WINDOW,
             is_bad,
-            F.concat(_said("window"), F.lit(f" is no duration from 1 to {WINDOW_MS_MAX} ms")),
+            F.concat(_quoted("window"), F.lit(f" is no duration from 1 to {WINDOW_MS_MAX} ms")),
         ),
         RowRule(Reason.BAD_SPREAD, spread.isNotNull() & (spread != "even"), not_even),
         RowRule(Reason.BAD_SPREAD, spread.isNotNull() & ~has_window, F.lit("a spread needs a window")),
@@ -206,7 +206,7 @@ def _size_rules(given: BulkContext) -> list[RowRule]:
     ]
 
 
-def _said(name: str) -> Column:
+def _quoted(name: str) -> Column:
     """The value of `name` in a row, quoted."""
     return F.concat(F.lit(f"{name} '"), F.coalesce(F.col(f"{name}_text"), F.lit("")), F.lit("'"))
 

@@ -59,11 +59,11 @@ class Job(Generic[Asked]):
     @classmethod
     def failure(cls, text: str) -> str:
         """A sentence for the operator about the Spark error `text`."""
-        said = f"{cls.could_not}: {first_cause(text)}"
+        message = f"{cls.could_not}: {first_cause(text)}"
         if "OutOfMemoryError" not in text:
-            return said
+            return message
         remedy = "--spark-conf spark.driver.memory=8g, for spark-submit --driver-memory 8g and --executor-memory 8g"
-        return f"{said}. Give Spark more memory: {remedy}"
+        return f"{message}. Give Spark more memory: {remedy}"
 
     def read(self, ranges: Iterable[Range]) -> DataFrame:
         """The committed records of `ranges`."""
@@ -100,11 +100,11 @@ def run_job(
     """
     reporter = Reporter()
     try:
-        reporter.say("starting Spark …")
+        reporter.report("starting Spark …")
         with (
             interruptible(),
             spark_session(
-                *(options.master, options.spark_conf, reporter.say),
+                *(options.master, options.spark_conf, reporter.report),
                 with_delta=options.needs_delta,
                 is_brief=options.is_brief,
             ) as spark,
@@ -114,8 +114,8 @@ def run_job(
             sys.stdout.flush()
         return exit_code
     except JobError as error:
-        reporter.say(f"error: {error}")
+        reporter.report(f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        reporter.say(f"stopped; {stopped}")
+        reporter.report(f"stopped; {stopped}")
         return stopped_code

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-_LOOK_S = 0.3
+_POLL_INTERVAL_S = 0.3
 
 
 class Reporter:
@@ -23,7 +23,7 @@ class Reporter:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
 
-    def say(self, sentence: str) -> None:
+    def report(self, sentence: str) -> None:
         """Writes one line."""
         self._console.print(sentence, style="dim", markup=False)
 
@@ -31,7 +31,7 @@ class Reporter:
     def working(self, spark: SparkSession, what: str) -> Iterator[None]:
         """Prints `what`; on a terminal, shows the number of finished Spark tasks until the context ends."""
         if not self._console.is_terminal:
-            self.say(f"{what} …")
+            self.report(f"{what} …")
             yield
             return
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[tasks]}"), TimeElapsedColumn()
@@ -51,7 +51,7 @@ class Reporter:
 def _watch(spark: SparkSession, bar: Progress, what: str, ended: threading.Event) -> None:
     task = bar.add_task(what, total=None, tasks="")
     tracker = spark.sparkContext.statusTracker()
-    while not ended.wait(_LOOK_S):
+    while not ended.wait(_POLL_INTERVAL_S):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         total = sum(stage.numTasks for stage in stages if stage is not None)
         done = sum(stage.numCompletedTasks for stage in stages if stage is not None)

@@ -45,11 +45,11 @@ def send_at_rate(
     record_bytes_max: int,
     rows: int,
     rate: int,
-    tell: Callable[[int, int], None],
+    report: Callable[[int, int], None],
 ) -> None:
     """Sends `rows` records, at most `rate` per second on average, the soonest due first.
 
-    `tell` is called with the number of finished slices and of all. Cost: a sort of all records, and one Spark job per
+    `report` is called with the number of finished slices and of all. Cost: a sort of all records, and one Spark job per
     slice.
     """
     slice_ms = max(SLICE_MS_MIN, -(-rows * 1_000 // (rate * SLICES_MAX)))
@@ -63,7 +63,7 @@ def send_at_rate(
                 time.sleep(early_s)
             after = firsts[number + 1] if number + 1 < len(firsts) else None
             send(ordered.where(is_between(first, after)), properties, record_bytes_max)
-            tell(number + 1, len(firsts))
+            report(number + 1, len(firsts))
     finally:
         ordered.unpersist()
 

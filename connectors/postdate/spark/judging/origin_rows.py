@@ -271,7 +271,7 @@ def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[Dat
             lambda known, _: [judged_backfills(known, zones)],
             F.exists("switches", lambda fate: fate.fate_name == "backfilled"),
         ),
-        (lambda known, _: [judged_returns(known)], F.col("said").isNotNull()),
+        (lambda known, _: [judged_returns(known)], F.col("named_attempt").isNotNull()),
         (lambda known, _: [judged_survivors(known)], names_another),
         (lambda known, _: [judged_series(known)], F.col("latest_ms").isNotNull()),
         (

@@ -126,9 +126,9 @@ def read_request(
         request = parse_request(rules, partition, request_ms, own_key, sent, is_tombstone)
     except RequestRefused:
         action = next((value for name, value in reversed(sent) if name == ACTION), None)
-        said = "schedule" if action is None else action.decode("utf-8", "replace")
+        action_name = "schedule" if action is None else action.decode("utf-8", "replace")
         identifier = next((value for name, value in sent if name == ID), None)
-        return said, None, identifier, None, None, None, None, False, False, None, None, own_key, sent, None
+        return action_name, None, identifier, None, None, None, None, False, False, None, None, own_key, sent, None
     return _row(request, request_ms)
 
 

@@ -82,7 +82,7 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
 @remembered
 def _log_steps() -> list[list[Column]]:
     """The columns of each step before the record is placed; columns of one step are computed once for the next."""
-    value, head, body, said = (F.col(name) for name in ("value", "head", "body", "delivered"))
+    value, head, body, delivered = (F.col(name) for name in ("value", "head", "body", "delivered"))
     carried = [F.col(name) for name in ("log_topic", "partition", "log_offset", "at_ms", "is_broker_time", "value")]
     read = [
         F.col("topic").alias("log_topic"),
@@ -98,7 +98,7 @@ def _log_steps() -> list[list[Column]]:
     inner = F.substring(value, before + 1, behind - before - len(_END)).cast("string")
     ends_so = F.endswith(value, F.lit(_END.encode()))
     first = F.concat(F.lit(_BETWEEN), F.when(ends_so, inner))
-    found = F.octet_length(F.array_join(said, "")) + F.size(said) * len(_BETWEEN + _DELIVERED)
+    found = F.octet_length(F.array_join(delivered, "")) + F.size(delivered) * len(_BETWEEN + _DELIVERED)
     without = F.concat(head, F.lit(_BEGIN[:-1] + _END[1:]))
     is_plain = F.col("all_delivered")
     one = F.concat(F.lit(_MARKED[0]), F.when(is_plain, without).otherwise(value.cast("string")), F.lit(_MARKED[1]))
@@ -107,8 +107,8 @@ def _log_steps() -> list[list[Column]]:
         [*carried, head, first.alias("body")],
         [*carried, head, body, F.regexp_extract_all(body, F.lit(_PLAIN), F.lit(1)).alias("delivered")],
         # The length differs if there is anything else.
-        [*carried, head, said, F.coalesce(found == F.octet_length(body), F.lit(False)).alias("all_delivered")],
-        [*carried[:-1], said, is_plain, F.from_json(one, _JSON).alias("records")],
+        [*carried, head, delivered, F.coalesce(found == F.octet_length(body), F.lit(False)).alias("all_delivered")],
+        [*carried[:-1], delivered, is_plain, F.from_json(one, _JSON).alias("records")],
     ]
 
 

@@ -10,7 +10,7 @@ named policy (`policies`). The column `retry` of a request is null unless it is 
     is_unknown         whether the rows of this name have left the dispatch log, or never were in it
     is_readable        whether the policy and all headers of the return have the format
     attempts           the most attempts of the policy; null if it is unknown or not readable
-    said               the attempt that the return names; null if it names none
+    said               the attempt that the return names; null if it names none. The state of an audit has this name
     attempt            the attempt of the redelivery
     first_origin       the root
     first_due_ms       the first due time of the root; null: that of the return
@@ -95,16 +95,16 @@ def read_return(texts: Column, named_policy: Column, own_origin: Column, request
 
 
 def _read(texts: Column, named_policy: Column, policy: Column, own_origin: Column, request_ms: Column) -> Column:
-    said, first_due = natural(texts.attempt), F.coalesce(texts.first_due, texts.due)
+    named_attempt, first_due = natural(texts.attempt), F.coalesce(texts.first_due, texts.due)
     first_due_ms, root = natural(first_due), F.coalesce(texts.first_origin, texts.origin)
     are_headers_readable = (
-        (texts.attempt.isNull() | said.isNotNull())
+        (texts.attempt.isNull() | named_attempt.isNotNull())
         & (root.isNull() | _is_origin(root))
         & (first_due.isNull() | first_due_ms.isNotNull())
     )
     name = policy_name(texts)
     # There is no number after the last one; any number this large exceeds every policy.
-    after = F.when(said.isNotNull(), F.least(said, F.lit(_INTEGER_MAX - 1)) + 1)
+    after = F.when(named_attempt.isNotNull(), F.least(named_attempt, F.lit(_INTEGER_MAX - 1)) + 1)
     attempt = F.coalesce(after, F.when(texts.attempt.isNull(), F.lit(1).cast("bigint")))
     is_readable = policy.isNotNull() & are_headers_readable
     is_sound = is_readable & texts.is_single & (attempt <= policy.attempts) & (request_ms >= 0)
@@ -113,7 +113,7 @@ def _read(texts: Column, named_policy: Column, policy: Column, own_origin: Colum
         (name.isNotNull() & named_policy.isNull()).alias("is_unknown"),
         is_readable.alias("is_readable"),
         policy.attempts.alias("attempts"),
-        said.alias("said"),
+        named_attempt.alias("said"),
         attempt.alias("attempt"),
         F.coalesce(root, own_origin).alias("first_origin"),
         first_due_ms.alias("first_due_ms"),

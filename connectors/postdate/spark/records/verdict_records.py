@@ -50,31 +50,31 @@ def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
         F.col("partition"),
         F.concat_ws("/", "topic", "partition", "offset").alias("place"),
         F.col("key"),
-        F.from_json(F.col("value").cast("string"), _JSON).alias("said"),
+        F.from_json(F.col("value").cast("string"), _JSON).alias("parsed"),
     ]
-    origins = {"origin": "said.origin", "meant": "said.of", "survivor": "said.by"}
+    origins = {"origin": "parsed.origin", "meant": "parsed.of", "survivor": "parsed.by"}
     split = [parsed_origin(F.col(text)).alias(name) for name, text in origins.items()]
-    said, origin, meant, survivor = F.col("said"), F.col("origin"), F.col("meant"), F.col("survivor")
+    parsed, origin, meant, survivor = F.col("parsed"), F.col("origin"), F.col("meant"), F.col("survivor")
 
     def is_here(named: Column) -> Column:
         return (named.topic == F.col("topic")) & (named.partition == F.col("partition")) & named.offset.isNotNull()
 
-    is_of_bulk, is_of_version_2 = said.verdict == "applied", said.verdict.isin("applied", "kept", "dropped")
-    is_of_version_3 = said.verdict.isin("paused", "resumed", "triggered", "backfilled")
+    is_of_bulk, is_of_version_2 = parsed.verdict == "applied", parsed.verdict.isin("applied", "kept", "dropped")
+    is_of_version_3 = parsed.verdict.isin("paused", "resumed", "triggered", "backfilled")
     version = F.when(is_of_version_2, 2).when(is_of_version_3, 3).otherwise(1)
-    is_version = (said.v == version) & (said["count"].isNotNull() == is_of_bulk)
-    is_whole = is_version & said.verdict.isin(*ANSWERS) & (said["at"] >= 0) & is_here(origin)
-    names_here = (said.of.isNull() | is_here(meant)) & (said["by"].isNull() | is_here(survivor))
-    is_sound = is_whole & names_here & F.col("key").eqNullSafe(F.encode(said.id, "UTF-8"))
+    is_version = (parsed.v == version) & (parsed["count"].isNotNull() == is_of_bulk)
+    is_whole = is_version & parsed.verdict.isin(*ANSWERS) & (parsed["at"] >= 0) & is_here(origin)
+    names_here = (parsed.of.isNull() | is_here(meant)) & (parsed["by"].isNull() | is_here(survivor))
+    is_sound = is_whole & names_here & F.col("key").eqNullSafe(F.encode(parsed.id, "UTF-8"))
     sound = F.coalesce(is_sound, F.lit(False))
     columns = [
         F.col("topic"),
         F.col("partition"),
         F.when(sound, origin.offset).alias("offset"),
-        F.when(sound, said.verdict).alias("answer"),
-        F.when(sound, F.encode(said.id, "UTF-8")).alias("id"),
+        F.when(sound, parsed.verdict).alias("answer"),
+        F.when(sound, F.encode(parsed.id, "UTF-8")).alias("id"),
         F.when(sound, meant.offset).alias("of"),
-        F.when(sound, said["count"]).alias("count"),
+        F.when(sound, parsed["count"]).alias("count"),
         F.col("place"),
         (~sound).alias("malformed"),
         F.when(sound, survivor.offset).alias("by"),

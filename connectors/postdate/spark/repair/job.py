@@ -133,7 +133,7 @@ class _Repair(Job[RepairOptions]):
         if found.missing:
             planned, *read = self._planned(missing, first)
             with self.reporter.working(self.spark, "finding repairable requests"):
-                found = self._told(planned, found)
+                found = self._with_unrepairable(planned, found)
             for cached in read:
                 cached.unpersist()
             found = self._sent(planned, found)
@@ -221,7 +221,7 @@ class _Repair(Job[RepairOptions]):
             )
         return requests, log, store, again
 
-    def _told(self, planned: DataFrame, found: RepairOutcome) -> RepairOutcome:
+    def _with_unrepairable(self, planned: DataFrame, found: RepairOutcome) -> RepairOutcome:
         """Adds the requests that cannot be repaired."""
         counts = {row["reason"]: row["count"] for row in planned.groupBy("reason").count().collect()}
         bad = planned.where("reason is not null").orderBy(*("topic", "partition", "offset"))

@@ -51,8 +51,8 @@ class RepairOutcome:
 
 def write_repair_outcome(outcome: RepairOutcome, form: str, stream: TextIO) -> None:
     """Writes the outcome as `json` or `text`."""
-    said = vars(outcome) | {"samples": [vars(one) for one in outcome.samples]}
-    found = {"v": 1, "exit": outcome.exit_code, **said, "seconds": round(outcome.seconds, 1)}
+    fields = vars(outcome) | {"samples": [vars(one) for one in outcome.samples]}
+    found = {"v": 1, "exit": outcome.exit_code, **fields, "seconds": round(outcome.seconds, 1)}
     write_result(found, _lines(outcome), form, stream)
 
 

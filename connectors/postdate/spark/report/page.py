@@ -66,10 +66,10 @@ def _ahead(outcome: ReportOutcome) -> list[str]:
         for step in drawn.steps
     ]
     busiest = outcome.load.busiest
-    said = f"Steps of {spelled_length(drawn.step_ms)}, UTC; what is overdue stands at the time of this report."
+    caption = f"Steps of {spelled_length(drawn.step_ms)}, UTC; what is overdue stands at the time of this report."
     if busiest is not None:
-        said += f" Busiest second: {busiest.rows:,} messages at {spelled_instant(busiest.start_ms)}."
-    return [paragraph(said, "faint"), bar_chart(bars, "messages ahead by due time")]
+        caption += f" Busiest second: {busiest.rows:,} messages at {spelled_instant(busiest.start_ms)}."
+    return [paragraph(caption, "faint"), bar_chart(bars, "messages ahead by due time")]
 
 
 def _lateness(outcome: ReportOutcome) -> str:

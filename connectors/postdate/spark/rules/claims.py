@@ -101,11 +101,11 @@ def judged_series(known: DataFrame) -> DataFrame:
     end = F.col("end")
     due_ms = F.least("due_ms", F.coalesce("series_ms", "request_ms") + F.col("latest_ms"))
     is_wrong = ~is_refused(end) & (end.first_due_ms != F.greatest(due_ms, F.lit(1)))
-    said = F.concat(*(F.lit("first due "), end.first_due_ms, F.lit(" in the dispatch log, by its series "), due_ms))
+    text = F.concat(*(F.lit("first due "), end.first_due_ms, F.lit(" in the dispatch log, by its series "), due_ms))
     is_doubted = is_older_than_losses() & F.col("series_ms").isNull()
-    doubt = F.concat(said, F.lit(", whose start may have left the dispatch log"))
+    doubt = F.concat(text, F.lit(", whose start may have left the dispatch log"))
     wrong = known.where(F.col("latest_ms").isNotNull() & is_known(end.next_request) & is_wrong)
-    return wrong.select(*ORIGIN, F.when(~is_doubted, said).alias("claim"), F.when(is_doubted, doubt).alias("doubt"))
+    return wrong.select(*ORIGIN, F.when(~is_doubted, text).alias("claim"), F.when(is_doubted, doubt).alias("doubt"))
 
 
 def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
@@ -140,10 +140,10 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
         & F.coalesce(meant, F.lit(False))
     )
     is_founded = F.when(F.col("by").isNotNull(), _moves_in_bulk()).otherwise(is_founded)
-    said = F.concat(F.lit("moved to "), move.new_due_ms, F.lit(" by offset "), move.control_offset)
+    text = F.concat(F.lit("moved to "), move.new_due_ms, F.lit(" by offset "), move.control_offset)
     claim = F.when(
         is_known(move.next_request) & ~F.coalesce(is_founded, F.lit(False)),
-        F.concat(said, F.lit(", which does not ask for it")),
+        F.concat(text, F.lit(", which does not ask for it")),
     )
     has_left = claim.isNotNull() & (move.control_offset < F.col("request_log_start"))
     is_unread = (move.control_offset >= F.col("request_end")) | F.coalesce(has_left, F.lit(False))
@@ -176,7 +176,7 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
         *ORIGIN,
         F.when(~is_doubted, F.col("claim")).alias("claim"),
         *("grace", "cause"),
-        F.when(is_doubted, F.concat(said, F.lit(_DOUBT))).alias("doubt"),
+        F.when(is_doubted, F.concat(text, F.lit(_DOUBT))).alias("doubt"),
     )
 
 
@@ -227,12 +227,12 @@ def judged_switches(known: DataFrame) -> DataFrame:
     is_meant = (by.acts_on == F.col("offset")) | (by.id == F.col("id"))
     is_applied = (by.end.fate_name == "applied") & (by.end.log_offset == switch.log_offset)
     is_founded = is_asked & is_meant & is_applied & (by.request_ms == switch.new_due_ms)
-    said = F.concat(switch.fate_name, F.lit(" by offset "), switch.control_offset, F.lit(", which does not ask for it"))
+    text = F.concat(switch.fate_name, F.lit(" by offset "), switch.control_offset, F.lit(", which does not ask for it"))
     return (
         switches.withColumn("control", switch.control_offset)
         .join(controls, [*PARTITION, "control"], "left")
         .where(is_known(switch.next_request) & ~F.coalesce(is_founded, F.lit(False)))
-        .select(*ORIGIN, said.alias("claim"), cause_of(switch, "control", switch.control_offset))
+        .select(*ORIGIN, text.alias("claim"), cause_of(switch, "control", switch.control_offset))
     )
 
 
@@ -254,8 +254,8 @@ def judged_late_switches(known: DataFrame) -> DataFrame:
     bulks = known.where(selected.isNotNull()).select(*PARTITION, F.col("offset").alias("bulk"), "begun", has_range)
     was_selected = ~F.col("has_range") | (F.col("due_since") < begun.log_offset)
     was_read_later = (switch.takeover == begun.takeover) & (switch.control_offset >= begun.next_request)
-    said = F.concat(switch.fate_name, F.lit(" by offset "), switch.control_offset)
-    claim = F.concat(said, F.lit(" while the bulk control at offset "), F.col("bulk"), F.lit(" selected it"))
+    text = F.concat(switch.fate_name, F.lit(" by offset "), switch.control_offset)
+    claim = F.concat(text, F.lit(" while the bulk control at offset "), F.col("bulk"), F.lit(" selected it"))
     return (
         switches.join(bulks, [*PARTITION, "bulk"])
         .where(was_selected & was_read_later)
@@ -294,8 +294,8 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         .join(asked, [*PARTITION, "control"], "left")
         .where(~is_selected)
     )
-    said = F.concat(F.lit("cancelled by offset "), control)
-    claim = F.concat(said, F.lit(", which does not select it")).alias("claim")
+    text = F.concat(F.lit("cancelled by offset "), control)
+    claim = F.concat(text, F.lit(", which does not select it")).alias("claim")
     claimed = *ORIGIN, claim, cause_of(end, "control", control)
     judged = [unselected.select(*claimed)]
     if has_losses:
@@ -315,7 +315,7 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         judged = [
             unselected.join(doubted, list(ORIGIN), "left_anti").select(*claimed),
             unselected.join(doubted, list(ORIGIN), "left_semi").select(
-                *ORIGIN, F.concat(said, F.lit(_DOUBT)).alias("doubt")
+                *ORIGIN, F.concat(text, F.lit(_DOUBT)).alias("doubt")
             ),
         ]
     moved = known.where(F.size("moves") > 0).select(*PARTITION, F.explode("moves.control_offset").alias("control"))
@@ -342,10 +342,12 @@ def judged_returns(known: DataFrame) -> DataFrame:
     parents = known.where(F.col("action") == "schedule").select(
         *PARTITION, F.col("offset").alias("acts_on"), F.coalesce("attempt", F.lit(0)).alias("of_parent")
     )
-    returns = known.where(F.col("said").isNotNull() & F.col("acts_on").isNotNull()).select(*ORIGIN, "acts_on", "said")
-    said = F.concat(F.lit("a return of attempt "), F.col("said"), F.lit(" of offset "), F.col("acts_on"))
-    claim = F.concat(said, F.lit(", which was delivered as attempt "), F.col("of_parent"))
-    joined = returns.join(parents, [*PARTITION, "acts_on"]).where("said != of_parent")
+    returns = known.where(F.col("named_attempt").isNotNull() & F.col("acts_on").isNotNull()).select(
+        *ORIGIN, "acts_on", "named_attempt"
+    )
+    text = F.concat(F.lit("a return of attempt "), F.col("named_attempt"), F.lit(" of offset "), F.col("acts_on"))
+    claim = F.concat(text, F.lit(", which was delivered as attempt "), F.col("of_parent"))
+    joined = returns.join(parents, [*PARTITION, "acts_on"]).where("named_attempt != of_parent")
     return joined.select(*ORIGIN, claim.alias("claim"))
 
 

@@ -181,14 +181,14 @@ def _fate_problems() -> list[Problem]:
 
     is_request, unread = F.col("is_request"), F.get(F.filter("fates", is_unread), 0)
     behind = F.get(F.filter("fates", is_behind), 0)
-    said = F.array_join(F.transform(F.filter("fates", due_differs), lambda row: row.first_due_ms.cast("string")), ", ")
+    text = F.array_join(F.transform(F.filter("fates", due_differs), lambda row: row.first_due_ms.cast("string")), ", ")
     asked = F.coalesce(first_due_ms.cast("string"), F.lit("without a due time"))
     does_not_fit = F.concat(F.lit("fate "), F.col("final.fate_name"), F.lit(" of a request to "), action)
     return [
         Problem(
             "mismatch",
             is_request & F.exists("fates", due_differs),
-            F.concat(F.lit("first due "), said, F.lit(" in the dispatch log, the request is "), asked),
+            F.concat(F.lit("first due "), text, F.lit(" in the dispatch log, the request is "), asked),
         ),
         Problem("mismatch", is_request & F.exists("fates", action_differs), does_not_fit),
         Problem(
@@ -218,18 +218,18 @@ def _chosen_problem() -> Problem:
     is_right = F.when(final.chosen_ms.isNull() & window_ms.isNull(), F.lit(True)).otherwise(is_within)
     chosen = F.coalesce(final.chosen_ms.cast("string"), F.lit("no time"))
     window = F.coalesce(F.concat(window_ms, F.lit(" ms")), F.lit("none"))
-    said = F.concat(F.lit("chosen "), chosen, F.lit(", due "), due_ms, F.lit(" with the window "), window)
-    return Problem("mismatch", F.col("is_request") & was_pending & ~F.coalesce(is_right, F.lit(False)), said)
+    text = F.concat(F.lit("chosen "), chosen, F.lit(", due "), due_ms, F.lit(" with the window "), window)
+    return Problem("mismatch", F.col("is_request") & was_pending & ~F.coalesce(is_right, F.lit(False)), text)
 
 
 def _claim_problems() -> list[Problem]:
     lost = F.col("lost_move")
-    said = F.concat(F.lit("moved to "), lost.due_ms, F.lit(" by offset "), lost.control)
+    text = F.concat(F.lit("moved to "), lost.due_ms, F.lit(" by offset "), lost.control)
     return [
         Problem("contradiction", F.size("claims") > 0, F.array_join("claims", "; ")),
         Problem("unsettled", F.size("doubts") > 0, F.array_join("doubts", "; ")),
         Problem("request-expired", F.size("expired_causes") > 0, F.array_join("expired_causes", "; ")),
         Problem(
-            "unsettled", lost.isNotNull(), F.concat(said, F.lit(", by a fate that may have left the dispatch log"))
+            "unsettled", lost.isNotNull(), F.concat(text, F.lit(", by a fate that may have left the dispatch log"))
         ),
     ]

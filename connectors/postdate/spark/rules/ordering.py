@@ -88,12 +88,12 @@ def _compared(own: DataFrame, fates: DataFrame) -> DataFrame:
     looked_at = known.select("*", F.collect_list(compared).over(before).alias("before"))
     found = F.filter("before", _overtakes)
     one = F.try_element_at(found, F.lit(-1))
-    said = F.concat(
+    text = F.concat(
         *(F.lit("due at "), F.col("due_ms"), F.lit(", it lies behind offset "), one.record_offset),
         *(F.lit(" of its target, which is of offset "), one.offset, F.lit(" and was due at "), one.due_ms),
     )
     is_late = F.col("left_ms") - F.col("due_ms") > ORDER_LATE_MS_MAX
-    disorder = F.struct(said.alias("text"), is_late.alias("is_late")).alias("disorder")
+    disorder = F.struct(text.alias("text"), is_late.alias("is_late")).alias("disorder")
     is_delivered = F.col("left_ms").isNotNull() & ~F.col("was_moved")
     return looked_at.where((F.size(found) > 0) & is_delivered).select("*", disorder)
 

@@ -116,7 +116,7 @@ def _folding() -> tuple[list[Column], ...]:
     another request; their aggregates; and the result columns."""
     # A return has an id, but is not found by it.
     id_ = F.when(F.col("retry").isNull(), F.col("id")).alias("id")
-    attempts = (F.col("retry.said").alias("said"), F.col("retry.attempt").alias("attempt"))
+    attempts = (F.col("retry.said").alias("named_attempt"), F.col("retry.attempt").alias("attempt"))
     asked = (
         *("acts_on", "due_ms", "grace_ms", "request_ms", "target", "key_digest", "selected"),
         *("latest_ms", "keeps", "drops", "recurrence", "due_since"),
@@ -139,7 +139,7 @@ def _folding() -> tuple[list[Column], ...]:
     ]
     found = [
         *origin,
-        *(F.col(f"request.{name}") for name in ("action", "id", "delivered_id", *asked, "said", "attempt")),
+        *(F.col(f"request.{name}") for name in ("action", "id", "delivered_id", *asked, "named_attempt", "attempt")),
         *map(F.col, ("moved", "changed", "series_ms", "answers", "answers_of_others")),
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),

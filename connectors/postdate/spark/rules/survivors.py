@@ -97,14 +97,14 @@ def _judged(ended: DataFrame, known: DataFrame, is_founded: Column, may_be_lost:
     may_be_unread = (end.fate_name != "replaced") | F.coalesce(may_have_fate, F.lit(False))
     is_expired = by.isNull() & (survivor < F.col("request_log_start")) & may_be_unread
     is_lost = F.coalesce(may_be_lost, F.lit(False))
-    said = F.concat(end.fate_name, F.lit(" by the request at offset "), survivor, since)
+    text = F.concat(end.fate_name, F.lit(" by the request at offset "), survivor, since)
     return wrong.select(
         *ORIGIN,
         F.when(
-            ~(is_expired | is_lost), F.concat(said, F.lit(", which does not follow from the requests and the log"))
+            ~(is_expired | is_lost), F.concat(text, F.lit(", which does not follow from the requests and the log"))
         ).alias("claim"),
-        F.when(is_lost, F.concat(said, F.lit(", which may follow from a fate that has left the dispatch log"))).alias(
+        F.when(is_lost, F.concat(text, F.lit(", which may follow from a fate that has left the dispatch log"))).alias(
             "doubt"
         ),
-        F.when(is_expired, F.concat(said, F.lit(", which has left its topic"))).alias("expired"),
+        F.when(is_expired, F.concat(text, F.lit(", which has left its topic"))).alias("expired"),
     )

@@ -92,11 +92,11 @@ def withdrawn_before(claims: Column, expired: Column, reported: Column) -> tuple
     of equal sentences only the first is withdrawn, and none if this run has withdrawn it (`expired`).
     """
     place = F.array_position(reported.verdicts, "request-expired").cast("int")
-    said = F.get(reported.details, place - 1)
+    detail = F.get(reported.details, place - 1)
 
     def is_left(claim: Column) -> Column:
         sentence = F.concat(claim, F.lit(_LEFT))
-        return F.coalesce(F.contains(said, sentence), F.lit(False)) & ~F.array_contains(expired, sentence)
+        return F.coalesce(F.contains(detail, sentence), F.lit(False)) & ~F.array_contains(expired, sentence)
 
     left = F.array_distinct(F.transform(F.filter(claims, is_left), lambda claim: F.concat(claim, F.lit(_LEFT))))
     remaining = F.filter(claims, lambda claim, at: ~is_left(claim) | (F.array_position(claims, claim) != at + 1))

@@ -65,8 +65,8 @@ def _judged_answer() -> tuple[Column, Column]:
         F.concat(text, F.lit(" ("), checked.place, F.lit(")")).alias("text"),
         F.when(F.col("action").isNotNull(), _wrong()).alias("wrong"),
     )
-    said = F.concat(F.lit("answered "), checked.answer, F.lit(", by a fate that may have left the dispatch log"))
-    return answer.alias("answer"), F.when(F.col("action").isNotNull() & _is_lost(), said).alias("doubt")
+    text = F.concat(F.lit("answered "), checked.answer, F.lit(", by a fate that may have left the dispatch log"))
+    return answer.alias("answer"), F.when(F.col("action").isNotNull() & _is_lost(), text).alias("doubt")
 
 
 def is_about_another(answer: Column) -> Column:

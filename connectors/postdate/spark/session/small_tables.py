@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 # The optimizer evaluates expressions over literals of the plan, so this is no job either.
-_QUERY = "SELECT from_json(said, :kind, map('mode', 'FAILFAST')) AS rows FROM VALUES (:rows) AS given(said)"
+_QUERY = "SELECT from_json(content, :kind, map('mode', 'FAILFAST')) AS rows FROM VALUES (:rows) AS given(content)"
 
 
 def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:

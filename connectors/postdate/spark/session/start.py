@@ -82,13 +82,13 @@ _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 # The JVM classes by which PySpark makes columns, lists of columns, and lambdas. PySpark has two names for the first.
 _CLASSES_OF_COLUMNS = ("functions", "org.apache.spark.sql.functions", "PythonUtils", "PythonSQLUtils")
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 _STDERR = 2
 
 
 class StartOutput:
-    """A context for starting a JVM: `say` is called with one sentence for each downloaded jar, in place of pages of
+    """A context for starting a JVM: `report` is called with one sentence for each downloaded jar, in place of pages of
     Ivy's report.
 
     The JVM inherits the descriptor of standard error, so the lines are intercepted there: descriptor 2 points to a pipe
@@ -96,8 +96,8 @@ class StartOutput:
     passed on. Not for two threads at once: the descriptor belongs to the process.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
         self._lines: deque[str] = deque(maxlen=START_LINES_KEPT)
         self._is_starting = True
         self._is_at_end = threading.Event()
@@ -132,7 +132,7 @@ class StartOutput:
                 if not self._is_starting:
                     os.write(self._real, line.encode())
                 elif line.startswith("downloading "):
-                    self._say(f"fetching {line.split()[1].rsplit('/', 1)[-1]}")
+                    self._report(f"fetching {line.split()[1].rsplit('/', 1)[-1]}")
         self._is_at_end.set()
 
 
@@ -185,7 +185,7 @@ def image_packages() -> str:
 
 @contextmanager
 def spark_session(
-    master: str | None, conf: Mapping[str, str], say: Say, *, with_delta: bool = False, is_brief: bool = False
+    master: str | None, conf: Mapping[str, str], report: Report, *, with_delta: bool = False, is_brief: bool = False
 ) -> Iterator[SparkSession]:
     """A session that can read Kafka, and Delta tables `with_delta`; one that was created here is stopped at the end.
     `is_brief` as for `java_settings`.
@@ -208,7 +208,7 @@ def spark_session(
         conf = {**_delta_settings(conf), **conf}
     earlier = children()
     try:
-        spark = _started(master, conf, say, is_brief)
+        spark = _started(master, conf, report, is_brief)
     except KeyboardInterrupt:
         end_children_since(earlier)
         raise
@@ -289,7 +289,7 @@ def _stop_interrupted(spark: SparkSession, earlier: frozenset[int]) -> None:
     end_children_since(earlier)
 
 
-def _started(master: str | None, conf: Mapping[str, str], say: Say, is_brief: bool) -> SparkSession:
+def _started(master: str | None, conf: Mapping[str, str], report: Report, is_brief: bool) -> SparkSession:
     builder = SparkSession.builder.appName("postdate audit")
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     settings = _submitted_settings() if is_submitted else _own_settings(master) | java_settings(conf, is_brief)
@@ -300,7 +300,7 @@ def _started(master: str | None, conf: Mapping[str, str], say: Say, is_brief: bo
     _require_java()
     if master is None or master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers read the requests of dialects
-    with StartOutput(say) as output:
+    with StartOutput(report) as output:
         try:
             return builder.getOrCreate()
         except (PySparkRuntimeError, Py4JJavaError) as error:
@@ -410,12 +410,12 @@ def _require_class(spark: SparkSession, name: str, problem: str, package_of: Cal
 
 
 def _start_failed(last_lines: list[str], error: Exception) -> str:
-    said = [line for line in last_lines if line.strip()]
-    unresolved = [line for line in said if "unresolved dependency" in line or "not found" in line.lower()]
-    if any("unresolved dependenc" in line.lower() for line in said):
+    lines = [line for line in last_lines if line.strip()]
+    unresolved = [line for line in lines if "unresolved dependency" in line or "not found" in line.lower()]
+    if any("unresolved dependenc" in line.lower() for line in lines):
         return (
             f"Spark's Kafka connector {connector_package()} could not be fetched from Maven Central. Is it reachable? "
             "Behind a mirror set `spark.jars.ivySettings`; without a network set `spark.jars` to the jars and "
             "`spark.jars.packages` to nothing. The end of Ivy's output: " + "; ".join(unresolved[-3:])
         )
-    return "Spark did not start: " + ("\n".join(said[-5:]) or str(error).splitlines()[0])
+    return "Spark did not start: " + ("\n".join(lines[-5:]) or str(error).splitlines()[0])

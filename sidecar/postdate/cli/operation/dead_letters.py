@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from postdate.cli import limits
-from postdate.cli.commands import listed, say, warn
+from postdate.cli.commands import listed, print_note, warn
 from postdate.cli.operation.dead_letter_output import (
     dead_letter_as_json,
     dead_letters_as_table,
@@ -109,7 +109,7 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
     found = read_dead_letters(kafka, rules_of(config, name), spans, filters, _bar, warn)
     letters = sorted(_first(found, letters_max), key=lambda letter: letter.timestamp_ms)
     if not letters:
-        say(f"no dead letter of {name}" + (" matches" if filters != DeadLetterFilters() else ""))
+        print_note(f"no dead letter of {name}" + (" matches" if filters != DeadLetterFilters() else ""))
     if output == "json":
         lines: Iterable[str] = (json.dumps(dead_letter_as_json(name, letter)) for letter in letters)
     else:
@@ -152,16 +152,16 @@ def requeue(
         earlier = None if again else (lambda letters: Earlier(kafka, admin, name, letters, _bar))
         run = plan(found, earlier, limits.DEAD_LETTERS_MAX, letters_max)
         if run.has_more_meant:
-            say(f"only the first {limits.DEAD_LETTERS_MAX} are used; use --from for the others")
+            print_note(f"only the first {limits.DEAD_LETTERS_MAX} are used; use --from for the others")
         if run.has_more_chosen:
-            say(f"only the first {letters_max} are used; {_MORE}")
+            print_note(f"only the first {letters_max} are used; {_MORE}")
         missing = run.missing_targets(admin)
         if missing:
             warn(
                 f"target topics that do not exist: {listed(missing)}; create them, or these messages become dead"
                 " letters again"
             )
-    _tell(carried_out(kafka, rules, run, when, execute), output, execute)
+    _print_outcomes(carried_out(kafka, rules, run, when, execute), output, execute)
 
 
 def _filters(asked: dict[str, Any]) -> DeadLetterFilters:
@@ -190,7 +190,7 @@ def _first(letters: Generator[DeadLetter], letters_max: int) -> list[DeadLetter]
     """The first letters without their values. If there are more, prints a hint on stderr."""
     found, has_more = first(letters, letters_max, lambda letter: dataclasses.replace(letter, value=None))
     if has_more:
-        say(f"only the first {letters_max} are used; {_MORE}")
+        print_note(f"only the first {letters_max} are used; {_MORE}")
     return found
 
 
@@ -203,7 +203,7 @@ def _bar(part: Partition, count: int) -> Iterator[Callable[[int], None]]:
         yield lambda passed: progress.update(task, completed=passed)
 
 
-def _tell(outcomes: Iterable[RequeueOutcome], output: str, execute: bool) -> None:
+def _print_outcomes(outcomes: Iterable[RequeueOutcome], output: str, execute: bool) -> None:
     """Print the outcomes and, on stderr, their counts. Ends the process with 1 if a letter cannot be requeued."""
     counts: Counter[RequeueStatus] = Counter()
     with_id = 0
@@ -211,6 +211,6 @@ def _tell(outcomes: Iterable[RequeueOutcome], output: str, execute: bool) -> Non
         counts[outcome.status] += 1
         with_id += outcome.status in (RequeueStatus.WOULD, RequeueStatus.DONE) and outcome.letter.id is not None
         click.echo(json.dumps(outcome_as_json(outcome)) if output == "json" else outcome_as_line(outcome))
-    say(summary(counts, with_id, execute))
+    print_note(summary(counts, with_id, execute))
     if counts[RequeueStatus.CANNOT]:
         sys.exit(Exit.FAILED)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from postdate.cli.commands import say
+from postdate.cli.commands import print_note
 from postdate.cli.operation.processes import asks_processes, remark
 from postdate.cli.options import output_option
 from postdate.sidecar.errors import ConfigError, TransientError
@@ -92,7 +92,7 @@ def list_(deployment: Deployment, output: str) -> None:
     """Print the state, the process and the holds of every shard of the deployment."""
     shards = deployment.overview()["shards"]
     if not shards:
-        say("no process holds a shard")
+        print_note("no process holds a shard")
     for shard in shards:
         if output == "json":
             click.echo(json.dumps({name: value for name, value in shard.items() if name not in ("load", "lateness")}))

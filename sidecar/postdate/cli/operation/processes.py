@@ -83,11 +83,11 @@ def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment
 
 def _found(config: Config, token: str) -> Deployment:
     """The processes of the members of the group. Raises TransientError if there is none, and KafkaFault."""
-    from postdate.sidecar.http.api.peers import look
+    from postdate.sidecar.http.api.peers import read_group
     from postdate.sidecar.http.queries.deployment import Deployment, peers_of
 
     with admin_of(kafka_of(config)) as admin:
-        members, expected = look(admin, config.group_id)
+        members, expected = read_group(admin, config.group_id)
     peers = peers_of(members, token, config.http, labels=_labels())
     if not any(peer.api for peer in peers):
         raise TransientError(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from postdate.cli.commands import listed, say
+from postdate.cli.commands import listed, print_note
 from postdate.cli.limits import DISK_FULL_SIZE_BYTES, PICK_UP_S_MAX, STATUS_SILENT_MS_MAX
 from postdate.cli.options import Loader, configured, output_option
 from postdate.sidecar.errors import IRREPLACEABLE, ConfigError, HaltReason, Loss, PostdateError
@@ -65,7 +65,7 @@ def status(loader: Loader, data_dir: str | None, output: str) -> None:
     now_ms = time.time_ns() // 1_000_000
     found = find_shards(path)
     if not found:
-        say(no_shard_in(path))
+        print_note(no_shard_in(path))
     for each in found:
         click.echo(json.dumps(as_json(each, now_ms)) if output == "json" else "\n".join(as_lines(each, now_ms)))
 
@@ -213,15 +213,15 @@ def _ask(found: FoundShard, instruction: Instruction) -> None:
     """Write the instruction, and wait until the serving process, if any, has read it."""
     path = instruct(found.directory, instruction)
     if _is_silent(found):
-        say(f"no process serves {found.name} now; the next process that does will carry it out")
+        print_note(f"no process serves {found.name} now; the next process that does will carry it out")
         return
     deadline = time.monotonic() + PICK_UP_S_MAX
     while path.exists():
         if time.monotonic() > deadline:
-            say(f"{found.name} is busy and will carry it out later")
+            print_note(f"{found.name} is busy and will carry it out later")
             return
         time.sleep(0.1)
-    say(f"{found.name} accepted {instruction.do}; postdate shard status shows the result")
+    print_note(f"{found.name} accepted {instruction.do}; postdate shard status shows the result")
 
 
 def _is_silent(found: FoundShard, now_ms: int | None = None) -> bool:

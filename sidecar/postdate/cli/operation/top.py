@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from postdate.cli.commands import listed, say
+from postdate.cli.commands import listed, print_note
 from postdate.cli.limits import STATUS_SILENT_MS_MAX
 from postdate.cli.options import Loader, configured, output_option
 from postdate.sidecar.operation.shard_directories import FoundShard, find_shards, no_shard_in, require_directory
@@ -88,7 +88,7 @@ def top(loader: Loader, data_dir: str | None, interval: float, once: bool, outpu
 
     first = look()
     if not first.rows:
-        say(no_shard_in(path))
+        print_note(no_shard_in(path))
         return
     if output == "json":
         for row in first.rows.values():

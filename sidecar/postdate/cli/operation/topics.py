@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from postdate.cli.commands import listed, say, warn
+from postdate.cli.commands import listed, print_note, warn
 from postdate.cli.options import Loader, configured, output_option
 from postdate.kafka.errors import Retriable, SettingRefused
 from postdate.kafka.interface import Admin, NewTopic, TopicInfo
@@ -23,7 +23,7 @@ from postdate.wire.topics import OwnTopics
 from postdate.wire.values.texts import counted
 
 # The pause before a broker without metadata of a new topic is asked again; the metadata arrives within a second.
-_LOOK_AGAIN_S: Final = 0.1
+_POLL_INTERVAL_S: Final = 0.1
 
 REPLICATION_OPTION = "topics.replication_factor"
 
@@ -200,7 +200,7 @@ def _add_partitions(admin: Admin, requests: str) -> None:
     short = {name: wanted for name, info in live.items() if len(info.partitions) < wanted}
     if short:
         admin.add_partitions(short)
-        say(f"raised to {counted(wanted, 'partition')}: {listed(sorted(short))}")
+        print_note(f"raised to {counted(wanted, 'partition')}: {listed(sorted(short))}")
 
 
 def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
@@ -214,7 +214,7 @@ def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
             return live
         if time.monotonic() >= deadline:
             raise Retriable(f"Topics do not appear: {listed(missing)}")
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[rules.Violation]:
@@ -225,7 +225,7 @@ def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[ru
         found = rules.violations(own, admin, bootstrap_servers)
         if time.monotonic() >= deadline or all(violation.rule is not rules.TopicRule.MISSING for violation in found):
             return found
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 class _Maker:

@@ -135,14 +135,14 @@ def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -
         producer.close()
     total, silent = 0, 0
     for index, delivery in reports.items():
-        told = _sent(topic, index, delivery, action)
+        fields = _sent(topic, index, delivery, action)
         if wait.wanted:
-            part, origin = verdicts[index], str(told["origin"])
+            part, origin = verdicts[index], str(fields["origin"])
             answer = first_verdict(kafka, part, ends[part], origin, wait.timeout_ms)
             count = None if answer is None else answer.count
-            told |= {"verdict": None if answer is None else answer.verdict, "count": count}
+            fields |= {"verdict": None if answer is None else answer.verdict, "count": count}
             total, silent = total + (count or 0), silent + (count is None)
-        _print(told, output)
+        _print(fields, output)
     if silent:
         limit = format_duration(wait.timeout_ms)
         fail(f"no count from {counted(silent, 'partition')} within {limit}; the controls will be carried out")
@@ -161,11 +161,11 @@ def _sent(topic: str, index: int, delivery: DeliveryReport, action: str) -> dict
     return {"origin": origin, "action": action, "sent_ms": delivery.timestamp_ms}
 
 
-def _print(told: dict[str, object], output: str) -> None:
+def _print(fields: dict[str, object], output: str) -> None:
     if output == "json":
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(fields))
     else:
-        click.echo(f"{told['origin']} {told['count']}" if told.get("count") is not None else told["origin"])
+        click.echo(f"{fields['origin']} {fields['count']}" if fields.get("count") is not None else fields["origin"])
 
 
 def _headers(chosen: dict[str, Any]) -> Headers:
@@ -202,12 +202,12 @@ def _total(found: dict[str, Any]) -> str:
 
 
 def _count(deployment: Any, query: list[tuple[str, str]], output: str) -> None:
-    told = deployment.selected(query)
+    fields = deployment.selected(query)
     if output == "json":
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(fields))
     else:
-        for shard in told["shards"]:
+        for shard in fields["shards"]:
             for target, count in shard["targets"].items():
                 click.echo(f"{shard['topic']}/{shard['partition']} {target} {count}")
-        click.echo(f"{_total(told)} selected")
+        click.echo(f"{_total(fields)} selected")
     remark(deployment)

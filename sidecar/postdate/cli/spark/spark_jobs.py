@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from postdate.cli.commands import listed
-from postdate.cli.limits import BRIEF_LOOK_S_MAX, BRIEF_RECORDS_MAX
+from postdate.cli.limits import BRIEF_RECORDS_MAX, BRIEF_TIMEOUT_S
 from postdate.cli.options import name_value
 from postdate.kafka.errors import DevBrokerFailed, KafkaFault, SettingRefused
 from postdate.kafka.interface import Admin, Isolation, Partition, TopicInfo
@@ -115,7 +115,7 @@ def _count_offsets(admin: Admin, found: Mapping[str, TopicInfo], topics: Iterabl
         return inf
     parts = [Partition(topic.name, index) for topic in live for index in topic.partitions]
     try:
-        ends = admin.end_offsets(parts, Isolation.READ_UNCOMMITTED, BRIEF_LOOK_S_MAX)
+        ends = admin.end_offsets(parts, Isolation.READ_UNCOMMITTED, BRIEF_TIMEOUT_S)
         starts = admin.start_offsets(parts)
     except KafkaFault:  # the job decides whether this ends it
         return inf

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from postdate.cli.commands import say
+from postdate.cli.commands import print_note
 from postdate.cli.tools.dev import StartProgress
 from postdate.cli.tools.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import Exit, PostdateError
@@ -100,15 +100,15 @@ def bench(
 
             environment = _environment(Path(made), stack, bootstrap)
             if bootstrap is None and not environment.warm_up(min(messages, WARM_UP_RECORDS_MAX)):
-                say("the raw copy is not stable: other programs use this machine, or it changes its speed")
-            say(f"{counted(len(chosen), 'case')}, {counted(repeats, 'run')} of each or more")
+                print_note("the raw copy is not stable: other programs use this machine, or it changes its speed")
+            print_note(f"{counted(len(chosen), 'case')}, {counted(repeats, 'run')} of each or more")
             figures: list[Figure] = []
             runs = range(repeats, max(repeats, repeats_max) + 1)
             ended = _measure(environment, chosen, Size(messages, seconds), runs, figures)
             if figures:
                 _report(console, environment, figures, output, chart, {"messages": messages, "seconds": seconds})
     except Interrupted:
-        say("stopped; nothing is left running")
+        print_note("stopped; nothing is left running")
         sys.exit(Exit.FAILED)
     if not ended:
         sys.exit(Exit.FAILED)
@@ -138,7 +138,7 @@ def _environment(directory: Path, stack: ExitStack, bootstrap: str | None) -> Be
         broker.start()
         screen.done()
         bootstrap, pid = broker.bootstrap_servers, broker.pid
-    return BenchEnvironment(load_clients(bootstrap), bootstrap, directory, stack, say, pid)
+    return BenchEnvironment(load_clients(bootstrap), bootstrap, directory, stack, print_note, pid)
 
 
 def _measure(environment: BenchEnvironment, chosen: list[str], size: Size, runs: range, figures: list[Figure]) -> bool:
@@ -154,17 +154,17 @@ def _measure(environment: BenchEnvironment, chosen: list[str], size: Size, runs:
         try:
             while len(taken) < runs.start or (len(taken) < runs.stop - 1 and not is_precise(taken)):
                 began = time.monotonic()
-                say(f"{name}: run {len(taken) + 1}")
+                print_note(f"{name}: run {len(taken) + 1}")
                 with environment.run():
                     taken.append(CASES[name](environment, size))
-                say(f"{name}: {time.monotonic() - began:.0f} s")
+                print_note(f"{name}: {time.monotonic() - began:.0f} s")
             if not is_precise(taken):
-                say(f"{name}: its runs differ too much to know the median to 10 %")
+                print_note(f"{name}: its runs differ too much to know the median to 10 %")
         except (PostdateError, KafkaFault) as error:
-            say(f"{name}: failed: {error}")
+            print_note(f"{name}: failed: {error}")
             failed += 1
         except Interrupted:
-            say("stopped; the figures measured so far follow")
+            print_note("stopped; the figures measured so far follow")
             return False
         finally:
             figures += gather(name, taken) if taken else []
@@ -186,7 +186,7 @@ def _report(
     if output == "json":
         click.echo(as_json(figures, {**settings, "broker": environment.broker_settings()}))
     if chart is not None and not any(figure.case.startswith("steady ") for figure in figures):
-        say("no chart: every steady case failed")
+        print_note("no chart: every steady case failed")
     elif chart is not None:
         chart.write_text(as_html(figures), encoding="utf-8")
-        say(f"lateness against load: {chart}")
+        print_note(f"lateness against load: {chart}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from postdate.cli.commands import say
+from postdate.cli.commands import print_note
 from postdate.cli.limits import DEV_POLL_S
 from postdate.cli.tools.dev import StartProgress as StartScreen
 from postdate.cli.tools.interrupts import Interrupted, interruptible
@@ -52,13 +52,15 @@ def demo(messages: int, seconds: float, keep: bool) -> None:
                 ok = _perform(console, directory, stack, messages, seconds, keep)
             except (PostdateError, KafkaFault):
                 if _keep_logs(directory):
-                    say(f"if this machine is slow or busy, wait until it is idle, or try a smaller run: {SMALL_RUN}")
+                    print_note(
+                        f"if this machine is slow or busy, wait until it is idle, or try a smaller run: {SMALL_RUN}"
+                    )
                 raise
             if not ok:
                 _keep_logs(directory)
     except Interrupted:
         console.show_cursor(True)  # the audit may have ended while it drew
-        say("stopped; nothing is left running")
+        print_note("stopped; nothing is left running")
         sys.exit(Exit.FAILED)
     sys.exit(Exit.OK if ok else Exit.VIOLATION)
 
@@ -99,7 +101,7 @@ def _keep_logs(directory: Path) -> bool:
         kept = Path(tempfile.mkdtemp(prefix="postdate-demo-failed-"))
         for file in found:
             shutil.copy(file, kept)
-        say(f"the logs of the broker and the sidecars are kept in {kept}")
+        print_note(f"the logs of the broker and the sidecars are kept in {kept}")
         return True
     return False
 

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.status import Status
 
-from postdate.cli.commands import say
+from postdate.cli.commands import print_note
 from postdate.cli.limits import DEV_POLL_S
 from postdate.cli.tools.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import PostdateError
@@ -49,7 +49,7 @@ def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
             broker.start()
             screen.done()
             click.echo(f"ready: {broker.bootstrap_servers}")
-            say("Ctrl-C stops it" + (f"; data stays in {directory}" if data else ""))
+            print_note("Ctrl-C stops it" + (f"; data stays in {directory}" if data else ""))
             while broker.is_running():
                 time.sleep(DEV_POLL_S)
             status = broker.exit_status
@@ -59,7 +59,7 @@ def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
                 f"the broker ended with exit status {status}; the end of its log:\n{broker.last_words()}"
             )
         except Interrupted:
-            say("stopping")
+            print_note("stopping")
         finally:
             screen.done()
             broker.stop()
@@ -93,7 +93,7 @@ class StartProgress:
                 self._status.start()
             self._status.update(text)
         elif text != self._last:
-            say(text)
+            print_note(text)
         self._last = text
 
     def done(self) -> None:

@@ -55,7 +55,7 @@ class DeliveryReport:
     offset: int = -1
     timestamp_ms: int = -1
 
-    def note(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
+    def resolve(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
         """Take the delivery report."""
         self.reported, self.fault, self.offset, self.timestamp_ms = True, fault, offset, timestamp_ms
 
@@ -117,7 +117,7 @@ class ReusedProducer:
         delivery = DeliveryReport()
         spare: PlainProducer | None = producer
         try:
-            producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, delivery.note)
+            producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, delivery.resolve)
             producer.flush(limits.COMMAND_TIMEOUT_S)
             delivery.check(part.topic)
             with self._lock:

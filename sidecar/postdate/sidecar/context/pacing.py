@@ -107,7 +107,7 @@ class TransactionThrottle:
         """Milliseconds until the next transaction may begin; 0 or less: now."""
         return self._next_ms - now_ms
 
-    def note(self, now_ms: float, fates: int, took_ms: float, *, is_trial: bool = False) -> None:
+    def observe(self, now_ms: float, fates: int, took_ms: float, *, is_trial: bool = False) -> None:
         """A transaction with this number of fates was committed; its records were acknowledged after `took_ms`.
 
         The duration of a trial depends on its target, so a trial changes neither the pause nor the budget's window.

@@ -229,9 +229,9 @@ def put_back(
 def _produce(producer: PlainProducer, part: Partition, draft: UnsentRequest) -> DeliveryReport:
     delivery = DeliveryReport()
     try:
-        producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, delivery.note)
+        producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, delivery.resolve)
     except RecordRejected as fault:
-        delivery.note(fault, -1, -1)
+        delivery.resolve(fault, -1, -1)
     return delivery
 
 

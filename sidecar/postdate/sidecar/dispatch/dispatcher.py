@@ -197,7 +197,7 @@ class Dispatcher:
         """The most entries that may wait under key 0; all of them must fit into one transaction (rule 1)."""
         return self._limit.ending
 
-    def beat(self, index: TimerIndex, ownership: ShardOwnership) -> bool:
+    def commit_beat(self, index: TimerIndex, ownership: ShardOwnership) -> bool:
         """Commit a record without fates: it keeps the log from becoming empty and samples the broker's clock. False if
         it was aborted, or must wait after another abort. Raises as `dispatch`."""
         if self._aborts.is_pausing:

@@ -11,11 +11,11 @@ TARGET_PARTITIONS_PER_TRANSACTION_MAX: Final = 1_000
 TARGETS_KNOWN_MAX: Final = 10_000
 
 # The metadata of a working target is refreshed this often, to detect a deleted topic or a new size limit.
-TARGET_LOOK_AGE_MS_MAX: Final = 30_000
+TARGET_LOOKUP_AGE_MS_MAX: Final = 30_000
 
 # A message waits this long for the first look-up of its target, which takes some milliseconds. After that it is parked,
 # and the shard continues with other messages.
-TARGET_LOOK_WAIT_MS: Final = 100.0
+TARGET_LOOKUP_WAIT_MS: Final = 100.0
 
 # An entry becomes a dead letter for a missing target only if the metadata is at most this old (two intervals of
 # `maintain`) or was requested after the end of the entry's retry budget.
@@ -176,7 +176,7 @@ MAINTENANCE_INTERVAL_MS: Final = 500
 # with 2,000, and p99 of the others' lateness 5.1 times the undisturbed one; 58,000 and 2.1 times with 700; 46,000 and
 # 1.3 times with 500. From LARGE_TRANSACTION_FATES on, shards also wait for one another.
 SWEPT_ENTRIES_MAX: Final = 700
-SWEPT_LOOKS_MAX: Final = 5_000
+SWEPT_VISITED_MAX: Final = 5_000
 # Bytes of these entries: those that move may be written to the store topic.
 SWEPT_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
 

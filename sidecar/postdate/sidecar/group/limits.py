@@ -36,8 +36,8 @@ CLIENT_FAILURES_MAX: Final = 6
 
 # How often a member looks for partitions without an owner, and how many times in a row it must find the same ones. A
 # rebalance ends sooner, and every live member should serve shards again within a minute after any fault.
-UNASSIGNED_LOOK_INTERVAL_S: Final = 15.0
-UNASSIGNED_LOOKS_MIN: Final = 2
+UNASSIGNED_CHECK_INTERVAL_S: Final = 15.0
+UNASSIGNED_CHECKS_MIN: Final = 2
 
 # With the group protocol consumer a killed static member keeps its name until its session has timed out: after 45 s by
 # default, and after 60 s at most unless the brokers allow more (group.consumer.max.session.timeout.ms).

@@ -156,7 +156,7 @@ class Poller:
         finally:
             self._client = None
             self._release(list(self.shards), REVOKE_WAIT_MS_MAX / 1000)
-            self._tell()
+            self._report_delivering()
 
     @property
     def _consumer(self) -> GroupConsumer:
@@ -177,7 +177,7 @@ class Poller:
         log.info("revoked: %s", ", ".join(f"{p.topic}/{p.index}" for p in parts))
         self._commit_offsets()
         self._release(parts, REVOKE_WAIT_MS_MAX / 1000)
-        self._tell()
+        self._report_delivering()
 
     def lost(self, parts: Sequence[Partition]) -> None:
         log.warning(
@@ -186,7 +186,7 @@ class Poller:
         )
         self._release(parts, 0.0)
         self.member_id = ""
-        self._tell()
+        self._report_delivering()
 
     def _release(self, parts: Sequence[Partition], wait_s: float) -> None:
         threads = [self.shards.pop(part) for part in parts if part in self.shards]
@@ -227,11 +227,11 @@ class Poller:
             self._attend_at = now + _ATTEND_INTERVAL_S
             for part in self._paused | {p for p, thread in self.shards.items() if thread.inbox.start_at >= 0}:
                 self._attend(part, self.shards[part])
-            self._tell()
+            self._report_delivering()
         if now >= self._ask_member_at:
             self._ask_member_at = now + _MEMBER_INTERVAL_S
             for thread in self.shards.values():
-                thread.look()
+                thread.wake_if_needed()
             if not self.member_id or not self.shards:
                 self.member_id = self._consumer.member_id()  # the query waits for the library's thread
             if self.is_member:
@@ -320,7 +320,7 @@ class Poller:
             if thread.shard.state is State.FENCED and _fences(thread) == answer.fences[part]:
                 thread.shard.reassure()
 
-    def _tell(self) -> None:
+    def _report_delivering(self) -> None:
         delivering = sum(thread.shard.state in DELIVERING for thread in self.shards.values())
         if delivering != self._reported:
             self._reported = delivering

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Admin, Partition
-from postdate.sidecar.group.limits import UNASSIGNED_LOOK_INTERVAL_S, UNASSIGNED_LOOKS_MIN
+from postdate.sidecar.group.limits import UNASSIGNED_CHECK_INTERVAL_S, UNASSIGNED_CHECKS_MIN
 from postdate.wire.topics import OwnTopics
 
 log = logging.getLogger(__name__)
@@ -32,22 +32,22 @@ class UnassignedPartitions:
         self._topics = topics
         self._member_id = member_id
         self._missing: tuple[Partition, ...] = ()
-        self._looks = 0
+        self._checks = 0
 
     def watch(self, ended: threading.Event) -> None:
-        """Look at an interval until `ended`."""
-        while not ended.wait(UNASSIGNED_LOOK_INTERVAL_S):
+        """Check at an interval until `ended`."""
+        while not ended.wait(UNASSIGNED_CHECK_INTERVAL_S):
             try:
-                self.look()
+                self.check()
             except KafkaFault as fault:
                 log.info("the assignments of the group could not be checked: %s", fault)
 
-    def look(self) -> None:
-        """Have the partitions assigned again if the same ones have had no owner for some looks in a row. Raises
+    def check(self) -> None:
+        """Have the partitions assigned again if the same ones have had no owner for some checks in a row. Raises
         KafkaFault.
 
         A member without such a check, such as one of an older version, must not stop the others. So each member waits
-        one look longer than the one before it, in the order of their ids.
+        one check longer than the one before it, in the order of their ids.
         """
         members = self._admin.group_members(self._group_id)
         ids = sorted(member.member_id for member in members)
@@ -57,9 +57,9 @@ class UnassignedPartitions:
         topics = self._admin.describe(self._topics)
         parts = {Partition(name, index) for name, info in topics.items() for index in info.partitions}
         missing = tuple(sorted(parts.difference(*(member.partitions for member in members))))
-        self._looks = self._looks + 1 if missing == self._missing else 1
+        self._checks = self._checks + 1 if missing == self._missing else 1
         self._missing = missing
-        if not missing or self._looks < UNASSIGNED_LOOKS_MIN + ids.index(self._member_id()):
+        if not missing or self._checks < UNASSIGNED_CHECKS_MIN + ids.index(self._member_id()):
             return
         log.warning(
             "no member of the group has %s: the group assigns its partitions again",

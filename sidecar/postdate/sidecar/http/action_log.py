@@ -165,14 +165,14 @@ def _asked(body: Any, keeps_keys: bool) -> dict[str, Any]:
     return {**shown, _KEY: _HIDDEN} if _KEY in shown and not keeps_keys else shown
 
 
-def _answer(told: Any, body: Any, keeps_keys: bool) -> dict[str, Any]:
+def _answer(response: Any, body: Any, keeps_keys: bool) -> dict[str, Any]:
     """The fields of an answer; of a list its length, and of controls their first origins."""
-    if not isinstance(told, dict):
+    if not isinstance(response, dict):
         return {}
-    if "error" in told and isinstance(body, dict) and _KEY in body and not keeps_keys:
+    if "error" in response and isinstance(body, dict) and _KEY in body and not keeps_keys:
         return {}  # it may quote the key
-    shown = {name: len(value) if isinstance(value, list) else _short(value) for name, value in told.items()}
-    controls = told.get("controls")
+    shown = {name: len(value) if isinstance(value, list) else _short(value) for name, value in response.items()}
+    controls = response.get("controls")
     if isinstance(controls, list):
         shown["origins"] = [each["origin"] for each in controls[: limits.ACTION_VALUES_MAX]]
     return shown

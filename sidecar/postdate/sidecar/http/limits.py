@@ -29,7 +29,7 @@ SLICE_KEYS_MAX: Final = 4_000
 # Entries on one page, and entries examined for it in each shard: about 0.1 s of the shard's time in slices.
 PAGE_ENTRIES_DEFAULT: Final = 100
 PAGE_ENTRIES_MAX: Final = 1_000
-PAGE_LOOKS_MAX: Final = 50_000
+PAGE_VISITED_MAX: Final = 50_000
 
 # Dead letters that one query or requeue reads, and requeues, and the time for the reading: the command reads more. A
 # requeue also reads the requests since the oldest of them.

@@ -31,15 +31,15 @@ T = TypeVar("T")
 _TICK_S: Final = 0.1
 
 
-def wait_for_kafka(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> T | None:
-    """The result of `look` once the brokers answer; None if the process is asked to stop before that.
+def wait_for_kafka(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) -> T | None:
+    """The result of `request` once the brokers answer; None if the process is asked to stop before that.
 
     Logs a line for each failed attempt; probes show it from `poller.waits_for`. Raises ConfigError if a broker refuses
-    this process, and whatever `look` raises except Unreachable.
+    this process, and whatever `request` raises except Unreachable.
     """
     pause_s, began = START_PAUSE_S_MIN, time.monotonic()
     while not poller.is_stopping:
-        answer, refusal = _attempt(kafka, look, poller)
+        answer, refusal = _attempt(kafka, request, poller)
         if not answer.done():
             return None
         try:
@@ -61,7 +61,7 @@ def wait_for_kafka(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> 
     return None
 
 
-def _attempt(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> tuple[Future[T], Unreachable | None]:
+def _attempt(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) -> tuple[Future[T], Unreachable | None]:
     """The answer, not done if the process is asked to stop; and the known cause if there was no answer soon. Raises
     ConfigError: a broker refuses this process."""
     answer: Future[T] = Future()
@@ -70,7 +70,7 @@ def _attempt(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> tuple[
         try:
             admin = kafka.admin()
             try:
-                answer.set_result(look(admin))
+                answer.set_result(request(admin))
             finally:
                 admin.close()
         except Exception as error:

@@ -27,7 +27,7 @@ from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.limits import (
     CONFIRM_INTERVAL_MS,
     DUTY_DELAY_MS_MAX,
-    GATE_LOOK_INTERVAL_MS,
+    GATE_CHECK_INTERVAL_MS,
     MARKERS_QUIET_MS,
     RECLAIM_INTERVAL_MS,
     RECLAIM_QUIET_MS,
@@ -92,7 +92,7 @@ class Housekeeping:
         at_markers = self._inbox.position_if_empty() > read_up_to(index)
         if at_markers and self._is_quiet(index, now_ms, MARKERS_QUIET_MS) and self._every("settle", SETTLE_MS, steady):
             self._ask_kafka("settle", lambda: pass_markers(self._ctx, index))  # some 0.2 s
-        if self._gate.always and self._every("gate", GATE_LOOK_INTERVAL_MS, steady):
+        if self._gate.always and self._every("gate", GATE_CHECK_INTERVAL_MS, steady):
             self._ask_kafka("gate", lambda: self._open_gate(index, now_ms))
         if self._every("reclaim", RECLAIM_INTERVAL_MS, steady) and self._is_quiet(index, now_ms, RECLAIM_QUIET_MS):
             index.reclaim()

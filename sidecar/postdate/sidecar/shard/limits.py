@@ -47,7 +47,7 @@ RECLAIM_QUIET_MS: Final = 5_000
 MARKERS_QUIET_MS: Final = 1_000
 
 # With the gate "always" and nothing new to read: how often to query whether the end of the topic was reached.
-GATE_LOOK_INTERVAL_MS: Final = 100
+GATE_CHECK_INTERVAL_MS: Final = 100
 
 # A fenced shard checks this often which process has taken over.
 FENCED_RECHECK_MS: Final = 1_000

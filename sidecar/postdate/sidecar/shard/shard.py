@@ -172,7 +172,7 @@ class Shard(Stateful):
         more = self._broker_clock.known() and self._ingest(index)  # an even spread needs the time
         steady = self.ctx.clock.steady_ms()
         if not self._broker_clock.known() or self._owes_record(index, ownership, steady):
-            if not self._dispatcher.beat(index, ownership):
+            if not self._dispatcher.commit_beat(index, ownership):
                 self._ingest(index)  # even without the time, since a cancel cannot wait
                 return float(BACKOFF_MS_MIN)
             self._after_transaction()
@@ -204,7 +204,7 @@ class Shard(Stateful):
             used = ingest(index, self._intake, records, ctx.clock.wall_ms(), self._dispatcher.ending_max, now_ms)
             if used:
                 self._gate.note_read(records[used - 1].timestamp_ms)
-                self._broker_clock.hear(records[used - 1])
+                self._broker_clock.observe(records[used - 1])
             self.next_request = read_up_to(index)
             if used < len(records):
                 self.inbox.put_back(records[used:])
@@ -226,7 +226,7 @@ class Shard(Stateful):
         fates, more = self._dispatcher.dispatch(index, ownership, before_ms, now_ms)
         if fates:
             is_trial = self._dispatcher.has_tried
-            self._pace.note(self.ctx.clock.steady_ms(), fates, ownership.acknowledged_ms, is_trial=is_trial)
+            self._pace.observe(self.ctx.clock.steady_ms(), fates, ownership.acknowledged_ms, is_trial=is_trial)
             self._after_transaction()
             return 0.0
         if more:

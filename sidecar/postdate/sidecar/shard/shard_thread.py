@@ -3,7 +3,7 @@
 A thread that is stuck in a commit cannot be stopped from outside. After `release` it writes nothing more, and closes
 its index when the commit returns. The next owner's fence decides the outcome of its transaction.
 
-Thread rule: `release`, `join` and `look` from the poll thread; everything else from this thread.
+Thread rule: `release`, `join` and `wake_if_needed` from the poll thread; everything else from this thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ShardThread:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def look(self) -> None:
+    def wake_if_needed(self) -> None:
         """Wake a shard from a long sleep, if there is an instruction or its time is over. The clock of the sleep stops
         while the machine is suspended. One system call."""
         until = self._rests_until

@@ -53,7 +53,7 @@ class TakeoverSlots:
             if self._idle_since.pop(slot, None) is not None:
                 self._changed.notify_all()
 
-    def note(self, slot: Slot, idle_since: float) -> None:
+    def set_idle_since(self, slot: Slot, idle_since: float) -> None:
         """Report since when the takeover has made no progress, if it still holds the slot."""
         with self._changed:
             if slot in self._idle_since:
@@ -97,11 +97,11 @@ class Slot:
 
     def works(self) -> None:
         """The takeover handles records from now on, so its slot cannot be taken away."""
-        self._slots.note(self, inf)
+        self._slots.set_idle_since(self, inf)
 
     def waits(self) -> None:
         """The takeover waits for a broker from now on."""
-        self._slots.note(self, time.monotonic())
+        self._slots.set_idle_since(self, time.monotonic())
 
 
 class SlottedReader:

@@ -41,7 +41,7 @@ class _LastBreak:
     logged_ms: int = -1
     accepted_end: int = -1
 
-    def note(self, record: Record, decoded: DispatchRecord) -> None:
+    def add(self, record: Record, decoded: DispatchRecord) -> None:
         if decoded.seq != self.expected:
             self.record, self.decoded, self.accepted_end = record, decoded, -1
         self.expected, self.last, self.logged_ms = decoded.seq + 1, decoded, record.timestamp_ms
@@ -60,7 +60,7 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
     def take(records: list[Record]) -> None:
         for record in records:
             if not acceptance.skips(ctx.log.topic, record.offset):
-                found.note(record, decode(ctx.log, record))
+                found.add(record, decode(ctx.log, record))
 
     read_log(ctx, ctx.log, broken.offset, end, take)
     assert found.record is not None, "the break was read before"

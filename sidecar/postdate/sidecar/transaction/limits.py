@@ -24,5 +24,5 @@ FLUSH_TIMEOUT_S: Final = 8.0
 # Records of a healthy transaction are acknowledged within some 10 ms. After the first time the targets of the
 # transaction are looked up, since a deleted one would delay the others until message.timeout.ms; the answer is polled
 # this often.
-FLUSH_LOOK_S: Final = 0.1
+FLUSH_UNCHECKED_S: Final = 0.1
 FLUSH_SLICE_S: Final = 0.02

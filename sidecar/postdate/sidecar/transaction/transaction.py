@@ -23,9 +23,9 @@ from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
 from postdate.sidecar.transaction.limits import (
-    FLUSH_LOOK_S,
     FLUSH_SLICE_S,
     FLUSH_TIMEOUT_S,
+    FLUSH_UNCHECKED_S,
     GAP_TOPICS_MIN,
     SLOW_RECORD_MS,
 )
@@ -278,7 +278,7 @@ class ShardOwnership:
 
     def _flush(self, must_give_up: Callable[[], bool] | None) -> int:
         """Wait until every record has its report; returns how many have none."""
-        left_s, slice_s = FLUSH_TIMEOUT_S, FLUSH_LOOK_S
+        left_s, slice_s = FLUSH_TIMEOUT_S, FLUSH_UNCHECKED_S
         while must_give_up is not None and left_s > slice_s:
             left = self.producer.flush(slice_s)
             if not left:

@@ -25,7 +25,7 @@ def bulk(environment: BenchEnvironment, messages: int, rate: int, seconds: float
     Their lateness is that at the commit.
     """
     requests, (target, other) = environment.new_topics(2)
-    environment.say(f"sending {messages:,} requests to {requests}")
+    environment.report(f"sending {messages:,} requests to {requests}")
     due_ms = _now_ms() + FAR_MS
     environment.fill(requests, (request(number, target, due_ms) for number in range(messages)))
     sidecar = environment.sidecar(requests)
@@ -33,7 +33,7 @@ def bulk(environment: BenchEnvironment, messages: int, rate: int, seconds: float
     sidecar.start_and_wait()
     sidecar.wait_for_pending(messages)
     count, warm_up_ms = int(rate * (2 * seconds + WARM_UP_S)), 1_000 * WARM_UP_S + DELAY_MS[1]
-    environment.say(f"sending {rate:,} requests a second for {other} until {messages:,} are cancelled")
+    environment.report(f"sending {rate:,} requests a second for {other} until {messages:,} are cancelled")
     began_ms = _now_ms()
     with (
         closing(Journal(environment.kafka, requests)) as delivered,

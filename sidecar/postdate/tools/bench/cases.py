@@ -120,7 +120,7 @@ def cancel(environment: BenchEnvironment, size: Size) -> Figures:
     # A cancel is in the partition of its request.
     scheduled = size.messages * 2 // 3 // (2 * PARTITIONS) * 2 * PARTITIONS
     due_ms = _now_ms() + 1_000 + size.messages * 1_000 // FILL_PER_S_MIN
-    environment.say(f"sending {scheduled:,} requests and {scheduled // 2:,} cancels to {requests}")
+    environment.report(f"sending {scheduled:,} requests and {scheduled // 2:,} cancels to {requests}")
     environment.fill(requests, (with_id(request(number, target, due_ms), number) for number in range(scheduled)))
     environment.fill(requests, (cancel_of(number) for number in range(scheduled // 2)))
     if _now_ms() >= due_ms:
@@ -268,7 +268,7 @@ class Cost:
 
 
 def _fill_due(environment: BenchEnvironment, requests: str, target: str, count: int, due_ms: int) -> None:
-    environment.say(f"sending {count:,} requests to {requests}")
+    environment.report(f"sending {count:,} requests to {requests}")
     environment.fill(requests, (request(number, target, due_ms) for number in range(count)))
 
 

@@ -36,8 +36,8 @@ from postdate.tools.bench.limits import (
     CASE_TIMEOUT_S,
     COPY_BATCH_RECORDS,
     HTTP_TIMEOUT_S,
-    LOOK_S,
     PARTITIONS,
+    POLL_INTERVAL_S,
     START_TIMEOUT_S,
     TARGET_PARTITIONS,
     VALUE_SIZE_BYTES,
@@ -75,7 +75,7 @@ class BenchEnvironment:
     bootstrap: str
     directory: Path
     stack: ExitStack
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     broker_pid: int | None = None
     """The process of a broker that serves only the benchmark; None: its processor time is unknown."""
     _made: int = field(default=0)
@@ -114,7 +114,7 @@ class BenchEnvironment:
             with admin_of(self.kafka) as admin:
                 admin.delete_topics(sorted(admin.describe(names)))
         except KafkaFault as fault:
-            self.say(f"left behind: {', '.join(names)} ({fault})")
+            self.report(f"left behind: {', '.join(names)} ({fault})")
 
     def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1, member: str = "") -> BenchSidecar:
         """A sidecar for this many shards, not started yet; it keeps its data directory across restarts. `workers`: its
@@ -145,12 +145,12 @@ class BenchEnvironment:
         """Copies `count` records until two copies in a row differ by at most WARM_SPREAD_MAX, WARM_COPIES_MAX times at
         most. Returns whether the copy became stable."""
         source, (target,) = self.new_topics()
-        self.say(f"warming up the broker with {count:,} records until the raw copy is stable")
+        self.report(f"warming up the broker with {count:,} records until the raw copy is stable")
         self.fill(source, (request(number, target, 0) for number in range(count)))
         before = 0.0
         for number in range(WARM_COPIES_MAX):
             rate = self.raw_copy(source, target, count)
-            self.say(f"raw copy {number + 1}: {rate:,.0f} records/s")
+            self.report(f"raw copy {number + 1}: {rate:,.0f} records/s")
             if abs(rate - before) <= WARM_SPREAD_MAX * rate:
                 return True
             before = rate
@@ -259,7 +259,7 @@ class BenchSidecar:
                     f"the sidecar holds {pending} of {count} entries; the end of its log:\n{self.last_words()}"
                 )
             self.check()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
         return time.monotonic() - (began or time.monotonic())
 
     def holds_before(self, count: int, due_ms: int) -> bool:
@@ -268,7 +268,7 @@ class BenchSidecar:
             if self.pending() >= count:
                 return True
             self.check()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
         return False
 
     def pending(self) -> int:
@@ -342,7 +342,7 @@ class BenchSidecar:
             self.check()
             if time.monotonic() > deadline:
                 raise PostdateError(f"{otherwise}; the end of its log:\n{self.last_words()}")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
 
 
 def cpu_s(pid: int) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from postdate.kafka.interface import Admin, Isolation, Kafka, LogReader, Partition, Record
 from postdate.sidecar.errors import TransientError
 from postdate.tools.bench.figures import Lateness
-from postdate.tools.bench.limits import CASE_TIMEOUT_S, LOOK_S, PARTITIONS, READ_RECORDS_MAX
+from postdate.tools.bench.limits import CASE_TIMEOUT_S, PARTITIONS, POLL_INTERVAL_S, READ_RECORDS_MAX
 from postdate.wire import headers as names
 from postdate.wire.dispatch_log import DELIVERED, OWNER, Fate, decode_record
 from postdate.wire.topics import OwnTopics
@@ -44,7 +44,7 @@ class Journal:
                 check()
                 if time.monotonic() > deadline:
                     raise TransientError(f"{self.counted} of {count} were {self._fate} in {CASE_TIMEOUT_S:.0f} s")
-                time.sleep(LOOK_S)
+                time.sleep(POLL_INTERVAL_S)
 
     def _read(self) -> int:
         found = 0
@@ -99,7 +99,7 @@ def read_to_end(
         if not take():
             if time.monotonic() > deadline:
                 raise TransientError(f"the ends of the target were not reached in {CASE_TIMEOUT_S:.0f} s")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
 
 
 class Arrivals:

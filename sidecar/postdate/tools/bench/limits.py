@@ -34,7 +34,7 @@ in a shard's producer, requests would fail if a busy machine makes the broker pa
 HTTP_TIMEOUT_S = 10.0
 """s. A busy process answers a scrape in well under a second."""
 
-LOOK_S = 0.05
+POLL_INTERVAL_S = 0.05
 """s. The interval of checks, which is the precision of times without a timestamp."""
 
 IDLE_S = 10.0

@@ -15,7 +15,7 @@ from postdate.sidecar.errors import TransientError
 from postdate.tools.bench.environment import BenchEnvironment, BenchSidecar, request
 from postdate.tools.bench.figures import Figures
 from postdate.tools.bench.journal import Journal
-from postdate.tools.bench.limits import LOOK_S, PARTITIONS, START_TIMEOUT_S
+from postdate.tools.bench.limits import PARTITIONS, POLL_INTERVAL_S, START_TIMEOUT_S
 
 #: Numbers of processes; each has at least one shard.
 _PROCESSES = (1, 2, 4)
@@ -34,7 +34,7 @@ def scale(environment: BenchEnvironment, messages: int) -> Figures:
     figures = {"copy_per_s": _copy(environment, messages)}
     for processes in _PROCESSES:
         if processes > (os.cpu_count() or 1) and processes > 1:
-            environment.say(f"not enough cores for {processes} processes: skipped")
+            environment.report(f"not enough cores for {processes} processes: skipped")
             continue
         figures[f"with_{processes}_per_s"] = rate = _burst(environment, messages, processes)
         if processes > 1:
@@ -56,7 +56,7 @@ def _burst(environment: BenchEnvironment, messages: int, processes: int) -> floa
         rate = _burst_after(environment, messages, processes, lead_ms)
         if rate is not None:
             return rate
-        environment.say(
+        environment.report(
             f"the burst fell due before it was completely accepted, after {lead_ms / 1000:.0f} s: sending another one"
         )
         lead_ms *= 2
@@ -70,7 +70,7 @@ def _burst_after(environment: BenchEnvironment, messages: int, processes: int, l
     sidecar.start()
     _wait_until_shared(environment, requests, sidecar, processes)
     due_ms = time.time_ns() // 1_000_000 + lead_ms
-    environment.say(f"sending {messages:,} requests to {requests}, for {processes} processes")
+    environment.report(f"sending {messages:,} requests to {requests}, for {processes} processes")
     environment.fill(requests, (request(number, target, due_ms) for number in range(messages)))
     if not sidecar.holds_before(messages, due_ms):
         sidecar.kill()
@@ -95,5 +95,5 @@ def _wait_until_shared(environment: BenchEnvironment, requests: str, sidecar: Be
             sidecar.check()
             if time.monotonic() > deadline:
                 raise TransientError(f"the group does not assign shards to all {processes} processes")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
     sidecar.wait_for_shards()

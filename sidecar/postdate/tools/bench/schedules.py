@@ -133,7 +133,7 @@ def _with_lead(
         found = measure(lead_ms)
         if found is not None:
             return found
-        environment.say(f"they fell due before all were accepted, after {lead_ms / 1_000:.0f} s: sending others")
+        environment.report(f"they fell due before all were accepted, after {lead_ms / 1_000:.0f} s: sending others")
         lead_ms *= 2
     raise TransientError(
         f"{count:,} schedules were not accepted before they were due: try fewer (--messages) or an idle machine"
@@ -148,7 +148,7 @@ def _once_each(environment: BenchEnvironment, count: int, lead_ms: int) -> Figur
     sidecar.start_and_wait()
     first_ms = (_now_ms() + lead_ms) // 1_000 * 1_000
     planned = [hourly_or_daily(number, first_ms + number * 1_000 // _OFFERED_PER_S) for number in range(count)]
-    environment.say(f"sending {count:,} schedules to {requests}")
+    environment.report(f"sending {count:,} schedules to {requests}")
     cpu_s, began = sidecar.cpu_s(), time.monotonic()
     environment.fill(requests, (each.request(number, target, first_ms) for number, each in enumerate(planned)))
     if not sidecar.holds_before(count, first_ms):
@@ -198,7 +198,7 @@ def _often(environment: BenchEnvironment, rate: int, seconds: float, lead_ms: in
         return None
     duration_s = max(seconds, _OFTEN_S) + WARM_UP_S
     until_ms, warm_ms = start_ms + round(1_000 * duration_s), start_ms + round(1_000 * WARM_UP_S)
-    environment.say(f"{rate:,} occurrences and as many single messages a second for {duration_s:.0f} s")
+    environment.report(f"{rate:,} occurrences and as many single messages a second for {duration_s:.0f} s")
     time.sleep(max((start_ms - _now_ms() - DELAY_MS[0]) / 1_000, 0.0))
     sent, due = int(rate * duration_s), sum(-(-(until_ms - each.first_ms) // each.interval_ms) for each in planned)
     occurrences = _Occurrences(environment, target, until_ms)

@@ -46,7 +46,7 @@ def steady(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
     count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
-    environment.say(f"sending {rate:,} requests a second {_times(seconds)}")
+    environment.report(f"sending {rate:,} requests a second {_times(seconds)}")
     cpu_s, began = sidecar.cpu_s(), time.monotonic()
     with (
         closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
@@ -93,7 +93,7 @@ def beside_raw(environment: BenchEnvironment, load: RawLoad, late: Figures) -> F
         try:
             found = {**_raw(environment, load, pause_ms), "raw_pause_ms": float(pause_ms)}
         except TransientError as error:
-            environment.say(f"the pause of {pause_ms} ms is left out: {error}")
+            environment.report(f"the pause of {pause_ms} ms is left out: {error}")
             failed = error
             continue
         if not best or found["raw_arrival_p99_ms"] < best["raw_arrival_p99_ms"]:
@@ -110,7 +110,7 @@ def _raw(environment: BenchEnvironment, load: RawLoad, pause_ms: int) -> Figures
     log = OwnTopics.of(requests).dispatch_log
     seconds = load.seconds + WARM_UP_S
     count, warm_up = int(load.rate * seconds), int(load.rate * WARM_UP_S)
-    environment.say(f"the same with {load.producers} raw producers, which pause for {pause_ms} ms")
+    environment.report(f"the same with {load.producers} raw producers, which pause for {pause_ms} ms")
     arguments = [target, log, str(load.producers), str(load.rate), str(seconds), str(pause_ms)]
     with (
         closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
@@ -154,7 +154,7 @@ def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     time.sleep(IDLE_S)
     idle = (sidecar.cpu_s() - cpu_s) / (time.monotonic() - began)
     count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
-    environment.say(f"sending {rate:,} requests a second {_times(seconds)}, to {MANY_PARTITIONS} partitions")
+    environment.report(f"sending {rate:,} requests a second {_times(seconds)}, to {MANY_PARTITIONS} partitions")
     with (
         closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
         LoadGenerator(environment, requests, [target], rate, count, MANY_PARTITIONS) as sender,
@@ -192,7 +192,7 @@ def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missi
     sidecar.start_and_wait()
     count, warm_up = int(rate * (seconds + WARM_UP_S)) // 10 * 10, rate * WARM_UP_S
     state = "is missing" if missing else "exists"
-    environment.say(f"sending {rate:,} requests a second {_times(seconds)}; the tenth target {state}")
+    environment.report(f"sending {rate:,} requests a second {_times(seconds)}; the tenth target {state}")
     began_ms = time.time_ns() // 1_000_000
     with (
         closing(Journal(environment.kafka, requests)) as journal,

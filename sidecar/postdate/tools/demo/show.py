@@ -33,7 +33,7 @@ _LISTEN_ON_MS = 1_500
 #: ms. How long after the burst is due the kill comes: its messages are in open transactions then.
 _KILL_AFTER_MS = 12
 #: s. The time of one poll for arrivals, which limits the precision of the kill.
-_LOOK_S = 0.005
+_POLL_INTERVAL_S = 0.005
 #: The shortest session that a broker accepts by default: the group notices the kill after 6 s instead of 15. A pause of
 #: the broker may exceed the default retry budget of 30 s, and must not turn messages into dead letters.
 _SETTINGS = """
@@ -118,7 +118,7 @@ class Show:
         def at_burst() -> bool:
             if not sender.is_done:
                 sender.send_until(now_ms())
-            readers.take(self.ledger, _LOOK_S)
+            readers.take(self.ledger, _POLL_INTERVAL_S)
             return now_ms() >= burst_ms + _KILL_AFTER_MS and sender.is_done
 
         screen.event(f"sending {self.messages:,} messages, due within {self.seconds:g} s")
@@ -128,14 +128,14 @@ class Show:
         self._watch_arrivals(screen, readers)
         until_ms = now_ms() + _LISTEN_ON_MS
         while now_ms() < until_ms:
-            readers.take(self.ledger, _LOOK_S)
+            readers.take(self.ledger, _POLL_INTERVAL_S)
 
     def _watch_arrivals(self, screen: DemoScreen, readers: Readers) -> None:
         """Wait until all messages have arrived; on a slow machine, for as long as some still arrive."""
         while (before := self.ledger.distinct) < self.messages:
 
             def more_arrived(before: int = before) -> bool:
-                readers.take(self.ledger, _LOOK_S)
+                readers.take(self.ledger, _POLL_INTERVAL_S)
                 return self.ledger.distinct > before
 
             left_s = max(0.0, (self.ledger.last_due_ms - now_ms()) / 1000)
@@ -163,7 +163,7 @@ class Show:
             screen.show(self.ledger, self._sidecars_line())
             if now_ms() > deadline_ms:
                 raise _TooLate(otherwise)
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
     def _check_sidecars(self) -> None:
         for sidecar in self.sidecars:

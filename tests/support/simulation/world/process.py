@@ -101,7 +101,7 @@ class ShardActor(Actor):
 
     is_resting = False
 
-    def look(self) -> None:
+    def wake_if_needed(self) -> None:
         """Does nothing: this check is for suspended machines and requests of operators."""
 
     def is_due(self, now_ms: float) -> bool:

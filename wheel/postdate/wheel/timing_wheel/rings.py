@@ -143,7 +143,7 @@ class Rings:
         parked = len(delta.parked_gained) - len(delta.parked_lost)
         if len(delta.parked_gained) or len(delta.parked_lost):
             size_bytes = int(delta.parked_gained.size_bytes.sum() - delta.parked_lost.size_bytes.sum())
-            self._note(self.parked.change(parked, size_bytes))
+            self._check_change(self.parked.change(parked, size_bytes))
 
     def count_column(self, entries: Column, sign: int) -> None:
         """Add (sign 1) or take away (sign -1) entries; while building only those below `built`."""
@@ -154,7 +154,7 @@ class Rings:
             for due_ms, offset, size_bytes in entries.rows():
                 self._count_one(due_ms, offset, size_bytes, sign)
             return
-        self._note(self.total.change(sign * len(entries), sign * int(entries.size_bytes.sum())))
+        self._check_change(self.total.change(sign * len(entries), sign * int(entries.size_bytes.sum())))
         geometry = self.geometry
         due = entries.due
         ending = due == ENDING_DUE
@@ -170,16 +170,16 @@ class Rings:
 
     def _count_one(self, due_ms: int, offset: int, size_bytes: int, sign: int) -> None:
         zone, number = self.zone_of(due_ms, offset)
-        self._note(self.total.change(sign, sign * size_bytes))
+        self._check_change(self.total.change(sign, sign * size_bytes))
         if zone in (WheelLevel.FINE, WheelLevel.HOUR):
             ring = self.fine if zone == WheelLevel.FINE else self.hours
             if sign < 0:
-                self._note(ring.remove_one(number, size_bytes))
+                self._check_change(ring.remove_one(number, size_bytes))
                 return
-            self._note(ring.add_one(number, due_ms, size_bytes))
+            self._check_change(ring.add_one(number, due_ms, size_bytes))
             self._lower_start(ring, number)
         else:
-            self._note(self._counts[zone].change(sign, sign * size_bytes))
+            self._check_change(self._counts[zone].change(sign, sign * size_bytes))
 
     def _lower_start(self, ring: Ring, number: int) -> None:
         if ring is self.fine:
@@ -194,7 +194,7 @@ class Rings:
     def _count_number(self, number: Count, entries: Column, mask: Mask, sign: int) -> None:
         found = int(np.count_nonzero(mask))
         if found:
-            self._note(number.change(sign * found, sign * int(entries.size_bytes[mask].sum())))
+            self._check_change(number.change(sign * found, sign * int(entries.size_bytes[mask].sum())))
 
     def _count_ring(self, ring: Ring, entries: Column, mask: Mask, unit_ms: int, sign: int) -> None:
         if not mask.any():
@@ -202,12 +202,12 @@ class Rings:
         due, sizes = entries.due[mask], entries.size_bytes[mask]
         numbers = due // np.uint64(unit_ms)
         if sign < 0:
-            self._note(ring.remove(numbers, sizes))
+            self._check_change(ring.remove(numbers, sizes))
             return
-        self._note(ring.add(numbers, due, sizes))
+        self._check_change(ring.add(numbers, due, sizes))
         self._lower_start(ring, int(numbers.min()))
 
-    def _note(self, right: bool) -> None:
+    def _check_change(self, right: bool) -> None:
         if not right:
             self.wrong = True
 
@@ -266,7 +266,7 @@ class Rings:
         if len(keys):
             mean = held_bytes // held if held else 0
             sized = Column(keys.due, keys.offset, np.full(len(keys), mean, dtype=np.int64))
-            self._note(self.hours.remove(keys.due // np.uint64(self.geometry.hour_ms), sized.size_bytes))
+            self._check_change(self.hours.remove(keys.due // np.uint64(self.geometry.hour_ms), sized.size_bytes))
             last = (int(keys.due[-1]), int(keys.offset[-1]) + 1)
             self._set_cursor((end_ms, 0) if is_last else last)
             past = keys.due < np.uint64(self.window * self.geometry.tick_ms)
@@ -276,7 +276,7 @@ class Rings:
             self._set_cursor((end_ms, 0))
         if is_last:
             left, _ = self.hours.empty_slots(hour, hour + 1)
-            self._note(left == 0)
+            self._check_change(left == 0)
 
     def build(self, keys: Column, is_last: bool) -> None:
         """Count the next keys of the timer log, in order; `is_last`: there are no more. REQUIRES: building."""

@@ -118,8 +118,8 @@ class NumberedDeliveries:
         log_offset = -1 if is_by_control and self._may_be_lost() else log_offset
         if published_ms != first_ms and self._can_decide(log_offset):
             due = first_ms or "never"
-            said = f"occurrence 1 is published as due {published_ms}, and by the request {due}"
-            self.findings.find("extra", "extra", said)
+            text = f"occurrence 1 is published as due {published_ms}, and by the request {due}"
+            self.findings.find("extra", "extra", text)
         self.at = self.at._replace(first_ms=published_ms if stored else 0, next_ms=published_ms, log_offset=log_offset)
 
     def first_ms(self, end: End | None) -> int:
@@ -162,8 +162,8 @@ class NumberedDeliveries:
         elif records:
             self._match_nothing(number, records, any(isinstance(event, Fate) for event in events))
         for fate in fates[1:]:
-            said = f"occurrence {number} is decided again {in_log(fate)}"
-            self.findings.find("repeated", "duplicate", said, fate.size)
+            text = f"occurrence {number} is decided again {in_log(fate)}"
+            self.findings.find("repeated", "duplicate", text, fate.size)
 
     # ---- a fate and its nominal time ----
 
@@ -205,8 +205,8 @@ class NumberedDeliveries:
         if (count_max is not None and fate.last > count_max) or not (due_ms or is_unknown):
             self.findings.find("extra", "extra", f"occurrence {fate.last} comes behind the last one {in_log(fate)}")
         if (fate.log_offset, fate.place) <= (at.log_offset, at.place):
-            said = f"occurrence {fate.number} is decided before others {in_log(fate)}"
-            self.findings.find(None, "contradiction", said)
+            text = f"occurrence {fate.number} is decided before others {in_log(fate)}"
+            self.findings.find(None, "contradiction", text)
 
     def _judge_time(self, fate: Fate, nominal_ms: int) -> None:
         """Judge an untimed fate by the time that its dead letter names; 0: none for certain. It was left before if the
@@ -270,20 +270,20 @@ class NumberedDeliveries:
     def _judge_delivery(self, fate: Fate, published_ms: int, can_decide: bool) -> int:
         nominal_ms = fate.nominal_ms
         if published_ms not in (0, nominal_ms):
-            said = f"occurrence {fate.number} was that of {nominal_ms} {in_log(fate)}, published was {published_ms}"
-            self.findings.find("extra", "extra", said)
+            text = f"occurrence {fate.number} was that of {nominal_ms} {in_log(fate)}, published was {published_ms}"
+            self.findings.find("extra", "extra", text)
         chosen_ms = self._chosen_ms(fate) if can_decide else nominal_ms
         if fate.at_ms < max(chosen_ms, nominal_ms, self._kind.from_ms):
             due_ms = max(chosen_ms, self._kind.from_ms)
-            said = f"occurrence {fate.number} was committed at {fate.at_ms}, due {due_ms}"
-            self.findings.find("early", "early", said)
+            text = f"occurrence {fate.number} was committed at {fate.at_ms}, due {due_ms}"
+            self.findings.find("early", "early", text)
         broken, *others = {self._broken_policy(fate, pauses) for pauses in self._histories_at(fate)}
         if others:
             self.findings.leave("unsettled", 1)
         elif broken:
             due_ms = self._chosen_ms(fate)
-            said = f"occurrence {fate.number}, due {due_ms}, was delivered at {fate.at_ms}, and {broken} skips it"
-            self.findings.find("out_of_policy", "out-of-policy", said)
+            text = f"occurrence {fate.number}, due {due_ms}, was delivered at {fate.at_ms}, and {broken} skips it"
+            self.findings.find("out_of_policy", "out-of-policy", text)
         return nominal_ms
 
     def _broken_policy(self, fate: Fate, pauses: Sequence[LoggedPause]) -> str | None:
@@ -312,16 +312,16 @@ class NumberedDeliveries:
         """Judge a skip whose first occurrence is due at `nominal_ms`; return the time of its last one, 0: unknown."""
         asked = self._asked
         if fate.size > OCCURRENCES_STEPPED_MAX or not nominal_ms:
-            said = f"occurrences {fate.number} to {fate.last} are skipped at once {in_log(fate)}"
-            self.findings.find("wrongly_skipped", "wrong-skip", said, fate.size)
+            text = f"occurrences {fate.number} to {fate.last} are skipped at once {in_log(fate)}"
+            self.findings.find("wrongly_skipped", "wrong-skip", text, fate.size)
             return 0
         gaps, times = int(self._is_in_gap(nominal_ms)), [nominal_ms]
         for number in range(fate.number, fate.last):
             found = self._search.after(nominal_ms)  # `_judge_place` compares the count
             if found is None:
                 if self._can_decide(fate.log_offset):
-                    said = f"occurrence {number + 1} is skipped {in_log(fate)}, and {number} is the last"
-                    self.findings.find("extra", "extra", said)
+                    text = f"occurrence {number + 1} is skipped {in_log(fate)}, and {number} is the last"
+                    self.findings.find("extra", "extra", text)
                 break
             nominal_ms, is_in_gap = found
             gaps += is_in_gap
@@ -347,8 +347,8 @@ class NumberedDeliveries:
             self.findings.leave("unsettled", fate.size)
         elif does_apply == {False}:
             last = f" to {fate.last}" if fate.last > fate.number else ""
-            said = f"occurrence {fate.number}{last}, due {nominal_ms}, was skipped as {fate.reason} at {fate.at_ms}"
-            self.findings.find("wrongly_skipped", "wrong-skip", said, fate.size)
+            text = f"occurrence {fate.number}{last}, due {nominal_ms}, was skipped as {fate.reason} at {fate.at_ms}"
+            self.findings.find("wrongly_skipped", "wrong-skip", text, fate.size)
         return nominal_ms
 
     def _is_missed(self, fate: Fate, nominal_ms: int, late_ms: int, pauses: Sequence[LoggedPause]) -> bool:
@@ -372,12 +372,12 @@ class NumberedDeliveries:
         if next_ms == due_ms:
             return
         if due_ms and (not next_ms or (next_ms > due_ms and self._is_nominal(next_ms))):
-            said = f"occurrence {number}, due {due_ms}, is passed over {in_log(fate)}, next is {next_ms or 'none'}"
-            self.findings.find("missing", "missing", said)
+            text = f"occurrence {number}, due {due_ms}, is passed over {in_log(fate)}, next is {next_ms or 'none'}"
+            self.findings.find("missing", "missing", text)
         else:
             due = "does not exist" if not due_ms else f"is due {due_ms}" if nominal_ms else "has another time"
-            said = f"occurrence {number} {due}, and is published as due {next_ms} {in_log(fate)}"
-            self.findings.find("extra", "extra", said)
+            text = f"occurrence {number} {due}, and is published as due {next_ms} {in_log(fate)}"
+            self.findings.find("extra", "extra", text)
 
     # ---- records ----
 
@@ -386,8 +386,8 @@ class NumberedDeliveries:
         self.findings.is_sound = fate.is_sound
         if fate.reason is not None:
             if records:
-                said = f"occurrence {fate.number} was skipped as {fate.reason}, and has the record {records[0].place}"
-                self.findings.find("extra", "extra", said, len(records))
+                text = f"occurrence {fate.number} was skipped as {fate.reason}, and has the record {records[0].place}"
+                self.findings.find("extra", "extra", text, len(records))
             if fate.reason == "dead" and (fate.nominal_ms or fate.first_ms):
                 fate = fate._replace(is_sound=self.findings.is_sound)
                 judge_time = self._judge_time if fate.first_ms else None
@@ -398,8 +398,8 @@ class NumberedDeliveries:
                 return
         else:
             for record in records[1:]:
-                said = f"occurrence {fate.number} has {len(records)} records: {records[0].place}, {record.place}"
-                self.findings.find("repeated", "duplicate", said)
+                text = f"occurrence {fate.number} has {len(records)} records: {records[0].place}, {record.place}"
+                self.findings.find("repeated", "duplicate", text)
             for record in records:
                 self._judge_record(fate, record)
         if self.findings.is_sound:
@@ -413,11 +413,11 @@ class NumberedDeliveries:
         if has_late or (number >= self.at.number and self._bounds.log_capped):
             self.waiting_records += records
         elif number < self._known.number:
-            said = f"occurrence {number} has another record: {place}"
-            self.findings.find("repeated", "duplicate", said, len(records))
+            text = f"occurrence {number} has another record: {place}"
+            self.findings.find("repeated", "duplicate", text, len(records))
         elif number < self.at.number or not self._may_be_lost():
-            said = f"occurrence {number} has the record {place}, and no fate"
-            self.findings.find("extra", "extra", said, len(records))
+            text = f"occurrence {number} has the record {place}, and no fate"
+            self.findings.find("extra", "extra", text, len(records))
         else:
             self._unexplained += 1
 
@@ -447,8 +447,8 @@ class NumberedDeliveries:
             self.waiting_fates.append(fate)
             return False
         else:
-            said = f"occurrence {fate.number} was delivered {in_log(fate)}, and has no record on {self._asked.target}"
-            self.findings.find("missing", "missing", said)
+            text = f"occurrence {fate.number} was delivered {in_log(fate)}, and has no record on {self._asked.target}"
+            self.findings.find("missing", "missing", text)
         return True
 
     def _judge_record(self, fate: Fate, record: DeliveredOccurrence) -> None:
@@ -465,8 +465,8 @@ class NumberedDeliveries:
         }
         wrong = [what for what, is_same in same.items() if not is_same]
         if wrong:
-            said = f"occurrence {fate.number} differs in {', '.join(wrong)}: {record.place}"
-            self.findings.find("mismatched", "mismatch", said)
+            text = f"occurrence {fate.number} differs in {', '.join(wrong)}: {record.place}"
+            self.findings.find("mismatched", "mismatch", text)
 
     # ---- nominal times ----
 

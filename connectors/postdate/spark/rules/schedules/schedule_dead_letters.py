@@ -92,8 +92,8 @@ class DeadOccurrences:
         first, at a known time before untimed ones, and those whose letter may be hidden come last."""
         for due_ms, left in self._letters.items():
             if wrong := sum(not letter.is_same for letter in left):
-                said = f"the dead letter of the occurrence due {due_ms} differs from the request"
-                findings.find("mismatched", "mismatch", said, wrong)
+                text = f"the dead letter of the occurrence due {due_ms} differs from the request"
+                findings.find("mismatched", "mismatch", text, wrong)
         hidden = [claim.times_ms for claim in self._hidden]
         gone = [claim for claim in self._timed if claim.is_gone]
         for claim in self._timed:
@@ -148,8 +148,8 @@ class DeadOccurrences:
         if left:
             findings.is_sound &= left.pop().is_same
         elif not claim.is_gone:
-            said = f"occurrence {fate.number} is dead {in_log(fate)}, without a dead letter"
-            findings.find("missing", "missing", said)
+            text = f"occurrence {fate.number} is dead {in_log(fate)}, without a dead letter"
+            findings.find("missing", "missing", text)
         elif claim.judge_time is None:
             findings.leave("target-expired", 1)
         if claim.judge_time is not None:
@@ -176,8 +176,8 @@ class DeadOccurrences:
                 findings.leave("unsettled", max(len(left) - self._holes.counted(due_ms), 0))
             elif left:
                 possible = " or ".join(map(str, [due_ms, *self._guessed(due_ms)]))
-                said = f"a dead letter of the occurrence due {possible} belongs to no skip"
-                findings.find(None, "contradiction", said)
+                text = f"a dead letter of the occurrence due {possible} belongs to no skip"
+                findings.find(None, "contradiction", text)
         return waiting
 
     def _guessed(self, due_ms: int) -> list[int]:

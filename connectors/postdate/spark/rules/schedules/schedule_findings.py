@@ -25,10 +25,10 @@ class Findings:
     def count(self, figure: str, size: int = 1) -> None:
         self.counts[figure] += size
 
-    def find(self, figure: str | None, verdict: str, said: str, size: int = 1) -> None:
+    def find(self, figure: str | None, verdict: str, text: str, size: int = 1) -> None:
         """Note a problem. `figure`: the one that counts it."""
         self.is_sound = False
-        problem = verdict, said
+        problem = verdict, text
         if problem in self.problems:
             return
         if figure is not None:
@@ -44,8 +44,8 @@ class Findings:
 
     def include(self, other: Findings, whose: str) -> None:
         """Add the findings of a part of the schedule. `whose` is the prefix of each sentence."""
-        for verdict, said in other.problems:
-            self.find(None, verdict, f"{whose}: {said}")
+        for verdict, text in other.problems:
+            self.find(None, verdict, f"{whose}: {text}")
         for figure, count in other.counts.items():
             self.count(figure, count)
         for reason, count in other.reasons.items():

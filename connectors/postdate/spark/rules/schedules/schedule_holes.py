@@ -37,8 +37,8 @@ class Holes:
             self.are_lost = True
         else:
             last = f" to {fate.number - 1}" if size > 1 else ""
-            said = f"occurrence {at.number}{last} has no fate, due from {at.next_ms}"
-            findings.find("missing", "missing", said, size)
+            text = f"occurrence {at.number}{last} has no fate, due from {at.next_ms}"
+            findings.find("missing", "missing", text, size)
         if self.lost_before_ms and 0 < times_ms[0] < times_ms[1]:
             insort(self._first_ms, times_ms[0])
             insort(self._behind_ms, times_ms[1])

@@ -50,51 +50,51 @@ class IntervalTimes(NamedTuple):
     phase_ms: int = 0
 
 
-def nominal_times(said: CronTimes | IntervalTimes, after_ms: int, until_ms: int) -> Iterator[NominalTimes]:
+def nominal_times(times: CronTimes | IntervalTimes, after_ms: int, until_ms: int) -> Iterator[NominalTimes]:
     """Yield the nominal times in (`after_ms`, `until_ms`] in bounded blocks, ascending.
 
     Requires 0 <= `after_ms`, and `until_ms` before the year 9999. Raises ValueError if a text is invalid. O(days +
     times).
     """
-    if isinstance(said, IntervalTimes):
-        yield from _interval_times(said, after_ms, until_ms)
+    if isinstance(times, IntervalTimes):
+        yield from _interval_times(times, after_ms, until_ms)
         return
-    fields = read_cron(said.cron)
+    fields = read_cron(times.cron)
     low_s, last_s = after_ms // _SECOND_MS, until_ms // _SECOND_MS
     block_s = max(1, WALL_TIMES_MAX // len(times_of_day(fields))) * _DAY_S
     while low_s < last_s:
         high_s = min(low_s + block_s, last_s)
-        yield _cron_times(said, fields, low_s, high_s)
+        yield _cron_times(times, fields, low_s, high_s)
         low_s = high_s
 
 
-def _interval_times(said: IntervalTimes, after_ms: int, until_ms: int) -> Iterator[NominalTimes]:
-    first = (after_ms - said.phase_ms) // said.every_ms + 1
-    end = (until_ms - said.phase_ms) // said.every_ms + 1
+def _interval_times(times: IntervalTimes, after_ms: int, until_ms: int) -> Iterator[NominalTimes]:
+    first = (after_ms - times.phase_ms) // times.every_ms + 1
+    end = (until_ms - times.phase_ms) // times.every_ms + 1
     while first < end:
         numbers = np.arange(first, min(first + WALL_TIMES_MAX, end), dtype=np.int64)
-        yield NominalTimes(numbers * said.every_ms + said.phase_ms, np.zeros(len(numbers), dtype=np.bool_))
+        yield NominalTimes(numbers * times.every_ms + times.phase_ms, np.zeros(len(numbers), dtype=np.bool_))
         first += len(numbers)
 
 
-def _cron_times(said: CronTimes, fields: CronFields, after_s: int, until_s: int) -> NominalTimes:
+def _cron_times(times: CronTimes, fields: CronFields, after_s: int, until_s: int) -> NominalTimes:
     """Return the nominal times in (`after_s`, `until_s`]."""
     from_day, until_day = after_s // _DAY_S - _MARGIN_DAYS, until_s // _DAY_S + _MARGIN_DAYS + 1
     days = matching_days(fields, from_day, until_day)
     walls = (days[:, None] * _DAY_S + times_of_day(fields)[None, :]).ravel()
-    changes = read_zone(said.zone).changes((from_day - 1) * _DAY_S, (until_day + 1) * _DAY_S)
+    changes = read_zone(times.zone).changes((from_day - 1) * _DAY_S, (until_day + 1) * _DAY_S)
     first, last = _instants(walls, changes)
     exists = first <= last
-    if fields.is_elapsed or said.fold == "both":
+    if fields.is_elapsed or times.fold == "both":
         chosen = np.concatenate([first[exists], last[exists]])
     else:
-        chosen = (last if said.fold == "last" else first)[exists]
+        chosen = (last if times.fold == "last" else first)[exists]
     own = _within(chosen, after_s, until_s)
     ends = np.empty(0, dtype=np.int64)
     if not fields.is_elapsed:
         ends = np.setdiff1d(_within(_gap_ends(walls[~exists], changes), after_s, until_s), own, assume_unique=True)
     times_s = np.concatenate([own, ends])
-    in_gap = np.concatenate([np.zeros(len(own), dtype=np.bool_), np.full(len(ends), said.gap == "skip")])
+    in_gap = np.concatenate([np.zeros(len(own), dtype=np.bool_), np.full(len(ends), times.gap == "skip")])
     order = np.argsort(times_s, kind="stable")
     return NominalTimes(times_s[order] * _SECOND_MS, in_gap[order])
 

@@ -11,7 +11,7 @@ Thread rule: belongs to the shard's thread.
 from __future__ import annotations
 
 from postdate.sidecar.dispatch.due.due_reader import Due
-from postdate.sidecar.dispatch.limits import SWEPT_ENTRIES_MAX, SWEPT_LOOKS_MAX, SWEPT_SIZE_BYTES_MAX
+from postdate.sidecar.dispatch.limits import SWEPT_ENTRIES_MAX, SWEPT_SIZE_BYTES_MAX, SWEPT_VISITED_MAX
 from postdate.sidecar.index.bulk import Bulk
 from postdate.wheel.entry import decode_entry, decode_head
 from postdate.wheel.index import TimerIndex
@@ -36,7 +36,7 @@ class BulkSweep:
 
     def read(self, index: TimerIndex, bulk: Bulk, entries_max: int, size_bytes_max: int) -> Due:
         """The next selected entries, within the limits of the next transaction; `full`: one of them was reached.
-        `ends_bulk` is set if no more follow. Visits at most SWEPT_LOOKS_MAX entries, 1 to 3 us each. `committed` must
+        `ends_bulk` is set if no more follow. Visits at most SWEPT_VISITED_MAX entries, 1 to 3 us each. `committed` must
         follow, or the same entries are read again."""
         self._entries_max = min(entries_max, SWEPT_ENTRIES_MAX)
         self._size_bytes_max = min(size_bytes_max, SWEPT_SIZE_BYTES_MAX)
@@ -66,7 +66,7 @@ class BulkSweep:
         after_gaps: set[bytes] = set()
         taken = due.parked if self._is_parked else None
         keys, values = due.keys, due.values
-        for _ in range(SWEPT_LOOKS_MAX):
+        for _ in range(SWEPT_VISITED_MAX):
             key, raw = rows.key(), rows.value()
             if key is None or raw is None:
                 due.keys_after_gaps = after_gaps

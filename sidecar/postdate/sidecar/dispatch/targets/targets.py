@@ -6,8 +6,8 @@ parks its entries, and metadata is requested again after a delay that doubles. F
 `fault_attribution`, not here.
 
 Look-ups never block the shard. One request is in progress at a time, and its answer is polled. Only the first look-up
-of a new target waits, for at most TARGET_LOOK_WAIT_MS. If look-ups fail, known targets stay as they were, and the next
-look-up follows after a delay that grows.
+of a new target waits, for at most TARGET_LOOKUP_WAIT_MS. If look-ups fail, known targets stay as they were, and the
+next look-up follows after a delay that grows.
 
 Thread rule: one instance per shard, used by its thread alone.
 """
@@ -24,8 +24,8 @@ from postdate.kafka.interface import Admin, LookedUp, TopicInfo
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.dispatch.limits import (
     TARGET_FRESH_MS_MAX,
-    TARGET_LOOK_AGE_MS_MAX,
-    TARGET_LOOK_WAIT_MS,
+    TARGET_LOOKUP_AGE_MS_MAX,
+    TARGET_LOOKUP_WAIT_MS,
     TARGET_PROBE_MS_MAX,
     TARGET_PROBE_MS_MIN,
     TARGETS_KNOWN_MAX,
@@ -108,7 +108,7 @@ class Targets:
             return
         self._wanted |= dict.fromkeys(wanted)
         now = self._clock.steady_ms()
-        until = (self._asked_at if self._look is not None else now) + TARGET_LOOK_WAIT_MS
+        until = (self._asked_at if self._look is not None else now) + TARGET_LOOKUP_WAIT_MS
         while self.is_looking_at(wanted):
             self.poll(max(until - now, 0.0))
             now = self._clock.steady_ms()
@@ -137,7 +137,7 @@ class Targets:
         """Request metadata of targets that are stale, or failing and due for a probe. Never waits."""
         now = self._clock.steady_ms()
         for target in self._known.values():
-            if target.probe_at <= now if not target.works else now - target.looked_at > TARGET_LOOK_AGE_MS_MAX:
+            if target.probe_at <= now if not target.works else now - target.looked_at > TARGET_LOOKUP_AGE_MS_MAX:
                 self._wanted[target.name] = None
         self.poll()
 

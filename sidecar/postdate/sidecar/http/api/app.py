@@ -202,10 +202,10 @@ class _Pages:
     def actions(self, request: Request) -> Response:
         """The newest changes that were requested over HTTP."""
         query = self._at_fixed_times(request)
-        told = local.actions(self._process, query)
+        result = local.actions(self._process, query)
         if queries.asks_all(query):
-            told = self._peers.merged(request, query, lambda others, unscoped: others.actions(unscoped, [told]))
-        return JSONResponse(told)
+            result = self._peers.merged(request, query, lambda others, unscoped: others.actions(unscoped, [result]))
+        return JSONResponse(result)
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 
@@ -248,10 +248,10 @@ class _Pages:
         async def requeue() -> Response:
             body, payload = await _body(request), queries.wants_payload(self._process, request.query_params)
             request.state.is_plan = not (isinstance(body, dict) and body.get("execute") is True)
-            told = await run_in_threadpool(dead_letters.requeue, self._process, body, payload)
-            if told["executed"]:
-                log.warning("requeue requested over HTTP: %d dead letters of %s", told["requeued"], told["topic"])
-            return JSONResponse(told)
+            result = await run_in_threadpool(dead_letters.requeue, self._process, body, payload)
+            if result["executed"]:
+                log.warning("requeue requested over HTTP: %d dead letters of %s", result["requeued"], result["topic"])
+            return JSONResponse(result)
 
         return await self._changed(request, requeue)
 

@@ -67,7 +67,7 @@ class PeerBook:
                 return
             process = self._process
             try:
-                self._members, self._expected = look(
+                self._members, self._expected = read_group(
                     process.admin, process.config.group_id, process.config.request_topic_names
                 )
             except KafkaFault:
@@ -76,7 +76,9 @@ class PeerBook:
             self._known_until = time.monotonic() + PEERS_AGE_S
 
 
-def look(admin: Admin, group_id: str, topics: tuple[str, ...] = ()) -> tuple[list[GroupMember], frozenset[Partition]]:
+def read_group(
+    admin: Admin, group_id: str, topics: tuple[str, ...] = ()
+) -> tuple[list[GroupMember], frozenset[Partition]]:
     """The members of a group, and all partitions of these topics and of those that the members hold. Two requests to
     Kafka. Raises KafkaFault."""
     members = admin.group_members(group_id)

@@ -124,7 +124,7 @@ def page(
     shards: list[AskedShard], filters: PendingFilters, after: PageCursor | None, limit: int, keep_payload: bool
 ) -> Page:
     """Up to `limit` entries after `after`. A page may be short or empty and still have a cursor, since it examines a
-    bounded number of entries. Raises Unanswered. O(entries examined), at most PAGE_LOOKS_MAX for each shard."""
+    bounded number of entries. Raises Unanswered. O(entries examined), at most PAGE_VISITED_MAX for each shard."""
     found: list[Found] = []
     payload_max = limits.PAGE_PAYLOAD_BYTES_MAX // max(len(shards), 1)
     bound: tuple[bytes, Partition] | None = None  # complete up to here: some shard was examined only so far
@@ -146,11 +146,11 @@ def count(shards: list[AskedShard], filters: PendingFilters) -> tuple[int, bool]
     total, exact = 0, True
     for shard in shards:
         if filters.looks_inside:
-            looked = 0
+            visited = 0
             for keys, entries in _slices(shard, filters, _first(filters)):
                 total += sum(map(filters.take, keys, entries))
-                looked += len(keys)
-                if looked >= limits.COUNTED_ENTRIES_MAX:
+                visited += len(keys)
+                if visited >= limits.COUNTED_ENTRIES_MAX:
                     exact = False
                     break
         else:
@@ -163,21 +163,21 @@ def count(shards: list[AskedShard], filters: PendingFilters) -> tuple[int, bool]
 def find_id(shard: AskedShard, caller_id: bytes) -> tuple[bytes, Entry] | None:
     """The pending entry with an id, and its key; None if there is none. Raises Unanswered."""
 
-    def look(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
+    def find(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
         key = index.timer_log.id_key(caller_id)
         return None if key is None else _read(index, split_key(key)[1], key)
 
-    return _decoded(shard.ask(look))
+    return _decoded(shard.ask(find))
 
 
 def find_offset(shard: AskedShard, offset: int) -> tuple[bytes, Entry] | None:
     """The entry of the request at an offset, and its key; None if it is not pending. Raises Unanswered."""
 
-    def look(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
+    def find(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
         key = index.timer_log.find(offset)
         return None if key is None else _read(index, offset, key)
 
-    return _decoded(shard.ask(look))
+    return _decoded(shard.ask(find))
 
 
 def as_json(part: Partition, key: bytes, entry: Entry, now_ms: int, payload: bool) -> dict[str, Any]:
@@ -308,7 +308,7 @@ def _matches(
     `payload_max`: the scan also ends after this many bytes; -1: entries without payload.
     """
     matches: list[Found] = []
-    looked = payload_bytes = 0
+    visited = payload_bytes = 0
     for keys, entries in _slices(shard, filters, start, limit):
         for key, entry in zip(keys, entries, strict=True):
             if filters.take(key, entry):
@@ -316,8 +316,8 @@ def _matches(
                 matches.append((key, shard.part, entry if payload_max >= 0 else _without_payload(entry)))
                 if len(matches) >= limit or payload_bytes > max(payload_max, 0):
                     return matches, key
-        looked += len(keys)
-        if looked >= limits.PAGE_LOOKS_MAX:
+        visited += len(keys)
+        if visited >= limits.PAGE_VISITED_MAX:
             return matches, keys[-1]
     return matches, None
 
