@@ -100,7 +100,7 @@ class _Play:
         sending.start()
         before = len(self.reader.records)
         while sending.is_alive():
-            self.reader.take(0.05)
+            self.reader.read_new(0.05)
         good = [sent for sent in asked if sent.target in self.good]
         self.asked += good
         self.dead += [sent for sent in asked if sent.target in self.bad]

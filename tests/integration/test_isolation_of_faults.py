@@ -104,7 +104,7 @@ class _Play:
         sending.start()
         before, deletes_at = len(self.reader.records), time.monotonic() + seconds / 2 if disturbed else float("inf")
         while sending.is_alive():
-            self.reader.take(0.05)
+            self.reader.read_new(0.05)
             if time.monotonic() >= deletes_at:
                 deletes_at = float("inf")
                 _delete(self.env, self.deleted)
@@ -211,7 +211,7 @@ def test_a_refusing_a_slow_and_a_deleted_target_delay_no_other(play: _Play) -> N
     letters = play.env.reader(f"{play.requests}.dead-letters")
     target_of = {sent.origin: sent.target for sent in play.bad}
     letters.until(lambda: len(letters.records) > 0, "there are dead letters")
-    letters.take(2.0)
+    letters.read_new(2.0)
     reasons = Counter((target_of.get(seen.last(ORIGIN)), seen.last(DEAD_REASON)) for seen in letters.records)
     letters.close()
     print(reasons)

@@ -47,7 +47,7 @@ def test_a_thousand_a_second_arrive_within_milliseconds(env: Environment) -> Non
     sidecar.start()
     sidecar.wait_for_shards(2)
     reader, asked = env.reader(target), list[Sent]()
-    reader.take(1.0)
+    reader.read_new(1.0)
 
     with watch_contention() as watch:
         try:

@@ -35,7 +35,7 @@ from support.deployments.environment import Environment, new_env
 _BAD_EACH = 100
 _TRIES = 3
 #: s. For the sidecar and for reading, beside other tests.
-_PATIENCE_S = 240 + BULK_ROWS / 500
+_TIMEOUT_S = 240 + BULK_ROWS / 500
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_each_sound_row_is_delivered_once(
     spark.read.parquet(str(sent.source)).where("id != '' and at >= 0").unionByName(wider).write.parquet(str(more))
     new = _bulk(env, capsys, master, more, only_new=True)
     assert (new.exit_code, new.outcome["skipped"], new.outcome["sent"], new.outcome["due_already"]) == (0, good, 10, 10)
-    env.wait_for_ends(sent.sent + 10, _PATIENCE_S + max(0.0, sent.due_ms / 1_000 - time.time()))
+    env.wait_for_ends(sent.sent + 10, _TIMEOUT_S + max(0.0, sent.due_ms / 1_000 - time.time()))
     assert sidecar.stop() == 0
     spelled = ", ".join(f"{each:.1f}" for each in (*sent.seconds, new.seconds))
     print(f"seconds of the dry run, both runs and the third: {spelled}; the session's JVM: {_peak_mib(spark)} MiB")
@@ -161,7 +161,7 @@ def test_each_sound_row_is_delivered_once(
     counts = _delivered(env, name)
     assert (len(counts), set(counts.values())) == (good + 10, {1})
     log = env.reader(f"{env.requests[0]}.dispatch-log")
-    fates = Counter(fate.name for seen in log.passing(_PATIENCE_S) for fate in decode_record(seen.value).fates)
+    fates = Counter(fate.name for seen in log.passing(_TIMEOUT_S) for fate in decode_record(seen.value).fates)
     log.close()
     assert fates["replaced"] >= good
 
@@ -170,7 +170,7 @@ def _delivered(env: Environment, name: str) -> Counter[bytes]:
     """How often each id was delivered; every 97th is held against its row."""
     counts: Counter[bytes] = Counter()
     reader = env.reader(env.targets[0])
-    for seen in reader.passing(_PATIENCE_S):
+    for seen in reader.passing(_TIMEOUT_S):
         id = seen.last("postdate-id")
         if id.startswith(name.encode()):
             counts[id] += 1

@@ -58,7 +58,7 @@ def test_a_waiting_command_prints_the_reason_and_ends() -> None:
     fault = Unreachable("Connection refused")
     try:
         with pytest.raises(Unreachable) as caught:
-            answered(forever.wait, lambda over: None if over() else fault, told.append, patience_s=0.01)
+            answered(forever.wait, lambda over: None if over() else fault, told.append, restart_timeout_s=0.01)
     finally:
         forever.set()
     assert caught.value is fault

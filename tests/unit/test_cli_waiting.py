@@ -136,8 +136,8 @@ def test_a_record_that_cannot_be_read_is_passed_over_with_a_warning() -> None:
     assert "requests.dispatch-log/0/0" in result.stderr
 
 
-@pytest.mark.parametrize(("budget", "patience_ms"), [("30s", 60_000), ("5m", 330_000)])
-def test_patience_exceeds_the_retry_budget(budget: str, patience_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("budget", "timeout_ms"), [("30s", 60_000), ("5m", 330_000)])
+def test_the_timeout_exceeds_the_retry_budget(budget: str, timeout_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
 
     def wait(_watch: FateWatch, _offset: int, timeout_ms: int) -> FinalFate:
@@ -146,7 +146,7 @@ def test_patience_exceeds_the_retry_budget(budget: str, patience_ms: int, monkey
 
     monkeypatch.setattr(FateWatch, "wait", wait)
     bed_with().call(*SEND, environ={"POSTDATE_DISPATCH_RETRY_BUDGET_MS": budget})
-    assert waited == [patience_ms + 1], "counted from the due time, 1 ms after the request"
+    assert waited == [timeout_ms + 1], "counted from the due time, 1 ms after the request"
 
 
 def test_two_answers_at_once_are_refused() -> None:

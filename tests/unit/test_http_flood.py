@@ -46,7 +46,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server waits for requests for as long as a test lasts: nothing but a bound ends a connection."""
     for module in (acceptor, connections):
         monkeypatch.setattr(module, "HTTP_REQUEST_S_MAX", 2 * WAIT_TIMEOUT_S)
@@ -98,7 +98,7 @@ def test_probes_are_answered_while_whole_requests_flood_the_port(client: Client)
     wait_until(lambda: client.get("/api/v1/pending").status == 200, "the flood is over")
 
 
-@pytest.mark.usefixtures("patience")
+@pytest.mark.usefixtures("short_timeouts")
 @pytest.mark.parametrize(
     ("where", "bound", "first"),
     [(acceptor, "HTTP_WAITING_MAX", b""), (connections, "HTTP_CONNECTIONS_MAX", _HEAD)],
@@ -158,7 +158,7 @@ def turns(client: Client, monkeypatch: pytest.MonkeyPatch) -> Turns:
     return found
 
 
-@pytest.mark.usefixtures("patience")
+@pytest.mark.usefixtures("short_timeouts")
 @pytest.mark.parametrize("who", ["a probe", "another address"])
 def test_a_queue_of_connections_is_passed_by(client: Client, turns: Turns, who: str) -> None:
     """Each turn starts four and the probes, so the hundred of one address take 25 turns. The newcomer, which has come
@@ -180,7 +180,7 @@ def test_a_queue_of_connections_is_passed_by(client: Client, turns: Turns, who: 
         assert many[-1].recv(100).startswith(b"HTTP/1.1 200"), "the others are served after it"
 
 
-@pytest.mark.usefixtures("patience")
+@pytest.mark.usefixtures("short_timeouts")
 def test_probes_keep_their_places_in_a_queue_that_is_full(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "HTTP_TURN_S", 0.5)
     monkeypatch.setattr(acceptor, "HTTP_WAITING_MAX", 20)
@@ -270,7 +270,7 @@ def test_a_client_that_does_not_take_its_answer_ends_its_connection(
 # ---- bounds of requests ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("patience")
+@pytest.mark.usefixtures("short_timeouts")
 @pytest.mark.parametrize(("bound", "status"), [("HTTP_REQUESTS_PER_ADDRESS_MAX", 429), ("HTTP_REQUESTS_MAX", 503)])
 def test_requests_beyond_a_bound_are_refused_and_probes_are_not(
     client: Client, monkeypatch: pytest.MonkeyPatch, bound: str, status: int

@@ -158,7 +158,7 @@ def test_a_member_that_nobody_answered_has_no_id() -> None:
 
 def test_a_member_that_no_coordinator_accepts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers that are too old: the library repeats its request in silence."""
-    monkeypatch.setattr(limits, "JOIN_PATIENCE_S", 0.0)
+    monkeypatch.setattr(limits, "JOIN_TIMEOUT_S", 0.0)
     made = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1", group_protocol="consumer"), "group", None)
     made.poll(1, 0.0)
     assert not [fault for _, fault in made.errors() if "needs Kafka 4.0" in str(fault)], "it has not subscribed"

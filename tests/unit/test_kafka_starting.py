@@ -66,8 +66,8 @@ def _consumer(client: _Client) -> ConfluentGroupConsumer:
 def test_a_partition_is_started_in_the_end_and_the_refusals_are_reported(
     code: int, stuck: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "START_PATIENCE_S", 0.0)
-    monkeypatch.setattr(limits, "SEEK_PATIENCE_S", 0.0)
+    monkeypatch.setattr(limits, "START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(limits, "SEEK_TIMEOUT_S", 0.0)
     client = _Client([code] * 3, stuck)
     consumer = _consumer(client)
     consumer.start(PART, 70)

@@ -42,7 +42,7 @@ def _stale(monkeypatch: pytest.MonkeyPatch, ends: dict[Partition, int]) -> Itera
     honest = SimAdmin.end_offsets
 
     def end_offsets(
-        self: SimAdmin, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+        self: SimAdmin, parts: Iterable[Partition], isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
         found = honest(self, parts, isolation)
         return {part: min(offset, ends.get(part, offset)) for part, offset in found.items()}
@@ -232,7 +232,7 @@ def test_a_halt_is_confirmed_by_a_new_client(env: ShardEnvironment, monkeypatch:
     honest = SimAdmin.end_offsets
 
     def end_offsets(
-        self: SimAdmin, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+        self: SimAdmin, parts: Iterable[Partition], isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
         found = honest(self, parts, isolation)
         return {part: 0 if self is env.admin and part == _REQUESTS else offset for part, offset in found.items()}

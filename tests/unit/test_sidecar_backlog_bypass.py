@@ -79,7 +79,7 @@ def test_each_target_leaves_in_order_and_each_message_once(
 ) -> None:
     """Messages, many of them due at once or overdue when they come, and controls, while the backlog is worked off."""
     choose = random.Random(seed)
-    monkeypatch.setattr(backlog_bypass, "LOOK_AHEAD_ENTRIES_MAX", choose.choice([3, 20, 1_000]))
+    monkeypatch.setattr(backlog_bypass, "BYPASS_ENTRIES_MAX", choose.choice([3, 20, 1_000]))
     monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)  # a wrong span would end what is not its own
     env.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=choose.choice([10, 40, 80]))
     shard = env.shard()

@@ -195,7 +195,7 @@ def test_nothing_leaves_before_a_control_that_has_begun_is_read(
     env.time.wait(5_000)
     second = env.new_shard(RequestTopicConfig(R, cancel_gate="off"), place="b")
     with monkeypatch.context() as slow:
-        slow.setattr(second.inbox, "take", list)
+        slow.setattr(second.inbox, "drain", list)
         until_ms = env.time.now_ms + 3_000
         env.until(second, lambda: env.time.now_ms > until_ms)
     ends(env, second, control)

@@ -13,7 +13,7 @@ import pytest
 
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.dispatch.due.backlog_bypass import Ahead, BacklogBypass
+from postdate.sidecar.dispatch.due.backlog_bypass import BacklogBypass, BypassedMessages
 from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated
@@ -52,7 +52,7 @@ def test_half_of_a_transaction_is_for_messages_beside_a_backlog(
     def take(_: BacklogBypass, _index: TimerIndex, _before_ms: int, entries_max: int, size_bytes_max: int) -> None:
         taken.append((entries_max, size_bytes_max))
 
-    monkeypatch.setattr(BacklogBypass, "take", take)
+    monkeypatch.setattr(BacklogBypass, "next_messages", take)
     read_due(env, shard)
     limit = shard._dispatcher._limit
     assert taken == [(limit.entries // 2 or 1, limit.size_bytes // 2)]
@@ -73,7 +73,7 @@ def test_no_message_leaves_from_behind_a_backlog_before_controls_or_while_a_faul
         own.retry_at = inf
     monkeypatch.setattr(FaultAttribution, "is_attributing", why == "a fault is attributed")
     taken: list[object] = []
-    monkeypatch.setattr(BacklogBypass, "take", lambda *arguments: taken.append(arguments))
+    monkeypatch.setattr(BacklogBypass, "next_messages", lambda *arguments: taken.append(arguments))
     due = read_due(env, shard)
     assert (bool(taken), due.ordered) == (is_used, is_used)
     shard.close()
@@ -90,10 +90,10 @@ def test_the_rest_of_a_transaction_is_for_the_backlog_itself(
     shard = env.shard()
     backlog(env, shard, monkeypatch, 30)
     keys = [entry_key(5, offset) for offset in range(ahead_count)]
-    ahead = Ahead(keys[0], keys, [b"v"] * ahead_count, {keys[1]})
-    monkeypatch.setattr(BacklogBypass, "take", lambda *_: ahead)
+    ahead = BypassedMessages(keys[0], keys, [b"v"] * ahead_count, {keys[1]})
+    monkeypatch.setattr(BacklogBypass, "next_messages", lambda *_: ahead)
     reader = shard._dispatcher._reader
-    reader._ahead.searching = searching
+    reader._bypass.searching = searching
     due = read_due(env, shard)
     assert len(due.keys) == limit + ahead_count
     assert due.keys[limit:] == keys
@@ -180,7 +180,7 @@ def test_the_smallest_transaction_still_contains_a_message(
         sizes.append(arguments[4])
         return []
 
-    monkeypatch.setattr(TargetRates, "take", take)
+    monkeypatch.setattr(TargetRates, "next_messages", take)
     for is_ready in (False, True):
         monkeypatch.setattr(TargetRates, "is_ready", is_ready)
         assert len(read_due(env, shard).keys) == 1
@@ -194,8 +194,8 @@ def test_behind_the_end_of_a_backlog_the_second_cursor_has_read_everything(
     shard = env.shard()
     until = entry_key(9, 0)
     for keys in ([], [entry_key(5, 0)]):
-        ahead = Ahead(until, keys, [b"v"] * len(keys))
-        monkeypatch.setattr(BacklogBypass, "take", lambda *_, ahead=ahead: ahead)
+        ahead = BypassedMessages(until, keys, [b"v"] * len(keys))
+        monkeypatch.setattr(BacklogBypass, "next_messages", lambda *_, ahead=ahead: ahead)
         due = read_due(env, shard)
         assert (due.full, due.read_to, due.goes_on) == (False, until, bool(keys))
     shard.close()
@@ -224,7 +224,7 @@ def test_messages_that_waited_for_their_rate_get_half_of_what_controls_leave(
         return []
 
     monkeypatch.setattr(DueReader, "_scan", scan)
-    monkeypatch.setattr(TargetRates, "take", take)
+    monkeypatch.setattr(TargetRates, "next_messages", take)
     monkeypatch.setattr(TargetRates, "is_ready", True)
     assert reader._rates is not None
     due = read_due(env, shard)
@@ -257,8 +257,8 @@ def test_a_message_beside_a_backlog_may_fill_a_transaction(
 ) -> None:
     """Nothing of the backlog lies before it any more."""
     shard, key = env.shard(), entry_key(5, 0)
-    ahead = Ahead(key, [key], [bytes(shard._dispatcher._limit.size_bytes)])
-    monkeypatch.setattr(BacklogBypass, "take", lambda *_: ahead)
+    ahead = BypassedMessages(key, [key], [bytes(shard._dispatcher._limit.size_bytes)])
+    monkeypatch.setattr(BacklogBypass, "next_messages", lambda *_: ahead)
     due = read_due(env, shard)
     assert (due.keys, due.full) == ([key], False)
     shard.close()
@@ -273,8 +273,8 @@ def test_a_transaction_that_holds_all_its_bytes_is_full(
     index = backlog(env, shard, monkeypatch, 9)
     (size_bytes,) = {len(raw) for raw in index.scan_due(9, 9)[1]}
     if ahead_bytes is not None:
-        ahead = Ahead(entry_key(5, 0), [entry_key(5, 0)], [bytes(ahead_bytes)])
-        monkeypatch.setattr(BacklogBypass, "take", lambda *_: ahead)
+        ahead = BypassedMessages(entry_key(5, 0), [entry_key(5, 0)], [bytes(ahead_bytes)])
+        monkeypatch.setattr(BacklogBypass, "next_messages", lambda *_: ahead)
     limit = shard._dispatcher._limit
     limit._share, limit._size_bytes_max = 1.0, 3 * size_bytes + (ahead_bytes or 0)
     due = read_due(env, shard)

@@ -36,11 +36,11 @@ def test_keys_and_headers_fill_an_inbox_as_values_do() -> None:
         assert inbox.offer([record(0), large])
         assert not inbox.offer([large])
         assert not inbox.has_room()
-        (first, *rest) = inbox.take()
+        (first, *rest) = inbox.drain()
         inbox.put_back(rest)
         assert not inbox.has_room()
-        assert inbox.take() == rest
-        assert inbox.take() == [large]
+        assert inbox.drain() == rest
+        assert inbox.drain() == [large]
         assert inbox.has_room()
         assert first == record(0)
 
@@ -51,14 +51,14 @@ def test_waiting_batches_are_taken_together_up_to_a_bound() -> None:
     batches = [[record(2 * number), record(2 * number + 1)] for number in range(TAKEN_RECORDS_MAX)]
     for batch in batches:
         inbox.offer(batch)
-    taken = [inbox.take() for _ in range(3)]
+    taken = [inbox.drain() for _ in range(3)]
     assert [len(records) for records in taken] == [TAKEN_RECORDS_MAX, TAKEN_RECORDS_MAX, 0]
     assert [each.offset for records in taken for each in records] == list(range(2 * TAKEN_RECORDS_MAX))
     assert inbox.records == 0
     large = [record(number, value=bytes(TAKEN_SIZE_BYTES_MAX // 2)) for number in range(5)]
     for each in large:
         inbox.offer([each])
-    assert [len(inbox.take()) for _ in range(4)] == [2, 2, 1, 0]
+    assert [len(inbox.drain()) for _ in range(4)] == [2, 2, 1, 0]
     assert inbox.has_room()
 
 
@@ -67,8 +67,8 @@ def test_a_batch_beyond_the_bound_is_taken_whole() -> None:
     records = [record(number) for number in range(TAKEN_RECORDS_MAX + 1)]
     inbox.offer(records)
     inbox.offer([record(TAKEN_RECORDS_MAX + 1)])
-    assert inbox.take() is records
-    assert inbox.take() == [record(TAKEN_RECORDS_MAX + 1)]
+    assert inbox.drain() is records
+    assert inbox.drain() == [record(TAKEN_RECORDS_MAX + 1)]
 
 
 def test_many_small_headers_are_not_free() -> None:
@@ -84,11 +84,11 @@ def test_a_start_that_was_overtaken_by_another_does_not_open_the_inbox() -> None
     inbox.started(70)
     assert inbox.start_at == 5
     assert inbox.offer([record(70)])
-    assert inbox.take() == [], "what lies between 5 and 70 would be passed over"
+    assert inbox.drain() == [], "what lies between 5 and 70 would be passed over"
     inbox.started(5)
     assert inbox.start_at == -1
     inbox.offer([record(5)])
-    assert inbox.take() == [record(5)]
+    assert inbox.drain() == [record(5)]
 
 
 def test_a_position_is_returned_only_with_an_empty_inbox() -> None:
@@ -101,7 +101,7 @@ def test_a_position_is_returned_only_with_an_empty_inbox() -> None:
     assert inbox.position_if_empty() == 8
     inbox.offer([record(8), record(9)])
     assert inbox.position_if_empty() == -1
-    inbox.take()
+    inbox.drain()
     assert inbox.position_if_empty() == 10
     inbox.put_back([record(9)])
     assert inbox.position_if_empty() == -1

@@ -165,13 +165,13 @@ def test_the_fastest_transaction_is_measured_again() -> None:
     """Brokers that have become slower for good are not taken for busy ones for ever."""
     budget = TransactionBudget(400)
     for number in range(10_000):
-        budget.take(number * 5.0, 4.0)
+        budget.reserve(number * 5.0, 4.0)
     assert budget.window == WINDOW_MAX
     for number in range(2_000):
-        budget.take(50_000 + number * 5.0, 30.0)
+        budget.reserve(50_000 + number * 5.0, 30.0)
     assert budget.window < WINDOW_MAX
     for number in range(12_000):
-        budget.take(60_000 + number * 5.0, 30.0)
+        budget.reserve(60_000 + number * 5.0, 30.0)
     assert budget.window > WINDOW_MAX / 2
 
 

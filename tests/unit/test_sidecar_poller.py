@@ -90,7 +90,7 @@ def test_a_shard_passes_markers_and_aborted_records_at_the_end_of_its_requests(e
     producer = open_producer(env.kafka)
     commit_values(producer, env.part.topic, [b"a", b"b"])
     env.rounds_until(lambda: env.inbox.position >= 2)
-    assert [record.value for record in env.inbox.take()] == [b"a", b"b"]
+    assert [record.value for record in env.inbox.drain()] == [b"a", b"b"]
     abort_values(producer, env.part.topic, [b"x"] * 3)
     env.rounds_until(lambda: env.inbox.position_if_empty() == 7)
 

@@ -217,16 +217,16 @@ def test_an_interrupted_rebuild_from_the_store_starts_again(
     shard.close()
     shutil.rmtree(env.directory / "0")
     env.admin.delete_records({Partition(R, 0): cancel + 1})
-    take_stored = store_reading.take_stored
+    apply_stored = store_reading.apply_stored
     struck: list[int] = []
 
     def strike(*given: Any) -> None:
-        take_stored(*given)
+        apply_stored(*given)
         if not struck:
             struck.append(1)
             raise Retriable("the connection was lost")
 
-    monkeypatch.setattr(store_reading, "take_stored", strike)
+    monkeypatch.setattr(store_reading, "apply_stored", strike)
     shard = env.shard(topic)
     assert struck
     assert list(env.directory.glob("0.*")) == []  # a half of an index is of no use to anybody

@@ -21,7 +21,7 @@ from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.limits import ENDING_SIZE_BYTES_MAX
-from postdate.sidecar.takeover.store_reading import take_stored
+from postdate.sidecar.takeover.store_reading import apply_stored
 from postdate.wheel import limits
 from postdate.wheel.entry import Entry, Kind
 from postdate.wire.delivered import record_size_bytes
@@ -391,7 +391,7 @@ def test_the_last_record_of_a_key_counts_however_the_records_are_cut(make: Make)
     for size in (1, 2, 3, 7):
         rebuilt = make(begins=False)
         for first in range(0, len(written), size):
-            take_stored(rebuilt.index, Partition(OWN.store, 0), written[first : first + size], 6, -1)
+            apply_stored(rebuilt.index, Partition(OWN.store, 0), written[first : first + size], 6, -1)
         rebuilt.begin(6)
         assert rebuilt.entries() == unmoved(shard)
         assert rebuilt.families()["ids"] == shard.families()["ids"]
@@ -402,7 +402,7 @@ def test_a_record_of_a_stranger_in_the_store_halts(make: Make) -> None:
     shard = make(begins=False)
     for key, value in ((b"x", b""), (b"0", b"{}")):
         with pytest.raises(Halted) as halted:
-            take_stored(shard.index, Partition(OWN.store, 0), [Record(0, 0, False, key, value, [])], 1, -1)
+            apply_stored(shard.index, Partition(OWN.store, 0), [Record(0, 0, False, key, value, [])], 1, -1)
         assert halted.value.reason == HaltReason.FOREIGN_RECORD
 
 

@@ -377,7 +377,7 @@ def test_a_message_does_not_overtake_an_unread_one(
     rates.begin(index, 0.0)
     assert not rates.admits("orders", entry_key(NOW_MS + 1, 9), {})
     rates.begin(index, 10_000.0)
-    taken = rates.take(index, NOW_MS + 100, entries_max, size_bytes_max, lambda target: LAST_KEY)
+    taken = rates.next_messages(index, NOW_MS + 100, entries_max, size_bytes_max, lambda target: LAST_KEY)
     assert len(taken) == count
     assert all(rates.admits("orders", key, {}) for key, _ in taken)
     assert rates.admits("orders", entry_key(NOW_MS + 1, 9), {}) == (count == 5)
@@ -389,10 +389,10 @@ def test_a_waiting_message_that_is_not_due_yet_stays_and_is_looked_at_again_soon
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 10_000.0)
     rates.wait("orders")
-    assert rates.take(index, NOW_MS, 100, 1_000, lambda target: LAST_KEY) == []
+    assert rates.next_messages(index, NOW_MS, 100, 1_000, lambda target: LAST_KEY) == []
     assert rates.next_at() == 10_000.0 + RATE_RETRY_MS
     rates.begin(index, 10_000.0 + RATE_RETRY_MS)
-    assert len(rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)) == 1
+    assert len(rates.next_messages(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)) == 1
     index.close()
 
 
@@ -406,7 +406,7 @@ def test_each_target_has_one_turn_which_comes_when_its_own_bucket_is_filled(tmp_
     for steady_ms, target, offset in ((250.0, "light", 0), (500.0, "orders", 1)):
         rates.begin(index, steady_ms)
         assert rates.is_ready
-        taken = rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
+        taken = rates.next_messages(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
         assert [key for key, _ in taken] == [parked_key(target, NOW_MS, offset)]
         assert rates.next_at() == steady_ms, "the next turn shows whether more waits"
         left = EntryChanges()
@@ -422,12 +422,12 @@ def test_a_read_starts_at_the_first_waiting_message(tmp_path: Path, monkeypatch:
     rates.begin(index, 10_000.0)
     rates.wait("orders")
     left = EntryChanges()
-    for key, _ in rates.take(index, NOW_MS + 1, 2, 1_000, lambda target: LAST_KEY):
+    for key, _ in rates.next_messages(index, NOW_MS + 1, 2, 1_000, lambda target: LAST_KEY):
         left.delete_parked(key, 1)
     index.write(left)
     rates.begin(index, 20_000.0)
     starts = note_scans(monkeypatch)
-    rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
+    rates.next_messages(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
     assert starts == [parked_key("orders", NOW_MS, 2)]
     index.close()
 
@@ -438,7 +438,7 @@ def test_waiting_entries_are_taken_up_to_and_including_a_key(tmp_path: Path, las
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 10_000.0)
     rates.wait("orders")
-    assert len(rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: last)) == count
+    assert len(rates.next_messages(index, NOW_MS + 1, 100, 1_000, lambda target: last)) == count
     index.close()
 
 
@@ -453,7 +453,7 @@ def test_the_limits_of_a_transaction_hold_over_all_targets(
     rates.begin(index, 10_000.0)
     for target in ("light", "small"):
         rates.wait(target)
-    assert len(rates.take(index, NOW_MS + 1, entries_max, size_bytes_max, lambda target: LAST_KEY)) == count
+    assert len(rates.next_messages(index, NOW_MS + 1, entries_max, size_bytes_max, lambda target: LAST_KEY)) == count
     index.close()
 
 
@@ -464,10 +464,10 @@ def test_a_target_whose_tokens_were_spent_meanwhile_waits_for_the_next(tmp_path:
     rates.wait("orders")
     rates.begin(index, 250.0)
     rates.spend({"orders": 1})
-    assert rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY) == []
+    assert rates.next_messages(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY) == []
     assert rates.next_at() == 500.0
     rates.begin(index, 500.0)
-    assert len(rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)) == 1
+    assert len(rates.next_messages(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)) == 1
     index.close()
 
 
@@ -504,7 +504,7 @@ def test_a_target_of_which_nothing_waits_any_more_gets_its_next_message_at_once(
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 10_000.0)
     rates.wait("orders")
-    assert rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY) == []
+    assert rates.next_messages(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY) == []
     starts = note_scans(monkeypatch)
     assert [rates.admits("orders", entry_key(NOW_MS, offset), {}) for offset in range(3)] == [True] * 3
     assert [rates.admits("mails", entry_key(NOW_MS, offset), {}) for offset in range(3)] == [True] * 3
@@ -518,7 +518,7 @@ def test_messages_that_are_parked_in_any_order_leave_in_order(tmp_path: Path) ->
     rates.begin(index, 10_000.0)
     for offset in (5, 3, 4):
         rates.parked("orders", entry_key(NOW_MS, offset))
-    taken = rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
+    taken = rates.next_messages(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
     assert [key for key, _ in taken] == [parked_key("orders", NOW_MS, offset) for offset in (3, 4, 5)]
     index.close()
 
@@ -532,7 +532,7 @@ def test_nothing_leaves_before_the_first_request_is_read(tmp_path: Path) -> None
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 10_000.0)
     rates.wait("orders")
-    assert rates.take(index, 0, 100, 1_000, lambda target: LAST_KEY) == []
+    assert rates.next_messages(index, 0, 100, 1_000, lambda target: LAST_KEY) == []
     index.close()
 
 

@@ -208,15 +208,15 @@ class TestQueue:
         _delivered(traces, *[TRACED] * 2)
         _delivered(traces, *[TRACED] * 4)
         assert traces.dropped == 3
-        assert [step.offset for step in traces.take(10, 0.0)] == [0, 1, 0]
+        assert [step.offset for step in traces.next_steps(10, 0.0)] == [0, 1, 0]
         _delivered(traces, [("traceparent", PARENT)])
         assert traces.dropped == 3
 
     def test_it_is_taken_in_pieces_until_it_is_empty(self) -> None:
         traces = TraceQueue()
-        assert traces.take(10, 0.0) == []
+        assert traces.next_steps(10, 0.0) == []
         _delivered(traces, *[TRACED] * 3)
-        assert [len(traces.take(2, 0.0)) for _ in range(3)] == [2, 1, 0]
+        assert [len(traces.next_steps(2, 0.0)) for _ in range(3)] == [2, 1, 0]
 
 
 class TestSetting:

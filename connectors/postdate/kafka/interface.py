@@ -337,10 +337,10 @@ class Admin(Protocol):
         """The first offset of each log. Raises RecordRejected if a partition does not exist."""
 
     def end_offsets(
-        self, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+        self, parts: Iterable[Partition], isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
         """The offset behind the last record: READ_UNCOMMITTED, the high watermark; READ_COMMITTED, the last stable
-        offset. Waits for at most `patience_s`, if it is given. Raises RecordRejected if a partition does not exist."""
+        offset. Waits for at most `timeout_s`, if it is given. Raises RecordRejected if a partition does not exist."""
 
     def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
         """The first offset whose record's timestamp is at or after `timestamp_ms`; None if there is none."""

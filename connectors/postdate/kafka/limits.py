@@ -74,10 +74,10 @@ REPEAT_AFTER_MS = 500
 SUSPICIOUS_END_S = 0.35
 
 #: s. How long a started partition may refuse its seek before it is assigned again.
-SEEK_PATIENCE_S = 1.0
+SEEK_TIMEOUT_S = 1.0
 
 #: s. How long a partition may refuse to start before that is reported as an error, and how often it is from then on.
-START_PATIENCE_S = 30.0
+START_TIMEOUT_S = 30.0
 
 #: errors. The errors that a group consumer keeps between two calls of `errors`; a broker that is down causes many.
 ERRORS_MAX = 1_000
@@ -93,4 +93,4 @@ SILENCE_S = 3.0
 
 #: s. How long a member of the group protocol consumer waits for the coordinator before that is reported, and how often
 #: it is from then on. A coordinator accepts a member within a second.
-JOIN_PATIENCE_S = 15.0
+JOIN_TIMEOUT_S = 15.0

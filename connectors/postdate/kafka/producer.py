@@ -57,7 +57,7 @@ class ConfluentPlainProducer:
 
     def _connect(self, settings: KafkaSettings, conf: ClientConf) -> None:
         self._transport_failed = False
-        self._queue_patience_s = float(conf["message.timeout.ms"]) / 1000 + 1
+        self._queue_timeout_s = float(conf["message.timeout.ms"]) / 1000 + 1
         try:
             producer = Producer(conf | {"error_cb": self._on_error}, logger=log)
         except KafkaException as error:
@@ -87,7 +87,7 @@ class ConfluentPlainProducer:
                 return
             except BufferError as error:
                 now = time.monotonic()
-                deadline = deadline or now + self._queue_patience_s
+                deadline = deadline or now + self._queue_timeout_s
                 if now >= deadline:
                     raise Retriable("The producer's queue stays full.", KafkaError._QUEUE_FULL) from error
                 with _serving(f"wait for room to produce to {topic}"):

@@ -205,14 +205,14 @@ def write_rows(path: Path, rows: Iterable[tuple[Any, ...]], names: Iterable[str]
     columns = [*names]
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
-            file.write(json.dumps(dict(zip(columns, map(_spelled, row), strict=True))) + "\n")
+            file.write(json.dumps(dict(zip(columns, map(_as_json, row), strict=True))) + "\n")
 
 
-def _spelled(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, list):
-        return [{"key": name, "value": _spelled(content)} for name, content in value]
+        return [{"key": name, "value": _as_json(content)} for name, content in value]
     return value.isoformat() if isinstance(value, datetime) else value
 
 

@@ -79,10 +79,10 @@ class SimAdmin:
         return self._ask_leaders("ask for offsets", parts, lambda log: log.start)
 
     def end_offsets(
-        self, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+        self, parts: Iterable[Partition], isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
-        patience_ms = None if patience_s is None else patience_s * 1000
-        return self._ask_leaders("ask for offsets", parts, lambda log: log.end_for(isolation), patience_ms)
+        timeout_ms = None if timeout_s is None else timeout_s * 1000
+        return self._ask_leaders("ask for offsets", parts, lambda log: log.end_for(isolation), timeout_ms)
 
     def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
         return self._ask_leaders("ask for a time", [part], lambda log: log.offset_for_time(timestamp_ms))[part]
@@ -196,11 +196,11 @@ class SimAdmin:
         doing: str,
         parts: Iterable[Partition],
         look: Callable[[PartitionLog | StaleLog], T],
-        patience_ms: float | None = None,
+        timeout_ms: float | None = None,
     ) -> dict[Partition, T]:
         """Send a request to each leader in the metadata cache of this client."""
         wanted, found = list(parts), dict[Partition, T]()
-        deadline_ms = self._link.time.now_ms + (self._timeout_ms if patience_ms is None else patience_ms)
+        deadline_ms = self._link.time.now_ms + (self._timeout_ms if timeout_ms is None else timeout_ms)
         while missing := [part for part in wanted if part not in found]:
             node, asked = next(iter(self._metadata.by_leader(missing).values()))
 

@@ -53,9 +53,9 @@ class Link:
         self.cut_until_ms = 0.0
         self.cut_answers = False
 
-    def ask(self, what: str, request: Callable[[], T], node: Node | None = None, patience_ms: float = 0.0) -> T:
+    def ask(self, what: str, request: Callable[[], T], node: Node | None = None, timeout_ms: float = 0.0) -> T:
         """Let the cluster carry out `request`, and return or raise its response. `node`: the broker that gets the
-        request. A frozen broker carries it out after it resumes, and the client waits for `patience_ms`.
+        request. A frozen broker carries it out after it resumes, and the client waits for `timeout_ms`.
 
         Raises KafkaException: an error response, or that there was no response, so that the outcome is unknown.
         """
@@ -65,7 +65,7 @@ class Link:
             raise no_answer()
         self.wait(LATENCY_MS)
         if node is not None and node.is_frozen:
-            self._await(node, patience_ms)
+            self._await(node, timeout_ms)
         refused: KafkaException | None = None
         answer: T | None = None
         try:
@@ -81,8 +81,8 @@ class Link:
             raise refused
         return answer  # type: ignore[return-value]  # T may itself admit None
 
-    def _await(self, node: Node, patience_ms: float) -> None:
-        give_up_ms = self.time.now_ms + patience_ms
+    def _await(self, node: Node, timeout_ms: float) -> None:
+        give_up_ms = self.time.now_ms + timeout_ms
         while node.is_frozen:
             if self.time.now_ms >= give_up_ms:
                 raise refusal(KafkaError._TIMED_OUT, f"broker {node.number} does not answer")

@@ -238,14 +238,14 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _QUOTA,
-        "Quota._take",
+        "Quota._spend",
         "the bucket is filled before the first request",
         "it is full then",
         ("self._filled_ms >= 0", "self._filled_ms >= -1"),
     ),
     _of(
         _QUOTA,
-        "Quota._take",
+        "Quota._spend",
         "the bucket is filled between requests of the same time",
         "nothing is added",
         ("at_ms > self._filled_ms", "at_ms >= self._filled_ms"),

@@ -149,7 +149,7 @@ class Reader:
         self._parts = [(topic, index) for topic in topics for index in known[topic].partitions]
         self._consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._parts])
 
-    def take(self, timeout_s: float = 0.1) -> list[Seen]:
+    def read_new(self, timeout_s: float = 0.1) -> list[Seen]:
         """The records since the last call; waits only for the first one."""
         first = self._consumer.poll(timeout_s)
         if first is None:
@@ -171,7 +171,7 @@ class Reader:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what} ({self.taken} seen)"
-            self.take()
+            self.read_new()
 
     def to_end(self, timeout_s: float = WAIT_TIMEOUT_S) -> list[Seen]:
         """Reads on to the present end of every partition; returns everything read since the beginning."""
@@ -184,7 +184,7 @@ class Reader:
         reached, deadline = self._end(), time.monotonic() + timeout_s
         while not reached():
             assert time.monotonic() < deadline, f"not read to the end within {timeout_s:.0f} s ({self.taken} seen)"
-            self.take()
+            self.read_new()
             yield from self.forgotten()
 
     def _end(self) -> Callable[[], bool]:

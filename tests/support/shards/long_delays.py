@@ -29,7 +29,7 @@ from postdate.sidecar.index.apply_fates import apply_fate
 from postdate.sidecar.index.contradictions import check_delivered
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
-from postdate.sidecar.takeover.store_reading import take_stored
+from postdate.sidecar.takeover.store_reading import apply_stored
 from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.entry import Entry, Kind, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
@@ -132,7 +132,7 @@ class LongDelayShard:
     def rebuild(self, other: LongDelayShard, low: int, logged_ms: int = -1) -> None:
         """Takes from the STORE of `other` what an empty start takes, where the low-water mark is `low`. `logged_ms`:
         the time of the last record of the dispatch log."""
-        take_stored(self.index, Partition(OWN.store, 0), list(other.store.values()), low, logged_ms)
+        apply_stored(self.index, Partition(OWN.store, 0), list(other.store.values()), low, logged_ms)
         self.begin(low)
 
     def held(self) -> dict[int, tuple[Kind, int, bool]]:

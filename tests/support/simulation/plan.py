@@ -61,7 +61,7 @@ _DIFFER_IN = {"settings, moves": ("horizon_ms", "levels_ms")}
 #: schedule cannot finish, or that three messages within a second are late.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
 #: ms. A request that is due later than this after the faults is not waited for: time jumps to its due time.
-_PATIENCE_MS = 25_000
+_LATENESS_MS_MAX = 25_000
 #: ms. How long ids are remembered, if a request may be dropped because of an earlier delivery.
 _ENDED_WINDOWS_MS = (1_000, 5_000, 20_000, HOUR_MS)
 #: The faults that any schedule may have; the others belong to themes.
@@ -254,7 +254,7 @@ class SchedulePlan:
         self.themes.cease()
         self.traffic.is_last = True
         late_ms = self.traffic.last_due_ms() - world.broker.now_ms()
-        if late_ms > _PATIENCE_MS:
+        if late_ms > _LATENESS_MS_MAX:
             self.events.let_time_pass(late_ms)
         if self.by_hand:
             for process in world.processes[1:]:

@@ -121,8 +121,8 @@ def run_seed(
 def _play(world: World, plan: SchedulePlan) -> None:
     plan.prepare()
     world.run_until(world.time.now_ms + plan.duration_ms)
-    while plan.themes.patience_ms():
-        world.run_until(world.time.now_ms + plan.themes.patience_ms())
+    while plan.themes.extra_wait_ms():
+        world.run_until(world.time.now_ms + plan.themes.extra_wait_ms())
     plan.peace()
     peace_ms = world.time.now_ms
     _rest(world, plan, REST_MS_MAX)

@@ -153,7 +153,7 @@ class Themes:
         frozen = [cluster.freeze_leader, cluster.freeze_until_a_commit, cluster.freeze_until_a_commit]
         self._random.choice([*frozen, cluster.kill_broker])()
 
-    def patience_ms(self) -> float:
+    def extra_wait_ms(self) -> float:
         """How much longer than its duration the schedule runs: until the last stall has ended."""
         return max(self.cluster.stalled_until_ms - self._plan.world.time.now_ms, 0.0)
 

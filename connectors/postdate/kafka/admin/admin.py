@@ -78,9 +78,9 @@ class ConfluentAdmin:
         return self._list_offsets(parts, _EARLIEST, Isolation.READ_UNCOMMITTED)
 
     def end_offsets(
-        self, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+        self, parts: Iterable[Partition], isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
-        return self._list_offsets(parts, _LATEST, isolation, patience_s)
+        return self._list_offsets(parts, _LATEST, isolation, timeout_s)
 
     def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
         spec = OffsetSpec.for_timestamp(timestamp_ms)
@@ -197,7 +197,7 @@ class ConfluentAdmin:
         return described_topics(ask_topics(self._open(), topics, self._timeout_s), self._timeout_s)
 
     def _list_offsets(
-        self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation, patience_s: float | None = None
+        self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
         """Queries the leaders, and repeats the query while leadership moves. The library does not retry here, and keeps
         using the leader epoch that it cached, so its metadata is refreshed first (*measured*: otherwise, after a broker
@@ -205,7 +205,7 @@ class ConfluentAdmin:
         wanted = {Tp(part.topic, part.index): spec for part in parts}
         level = IsolationLevel[isolation.name]
         offsets: dict[Partition, int] = {}
-        timeout_s = self._timeout_s if patience_s is None else patience_s
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         while wanted:
             futures = self._open().list_offsets(wanted, isolation_level=level, request_timeout=timeout_s)

@@ -17,7 +17,7 @@ import uuid
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 #: s. If no record arrives for this long, there are fewer than COUNT.
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 
 #: ms. With the default of 1 s, the consumer empties the queue earlier, and then waits.
 _FETCH_PAUSE_MS = 20
@@ -33,10 +33,10 @@ def copy(bootstrap: str, source: str, target: str, count: int, batch: int) -> tu
             "fetch.queue.backoff.ms": _FETCH_PAUSE_MS,
         }
     )
-    partitions = consumer.list_topics(source, _PATIENCE_S).topics[source].partitions
+    partitions = consumer.list_topics(source, _TIMEOUT_S).topics[source].partitions
     producer = _producer(bootstrap) if target else None
     consumer.assign([TopicPartition(source, partition, 0) for partition in partitions])
-    first = consumer.poll(_PATIENCE_S)  # `consume` would wait for a whole batch, while the library keeps fetching
+    first = consumer.poll(_TIMEOUT_S)  # `consume` would wait for a whole batch, while the library keeps fetching
     messages = [] if first is None else [first]
     taken, began, began_cpu = 0, time.perf_counter(), time.process_time()
     while taken < count:
@@ -65,7 +65,7 @@ def _producer(bootstrap: str) -> Producer:
             "queue.buffering.max.messages": 1_000_000,
         }
     )
-    producer.init_transactions(_PATIENCE_S)
+    producer.init_transactions(_TIMEOUT_S)
     return producer
 
 
@@ -73,7 +73,7 @@ def _produce(producer: Producer, target: str, messages: list[Message]) -> None:
     producer.begin_transaction()
     for message in messages:
         producer.produce(target, message.value(), message.key(), headers=message.headers())
-    producer.commit_transaction(_PATIENCE_S)
+    producer.commit_transaction(_TIMEOUT_S)
 
 
 if __name__ == "__main__":

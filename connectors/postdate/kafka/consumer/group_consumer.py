@@ -102,7 +102,7 @@ class ConfluentGroupConsumer:
     def subscribe(self, topics: Sequence[str], listener: GroupListener) -> None:
         self._listener = listener
         if self._settings.group_protocol == "consumer":
-            self._join_report_at = time.monotonic() + limits.JOIN_PATIENCE_S
+            self._join_report_at = time.monotonic() + limits.JOIN_TIMEOUT_S
         try:
             self._open().subscribe(
                 list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
@@ -308,8 +308,8 @@ class ConfluentGroupConsumer:
         if self._has_joined():
             self._join_report_at = inf
             return
-        self._join_report_at += limits.JOIN_PATIENCE_S
-        waited_s = limits.JOIN_PATIENCE_S
+        self._join_report_at += limits.JOIN_TIMEOUT_S
+        waited_s = limits.JOIN_TIMEOUT_S
         why = f"The coordinator has not accepted this member for {waited_s:.0f} s. If brokers answer, they are too old"
         self._errors.append((None, Unreachable(f"{why}: {_NEEDS_BROKERS}")))
 
@@ -353,10 +353,10 @@ class ConfluentGroupConsumer:
         fault = self._fault(error, f"start {part.topic}/{part.index} at {start.offset}")
         if error_of(error).code() != KafkaError._STATE and start.report_at is None:
             start.report_at = now
-        if now >= (start.since + limits.START_PATIENCE_S if start.report_at is None else start.report_at):
-            start.report_at = now + limits.START_PATIENCE_S
+        if now >= (start.since + limits.START_TIMEOUT_S if start.report_at is None else start.report_at):
+            start.report_at = now + limits.START_TIMEOUT_S
             self._errors.append((part, fault))
-        if now - start.reassigned_at > limits.SEEK_PATIENCE_S:
+        if now - start.reassigned_at > limits.SEEK_TIMEOUT_S:
             start.reassigned_at = now
             log.warning("%s/%d refuses a seek and is assigned again", part.topic, part.index)
             position = TopicPartition(part.topic, part.index, start.offset)

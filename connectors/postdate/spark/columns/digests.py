@@ -36,9 +36,9 @@ def headers_digest(headers: Column) -> Column:
     """SHA-256 over names and values in their order; null values, empty values and repeats all change it."""
     count = F.size(headers)
     few = F.concat_ws(
-        ";", *(F.when(count > place, _spelled(F.get(headers, place))) for place in range(_COMPILED_HEADERS))
+        ";", *(F.when(count > place, _header_text(F.get(headers, place))) for place in range(_COMPILED_HEADERS))
     )
-    spelled = F.when(count <= _COMPILED_HEADERS, few).otherwise(F.array_join(F.transform(headers, _spelled), ";"))
+    spelled = F.when(count <= _COMPILED_HEADERS, few).otherwise(F.array_join(F.transform(headers, _header_text), ";"))
     return F.unhex(F.sha2(spelled.cast("binary"), 256))
 
 
@@ -109,6 +109,6 @@ def _names(headers: Column) -> Column:
     return headers.getField("key")
 
 
-def _spelled(header: Column) -> Column:
+def _header_text(header: Column) -> Column:
     """A header as a text that no other header has."""
     return F.concat(F.hex(F.encode(header.key, "UTF-8")), F.lit("="), F.coalesce(F.hex(header.value), F.lit("null")))

@@ -12,7 +12,7 @@ def aligned_lines(
     counted."""
     if not rows:
         return []
-    shown = [[_spelled(cell) for cell in row] for row in rows[:rows_max]]
+    shown = [[_cell_text(cell) for cell in row] for row in rows[:rows_max]]
     widths = [max(len(cells[place]) for cells in (columns, *shown)) for place in range(len(columns))]
     is_number = [any(isinstance(row[place], int) for row in rows) for place in range(len(columns))]
 
@@ -27,5 +27,5 @@ def aligned_lines(
     return ["", f"{heading}:", line(columns), *(line(cells) for cells in shown), *more]
 
 
-def _spelled(cell: object) -> str:
+def _cell_text(cell: object) -> str:
     return "" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell)

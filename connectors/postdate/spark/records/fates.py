@@ -145,7 +145,7 @@ def _log_columns() -> list[Column]:
         policies.alias("policies"),
         F.when(record.kind == "owner", record.tz).alias("zone_version"),
         is_plain,
-        F.when(is_plain, F.col("delivered")).otherwise(F.transform(fates, _spelled)).alias("fates"),
+        F.when(is_plain, F.col("delivered")).otherwise(F.transform(fates, _fate_text)).alias("fates"),
         F.coalesce(parses, F.lit(False)).alias("parses"),
     ]
 
@@ -281,7 +281,7 @@ def _middle(fate: Column) -> Column:
     return F.substring_index(F.substring_index(fate, ",", 2), ",", -1)
 
 
-def _spelled(values: Column) -> Column:
+def _fate_text(values: Column) -> Column:
     """A fate as a text, from its JSON values."""
     name = F.array_join(F.slice(values, 3, F.greatest(F.size(values) - 2, F.lit(0))), "/")
     return F.concat_ws(",", F.get(values, 0), name, F.get(values, 1))

@@ -90,10 +90,10 @@ def _wrong() -> Column:
     other_id = F.col("id").isNotNull() & ~F.col("id").eqNullSafe(checked.id) & (checked.answer != "rejected")
     answered = F.concat(F.lit("answered "), checked.answer)
     while_pending = F.when(_was_pending(), F.lit(" while what it names was pending")).otherwise(F.lit(""))
-    and_of = F.concat(F.lit(", and of "), checked.of, F.lit(": "), _spelled(of.end))
+    and_of = F.concat(F.lit(", and of "), checked.of, F.lit(": "), _fate_name(of.end))
     ends = F.concat(
         F.lit(", the dispatch log says "),
-        _spelled(end),
+        _fate_name(end),
         F.when(checked.of.isNotNull(), and_of).otherwise(while_pending),
     )
     return (
@@ -205,7 +205,7 @@ def _was_undone() -> Column:
     return F.coalesce((F.col("action") == "cancel") & undone, F.lit(False))
 
 
-def _spelled(end: Column) -> Column:
+def _fate_name(end: Column) -> Column:
     return F.coalesce(end.fate_name, F.lit("nothing"))
 
 

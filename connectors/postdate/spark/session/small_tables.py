@@ -28,7 +28,7 @@ def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str)
     """
     kind = StructType.fromDDL(schema)
     assert isinstance(kind, StructType), "a schema names columns"
-    spelled = [_spelled(row, kind) for row in rows]
+    spelled = [_as_json(row, kind) for row in rows]
     if not spelled:
         nothing = (f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in kind)
         return spark.range(1).where("false").selectExpr(*nothing)
@@ -38,14 +38,14 @@ def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str)
     return DataFrame(session.createDataFrame(read.head().getList(0), row_kind), spark)
 
 
-def _spelled(value: Any, kind: DataType) -> Any:
+def _as_json(value: Any, kind: DataType) -> Any:
     """A value in the form that Spark's JSON reader accepts."""
     if value is None:
         return None
     if isinstance(kind, StructType):
-        return {field.name: _spelled(one, field.dataType) for field, one in zip(kind, value, strict=True)}
+        return {field.name: _as_json(one, field.dataType) for field, one in zip(kind, value, strict=True)}
     if isinstance(kind, ArrayType):
-        return [_spelled(one, kind.elementType) for one in value]
+        return [_as_json(one, kind.elementType) for one in value]
     if isinstance(value, bytes | bytearray):
         return b64encode(value).decode()
     return value.isoformat() if isinstance(value, datetime) else value

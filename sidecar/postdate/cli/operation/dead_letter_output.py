@@ -29,10 +29,10 @@ def dead_letter_as_json(requests: str, letter: DeadLetter) -> dict[str, object]:
         "detail": letter.detail,
         "target": letter.target or None,
         "id": letter.id,
-        "key": _spelled(letter.message_key),
-        "request_key": _spelled(letter.key),
+        "key": _escaped(letter.message_key),
+        "request_key": _escaped(letter.key),
         "value_size_bytes": letter.value_size_bytes,
-        "attempt": _spelled(letter.last(ATTEMPT)),
+        "attempt": _escaped(letter.last(ATTEMPT)),
     }
 
 
@@ -94,12 +94,12 @@ def summary(counts: Mapping[RequeueStatus, int], with_id: int, execute: bool) ->
 
 def _row(letter: DeadLetter) -> tuple[str, ...]:
     target = ascii(letter.target)[1:-1] or "-"
-    names = (_cell(letter.id), _cell(_spelled(letter.message_key)))
+    names = (_cell(letter.id), _cell(_escaped(letter.message_key)))
     detail = " ".join(letter.detail.split())
     return (format_instant(letter.timestamp_ms), letter.reason, letter.origin.decode(), target, *names, detail)
 
 
-def _spelled(key: bytes | None) -> str | None:
+def _escaped(key: bytes | None) -> str | None:
     return None if key is None else key.decode("utf-8", "backslashreplace")
 
 

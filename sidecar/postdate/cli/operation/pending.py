@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ALL = 10**9
 _COLUMNS = ("due", "state", "target", "id", "origin")
 STATES = ("waiting", "parked")
-_LOOK_AHEAD = 200  # rows that determine the column widths
+_MEASURED_ROWS = 200  # rows that determine the column widths
 _NOTHING = "no pending message matches"
 _ENDED = (
     "; for a request that has ended, use `postdate pending get ORIGIN`; for undeliverable messages, "
@@ -164,7 +164,7 @@ def _query(filters: dict[str, Any]) -> list[tuple[str, str]]:
 def table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     """The lines of a table with these columns, none without rows. The first rows determine the widths."""
     rows = iter(rows)
-    first = [columns, *islice(rows, _LOOK_AHEAD)]
+    first = [columns, *islice(rows, _MEASURED_ROWS)]
     widths = [max(len(row[column]) for row in first) for column in range(len(columns))]
     if len(first) == 1:
         return

@@ -141,15 +141,21 @@ def send(
     draft = draft_of(message)
     config = loader({"request_topics": (requests,) if requests else ()}).config
     # A message that cannot be delivered ends only when its retry budget is used up.
-    patience_ms = asked.timeout_ms + (config.dispatch.retry_budget_ms if timeout is None else 0)
+    delivery_timeout_ms = asked.timeout_ms + (config.dispatch.retry_budget_ms if timeout is None else 0)
     wait = Waiting(wait_verdict, asked.timeout_ms)
-    send_request(config, draft, str(message["topic"]), wait, output, patience_ms if wait_delivery else None)
+    send_request(config, draft, str(message["topic"]), wait, output, delivery_timeout_ms if wait_delivery else None)
 
 
 def send_request(
-    config: Config, draft: UnsentRequest, target: str, wait: Waiting, output: str, patience_ms: int | None = None
+    config: Config,
+    draft: UnsentRequest,
+    target: str,
+    wait: Waiting,
+    output: str,
+    delivery_timeout_ms: int | None = None,
 ) -> None:
-    """Check a request by the rules of the sidecar, send it, and report it. `patience_ms`: wait for its delivery, too.
+    """Check a request by the rules of the sidecar, send it, and report it. `delivery_timeout_ms`: wait so long for its
+    delivery, too.
 
     Raises ConfigError: the sidecar would refuse it.
     """
@@ -177,10 +183,10 @@ def send_request(
             sent = parsed(rules, draft, part.index, delivery, policies)
             return {"topic": target, "due_ms": None if sent is None else sent.due_ms, "sent_ms": delivery.timestamp_ms}
 
-        watch = FateWatch(kafka, admin, part) if patience_ms is not None else None
+        watch = FateWatch(kafka, admin, part) if delivery_timeout_ms is not None else None
         delivery = send_and_report(kafka, admin, part, draft, wait, output, facts)
-        if watch is not None and patience_ms is not None:
-            watch.report(delivery, parsed(rules, draft, part.index, delivery, policies), patience_ms, output)
+        if watch is not None and delivery_timeout_ms is not None:
+            watch.report(delivery, parsed(rules, draft, part.index, delivery, policies), delivery_timeout_ms, output)
 
 
 def draft_of(message: Mapping[str, Any]) -> UnsentRequest:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 LISTEN_AFTER_S: Final = 1.0
 """A running cluster has answered by then, and a broker that is about to start causes no message."""
 
-PATIENCE_S: Final = 3.0
+RESTART_TIMEOUT_S: Final = 3.0
 """A broker that is being restarted often listens again by then. An address that refuses connections never answers."""
 
 
@@ -30,7 +30,7 @@ def answered(
     request: Callable[[], T],
     connection_fault: Callable[[Callable[[], bool]], KafkaFault | None],
     report: Callable[[str], None],
-    patience_s: float = PATIENCE_S,
+    restart_timeout_s: float = RESTART_TIMEOUT_S,
 ) -> T:
     """The result of `request`. Raises its error, or that of `connection_fault` if no broker can be reached.
 
@@ -50,6 +50,6 @@ def answered(
         fault = connection_fault(answer.done)
         if fault is not None and not answer.done():
             report(f"no answer from Kafka yet, still trying: {fault}")
-            if concurrent.futures.wait([answer], patience_s).not_done:
+            if concurrent.futures.wait([answer], restart_timeout_s).not_done:
                 raise fault
     return answer.result()

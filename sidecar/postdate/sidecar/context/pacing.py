@@ -64,7 +64,7 @@ class TransactionBudget:
         self._quickest_ms = inf
         self._probe_at = 0.0
 
-    def take(self, now_ms: float, took_ms: float = 0.0, *, is_trial: bool = False) -> float:
+    def reserve(self, now_ms: float, took_ms: float = 0.0, *, is_trial: bool = False) -> float:
         """The earliest steady time in ms at which a transaction after this one may begin.
 
         `took_ms`: the duration of this one if it was small; 0 for a large one, which does not count. A trial of an
@@ -118,7 +118,7 @@ class TransactionThrottle:
                 change_ms = PACE_UP_MS if took_ms >= MADE_TO_WAIT_MS else -PACE_DOWN_MS
                 self.pace_ms = min(max(self.pace_ms + change_ms, PACE_MS_MIN), PACE_MS_MAX)
             pause = self.pace_ms
-        free_ms = self._budget.take(now_ms, took_ms if pause else 0.0, is_trial=is_trial)
+        free_ms = self._budget.reserve(now_ms, took_ms if pause else 0.0, is_trial=is_trial)
         self._next_ms = max(free_ms, now_ms + pause)
 
 

@@ -111,7 +111,7 @@ class TraceQueue:
             now_ms,
         )
 
-    def take(self, count_max: int, timeout_s: float) -> list[TracedStep]:
+    def next_steps(self, count_max: int, timeout_s: float) -> list[TracedStep]:
         """Up to `count_max` queued steps, the oldest first; waits for the first one for at most `timeout_s`."""
         if not self._filled.wait(timeout_s):
             return []

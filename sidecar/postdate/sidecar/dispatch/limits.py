@@ -38,9 +38,9 @@ BATCH_SHARE_MIN: Final = 1 / 65_536
 # A backlog of more full transactions than this gets a second cursor. The entries and bytes that it visits in one step,
 # some 100 ms, and the number of waiting targets that it remembers, a set of names.
 BACKLOG_TRANSACTIONS: Final = 2
-LOOK_AHEAD_ENTRIES_MAX: Final = 150_000
-LOOK_AHEAD_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
-LOOK_AHEAD_TARGETS_MAX: Final = 10_000
+BYPASS_ENTRIES_MAX: Final = 150_000
+BYPASS_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
+BYPASS_TARGETS_MAX: Final = 10_000
 
 # A target with this share of a full transaction counts as part of the backlog, and the second cursor skips it.
 HEAVY_SHARE: Final = 1 / 8

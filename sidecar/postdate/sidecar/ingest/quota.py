@@ -53,13 +53,13 @@ class Quota:
             return _exceeded(
                 f"{self._size_bytes} bytes are pending, the limit of a partition is {self._size_bytes_max}"
             )
-        if self._per_second and not self._take(record.timestamp_ms):
+        if self._per_second and not self._spend(record.timestamp_ms):
             return _exceeded(f"more than {self._per_second} requests a second, the limit of a partition")
         self._pending += 1
         self._size_bytes += size_bytes
         return None
 
-    def _take(self, at_ms: int) -> bool:
+    def _spend(self, at_ms: int) -> bool:
         if at_ms > self._filled_ms:
             if self._filled_ms >= 0:
                 filled = self._tokens + (at_ms - self._filled_ms) * self._per_second / 1000

@@ -15,7 +15,7 @@ LAG_AGE_MS_MAX: Final = 30_000
 LAG_PAUSE_MS: Final = 600_000
 
 # The shard's thread waits for the answer, and nothing is delivered meanwhile: a hung leader must not cost more.
-LAG_PATIENCE_S: Final = 0.5
+LAG_TIMEOUT_S: Final = 0.5
 
 # A shard checks this often for an instruction: one system call.
 INSTRUCTION_INTERVAL_MS: Final = 1_000

@@ -44,7 +44,7 @@ class AcceptedLosses:
                 return accepted
         return None
 
-    def take(self, shard: str, loss: Loss, detail: str) -> Loss:
+    def require(self, shard: str, loss: Loss, detail: str) -> Loss:
         """Return the accepted loss and record its use. Raises Halted with `detail` if it was not accepted."""
         accepted = self.covering(loss)
         if accepted is None:

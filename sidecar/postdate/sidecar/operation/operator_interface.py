@@ -22,8 +22,8 @@ from postdate.sidecar.operation.instructions import take_instruction
 from postdate.sidecar.operation.limits import (
     INSTRUCTION_INTERVAL_MS,
     LAG_AGE_MS_MAX,
-    LAG_PATIENCE_S,
     LAG_PAUSE_MS,
+    LAG_TIMEOUT_S,
     STATUS_AGE_MS_MAX,
     STATUS_INTERVAL_MS,
 )
@@ -169,7 +169,7 @@ class OperatorInterface:
             return None
         part = self._ctx.requests
         try:
-            return max(self._ctx.admin.end_offsets([part], Isolation.READ_COMMITTED, LAG_PATIENCE_S)[part] - read, 0)
+            return max(self._ctx.admin.end_offsets([part], Isolation.READ_COMMITTED, LAG_TIMEOUT_S)[part] - read, 0)
         except KafkaFault:
             self._ask_lag_at = self._ctx.clock.steady_ms() + LAG_PAUSE_MS  # a partition without a leader answers late
             return None

@@ -97,7 +97,7 @@ class SpanThread:
 
     def _run(self) -> None:
         while True:
-            taken = self._traces.take(SPANS_TAKEN_MAX, SPANS_WAIT_S)
+            taken = self._traces.next_steps(SPANS_TAKEN_MAX, SPANS_WAIT_S)
             if not taken and self._closing.is_set():
                 return
             for step in taken:

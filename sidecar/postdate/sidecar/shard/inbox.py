@@ -68,7 +68,7 @@ class Inbox:
         """True if a paused partition may be resumed."""
         return self._records <= INBOX_RECORDS_MAX // 2 and self._size_bytes <= INBOX_SIZE_BYTES_MAX // 2
 
-    def take(self) -> list[Record]:
+    def drain(self) -> list[Record]:
         """The oldest batches, as many as one ingest may apply, or an empty list.
 
         The poll thread offers a batch every 100 ms, and a shard takes once for each transaction. With a batch at a time

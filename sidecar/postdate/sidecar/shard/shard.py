@@ -198,7 +198,7 @@ class Shard(Stateful):
     def _ingest(self, index: TimerIndex) -> bool:
         """Apply one batch of the inbox. True while ingest may go on."""
         ctx = self.ctx
-        records = [] if ctx.held.current.intake else self.inbox.take()
+        records = [] if ctx.held.current.intake else self.inbox.drain()
         if records:
             now_ms = self._broker_clock.now_ms() if self._broker_clock.known() else -1
             used = ingest(index, self._intake, records, ctx.clock.wall_ms(), self._dispatcher.ending_max, now_ms)

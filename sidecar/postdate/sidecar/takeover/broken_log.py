@@ -57,12 +57,12 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
     """
     found = _LastBreak(broken.expected)
 
-    def take(records: list[Record]) -> None:
+    def apply(records: list[Record]) -> None:
         for record in records:
             if not acceptance.skips(ctx.log.topic, record.offset):
                 found.add(record, decode(ctx.log, record))
 
-    read_log(ctx, ctx.log, broken.offset, end, take)
+    read_log(ctx, ctx.log, broken.offset, end, apply)
     assert found.record is not None, "the break was read before"
     assert found.decoded is not None, "a record was read"
     assert found.last is not None, "a record was read"
@@ -70,7 +70,7 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
     if first < 0:
         until = certain_request(ctx, found.record, low)
         loss = Loss(HaltReason.SEQ_BROKEN, ctx.own.requests, low, until, seq, at)
-        first = acceptance.take(
+        first = acceptance.require(
             ctx.name,
             loss,
             f"record {ctx.log.topic}/{ctx.partition}/{at} has seq {seq} and does not follow on the one before it (at "

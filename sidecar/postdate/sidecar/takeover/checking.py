@@ -68,7 +68,7 @@ def check(
         f"{ctx.log.topic}/{ctx.partition} ended at offset {lost.first}, but records up to {lost.end} were seen: it "
         f"{_TRUNCATED}. The index here knows those fates and can continue; no other process can rebuild it without them"
     )
-    accepted = acceptance.take(ctx.name, lost, detail)
+    accepted = acceptance.require(ctx.name, lost, detail)
     rewind_to = max(min(accepted.first, ends[ctx.log]), starts[ctx.log])
     return TakeoverProgress(index, acceptance, empty=False, behind=behind, rewind_to=rewind_to, replaceable=False)
 
@@ -104,6 +104,6 @@ def _check_refilled(ctx: ShardContext, acceptance: AcceptedLosses, lost: Loss, e
         f"that were produced since to the offsets [{lost.first}, {lost.end}) have the origins of others and are never "
         f"read; the shard can continue when the topic has reached offset {lost.end}"
     )
-    acceptance.take(ctx.name, lost, detail)
+    acceptance.require(ctx.name, lost, detail)
     if end < lost.end:
         raise Halted(lost.reason, f"{detail}. That is accepted; it has reached {end}", lost)

@@ -28,15 +28,15 @@ class Stopped(ShardFenced):
     """The shard was released in the middle of a takeover: drop everything; nothing is lost."""
 
 
-def read_log(ctx: ShardContext, part: Partition, start: int, end: int, take: Callable[[list[Record]], None]) -> None:
-    """Pass every committed record of `part` in [start, end) to `take`, in order and in batches.
+def read_log(ctx: ShardContext, part: Partition, start: int, end: int, apply: Callable[[list[Record]], None]) -> None:
+    """Pass every committed record of `part` in [start, end) to `apply`, in order and in batches.
 
     Returns when the reader's position has reached `end`: not a count and not an end-of-partition event, since markers
     and aborted records occupy offsets too. Raises Retriable if there is no progress for a while, for example without a
     leader or behind a foreign open transaction: try again later. Raises Stopped, and what `LogReader.read` raises.
     """
     for records in _batches(ctx, part, start, end, READ_RECORDS_MAX):
-        take(records)
+        apply(records)
 
 
 def first_record(ctx: ShardContext, part: Partition, start: int, end: int) -> Record | None:

@@ -126,14 +126,14 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
     if found is None:
         return
 
-    def take(records: list[Record]) -> None:
+    def apply(records: list[Record]) -> None:
         overlay = IndexOverlay(index)
         for record in records:
             if not acceptance.skips(ctx.log.topic, record.offset) and (ids := decode(ctx.log, record).ids):
                 ctx.counts.unremembered_ids += overlay.remember_ids(ids, record.timestamp_ms)
         overlay.write()
 
-    read_log(ctx, ctx.log, max(found, read_from), start.position, take)
+    read_log(ctx, ctx.log, max(found, read_from), start.position, apply)
 
 
 def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, req_start: int) -> int:
@@ -142,7 +142,7 @@ def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: Accepted
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
         return req_start
     end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
-    return acceptance.take(
+    return acceptance.require(
         ctx.name,
         Loss(HaltReason.DISPATCH_LOG_EMPTY, ctx.own.requests, req_start, end, since=bounds.start),
         f"{ctx.log.topic}/{ctx.partition} holds no record, but {ctx.name} was served before: the fates of what was "
@@ -164,7 +164,7 @@ def first_request(ctx: ShardContext, last: DispatchRecord, acceptance: AcceptedL
         )
     if low >= req_start:
         return low
-    acceptance.take(
+    acceptance.require(
         ctx.name,
         Loss(HaltReason.LOW_WATER_OUTSIDE, ctx.own.requests, low, req_start, last.seq),
         f"requests from {low} on are needed, but {ctx.name} begins at {req_start}: requests [{low}, {req_start}) were "
@@ -245,7 +245,7 @@ def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, requ
     end = decode(ctx.log, oldest).ingested_to
     if request.offset >= end:
         return low
-    return acceptance.take(
+    return acceptance.require(
         ctx.name,
         Loss(HaltReason.FATES_MISSING, ctx.own.requests, low, end),
         f"the dispatch log begins at offset {oldest.offset}, but requests up to {end} of {ctx.name} were read before: "

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.takeover import takeover
-from postdate.sidecar.takeover.limits import FENCED_PATIENCE_MS
+from postdate.sidecar.takeover.limits import OWNER_RECORD_TIMEOUT_MS
 
 
 class FencedArbitration:
@@ -51,7 +51,7 @@ class FencedArbitration:
             )
             return False
         ours = last is not None and spoke and last.group == ctx.config.group_id
-        patient = ctx.clock.steady_ms() - self._at < FENCED_PATIENCE_MS
+        patient = ctx.clock.steady_ms() - self._at < OWNER_RECORD_TIMEOUT_MS
         return self._reassured and (
             ours or not patient
         )  # an immediate fence would hide the other owner, and would never end

@@ -53,7 +53,7 @@ PRODUCER_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 # A process that fenced a shard writes its owner record within this time, if it has the shard's disk. After that the
 # fence is attributed to a foreign client, and the shard takes its transactional id back.
-FENCED_PATIENCE_MS: Final = 10_000
+OWNER_RECORD_TIMEOUT_MS: Final = 10_000
 
 # Records of the store topic applied in one local write: some megabytes.
 STORE_RECORDS_MAX: Final = 1_000

@@ -37,16 +37,16 @@ def rebuild(
     `read_log`.
     """
 
-    def take(records: list[Record]) -> None:
+    def apply(records: list[Record]) -> None:
         ours = [record for record in records if not accepted.skips(ctx.store.topic, record.offset)]
         if first:
             ours = [record for record in ours if _is_from(first, record)]
         for at in range(0, len(ours), STORE_RECORDS_MAX):
-            take_stored(index, ctx.store, ours[at : at + STORE_RECORDS_MAX], low, logged_ms)
+            apply_stored(index, ctx.store, ours[at : at + STORE_RECORDS_MAX], low, logged_ms)
 
     end = write_bound(ctx)
     start = ctx.admin.start_offsets([ctx.store])[ctx.store]
-    read_log(ctx, ctx.store, start, end, take)
+    read_log(ctx, ctx.store, start, end, apply)
     return index.count
 
 
@@ -81,14 +81,14 @@ def _write_bound(ctx: ShardContext, created_ms: int) -> int:
 
 
 def _is_from(first: int, record: Record) -> bool:
-    """False for the record of a request below `first`; `take_stored` handles unreadable records."""
+    """False for the record of a request below `first`; `apply_stored` handles unreadable records."""
     try:
         return stored_offset(record.key) >= first
     except FormatError:
         return True
 
 
-def take_stored(index: TimerIndex, store: Partition, records: list[Record], low: int, logged_ms: int) -> None:
+def apply_stored(index: TimerIndex, store: Partition, records: list[Record], low: int, logged_ms: int) -> None:
     """One local write. The last record of each request below `low` counts; a null value removes the entry. An entry
     with an even spread whose time has passed at `logged_ms` gets a later one: its owner may have chosen that.
 

@@ -230,7 +230,7 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgres
     last = last_committed(ctx, bounded.start, bounded.end, progress.acceptance)
     if last is not None and last.low_water >= start:
         return -1
-    progress.acceptance.take(
+    progress.acceptance.require(
         ctx.name,
         Loss(HaltReason.REQUESTS_LOST, ctx.own.requests, read, start, progress.index.checkpoint.seq),
         f"requests [{read}, {start}) of {ctx.name} were deleted before they were read; the retention of the request "
@@ -261,7 +261,7 @@ def _replay(ctx: ShardContext, progress: TakeoverProgress, start: int, end: int)
     """Step 6. Apply every committed record from D to the bound; D, seq and the changes are written together."""
     index, in_memory = progress.index, 0
 
-    def take(records: list[Record]) -> None:
+    def apply(records: list[Record]) -> None:
         nonlocal in_memory
         ours = [record for record in records if not progress.acceptance.skips(ctx.log.topic, record.offset)]
         for first in range(0, len(ours), RECOVERY_RECORDS_MAX):
@@ -275,7 +275,7 @@ def _replay(ctx: ShardContext, progress: TakeoverProgress, start: int, end: int)
     position = index.checkpoint.next_dispatch if progress.rewind_to < 0 else progress.rewind_to
     assert position is not None, "check and start_empty leave no index without D"
     position = min(max(position, start), end)  # D may lie on a marker that was deleted
-    read_log(ctx, ctx.log, position, end, take)
+    read_log(ctx, ctx.log, position, end, apply)
     overlay = IndexOverlay(index)
     overlay.advance(next_dispatch=end, seq=progress.last_seq if index.checkpoint.seq == SEQ_UNKNOWN else None)
     overlay.write()

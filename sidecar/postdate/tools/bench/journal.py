@@ -89,14 +89,14 @@ class Journal:
 
 
 def read_to_end(
-    admin: Admin, parts: Sequence[Partition], readers: Sequence[LogReader], take: Callable[[], int]
+    admin: Admin, parts: Sequence[Partition], readers: Sequence[LogReader], read_new: Callable[[], int]
 ) -> None:
-    """Calls `take`, which reads what is there and returns how much, until each reader is at the present end of its
+    """Calls `read_new`, which reads what is there and returns how much, until each reader is at the present end of its
     partition. Raises TransientError if nothing is there to read after CASE_TIMEOUT_S."""
     ends = admin.end_offsets(parts, Isolation.READ_COMMITTED)
     deadline = time.monotonic() + CASE_TIMEOUT_S
     while any(reader.position() < ends[part] for part, reader in zip(parts, readers, strict=True)):
-        if not take():
+        if not read_new():
             if time.monotonic() > deadline:
                 raise TransientError(f"the ends of the target were not reached in {CASE_TIMEOUT_S:.0f} s")
             time.sleep(POLL_INTERVAL_S)
@@ -110,7 +110,7 @@ class Arrivals:
         self._readers = [kafka.log_reader(part, 0, Isolation.READ_COMMITTED) for part in self._parts]
         self._late: list[float] = []
 
-    def take(self) -> int:
+    def read_new(self) -> int:
         """Read the present records; returns their number."""
         noted = 0
         for reader in self._readers:
@@ -122,7 +122,7 @@ class Arrivals:
 
     def take_all(self, admin: Admin) -> int:
         """Read on to the present end of the target; returns the total number of arrivals. Raises as `read_to_end`."""
-        read_to_end(admin, self._parts, self._readers, self.take)
+        read_to_end(admin, self._parts, self._readers, self.read_new)
         return self.count
 
     @property

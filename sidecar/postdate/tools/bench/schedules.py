@@ -209,7 +209,7 @@ def _often(environment: BenchEnvironment, rate: int, seconds: float, lead_ms: in
     ):
         deadline = time.monotonic() + CASE_TIMEOUT_S
         while occurrences.due < due or arrivals.count < sent:
-            if not arrivals.take() + occurrences.take():
+            if not arrivals.read_new() + occurrences.read_new():
                 time.sleep(READ_PAUSE_S)
                 sidecar.check()
                 sender.check()
@@ -241,7 +241,7 @@ class _Occurrences:
         self._readers = [self._kafka.log_reader(part, 0, Isolation.READ_COMMITTED) for part in self._parts]
         self._found: list[tuple[bytes, int, int, float]] = []  # origin, number, nominal time, lateness
 
-    def take(self) -> int:
+    def read_new(self) -> int:
         """Reads the present records; returns their number."""
         before = len(self._found)
         for reader in self._readers:
@@ -267,7 +267,7 @@ class _Occurrences:
         REQUIRES: nothing writes to the target any more. The requests were sent first, in turn to each partition.
         """
         with admin_of(self._kafka) as admin:
-            read_to_end(admin, self._parts, self._readers, self.take)
+            read_to_end(admin, self._parts, self._readers, self.read_new)
         origins = {
             b"%b/%d/%d" % (requests.encode(), number % PARTITIONS, number // PARTITIONS): number
             for number in range(len(planned))

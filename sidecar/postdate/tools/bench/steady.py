@@ -137,7 +137,7 @@ def _read(arrivals: Arrivals, count: int, check: Callable[[], None]) -> None:
     """Reads until `count` messages have arrived; `check` raises if they cannot arrive any more."""
     deadline = time.monotonic() + CASE_TIMEOUT_S
     while arrivals.count < count:
-        if not arrivals.take():
+        if not arrivals.read_new():
             time.sleep(READ_PAUSE_S)
             check()
             if time.monotonic() > deadline:

@@ -118,7 +118,7 @@ class Show:
         def at_burst() -> bool:
             if not sender.is_done:
                 sender.send_until(now_ms())
-            readers.take(self.ledger, _POLL_INTERVAL_S)
+            readers.read_new(self.ledger, _POLL_INTERVAL_S)
             return now_ms() >= burst_ms + _KILL_AFTER_MS and sender.is_done
 
         screen.event(f"sending {self.messages:,} messages, due within {self.seconds:g} s")
@@ -128,14 +128,14 @@ class Show:
         self._watch_arrivals(screen, readers)
         until_ms = now_ms() + _LISTEN_ON_MS
         while now_ms() < until_ms:
-            readers.take(self.ledger, _POLL_INTERVAL_S)
+            readers.read_new(self.ledger, _POLL_INTERVAL_S)
 
     def _watch_arrivals(self, screen: DemoScreen, readers: Readers) -> None:
         """Wait until all messages have arrived; on a slow machine, for as long as some still arrive."""
         while (before := self.ledger.distinct) < self.messages:
 
             def more_arrived(before: int = before) -> bool:
-                readers.take(self.ledger, _POLL_INTERVAL_S)
+                readers.read_new(self.ledger, _POLL_INTERVAL_S)
                 return self.ledger.distinct > before
 
             left_s = max(0.0, (self.ledger.last_due_ms - now_ms()) / 1000)

@@ -101,7 +101,7 @@ class Readers:
         for thread in self._threads:
             thread.start()
 
-    def take(self, ledger: Ledger, timeout_s: float) -> None:
+    def read_new(self, ledger: Ledger, timeout_s: float) -> None:
         """Note what has arrived; waits up to `timeout_s` for the first. Raises KafkaFault if a reader failed."""
         try:
             item = self._arrivals.get(timeout=timeout_s)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from support.simulation.world.world import World
 
 _LOG = f"{REQUESTS}.dispatch-log"
-#: ms. How long a hold lasts: shorter and longer than a takeover, a session time-out, and the look-ahead.
+#: ms. How long a hold lasts: shorter and longer than a takeover, a session time-out, and the bypass.
 _HELD_MS = (500.0, 3_000.0, 12_000.0)
 _ASKED_AGAIN_MS = 500.0
 

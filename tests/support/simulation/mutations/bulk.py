@@ -79,12 +79,12 @@ def _counted_from_zero(_: World) -> Iterator[None]:
 
 def _parked_left_out(_: World) -> AbstractContextManager[object]:
     """The sweep does not visit parked entries."""
-    honest = BulkSweep._take
+    honest = BulkSweep._select
 
     def take(self: BulkSweep, *arguments: object) -> bytes | None:
         return None if self._is_parked else honest(self, *arguments)  # type: ignore[arg-type]
 
-    return patch.object(BulkSweep, "_take", take)
+    return patch.object(BulkSweep, "_select", take)
 
 
 def _schedules_come_in(_: World) -> AbstractContextManager[object]:

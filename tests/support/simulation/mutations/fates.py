@@ -140,18 +140,18 @@ def _moved_not_rewritten(_: World) -> AbstractContextManager[object]:
 
 def _all_of_the_store(_: World) -> AbstractContextManager[object]:
     """A rebuild also takes those requests from STORE that it will find in the request topic (M17, M18)."""
-    honest = store_reading.take_stored
+    honest = store_reading.apply_stored
 
     def take(index: TimerIndex, store: Partition, records: list[Record], _: int, logged_ms: int) -> None:
         honest(index, store, records, 1 << 62, logged_ms)
 
-    return patch.object(store_reading, "take_stored", take)
+    return patch.object(store_reading, "apply_stored", take)
 
 
 @contextmanager
 def _interrupted_rebuild(_: World) -> Iterator[None]:
     """A rebuild that was interrupted while it read STORE is continued as if it had read all of it."""
-    honest, honest_take, honest_count = takeover.recover, store_reading.take_stored, vars(TimerIndex)["count"].fget
+    honest, honest_take, honest_count = takeover.recover, store_reading.apply_stored, vars(TimerIndex)["count"].fget
     halves: list[TimerIndex] = []  # steps of several shards alternate, so the patch must distinguish the indexes
 
     def recover(ctx: Any, bounded: takeover.Bounded, confirm: Any) -> takeover.Recovered:
@@ -174,7 +174,7 @@ def _interrupted_rebuild(_: World) -> Iterator[None]:
 
     with (
         patch.object(takeover, "recover", recover),
-        patch.object(store_reading, "take_stored", take),
+        patch.object(store_reading, "apply_stored", take),
         patch.object(TimerIndex, "count", property(count)),
     ):
         yield

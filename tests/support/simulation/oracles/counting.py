@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from postdate.kafka.errors import UnknownOutcome
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.dispatch.due.backlog_bypass import Ahead, BacklogBypass
+from postdate.sidecar.dispatch.due.backlog_bypass import BacklogBypass, BypassedMessages
 from postdate.sidecar.dispatch.due.due_reader import DueReader
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
@@ -47,8 +47,8 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(VerdictWriter, "to_control", _answers(world)))
         stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
         stack.enter_context(patch.object(FaultAttribution, "_isolate", _isolations(world)))
-        stack.enter_context(patch.object(BacklogBypass, "take", _looks_ahead(world)))
-        stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
+        stack.enter_context(patch.object(BacklogBypass, "next_messages", _counts_bypassed(world)))
+        stack.enter_context(patch.object(TargetRates, "next_messages", _rates(world)))
         stack.enter_context(patch.object(Parking, "maintain", _maintains(world)))
         stack.enter_context(patch.object(Isolated, "retry_alone", _refusals(world)))
         stack.enter_context(patch.object(Isolated, "refuse_again", _refusals_alone(world)))
@@ -147,26 +147,26 @@ def _isolations(world: World) -> Callable[..., Isolated]:
     return isolate
 
 
-def _looks_ahead(world: World) -> Callable[..., Ahead | None]:
-    honest = BacklogBypass.take
+def _counts_bypassed(world: World) -> Callable[..., BypassedMessages | None]:
+    honest = BacklogBypass.next_messages
 
-    def take(self: BacklogBypass, *arguments: Any) -> Ahead | None:
-        ahead = honest(self, *arguments)
-        world.reached["the second cursor takes a message"] += ahead is not None and bool(ahead.keys)
-        return ahead
+    def next_messages(self: BacklogBypass, *arguments: Any) -> BypassedMessages | None:
+        bypassed = honest(self, *arguments)
+        world.reached["the second cursor takes a message"] += bypassed is not None and bool(bypassed.keys)
+        return bypassed
 
-    return take
+    return next_messages
 
 
 def _rates(world: World) -> Callable[..., list[tuple[bytes, bytes]]]:
-    honest = TargetRates.take
+    honest = TargetRates.next_messages
 
-    def take(self: TargetRates, *arguments: Any) -> list[tuple[bytes, bytes]]:
+    def next_messages(self: TargetRates, *arguments: Any) -> list[tuple[bytes, bytes]]:
         rows = honest(self, *arguments)
         world.reached["rate: leaves when its turn comes"] += bool(rows)
         return rows
 
-    return take
+    return next_messages
 
 
 def _limits(world: World) -> Callable[[DueReader, TimerIndex], tuple[int, int]]:

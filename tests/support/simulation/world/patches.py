@@ -172,7 +172,7 @@ def _counting_choices(world: World) -> Callable[[TimerIndex, int], bool]:
 
 
 def _counting_stored(world: World) -> Callable[[TimerIndex, Partition, list[Record], int, int], None]:
-    honest = store_reading.take_stored
+    honest = store_reading.apply_stored
 
     def take(index: TimerIndex, store: Partition, records: list[Record], low: int, logged_ms: int) -> None:
         before = index.count
@@ -213,7 +213,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(bulk_sweep, "SWEPT_ENTRIES_MAX", world.swept_max),
         patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
         patch.object(store_reading, "STORE_RECORDS_MAX", world.store_records_max),
-        patch.object(store_reading, "take_stored", _counting_stored(world)),
+        patch.object(store_reading, "apply_stored", _counting_stored(world)),
         patch.object(shard, "choose_deferred", _counting_choices(world)),
         _looking_at_takeovers(world),
         patch.object(Dispatcher, "_write", _looking_at_commits(world)),

@@ -272,7 +272,7 @@ def _judged_rows(rows: Iterable[Row], zones: Zones, before_ms: int) -> Iterator[
         row = next(some)["schedule"]
         if row is not None:
             events = (_event(one) for one in some)
-            yield (*origin, *_spelled(_judged(origin, row, events, zones.get(origin[:2], ()), before_ms)))
+            yield (*origin, *_columns_of(_judged(origin, row, events, zones.get(origin[:2], ()), before_ms)))
 
 
 def _judged(
@@ -426,7 +426,7 @@ def _wrong(known: Position, detail: str | None = None) -> Judgement:
     return Judgement(known._replace(problems=problems), Figures(), [], 0)
 
 
-def _spelled(found: Judgement | None) -> tuple[Any, Any]:
+def _columns_of(found: Judgement | None) -> tuple[Any, Any]:
     """`position` and `occurrences` of a row."""
     if found is None:
         return None, None

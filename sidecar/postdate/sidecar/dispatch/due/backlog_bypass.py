@@ -8,7 +8,7 @@ time, then of request offset: while one of them waits below the second cursor, t
 
 Invariants, while it is active: each present message below `at` has a target in `waiting`; the second cursor has taken
 no message below the first cursor. A message that is put below `at` lowers it. If the state becomes uncertain (a
-transaction that did not commit, another index, too many targets), the look-ahead ends; the next full transaction starts
+transaction that did not commit, another index, too many targets), the bypass ends; the next full transaction starts
 it again.
 
 Thread rule: belongs to the shard's thread.
@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 
 from postdate.sidecar.dispatch.limits import (
     BACKLOG_TRANSACTIONS,
+    BYPASS_ENTRIES_MAX,
+    BYPASS_SIZE_BYTES_MAX,
+    BYPASS_TARGETS_MAX,
     HEAVY_SHARE,
     HEAVY_TAKEN_MIN,
-    LOOK_AHEAD_ENTRIES_MAX,
-    LOOK_AHEAD_SIZE_BYTES_MAX,
-    LOOK_AHEAD_TARGETS_MAX,
 )
 from postdate.wheel.entry import Kind, decode_head, head_bytes
 from postdate.wheel.index import TimerIndex
@@ -37,7 +37,7 @@ _LIKE_MAX = 8
 
 
 @dataclass(slots=True)
-class Ahead:
+class BypassedMessages:
     """The messages that one transaction takes from ahead of the backlog: keys and values, ascending. `until`: the key
     before which the first cursor stops in this transaction. `keys_after_gaps`: the keys that follow a skipped entry."""
 
@@ -72,7 +72,8 @@ class BacklogBypass:
         return self._index is not None
 
     def passed(self, target: str) -> bytes:
-        """A key below which no message of a target is left, except those of the last `take`; empty if unknown."""
+        """A key below which no message of a target is left, except those of the last `next_messages`; empty if
+        unknown."""
         return self._at if self.active and target not in self._waiting else b""
 
     def end(self) -> None:
@@ -80,21 +81,23 @@ class BacklogBypass:
         self._index, self._at, self._undecided, self.searching, self._is_new = None, b"", False, False, False
         self._waiting.clear()
 
-    def take(self, index: TimerIndex, before_ms: int, entries_max: int, size_bytes_max: int) -> Ahead | None:
+    def next_messages(
+        self, index: TimerIndex, before_ms: int, entries_max: int, size_bytes_max: int
+    ) -> BypassedMessages | None:
         """The messages that the next transaction takes from ahead of the backlog; None if there is no second cursor
         (any more).
 
-        The caller reports a commit by `committed`; without this report the look-ahead ends. O(visited), about 0.6 us
-        each, at most LOOK_AHEAD_ENTRIES_MAX.
+        The caller reports a commit by `committed`; without this report the bypass ends. O(visited), about 0.6 us
+        each, at most BYPASS_ENTRIES_MAX.
         """
-        if self._undecided or index is not self._index or len(self._waiting) > LOOK_AHEAD_TARGETS_MAX:
+        if self._undecided or index is not self._index or len(self._waiting) > BYPASS_TARGETS_MAX:
             self.end()
         if not self.active:
             return None
         put = index.lowest_put()
         if put is not None and put < self._at:
             self._at = put
-        found, end = Ahead(b""), entry_key(before_ms, 0)
+        found, end = BypassedMessages(b""), entry_key(before_ms, 0)
         self._undecided, self.searching, self._is_full, self._is_new = True, self._is_new, False, False
         self._taken.clear()
         rows = index.timer_log.walk(self._at, end)
@@ -104,14 +107,14 @@ class BacklogBypass:
         found.until = found.keys[0] if found.keys else self._at
         return found
 
-    def _pick(self, rows: RangeIterator, found: Ahead, entries_max: int, size_bytes_max: int) -> None:
+    def _pick(self, rows: RangeIterator, found: BypassedMessages, entries_max: int, size_bytes_max: int) -> None:
         """Visit the rows, and take those whose targets do not wait; stops before the first row that was not visited.
 
         Most rows belong to the few targets of the backlog, and many of these have the same due time. A row with the
         same first bytes as one of the last skipped rows is skipped at half the cost.
         """
         key, value, step = rows.key, rows.value, rows.next
-        left, left_bytes = LOOK_AHEAD_ENTRIES_MAX, LOOK_AHEAD_SIZE_BYTES_MAX
+        left, left_bytes = BYPASS_ENTRIES_MAX, BYPASS_SIZE_BYTES_MAX
         like_passed: tuple[bytes, ...] = ()  # nothing begins with an empty tuple
         passed, due_ms = True, -1
         while (raw := value()) is not None:
@@ -161,7 +164,7 @@ class BacklogBypass:
             index.lowest_put()
 
     def committed(self, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
-        """The transaction of the last `take` was committed, with these entries of both cursors; `ended` as in
+        """The transaction of the last `next_messages` was committed, with these entries of both cursors; `ended` as in
         `begin`."""
         self._undecided = False
         if self._is_full and self._taken.total() >= HEAVY_TAKEN_MIN:

@@ -45,12 +45,12 @@ class BulkSweep:
         due = Due([], [])
         if self._is_parked:
             rows = index.timer_log.walk_parked(self._at)
-            self._next = self._take(rows, bulk, due) or b""
+            self._next = self._select(rows, bulk, due) or b""
             self._next_is_parked = bool(self._next)
         else:
             start = max(self._at, entry_key(ENDING_DUE + 1, 0), index.messages_from)
             rows = index.timer_log.walk(start, LAST_KEY)
-            self._next = self._take(rows, bulk, due) or b""
+            self._next = self._select(rows, bulk, due) or b""
             self._next_is_parked = False
             due.ends_bulk = not self._next
         rows.finish()
@@ -60,7 +60,7 @@ class BulkSweep:
         """What `read` returned last has ended, or was nothing."""
         self._at, self._is_parked = self._next, self._next_is_parked
 
-    def _take(self, rows: RangeIterator, bulk: Bulk, due: Due) -> bytes | None:
+    def _select(self, rows: RangeIterator, bulk: Bulk, due: Due) -> bytes | None:
         """Add the selected entries to `due`; returns the first key that was not visited, None if all were."""
         target, is_passed, size_bytes = bulk.request.selection.target, False, 0
         after_gaps: set[bytes] = set()

@@ -95,7 +95,7 @@ class DueReader:
         self._faults = faults
         self._limit = limit
         self._rates = rates
-        self._ahead = BacklogBypass()
+        self._bypass = BacklogBypass()
         self._is_behind = False  # more was due than the last transaction took
 
     def read(self, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
@@ -129,13 +129,13 @@ class DueReader:
         if not due.ordered:
             return
         if not due.goes_on:
-            self._ahead.end()
-        elif self._ahead.active:
-            self._ahead.committed(due.keys, due.values, gone)
+            self._bypass.end()
+        elif self._bypass.active:
+            self._bypass.committed(due.keys, due.values, gone)
         else:
             full = len(due.keys) * (_SHORT if due.short else 1)
             if BacklogBypass.wanted(index, before_ms, full):
-                self._ahead.begin(index, due.keys, due.values, gone, full)
+                self._bypass.begin(index, due.keys, due.values, gone, full)
 
     # ---- a common transaction --------------------------------------------------------------------------------------
 
@@ -146,7 +146,9 @@ class DueReader:
         else:
             room = max(limit - index.ending_count, 1) // 2 or int(not index.ending_count)
             due = self._scan(index, before_ms, max(limit - room, 1), max(size_max // 2, 1))
-            due.parked = self._rates.take(index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due))
+            due.parked = self._rates.next_messages(
+                index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due)
+            )
         if self._faults.condemned:
             rows = dict([*due.parked, *self._condemned(index, before_ms)])  # both have a row if its target has returned
             due.parked = sorted(rows.items(), key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
@@ -156,18 +158,18 @@ class DueReader:
         """The entries of both cursors."""
         ordered = not (index.ending_count or self._faults.is_attributing or self._faults.get(OWN) is not None)
         if ordered:
-            ahead = self._ahead.take(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
-            if ahead is not None:
-                limit = max(1, limit // _SHORT if self._ahead.searching else limit - len(ahead.keys))
-                size_max = max(1, size_max - ahead.size_bytes)
-                due = Due(*index.scan_due(before_ms, limit, size_max, until=ahead.until), ordered=True)
-                due.short = self._ahead.searching
+            bypassed = self._bypass.next_messages(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
+            if bypassed is not None:
+                limit = max(1, limit // _SHORT if self._bypass.searching else limit - len(bypassed.keys))
+                size_max = max(1, size_max - bypassed.size_bytes)
+                due = Due(*index.scan_due(before_ms, limit, size_max, until=bypassed.until), ordered=True)
+                due.short = self._bypass.searching
                 due.full = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
-                due.read_to = due.keys[-1] if due.full else ahead.until
-                due.goes_on = due.full or self._ahead.searching or bool(ahead.keys)
-                due.keys += ahead.keys
-                due.values += ahead.values
-                due.keys_after_gaps = ahead.keys_after_gaps
+                due.read_to = due.keys[-1] if due.full else bypassed.until
+                due.goes_on = due.full or self._bypass.searching or bool(bypassed.keys)
+                due.keys += bypassed.keys
+                due.values += bypassed.values
+                due.keys_after_gaps = bypassed.keys_after_gaps
                 return due
         # Messages behind a backlog that has just fallen due wait for the first transaction and for the search.
         short = ordered and not self._is_behind and BacklogBypass.wanted(index, before_ms, limit)
@@ -187,7 +189,7 @@ class DueReader:
             return None
         if self._faults.get(target) is not None:
             return None
-        return max(due.read_to, self._ahead.passed(target) if due.ordered else b"")
+        return max(due.read_to, self._bypass.passed(target) if due.ordered else b"")
 
     def _limits(self, index: TimerIndex) -> tuple[int, int]:
         """Entries and bytes of the next scan. It must contain everything under key 0 (rule 1)."""

@@ -1,8 +1,8 @@
 """Rate limits: the messages per second that this shard sends to a target, and the messages that wait for their turn.
 
 Each target has a token bucket, filled by the steady clock. A due message that finds its bucket empty is parked, like
-that of a failing target, so that it delays no other. When the bucket has filled for a slice of time, `take` reads the
-next messages from where they are parked, in order of due time, directly into a transaction.
+that of a failing target, so that it delays no other. When the bucket has filled for a slice of time, `next_messages`
+reads the next messages from where they are parked, in order of due time, directly into a transaction.
 
 Cost, even with a million waiting messages: each is read, moved, and read once more when it leaves. None of them is in
 memory. A turn in which none may leave checks the head of a heap. A turn in which some may leave reads these and one
@@ -74,7 +74,7 @@ class TargetRates:
         self._taking: list[str] = []
         self._index: TimerIndex | None = None
 
-    def take(
+    def next_messages(
         self,
         index: TimerIndex,
         before_ms: int,

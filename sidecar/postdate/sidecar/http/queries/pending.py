@@ -76,7 +76,7 @@ class PendingFilters:
         """True if few of the entries that are examined may be selected."""
         return bool(self.targets) or self.recurring or bool(self.id_prefix) or self.key is not None
 
-    def take(self, key: bytes, entry: Entry) -> bool:
+    def select(self, key: bytes, entry: Entry) -> bool:
         """True if the filters select an entry."""
         due_ms = split_key(key)[0]
         if not self.from_ms <= due_ms < self.until_ms or (self.targets and entry.target not in self.targets):
@@ -148,7 +148,7 @@ def count(shards: list[AskedShard], filters: PendingFilters) -> tuple[int, bool]
         if filters.looks_inside:
             visited = 0
             for keys, entries in _slices(shard, filters, _first(filters)):
-                total += sum(map(filters.take, keys, entries))
+                total += sum(map(filters.select, keys, entries))
                 visited += len(keys)
                 if visited >= limits.COUNTED_ENTRIES_MAX:
                     exact = False
@@ -311,7 +311,7 @@ def _matches(
     visited = payload_bytes = 0
     for keys, entries in _slices(shard, filters, start, limit):
         for key, entry in zip(keys, entries, strict=True):
-            if filters.take(key, entry):
+            if filters.select(key, entry):
                 payload_bytes += _payload_size_bytes(entry) if payload_max >= 0 else 0
                 matches.append((key, shard.part, entry if payload_max >= 0 else _without_payload(entry)))
                 if len(matches) >= limit or payload_bytes > max(payload_max, 0):

@@ -74,9 +74,9 @@ class Acceptor:
 
     def _listen(self) -> None:
         self._retry = None
-        self._loop.add_reader(self._listener, self._take)
+        self._loop.add_reader(self._listener, self._accept)
 
-    def _take(self) -> None:
+    def _accept(self) -> None:
         for _ in range(HTTP_ACCEPTS_MAX):
             try:
                 connection, (address, *_port) = self._listener.accept()
