@@ -35,7 +35,7 @@ from postdate.wire.dispatch_log import (
     DELIVERED,
     FATES,
     OWNER,
-    Accepted,
+    AcceptedLoss,
     DispatchRecord,
     PlainFate,
     decode_record,
@@ -52,10 +52,12 @@ _CTX: Any = SimpleNamespace(
     origin_prefix=b"r/0/",
     stopping=lambda: False,
 )
-_PASSED: Accepted = ("requests-truncated", "r", 0, 1)
+_PASSED = AcceptedLoss("requests-truncated", "r", 0, 1)
 
 
-def _record(number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS, accepted: Accepted = _PASSED) -> Record:
+def _record(
+    number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS, accepted: AcceptedLoss = _PASSED
+) -> Record:
     """A record of so many fates; that of an owner names an accepted loss."""
     said = DispatchRecord(
         seq=number + 1,
@@ -175,7 +177,7 @@ def test_only_requests_at_offsets_that_were_used_twice_are_passed_over(
     overlay = IndexOverlay(index)
     overlay.advance(next_request=2, next_dispatch=0, seq=0, takeover=1)
     overlay.write()
-    _apply(index, _record(0, OWNER, accepted=(reason, topic, 1, 5)))
+    _apply(index, _record(0, OWNER, accepted=AcceptedLoss(reason, topic, 1, 5)))
     ended = Mark(final=True, stored=False, due=-1)
     marks = {offset: mark for offset in range(9) if (mark := index.timer_log.mark(offset))}
     assert marks == dict.fromkeys(passed, ended)

@@ -31,7 +31,7 @@ from postdate.sidecar.index.apply_fates import apply_fate
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.quota import Quota
-from postdate.sidecar.transaction.transaction import Message
+from postdate.sidecar.transaction.transaction import OutgoingRecord
 from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.entry import decode_entry
 from postdate.wheel.index import TimerIndex
@@ -256,7 +256,7 @@ def test_a_dead_letter_that_does_not_fit_drops_its_value_then_its_headers(place:
     assert ("postdate-topic", b"orders") in first[5]
 
 
-def _letter(place: _Place, offset: int, size_bytes_max: int) -> Message:
+def _letter(place: _Place, offset: int, size_bytes_max: int) -> OutgoingRecord:
     """The dead letter of a request without a time, for a topic that takes records up to a size."""
     place.targets[OWN.dead_letters].size_bytes_max = size_bytes_max
     headers: Headers = [("postdate-topic", b"orders"), ("big", b"x" * 300)]

@@ -20,7 +20,7 @@ from postdate.sidecar.dispatch.aborts import Aborts
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.sidecar.transaction import transaction
-from postdate.sidecar.transaction.transaction import Content, Message, ShardOwnership
+from postdate.sidecar.transaction.transaction import Content, OutgoingRecord, ShardOwnership
 from postdate.wire.dispatch_log import BEAT
 from support.kafka_simulator.error_responses import abort_required
 from support.kafka_simulator.producer import SimTransactionalProducer
@@ -140,7 +140,7 @@ def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
 
     monkeypatch.setattr(SimTransactionalProducer, "produce", produce)
     monkeypatch.setattr(SimTransactionalProducer, "flush", flush)
-    messages: list[Message] = [(offset, f"target-{offset}", -1, None, b"v", []) for offset in range(topics)]
+    messages: list[OutgoingRecord] = [(offset, f"target-{offset}", -1, None, b"v", []) for offset in range(topics)]
     with pytest.raises(AbortRequired):
         ownership.run(Content(BEAT, messages), 0, 0, report_all=True)
     assert ownership.reusable is again
@@ -163,7 +163,7 @@ def test_the_outcomes_name_the_topic_that_was_acknowledged_first(
         raise AbortRequired("it has failed")
 
     monkeypatch.setattr(SimTransactionalProducer, "flush", flush)
-    messages: list[Message] = [(offset, f"target-{offset}", -1, None, b"v", []) for offset in range(2)]
+    messages: list[OutgoingRecord] = [(offset, f"target-{offset}", -1, None, b"v", []) for offset in range(2)]
     with pytest.raises(AbortRequired):
         ownership.run(Content(BEAT, messages), 0, 0, report_all=True)
     assert {topic: outcome.is_first for topic, outcome in ownership.outcomes.items()} == {

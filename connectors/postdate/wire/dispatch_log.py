@@ -26,7 +26,7 @@ record may contain the data of a message.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -261,8 +261,17 @@ Fate: TypeAlias = (
     | Completed
 )
 
-Accepted: TypeAlias = tuple[str, str, int, int]
-"""A loss that an operator accepted: the reason of the halt, topic, first offset, end."""
+
+class AcceptedLoss(NamedTuple):
+    """A loss that an operator accepted, as the owner record lists it."""
+
+    reason: str
+    """Of the halt."""
+    topic: str
+    first: _Natural
+    """The first lost offset."""
+    end: _Natural
+
 
 PolicyRow: TypeAlias = tuple[int, str, str]
 """A named retry policy: the first request offset to which it applies, its name, its text; "" from where it is gone."""
@@ -313,7 +322,7 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     """True only while requests may need `ids` of earlier records: an owner without a disk then reads them back."""
     kind: str = FATES
     fates: list[Fate] = []
-    accepted: list[Accepted] | msgspec.UnsetType = msgspec.UNSET
+    accepted: list[AcceptedLoss] | msgspec.UnsetType = msgspec.UNSET
     """Only in an owner record, and only if there are any: the losses that were accepted so that the shard could
     continue."""
     policies: list[PolicyRow] | msgspec.UnsetType = msgspec.UNSET
@@ -362,7 +371,7 @@ class _Read(msgspec.Struct):
     next_request: _Natural
     low_water: _Natural
     kind: str
-    accepted: list[tuple[str, str, _Natural, _Natural]] | msgspec.UnsetType = msgspec.UNSET
+    accepted: list[AcceptedLoss] | msgspec.UnsetType = msgspec.UNSET
     policies: (
         Annotated[list[_PolicyRow], msgspec.Meta(min_length=1, max_length=POLICY_ROWS_MAX)] | msgspec.UnsetType
     ) = msgspec.UNSET

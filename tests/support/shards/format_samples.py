@@ -20,6 +20,7 @@ from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import (
+    AcceptedLoss,
     Backfilled,
     BulkCancelled,
     BulkProgress,
@@ -59,7 +60,7 @@ IDENTITY = Identity("cluster", "requests-id", "dispatch-log-id", 3, "store-id")
 RECORDS = [
     DispatchRecord(
         seq=1, takeover=1, instance="postdate-0", group="postdate", at=NOW_MS, next_request=0, low_water=0,
-        kind="owner", accepted=[("requests-lost", "postdate.requests", 3, 9)],
+        kind="owner", accepted=[AcceptedLoss("requests-lost", "postdate.requests", 3, 9)],
     ),
     DispatchRecord(
         seq=2, takeover=1, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,

@@ -22,7 +22,6 @@ FUNCTION_ARGUMENTS_MAX = 6
 
 MANY_ARGUMENTS = {
     "encode_accepted": "one call for each request: an object to carry the fields would be made for each",
-    "_parse_control": "the parser passes on what it has taken apart",
     "schedule": "the client's function: all but the first two are named options",
     "repeat": "the client's function: all but the first two are named options",
     "send_and_report": "of the command line",

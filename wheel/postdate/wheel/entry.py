@@ -81,7 +81,10 @@ class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
     def requested_due(self) -> int:
         """The nominal time; behind the last occurrence, the timestamp of the first control with pending extra
         deliveries. A later control never changes it. 0: nothing is left."""
-        return self.nominal_ms or (self.extras[0][4] if self.extras else 0)
+        if self.nominal_ms or not self.extras:
+            return self.nominal_ms
+        *_, asked_ms = self.extras[0]
+        return asked_ms
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -90,7 +93,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     `due` is the time at which it leaves, even if the key's is 0: the present due time, or the chosen time in `window`.
     An absent number is -1, an absent id b"". `own_key` holds the request's own key in a 1-tuple if it differs from the
     target key; `stripped` the removed `postdate-` headers with their positions, encoded, since a delivery does not need
-    them (`pack_stripped`, `stripped_of`). `acts_on`, `new_due`: the request a control acts on, and its new time, or the
+    them (`pack_stripped`, `stripped_of`). `reason`, `detail`: of a dead letter; `reason` of a
+    control is the name of its action. `acts_on`, `new_due`: the request a control acts on, and its new time, or the
     timestamp of a control of a schedule; of a kept or dropped request the survivor. `moved_by`: the last control that
     moved it. `series_ms`: when the series of a debounced message began; of a replaced one, only if its survivor
     continues the series. `next`: only of a schedule; its `due` is the time at which the next delivery leaves. `drops`:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -33,6 +33,25 @@ _READ = (
     f"recurrence:{EMPTY_HEADERS}>"
 )
 _WITHOUT_END_MS = 2**63 - 1
+
+
+class ReadRequest(NamedTuple):
+    """A request as a row of `_READ`, in the order of its columns; null: it has none, or it was refused."""
+
+    action: str
+    target: str | None = None
+    id: bytes | None = None
+    due_ms: int | None = None
+    grace_ms: int | None = None
+    window_ms: int | None = None
+    latest_ms: int | None = None
+    keeps: bool = False
+    drops: bool = False
+    acts_on: int | None = None
+    partition_asked: int | None = None
+    key: bytes | None = None
+    data: Headers | None = None
+    recurrence: Headers | None = None
 
 
 @dataclass(frozen=True)
@@ -101,11 +120,11 @@ class _Rules:
     levels_ms: tuple[int, ...]
     dialects: DialectOptions
 
-    def reader(self) -> Callable[..., tuple[Any, ...]]:
+    def reader(self) -> Callable[..., ReadRequest]:
         """A function for one record, to be sent to the workers."""
         levels_ms, dialects = self.levels_ms, self.dialects
 
-        def read(topic: str, partition: int, request_ms: int, key: Any, headers: Any, is_null: bool) -> tuple[Any, ...]:
+        def read(topic: str, partition: int, request_ms: int, key: Any, headers: Any, is_null: bool) -> ReadRequest:
             return read_request(_kept_rules(topic, levels_ms, dialects), partition, request_ms, key, headers, is_null)
 
         return read
@@ -118,7 +137,7 @@ def _kept_rules(topic: str, levels_ms: tuple[int, ...], dialects: DialectOptions
 
 def read_request(
     rules: RequestRules, partition: int, request_ms: int, key: Any, headers: Any, is_tombstone: bool
-) -> tuple[Any, ...]:
+) -> ReadRequest:
     """One request as a row of `_READ`. Of a refused request only action and id are known, if they are present."""
     sent: Headers = [(name, None if value is None else bytes(value)) for name, value in headers]
     own_key = None if key is None else bytes(key)
@@ -128,11 +147,11 @@ def read_request(
         action = next((value for name, value in reversed(sent) if name == ACTION), None)
         action_name = "schedule" if action is None else action.decode("utf-8", "replace")
         identifier = next((value for name, value in sent if name == ID), None)
-        return action_name, None, identifier, None, None, None, None, False, False, None, None, own_key, sent, None
+        return ReadRequest(action_name, id=identifier, key=own_key, data=sent)
     return _row(request, request_ms)
 
 
-def _row(request: Request, request_ms: int) -> tuple[Any, ...]:
+def _row(request: Request, request_ms: int) -> ReadRequest:
     action, due_ms = Action(request.action).name.lower(), request.due_ms
     grace_ms, window_ms = request.grace_ms, request.window_ms
     if request.schedule is not None:
@@ -140,19 +159,21 @@ def _row(request: Request, request_ms: int) -> tuple[Any, ...]:
         grace_ms, window_ms = request.schedule.grace_ms, request.schedule.window_ms
     if request.latest_ms:  # the latest possible due time: it may continue a series
         due_ms = min(due_ms, request_ms + request.latest_ms)
-    return (
-        action,
-        request.target or None,
-        request.id or None,
-        due_ms if due_ms >= 0 else None,
-        grace_ms if grace_ms >= 0 else None,
-        window_ms or None,
-        request.latest_ms or None,
-        request.keeps,
-        request.drops,
-        request.acts_on if request.acts_on >= 0 else None,
-        request.partition if request.partition >= 0 else None,
-        request.key,
-        request.headers,
-        [(name, value) for _, name, value in request.stripped if name in SCHEDULE] if action == RECURRING else None,
+    return ReadRequest(
+        action=action,
+        target=request.target or None,
+        id=request.id or None,
+        due_ms=due_ms if due_ms >= 0 else None,
+        grace_ms=grace_ms if grace_ms >= 0 else None,
+        window_ms=window_ms or None,
+        latest_ms=request.latest_ms or None,
+        keeps=request.keeps,
+        drops=request.drops,
+        acts_on=request.acts_on if request.acts_on >= 0 else None,
+        partition_asked=request.partition if request.partition >= 0 else None,
+        key=request.key,
+        data=request.headers,
+        recurrence=[(name, value) for _, name, value in request.stripped if name in SCHEDULE]
+        if action == RECURRING
+        else None,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -135,7 +135,8 @@ def parse_request(
     if ACTION in fields:
         action = _action(rules, fields[ACTION])
         if action is not Action.SCHEDULE:
-            return _parse_control(action, rules, partition, timestamp_ms, key, fields, left_over, untouched, stripped)
+            record = _ControlRecord(rules, partition, timestamp_ms, key, fields, left_over, untouched, stripped)
+            return _parse_control(action, record)
     if TOPIC not in fields:
         raise RequestRefused(Reason.MISSING_TARGET, "a request to schedule needs postdate-topic")
     target = rules.parse_target(fields[TOPIC])
@@ -343,18 +344,23 @@ def _action(rules: RequestRules, value: bytes | None) -> Action:
     return action
 
 
-def _parse_control(
-    action: Action,
-    rules: RequestRules,
-    partition: int,
-    timestamp_ms: int,
-    key: bytes | None,
-    fields: dict[str, bytes | None],
-    left_over: list[tuple[str, bytes | None]],
-    untouched: Headers,
-    stripped: StrippedHeaders,
-) -> Request:
+class _ControlRecord(NamedTuple):
+    """The record of a control, taken apart: the values of its known headers, each named once, its other headers of
+    Postdate, and those of its producer."""
+
+    rules: RequestRules
+    partition: int
+    timestamp_ms: int
+    key: bytes | None
+    fields: dict[str, bytes | None]
+    left_over: list[tuple[str, bytes | None]]
+    untouched: Headers
+    stripped: StrippedHeaders
+
+
+def _parse_control(action: Action, record: _ControlRecord) -> Request:
     """Return the control that names its request by id or by origin, or many by selectors."""
+    rules, partition, timestamp_ms, key, fields, left_over, untouched, stripped = record
     is_bulk = action in _BULK_TAKES and not SELECTORS.isdisjoint(fields)
     takes = _BULK_TAKES[action] if is_bulk else _TAKES.get(action, _NAMED_TAKES)
     for name in (*fields, *(name for name, _ in left_over)):

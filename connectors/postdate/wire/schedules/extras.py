@@ -24,9 +24,15 @@ timestamp of the control."""
 Extras: TypeAlias = tuple[Extra, ...]
 
 
+def asked_ms(extra: Extra) -> int:
+    """Return the timestamp of the control, from which on its deliveries may leave."""
+    _, _, _, _, at_ms = extra
+    return at_ms
+
+
 def extended(extras: Extras, control: int, first_ms: int, end_ms: int, at_ms: int) -> Extras:
     """Return the extras with the deliveries of one more control, unless they have it. O(extras)."""
-    if any(extra[0] == control for extra in extras):
+    if any(extended_by == control for extended_by, *_ in extras):
         return extras
     return tuple(sorted((*extras, (control, 1, first_ms, end_ms, at_ms))))
 
@@ -36,10 +42,11 @@ def after_extra(extras: Extras, control: int, number: int, next_ms: int) -> Extr
     they are behind it already, they stay as they are. O(extras)."""
     kept: list[Extra] = []
     for extra in extras:
-        if extra[0] != control or extra[1] > number:
+        extended_by, next_number, _, end_ms, at_ms = extra
+        if extended_by != control or next_number > number:
             kept.append(extra)
         elif next_ms:
-            kept.append((control, number + 1, next_ms, *extra[3:]))
+            kept.append((control, number + 1, next_ms, end_ms, at_ms))
     return tuple(kept)
 
 

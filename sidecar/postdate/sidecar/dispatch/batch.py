@@ -317,7 +317,7 @@ class BatchBuilder:
         if bulk is not None:
             decided = _until_selected(decided, entry, offset, bulk)
         extras = entry.next.extras
-        asked_ms = {extra[0]: extra[4] for extra in extras} if extras else {}
+        asked_ms = {control: at_ms for control, *_, at_ms in extras}
         for fate in decided.fates:
             if isinstance(fate, Skipped):
                 continue

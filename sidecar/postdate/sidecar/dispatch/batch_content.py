@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from postdate.sidecar.dispatch.decisions import Decision
 from postdate.sidecar.dispatch.due.own_topics_filter import due_order_of, note_first
 from postdate.sidecar.dispatch.targets.targets import Target
-from postdate.sidecar.transaction.transaction import Message
+from postdate.sidecar.transaction.transaction import OutgoingRecord
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
 from postdate.wire.dispatch_log import BulkProgress, Fate, IdRow
@@ -27,7 +27,7 @@ class Batch:
     surplus_max: int = 0  # missed occurrences beside the first one of each schedule
     surplus_bytes_left: int = 0  # what the values of further missed occurrences may add
     surplus: int = 0  # fates beyond one for each entry
-    messages: list[Message] = field(default_factory=list)
+    messages: list[OutgoingRecord] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
     runs: list[list[bytes]] = field(default_factory=lambda: [[]])
     sizes: list[list[int]] = field(default_factory=lambda: [[]])

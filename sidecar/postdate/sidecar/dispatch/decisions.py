@@ -121,7 +121,8 @@ class MessageRules:
         number, times_ms = following.number + OCCURRENCES_MAX, (following.nominal_ms, following.nominal_ms)
         sent = [occurrence_headers(entry.headers, origin, entry.id, number, times_ms)]
         if following.extras:
-            extra, nominal_ms = origin + b"/%d" % BACKFILL_MAX, following.extras[0][2]
+            _, _, nominal_ms, _, _ = following.extras[0]
+            extra = origin + b"/%d" % BACKFILL_MAX
             sent.append(extra_headers(entry.headers, origin, entry.id, extra, nominal_ms))
         return max(record_size_bytes(entry.key, entry.value, headers) for headers in sent)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.targets.targets import SIZE_UNKNOWN_BYTES, Refusal
+from postdate.sidecar.index.apply_requests import action_of
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import backfill_fate
 from postdate.sidecar.transaction.store import StoreRecords
@@ -42,6 +43,7 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.headers import Headers
 from postdate.wire.reasons import Reason
 from postdate.wire.requests.parser import sent_headers
+from postdate.wire.requests.request import Action
 from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict
 
@@ -117,7 +119,8 @@ class UndeliveredEnds:
         """Write an entry to STORE. Returns False if that topic does not accept it; then the entry has become a dead
         letter."""
         record = self._store.record(entry, offset)
-        size = record_size_bytes(*record[3:])
+        *_, key, value, headers = record
+        size = record_size_bytes(key, value, headers)
         size_max = self._size_max(batch, self._own.store)
         if size > size_max:
             detail = f"{size} bytes are more than the {size_max} that {self._own.store} takes"
@@ -163,10 +166,12 @@ class UndeliveredEnds:
 def _changed(entry: Entry, control: int, other: Entry) -> Moved | Switched | Triggered | Backfilled:
     """The fate of another entry that a control has changed: `entry` at the offset `control`."""
     offset, first_due_ms, at_ms = entry.acts_on, other.first_due, entry.new_due
-    if entry.reason == "backfill":
-        return backfill_fate(other, offset, control)
-    if entry.reason == "trigger":
-        return Triggered(offset, first_due_ms, TRIGGERED, at_ms, control)
-    if entry.reason == "reschedule":
-        return Moved(offset, first_due_ms, MOVED, at_ms, control)
-    return Switched(offset, first_due_ms, PAUSED if entry.reason == "pause" else RESUMED, at_ms, control)
+    match action_of(entry):
+        case Action.BACKFILL:
+            return backfill_fate(other, offset, control)
+        case Action.TRIGGER:
+            return Triggered(offset, first_due_ms, TRIGGERED, at_ms, control)
+        case Action.RESCHEDULE:
+            return Moved(offset, first_due_ms, MOVED, at_ms, control)
+        case action:
+            return Switched(offset, first_due_ms, PAUSED if action is Action.PAUSE else RESUMED, at_ms, control)

@@ -316,6 +316,11 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
     return _put_control(overlay, offset, entry)
 
 
+def action_of(entry: Entry) -> Action:
+    """The action of the control for which an entry of the kind APPLIED stands. The entry has its name as `reason`."""
+    return Action[entry.reason.upper()]
+
+
 def _beyond_horizon(overlay: IndexOverlay, old: Entry, request: Request) -> RequestRefused | None:
     """The reason why a reschedule must be refused, if any. Without stored entries the horizon counts from the request
     that is moved, since the entry would be rebuilt from that request (invariant I5)."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from postdate.sidecar.index.apply_requests import action_of
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, Kind, decode_entry, decode_head
 from postdate.wheel.keys import ENDING_DUE, split_key
 from postdate.wire.dispatch_log import Backfilled, Fate, IdRow, Moved, SeriesFate, Switched, Triggered
 from postdate.wire.requests.request import Action
 
-_BACKFILL: Final = Action.BACKFILL.name.lower()
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
 
@@ -84,7 +84,7 @@ def check_times(overlay: IndexOverlay) -> None:
     for offset, raw in overlay.controls():
         entry = decode_entry(raw)
         is_first = entry.next is not None and not entry.stored
-        if is_first or (entry.kind == Kind.APPLIED and entry.reason == _BACKFILL and entry.new_due >= 0):
+        if is_first or (entry.kind == Kind.APPLIED and entry.new_due >= 0 and action_of(entry) is Action.BACKFILL):
             overlay.contradicted(f"the times of request {offset} were computed by other time zone rules")
             return
 

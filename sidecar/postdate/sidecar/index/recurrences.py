@@ -35,7 +35,7 @@ from postdate.wire.reasons import Reason
 from postdate.wire.requests.parser import sent_headers
 from postdate.wire.requests.request import EXTENDS, OF_SCHEDULES, Action, Request
 from postdate.wire.schedules.due import chosen_ms, decide
-from postdate.wire.schedules.extras import Extra, after_extra, extended, fills_more, first_filled, next_filled
+from postdate.wire.schedules.extras import Extra, after_extra, asked_ms, extended, fills_more, first_filled, next_filled
 from postdate.wire.schedules.occurrences import Occurrence, following, next_after, next_occurrence, skip_to
 from postdate.wire.schedules.pauses import OPEN_MS, Switch, pause_at, pauses_of, settled
 from postdate.wire.schedules.schedule import Gap, Schedule, read_schedule
@@ -72,7 +72,7 @@ def _schedule(described: tuple[tuple[str, bytes | None], ...]) -> Schedule:
 def leaves_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
     """When a schedule leaves: for an extra delivery, or for its next occurrence; PAUSED_MS: not before a resume."""
     occurs_ms = _occurs_ms(origin, stripped, following)
-    return min(occurs_ms, *(extra[4] for extra in following.extras)) if following.extras else occurs_ms
+    return min(occurs_ms, *map(asked_ms, following.extras)) if following.extras else occurs_ms
 
 
 def _occurs_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
@@ -101,7 +101,7 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: 
     """
     assert entry.next is not None
     fates: list[Occurred | Skipped | ExtraFate] = []
-    due = [extra for extra in entry.next.extras if extra[4] <= until_ms]
+    due = [extra for extra in entry.next.extras if asked_ms(extra) <= until_ms]
     # If no extra delivery is due, the occurrence is, though another owner may have chosen an earlier time for it.
     if not due or _occurs_ms(origin, entry.stripped, entry.next) <= until_ms:
         fates += _decide_occurrences(entry, entry.next, offset, origin, now_ms, until_ms)[: 1 + surplus_max]
@@ -237,8 +237,9 @@ def backfill_fate(entry: Entry, offset: int, control: int) -> Backfilled:
     REQUIRES: none of its deliveries has left.
     """
     assert entry.next is not None
-    (extra,) = [extra for extra in entry.next.extras if extra[0] == control]
-    return Backfilled(offset, entry.first_due, BACKFILLED, extra[4], control, *extra[2:4])
+    (times_ms,) = [times_ms for extended_by, _, *times_ms in entry.next.extras if extended_by == control]
+    first_ms, end_ms, at_ms = times_ms
+    return Backfilled(offset, entry.first_due, BACKFILLED, at_ms, control, first_ms, end_ms)
 
 
 def _extended(following: Next, control: int, first_ms: int, end_ms: int, at_ms: int) -> Next:

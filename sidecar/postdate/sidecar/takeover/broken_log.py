@@ -45,9 +45,9 @@ class _LastBreak:
         if decoded.seq != self.expected:
             self.record, self.decoded, self.accepted_end = record, decoded, -1
         self.expected, self.last, self.logged_ms = decoded.seq + 1, decoded, record.timestamp_ms
-        for reason, _, _, end in decoded.accepted or []:
-            if reason == HaltReason.SEQ_BROKEN:
-                self.accepted_end = end
+        for loss in decoded.accepted or []:
+            if loss.reason == HaltReason.SEQ_BROKEN:
+                self.accepted_end = loss.end
 
 
 def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroken, low: int, end: int) -> Start:

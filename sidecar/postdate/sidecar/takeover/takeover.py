@@ -42,7 +42,7 @@ from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.timer_log.changes import EntryChanges
-from postdate.wire.dispatch_log import OWNER, DispatchRecord, PolicyRow
+from postdate.wire.dispatch_log import OWNER, AcceptedLoss, DispatchRecord, PolicyRow
 from postdate.wire.limits import POLICY_ROWS_MAX, RETURNS_VERSION, SCHEDULES_VERSION
 from postdate.wire.requests.retry_policies import NamedPolicies, parse_named
 from postdate.wire.schedules.zones import TZ_VERSION
@@ -339,14 +339,14 @@ def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) ->
     between two of them reads the record again. Raises Stopped.
     """
     ended = Mark(final=True, stored=False, due=-1)
-    for reason, topic, first, end in decoded.accepted or []:
-        if (reason, topic) != (HaltReason.REQUESTS_TRUNCATED, ctx.own.requests):
+    for loss in decoded.accepted or []:
+        if (loss.reason, loss.topic) != (HaltReason.REQUESTS_TRUNCATED, ctx.own.requests):
             continue
-        for start in range(max(first, read_up_to(index)), end, RECOVERY_FATES_MAX):
+        for start in range(max(loss.first, read_up_to(index)), loss.end, RECOVERY_FATES_MAX):
             if ctx.stopping():
                 raise Stopped("revoked while passing over requests")
             overlay = IndexOverlay(index)
-            for offset in range(start, min(start + RECOVERY_FATES_MAX, end)):
+            for offset in range(start, min(start + RECOVERY_FATES_MAX, loss.end)):
                 overlay.set_mark(offset, ended)
             overlay.write()
 
@@ -375,7 +375,7 @@ def claim_ownership(
         return ownership
     if ctx.config.format_version >= SCHEDULES_VERSION:
         ownership.tz = TZ_VERSION
-    ownership.accepted = [(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
+    ownership.accepted = [AcceptedLoss(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
     offset = ownership.run(Content(OWNER), read_up_to(index), ownership.low_water_of(index))
     overlay = IndexOverlay(index)
     overlay.advance(next_dispatch=offset + 1, seq=ownership.seq, takeover=ownership.takeover)

@@ -7,9 +7,9 @@ Thread rule: `StoreRecords` belongs to the shard's thread; the others are functi
 
 from __future__ import annotations
 
-from postdate.sidecar.transaction.transaction import NOBODY, Message
+from postdate.sidecar.transaction.transaction import NOBODY, OutgoingRecord
 from postdate.wheel.entry import Entry, Kind, Next, Spread, Window, pack_stripped, stripped_of
-from postdate.wire.headers import IF_ENDED
+from postdate.wire.headers import IF_ENDED, Headers
 from postdate.wire.schedules.zones import TZ_VERSION
 from postdate.wire.stored import StoredRequest, encode_stored, stored_key
 from postdate.wire.topics import OwnTopics
@@ -22,18 +22,20 @@ class StoreRecords:
         self._topic = own.store
         self._partition = partition
 
-    def record(self, entry: Entry, offset: int) -> Message:
+    def record(self, entry: Entry, offset: int) -> OutgoingRecord:
         """The record that keeps the present entry of request `offset`."""
-        key, value, headers = encode_stored(stored_of(entry, offset))
-        return offset, self._topic, self._partition, key, value, headers
+        return offset, *self._record(entry, offset)
 
-    def rewritten(self, entry: Entry, offset: int) -> Message:
+    def rewritten(self, entry: Entry, offset: int) -> OutgoingRecord:
         """The same for an entry that is not the cause of this transaction, so that a refusal is not attributed to
         it."""
-        key, value, headers = encode_stored(stored_of(entry, offset))
-        return NOBODY, self._topic, self._partition, key, value, headers
+        return NOBODY, *self._record(entry, offset)
 
-    def tombstone(self, offset: int) -> Message:
+    def _record(self, entry: Entry, offset: int) -> tuple[str, int, bytes, bytes | None, Headers]:
+        key, value, headers = encode_stored(stored_of(entry, offset))
+        return self._topic, self._partition, key, value, headers
+
+    def tombstone(self, offset: int) -> OutgoingRecord:
         """The record that marks request `offset` as ended."""
         return NOBODY, self._topic, self._partition, stored_key(offset), None, []
 

@@ -30,7 +30,7 @@ from postdate.sidecar.transaction.limits import (
     SLOW_RECORD_MS,
 )
 from postdate.wheel.index import TimerIndex
-from postdate.wire.dispatch_log import OWNER, Accepted, DispatchRecord, Fate, IdRow, encode_record
+from postdate.wire.dispatch_log import OWNER, AcceptedLoss, DispatchRecord, Fate, IdRow, encode_record
 from postdate.wire.headers import Headers
 from postdate.wire.limits import INTEGER_END
 from postdate.wire.requests.retry_policies import NamedPolicies
@@ -40,8 +40,8 @@ from postdate.wire.requests.returns import NO_POLICIES
 NOBODY = -1
 
 #: One record that a transaction produces: the offset of the request that it ends (or NOBODY), topic, partition (-1: by
-#: key), key, value, headers. A plain tuple: there is one for every message.
-Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
+#: key), key, value, headers. A plain tuple, since there is one for every message: a named one costs 0.3 us more.
+OutgoingRecord = tuple[int, str, int, bytes | None, bytes | None, Headers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Content:
     earliest end of grace of a delivered message."""
 
     kind: str
-    messages: list[Message] = field(default_factory=list)
+    messages: list[OutgoingRecord] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
     due_max_ms: int = 0
     ids: list[IdRow] = field(default_factory=list)
@@ -103,7 +103,7 @@ class ShardOwnership:
     """Called with the offset of the dispatch-log record before each commit; None: nothing is."""
     remembers: Callable[[], bool]
     """True if the index remembers ids of delivered messages, as each record says."""
-    accepted: list[Accepted] = field(default_factory=list)
+    accepted: list[AcceptedLoss] = field(default_factory=list)
     """The losses that the takeover accepted: the owner record, the first of the ownership, lists them."""
     policies: NamedPolicies = NO_POLICIES
     """The named retry policies of the shard, as each record repeats them."""
@@ -237,7 +237,7 @@ class ShardOwnership:
         transaction was aborted."""
         return self._log_offset >= 0
 
-    def _produce(self, messages: list[Message], report_all: bool) -> None:
+    def _produce(self, messages: list[OutgoingRecord], report_all: bool) -> None:
         offset, topic, produce = NOBODY, "", self.producer.produce
         self._acknowledged_at = self.began_at
         try:
@@ -315,7 +315,7 @@ class ShardOwnership:
         if appended_ms > content.grace_end_ms + TRANSACTION_TIMEOUT_MS:
             raise GraceOver(f"a grace ended at {content.grace_end_ms}, but the record was appended at {appended_ms}")
 
-    def _has_gap(self, messages: list[Message]) -> bool:
+    def _has_gap(self, messages: list[OutgoingRecord]) -> bool:
         """True if the next transaction of this producer would be refused, too."""
         is_refused = any(outcome.faults for outcome in self.outcomes.values())
         return is_refused and self._gave_up and len({message[1] for message in messages}) >= GAP_TOPICS_MIN

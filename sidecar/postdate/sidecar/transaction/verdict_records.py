@@ -17,21 +17,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from postdate.sidecar.config.settings import Verdicts
+from postdate.sidecar.index.apply_requests import action_of
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.transaction.transaction import NOBODY, Message
+from postdate.sidecar.transaction.transaction import NOBODY, OutgoingRecord
 from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind
 from postdate.wire.headers import ACTION, ID, Headers
 from postdate.wire.limits import ID_BYTES_MAX
+from postdate.wire.requests.request import Action
 from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict, encode_bulk_verdict, encode_verdict
 
-_CANCEL = "cancel"
 _CHANGED = {
-    "reschedule": Verdict.RESCHEDULED,
-    "pause": Verdict.PAUSED,
-    "resume": Verdict.RESUMED,
-    "trigger": Verdict.TRIGGERED,
-    "backfill": Verdict.BACKFILLED,
+    Action.RESCHEDULE: Verdict.RESCHEDULED,
+    Action.PAUSE: Verdict.PAUSED,
+    Action.RESUME: Verdict.RESUMED,
+    Action.TRIGGER: Verdict.TRIGGERED,
+    Action.BACKFILL: Verdict.BACKFILLED,
 }
 
 
@@ -46,7 +47,7 @@ class VerdictWriter:
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
         self._wall_ms = wall_ms
 
-    def message(self, verdict: Verdict, offset: int, caller_id: bytes, of: int = -1, by: int = -1) -> Message:
+    def message(self, verdict: Verdict, offset: int, caller_id: bytes, of: int = -1, by: int = -1) -> OutgoingRecord:
         """The record that answers request `offset`; `of`: the offset of the request that it acted on, -1 for none;
         `by`: that of the request that survived it, -1 for none."""
         named = self._origin_prefix + b"%d" % of if of >= 0 else b""
@@ -55,13 +56,13 @@ class VerdictWriter:
         key, value = encode_verdict(verdict, origin, caller_id, named, self._wall_ms(), survivor)
         return NOBODY, self._topic, self._partition, key, value, []
 
-    def to_ended(self, entry: Entry, offset: int) -> list[Message]:
+    def to_ended(self, entry: Entry, offset: int) -> list[OutgoingRecord]:
         """The answers after another request has ended an entry: to that entry, and to the request that replaced it."""
         if entry.kind in ENDED_BY_EARLIER:
             verdict = Verdict.KEPT if entry.kind == Kind.KEPT else Verdict.DROPPED
             return [self.message(verdict, offset, entry.id, by=entry.acts_on)] if self.controls else []
         replaced = entry.kind == Kind.REPLACED
-        answers: list[Message] = []
+        answers: list[OutgoingRecord] = []
         if self.all and replaced:
             answers.append(self.message(Verdict.REPLACED, offset, entry.id, by=entry.acts_on))
         elif self.all:
@@ -70,25 +71,25 @@ class VerdictWriter:
             answers.append(self.message(Verdict.REPLACED, entry.acts_on, entry.id, of=offset))
         return answers
 
-    def to_refused(self, entry: Entry, offset: int) -> list[Message]:
+    def to_refused(self, entry: Entry, offset: int) -> list[OutgoingRecord]:
         """The answer to a request that was refused when it was read."""
         action, caller_id = _asked(entry.headers)
         if self.all or (self.controls and action not in (None, b"schedule")):
             return [self.message(Verdict.REJECTED, offset, caller_id)]
         return []
 
-    def to_bulk(self, offset: int, count: int) -> list[Message]:
+    def to_bulk(self, offset: int, count: int) -> list[OutgoingRecord]:
         """The answer to a bulk control that has acted on `count` messages."""
         if not self.controls:
             return []
         value = encode_bulk_verdict(self._origin_prefix + b"%d" % offset, count, self._wall_ms())
         return [(NOBODY, self._topic, self._partition, None, value, [])]
 
-    def too_late(self, entry: Entry, offset: int) -> list[Message]:
+    def too_late(self, entry: Entry, offset: int) -> list[OutgoingRecord]:
         """The answer to a control on a request that this transaction makes a dead letter."""
         return [self.message(Verdict.TOO_LATE, offset, entry.id, entry.acts_on)] if self.controls else []
 
-    def to_control(self, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Message]:
+    def to_control(self, overlay: IndexOverlay, entry: Entry, offset: int) -> list[OutgoingRecord]:
         """The answer to a control, from the present state of the entry that it acts on."""
         if not self.controls:
             return []
@@ -101,11 +102,12 @@ def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict,
     key = overlay.find(acts_on) if acts_on >= 0 else None
     if key is not None:
         other = overlay.entry(key)
-        if entry.reason == _CANCEL:
+        action = action_of(entry)
+        if action is Action.CANCEL:
             if other.kind == Kind.CANCELLED and other.acts_on == offset:
                 return Verdict.CANCELLED, acts_on
         elif other.kind in PENDING and entry.new_due >= 0:  # else a bulk control ends it
-            return _CHANGED[entry.reason], acts_on
+            return _CHANGED[action], acts_on
         return Verdict.NOT_FOUND, -1
     outcome = overlay.outcome(entry.id) if entry.id else None
     if outcome is not None and outcome.offset < offset:

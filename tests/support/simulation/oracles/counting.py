@@ -22,7 +22,7 @@ from postdate.sidecar.index import apply_fates
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.shard.cancel_gate import CancelGate
 from postdate.sidecar.takeover import empty_start, takeover
-from postdate.sidecar.transaction.transaction import Message
+from postdate.sidecar.transaction.transaction import OutgoingRecord
 from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wheel.index import TimerIndex
@@ -228,10 +228,10 @@ def _maintains(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
     return maintain
 
 
-def _answers(world: World) -> Callable[[VerdictWriter, IndexOverlay, Entry, int], list[Message]]:
+def _answers(world: World) -> Callable[[VerdictWriter, IndexOverlay, Entry, int], list[OutgoingRecord]]:
     honest = VerdictWriter.to_control
 
-    def to_control(self: VerdictWriter, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Message]:
+    def to_control(self: VerdictWriter, overlay: IndexOverlay, entry: Entry, offset: int) -> list[OutgoingRecord]:
         key = overlay.find(entry.acts_on) if entry.acts_on >= 0 else None
         if entry.acts_on >= 0 and key is None:
             world.reached["control: its message is gone"] += 1
