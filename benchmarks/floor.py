@@ -25,7 +25,7 @@ from benchmarks import conditions
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.interface import Isolation, Partition
 from postdate.kafka.settings import KafkaSettings
-from postdate.sidecar.cluster.cluster import admin_of
+from postdate.sidecar.cluster.connection import admin_of
 from postdate.tools.bench.cases import CASES, Size
 from postdate.tools.bench.environment import BenchEnvironment, result_of
 from postdate.tools.bench.limits import COPY_BATCH_RECORDS, PARTITIONS, WARM_UP_RECORDS_MAX, WARM_UP_S

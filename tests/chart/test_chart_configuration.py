@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from postdate.kafka.settings import KafkaSettings
-from postdate.sidecar.config.load import Flags, load
+from postdate.sidecar.config.loader import Flags, load
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.config.values import _SECRET
 from postdate.sidecar.http.access.access import Hosts

@@ -19,7 +19,7 @@ from postdate.spark.audit.chart_data import LATENESS_EDGES_MS, AuditPicture, Mom
 from postdate.spark.audit.output import AuditOutcome, StateOutcome
 from postdate.spark.audit.page import audit_page
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.judging.summary import Outcomes, Sample, Summary
 from postdate.spark.output.lateness import LatenessBound
 from postdate.spark.rules.verdicts import VERDICTS

@@ -23,8 +23,8 @@ from click.testing import CliRunner, Result
 from postdate.cli import postdate
 from postdate.kafka.interface import Admin, Isolation, Partition, Record
 from postdate.kafka.settings import KafkaSettings
-from postdate.sidecar.cluster import cluster
-from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+from postdate.sidecar.cluster import connection
+from postdate.sidecar.cluster.connection import admin_of, kafka_of
 from postdate.sidecar.config.settings import Config, KafkaConfig
 from postdate.sidecar.errors import Exit
 from postdate.wire.origins import parse_origin
@@ -230,7 +230,7 @@ def test_send_to_a_missing_request_topic_names_the_remedy(bootstrap: str) -> Non
 
 
 def test_a_broker_that_is_not_there_is_a_failure_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "KafkaSettings", partial(KafkaSettings, admin_timeout_s=5.0))
+    monkeypatch.setattr(connection, "KafkaSettings", partial(KafkaSettings, admin_timeout_s=5.0))
     started = time.monotonic()
     nobody = f"127.0.0.1:{free_port()}"
     result = call(nobody, "topics", "check")

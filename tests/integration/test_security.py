@@ -25,11 +25,11 @@ from postdate.kafka.interface import Admin, Isolation, Operation, Partition
 from postdate.kafka.secrets import SecretFile
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.cluster import rights
-from postdate.sidecar.cluster.cluster import kafka_of
+from postdate.sidecar.cluster.connection import kafka_of
 from postdate.sidecar.cluster.producing import UnsentRequest, produce
 from postdate.sidecar.cluster.rights import Right
 from postdate.sidecar.cluster.topics import TopicRule
-from postdate.sidecar.config.load import Flags, load
+from postdate.sidecar.config.loader import Flags, load
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.wire.headers import ACTION, AT, DEAD_DETAIL, DEAD_REASON, DELAY, ID, KEY, TOPIC, Headers
 from support.brokers.certificates import KEY_PASSWORD

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.dispatch_log import DispatchRecord, PlainFate, encode_record

@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.times import draw_ms
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.report.rows import ahead_rows, behind_rows, ended_rows
 from postdate.spark.session.small_tables import small_table

@@ -24,7 +24,7 @@ from postdate.spark.bulk.records import asked_ids, record_rows_of
 from postdate.spark.bulk.rules import TARGETS, BulkContext, checked_rows, repeated_ids
 from postdate.spark.errors import JobUsageError
 from postdate.spark.job.sending import is_between, slice_firsts
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.output.load import gathered_load, load_by, load_lines, widened
 from support.audits.written_records import RandomHistory
 

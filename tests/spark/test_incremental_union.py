@@ -23,7 +23,7 @@ from pyspark.sql import Row, SparkSession
 from postdate.spark.audit.reading import since, without_renewed
 from postdate.spark.errors import CannotRun
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.judging import origin_rows as folded
 from postdate.spark.rules.verdicts import VIOLATIONS
 from postdate.spark.state.store import AuditState

@@ -24,9 +24,9 @@ from postdate.spark.audit.job import run_audit
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.errors import CannotRun
 from postdate.spark.job.bounds import NEVER_MS, Range
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.records.deliveries import delivered_rows
 from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.records.requests import understood_rows

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.records.deliveries import LETTER_ROWS, UNREADABLE, dead_letter_rows, unreadable_dead_letters
 from postdate.spark.records.verdict_records import ANSWER_ROWS, answer_rows
 from postdate.spark.session import small_tables

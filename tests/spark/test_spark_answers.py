@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.judging import origin_rows as folded
 from postdate.spark.records.verdict_records import ANSWERS, answer_rows
 from postdate.spark.session.small_tables import small_table

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.digests import EMPTY_HEADERS, untouched
 from postdate.spark.columns.expressions import natural
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import TopicPartition
-from postdate.spark.job.sources import RECORDS, read_records
+from postdate.spark.job.cluster_queries import TopicPartition
+from postdate.spark.job.topic_reads import RECORDS, read_records
 from postdate.spark.records.deliveries import delivered_messages
 from postdate.spark.records.requests import parsed_origin, understood_rows
 from postdate.wire.headers import Headers

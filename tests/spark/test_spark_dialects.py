@@ -13,7 +13,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.records.dialects import DialectOptions, read_by_the_parser
 from postdate.spark.records.requests import digested_requests, understood_rows
 from postdate.wire.dialects.table import DIALECTS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.records.fates import chain_breaks, fate_rows, log_rows
 from postdate.wire.dispatch_log import DispatchRecord, PlainFate, decode_record, encode_record
 from postdate.wire.errors import FormatError

@@ -18,7 +18,7 @@ from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.ranges import began_ms, fix_causes, fix_effects
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.job.bounds import NEVER_MS, Range, bounded, fixed_ranges, known_ms
-from postdate.spark.job.cluster import OffsetAndTimestamp, Retention, TopicPartition
+from postdate.spark.job.cluster_queries import OffsetAndTimestamp, Retention, TopicPartition
 from postdate.spark.rules.unanswered import Mode
 from postdate.spark.session.interruption import children, end_children_since
 

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.report.job import run_report
 from postdate.spark.report.options import ReportOptions
 from postdate.spark.report.rows import stored_rows

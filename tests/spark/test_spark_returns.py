@@ -19,7 +19,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.records.policies import PolicyRow, needed, policy_table, read_rows
 from postdate.spark.records.requests import understood_rows
 from postdate.spark.session.small_tables import small_table

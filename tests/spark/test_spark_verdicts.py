@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from postdate.spark.job.bounds import NEVER_MS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.judging.summary import Outcomes, Plain
 from postdate.spark.limits import COMMIT_MS_MAX
 from postdate.spark.records.deliveries import delivered_messages, record_rows

@@ -32,7 +32,7 @@ from postdate.spark.audit.ranges import PARTITIONS
 from postdate.spark.audit.ranges import TARGETS as TARGET_COLUMNS
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.judging import origin_rows as judging
 from postdate.spark.judging.chunk_digests import ChunkDigests
 from postdate.spark.judging.inputs import folded

@@ -21,7 +21,7 @@ from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import AuditOutcome, Hole, write_outcome
 from postdate.spark.errors import JobUsageError
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.judging.summary import Outcomes, Summary
 from postdate.spark.output.lateness import LatenessBound
 from postdate.spark.rules.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS

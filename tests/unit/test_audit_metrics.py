@@ -22,7 +22,7 @@ from promql_parser import VectorSelector
 from postdate.spark.audit.metrics import audit_metrics
 from postdate.spark.audit.output import AuditOutcome, StateOutcome
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.judging.schedule_figures import Schedules
 from postdate.spark.judging.summary import Outcomes, Summary
 from postdate.spark.rules.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS, VIOLATIONS

@@ -23,7 +23,7 @@ from postdate.cli.options import now_ms
 from postdate.cli.requests.send import draft_of
 from postdate.cli.tools import dev
 from postdate.kafka import errors as kafka_errors
-from postdate.sidecar.cluster import cluster
+from postdate.sidecar.cluster import connection
 from postdate.sidecar.cluster.producing import accepted, partition_of
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError, Exit, Halted, HaltReason, PostdateError, ShardFenced, TransientError
@@ -60,7 +60,7 @@ def connect_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(settings: object) -> None:
         raise AssertionError("this test must not connect")
 
-    monkeypatch.setattr(cluster, "ConfluentKafka", refuse)
+    monkeypatch.setattr(connection, "ConfluentKafka", refuse)
 
 
 def call(*arguments: str, environ: dict[str, str] | None = None) -> Result:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.sidecar.config.load import Flags, Loaded, load
+from postdate.sidecar.config.loader import Flags, Loaded, load
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire.dialects.table import DIALECTS

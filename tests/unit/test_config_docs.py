@@ -13,7 +13,7 @@ import pytest
 
 from postdate.cli.config_docs import BOUNDED, as_json_tree, as_markdown, as_toml, bounds_of
 from postdate.kafka.settings import PROPERTY_NAMES
-from postdate.sidecar.config.load import Flags, load
+from postdate.sidecar.config.loader import Flags, load
 from postdate.sidecar.config.schema import environment_name, leaves, topic_leaves
 from postdate.sidecar.config.values import may_be_secret, without_secrets
 from postdate.sidecar.errors import ConfigError

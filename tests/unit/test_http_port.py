@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from postdate.kafka.interface import GroupMember
-from postdate.sidecar.config.load import Flags, load
+from postdate.sidecar.config.loader import Flags, load
 from postdate.sidecar.config.settings import Config, HttpConfig, KafkaConfig
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.port import advertised_address

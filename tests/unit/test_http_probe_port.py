@@ -14,7 +14,7 @@ from threading import Event, Thread
 
 import pytest
 
-from postdate.sidecar.config.load import Flags, load
+from postdate.sidecar.config.loader import Flags, load
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http import port

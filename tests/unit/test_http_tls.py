@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.interface import GroupMember, Partition
-from postdate.sidecar.config.load import Flags, load
+from postdate.sidecar.config.loader import Flags, load
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http.queries.deployment import Deployment, peers_of

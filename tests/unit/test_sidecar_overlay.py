@@ -1,7 +1,7 @@
 """Goal: an overlay shows the index as its write will leave it, and learns from the log what other owners have decided.
 
 Method: an overlay over a real timer index in a temporary directory. How requests and fates use it is tested in
-`test_sidecar_apply`.
+`test_sidecar_apply_requests`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 order of records the shard has; and its verdict is true.
 
 Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`), as in
-`test_sidecar_schedules`. The rules are those of docs/protocol.md, "Pauses".
+`test_sidecar_recurrences`. The rules are those of docs/protocol.md, "Pauses".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 has, and consumes no occurrence number; and its verdict is true.
 
 Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`), as in
-`test_sidecar_schedules`. The rules are those of docs/protocol.md, "Extra deliveries".
+`test_sidecar_recurrences`. The rules are those of docs/protocol.md, "Extra deliveries".
 """
 
 from __future__ import annotations

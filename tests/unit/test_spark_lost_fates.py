@@ -2,9 +2,9 @@
 or backfill may be among them are not verifiable, and neither is an occurrence about which a lost pause or resume
 decides. Everything else is judged as if no fate were lost.
 
-Method: as `test_spark_extras`; the fate that asks for the extra deliveries is lost. The judge learns from its caller
-which controls may have lost theirs (`lost_controls`, `lost_switches`): `tests/spark/test_audit_lost_fates.py` tests
-that rule.
+Method: as `test_spark_extra_deliveries`; the fate that asks for the extra deliveries is lost. The judge learns from
+its caller which controls may have lost theirs (`lost_controls`, `lost_switches`):
+`tests/spark/test_audit_lost_fates.py` tests that rule.
 """
 
 from dataclasses import replace

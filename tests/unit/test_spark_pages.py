@@ -18,7 +18,7 @@ from postdate.spark.audit.metrics import audit_metrics
 from postdate.spark.audit.output import AuditOutcome, as_json, write_outcome
 from postdate.spark.audit.page import audit_page
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.judging.schedule_figures import COUNTS, ScheduleFigures, Schedules
 from postdate.spark.judging.summary import Sample, Summary
 from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart

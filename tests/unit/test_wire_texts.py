@@ -1,6 +1,7 @@
 """Durations, instants, origins, topic names and numbers as texts: what each form means, to the millisecond.
 
-Literal pairs of text and value. The refused texts are in `test_wire_refusals`, since a producer sees them as reasons.
+Literal pairs of text and value. The refused texts are in `test_wire_parser_refusals`, since a producer sees them
+as reasons.
 """
 
 from __future__ import annotations

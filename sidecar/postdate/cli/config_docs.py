@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from postdate.kafka.secrets import MASK
-from postdate.sidecar.config.load import Loaded
+from postdate.sidecar.config.loader import Loaded
 from postdate.sidecar.config.schema import (
     REQUEST_TOPICS,
     Leaf,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from postdate.kafka.errors import Unreachable
-from postdate.sidecar.config.load import Flags, Loaded, load
+from postdate.sidecar.config.loader import Flags, Loaded, load
 from postdate.sidecar.errors import TransientError
 from postdate.wire.values.durations import parse_duration_ms, require_unit
 from postdate.wire.values.instants import parse_time_ms, resolve_time

@@ -7,7 +7,7 @@ import sys
 import click
 
 from postdate.cli.options import Loader, configured
-from postdate.sidecar.config.load import require_bootstrap
+from postdate.sidecar.config.loader import require_bootstrap
 
 
 @click.command(short_help="Run a sidecar: store requests and deliver them when due.")

@@ -14,7 +14,7 @@ from postdate.spark.audit.ranges import PARTITIONS, TARGETS
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.job.bounds import NEVER_MS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.judging.chunk_digests import ChunkDigests, regular, subtracted
 from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.origin_rows import JudgingParameters, found_of, judged_origins, judged_placed, placed

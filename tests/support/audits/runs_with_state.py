@@ -16,7 +16,7 @@ from pyspark.sql import Row, SparkSession
 from postdate.spark.audit.incremental_judging import Advance, advance, write_findings
 from postdate.spark.audit.ranges import TARGETS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
-from postdate.spark.job.sources import RECORDS
+from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.judging.chunk_digests import ChunkDigests
 from postdate.spark.judging.origin_rows import JudgingParameters
 from postdate.spark.judging.stages import History as Read

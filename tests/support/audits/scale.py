@@ -48,7 +48,7 @@ from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import AuditOutcome
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.progress import Reporter
-from postdate.spark.job.sources import read_records
+from postdate.spark.job.topic_reads import read_records
 from postdate.spark.limits import CHUNK_BITS
 from postdate.spark.session.start import spark_session
 from postdate.spark.state.delta import DeltaTables

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from postdate.cli import postdate
 from postdate.kafka.interface import Headers, Isolation, LogReader, Partition, Record
-from postdate.sidecar.cluster import cluster
+from postdate.sidecar.cluster import connection
 from postdate.sidecar.cluster.topics import own_topics, request_topic
 from postdate.sidecar.config.settings import Config, TopicsConfig
 from postdate.wire.delivered import dead_letter_headers
@@ -92,7 +92,7 @@ class SimulatedCluster:
             return self.kafka
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cluster, "kafka_of", kafka_here)
+            patch.setattr(connection, "kafka_of", kafka_here)
             return CliRunner().invoke(postdate, [*arguments, "-b", "sim:1"], env=environ)
 
     def records(self, topic: str, partition: int) -> list[Record]:

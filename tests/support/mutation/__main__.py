@@ -16,9 +16,9 @@ from support.mutation.undetectable import names
 #: The modules on which exactly-once delivery rests, and those that read what strangers write; and of each the file of
 #: unit tests, test_….py, that runs first.
 MODULES = {
-    "sidecar/postdate/sidecar/index/apply_requests.py": "sidecar_apply",
-    "sidecar/postdate/sidecar/index/apply_fates.py": "sidecar_apply",
-    "sidecar/postdate/sidecar/index/moves.py": "sidecar_apply",
+    "sidecar/postdate/sidecar/index/apply_requests.py": "sidecar_apply_requests",
+    "sidecar/postdate/sidecar/index/apply_fates.py": "sidecar_apply_requests",
+    "sidecar/postdate/sidecar/index/moves.py": "sidecar_apply_requests",
     "sidecar/postdate/sidecar/index/contradictions.py": "sidecar_id_policies",
     "sidecar/postdate/sidecar/index/overlay.py": "sidecar_overlay",
     "sidecar/postdate/sidecar/dispatch/batch.py": "sidecar_batch",
@@ -32,10 +32,10 @@ MODULES = {
     "sidecar/postdate/sidecar/dispatch/aborts.py": "sidecar_aborts",
     "sidecar/postdate/sidecar/dispatch/targets/target_rates.py": "sidecar_target_rates",
     "sidecar/postdate/sidecar/ingest/quota.py": "ingest_quota",
-    "sidecar/postdate/sidecar/takeover/takeover.py": "recovery_steps",
+    "sidecar/postdate/sidecar/takeover/takeover.py": "sidecar_takeover_steps",
     "wheel/postdate/wheel/timer_log/timer_log.py": "wheel_timer_log",
     "wheel/postdate/wheel/timing_wheel/wheel_file.py": "wheel_file",
-    "connectors/postdate/wire/requests/parser.py": "wire_requests",
+    "connectors/postdate/wire/requests/parser.py": "wire_parser",
 }
 
 #: The files of tests that execute these modules and need no broker.

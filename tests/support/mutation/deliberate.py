@@ -36,7 +36,7 @@ DELIBERATE = (
         f"{_SIDECAR}/index/apply_requests.py",
         "return (acts_on, at) if acts_on < offset else (-1, None)",
         "return acts_on, at",
-        "unit/test_sidecar_apply.py",
+        "unit/test_sidecar_apply_requests.py",
     ),
     Deliberate(
         "a message expires at the end of its grace, not after it",
@@ -121,7 +121,7 @@ DELIBERATE = (
         f"{_SIDECAR}/index/apply_fates.py",
         "sent=sent and had_time",
         "sent=sent",
-        "unit/test_sidecar_apply.py",
+        "unit/test_sidecar_apply_requests.py",
     ),
     Deliberate(
         "the metric of rate-limited messages is doubled",

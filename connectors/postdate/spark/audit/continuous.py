@@ -31,7 +31,7 @@ from postdate.spark.audit.job import audit_with_state, run_audit
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import AuditOutcome, as_json
 from postdate.spark.errors import CannotRun, JobUsageError
-from postdate.spark.job.cluster import Cluster
+from postdate.spark.job.cluster_queries import Cluster
 from postdate.spark.job.lifecycle import run_job
 from postdate.spark.job.progress import Reporter
 from postdate.spark.job.sending import send

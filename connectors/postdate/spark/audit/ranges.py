@@ -21,7 +21,7 @@ from postdate.spark.job.bounds import (
     known_ms,
     margin_before,
 )
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.topics import OwnTopics
 

@@ -24,7 +24,7 @@ from postdate.spark.audit.steps import AuditSteps
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.errors import CannotRun
 from postdate.spark.job.bounds import DISPATCH_LOG, TARGET, Range
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.judging.chunk_digests import ChunkDigests
 from postdate.spark.judging.origin_rows import JudgingParameters
 from postdate.spark.judging.stages import History

@@ -17,9 +17,9 @@ from postdate.spark.audit.output import Hole, VerdictTopicCounts, range_lines
 from postdate.spark.audit.ranges import Causes, Effects, fix_effects
 from postdate.spark.errors import first_cause
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.job.lifecycle import Job
-from postdate.spark.job.sources import read_records
+from postdate.spark.job.topic_reads import read_records
 from postdate.spark.judging.stages import History
 from postdate.spark.limits import LOCAL_ROWS_MAX, ORDER_RECORDS_MAX
 from postdate.spark.records.deliveries import (

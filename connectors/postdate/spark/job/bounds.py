@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from postdate.spark.errors import CannotRun
-from postdate.spark.job.cluster import OffsetAndTimestamp, Retention, TopicPartition
+from postdate.spark.job.cluster_queries import OffsetAndTimestamp, Retention, TopicPartition
 from postdate.spark.limits import CLOCK_MARGIN_MS, RETENTION_MARGIN_MS, RETENTION_MARGIN_SHARE
 
 NEVER_MS = 2**63 - 1

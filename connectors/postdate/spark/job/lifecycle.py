@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from postdate.spark.errors import CannotRun, JobError, first_cause
 from postdate.spark.job.bounds import Range, bounded
-from postdate.spark.job.cluster import Cluster, TopicPartition
+from postdate.spark.job.cluster_queries import Cluster, TopicPartition
 from postdate.spark.job.options import JobOptions
 from postdate.spark.job.progress import Reporter
-from postdate.spark.job.sources import broker_times, read_records
+from postdate.spark.job.topic_reads import broker_times, read_records
 from postdate.spark.limits import FRONT_RECORDS_MAX
 from postdate.spark.session.caching import released
 from postdate.spark.session.interruption import arm, interruptible

@@ -25,7 +25,7 @@ from postdate.spark.bulk.job import schedule
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.errors import CannotRun
 from postdate.spark.job.bounds import NEVER_MS, TARGET, Range, existing, fixed_ranges, known_ms, margin_before
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.job.lifecycle import Job, run_job
 from postdate.spark.job.progress import Reporter
 from postdate.spark.limits import COMMIT_MS_MAX, REPAIRED_SHARE_MAX, REPAIRED_SURELY_MAX, TARGETS_MAX

@@ -34,7 +34,7 @@ from pyspark.sql.types import MapType, StructType
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.errors import CannotRun, JobUsageError
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.limits import RUNS_BETWEEN_TIDYING
 from postdate.spark.records.policies import PolicyRow, read_rows
 from postdate.spark.rules.schedules.occurrences import OF_SCHEDULES

@@ -97,7 +97,7 @@ def dead_letters() -> None:
 def list_(loader: Loader, requests: str | None, output: str, letters_max: int, **asked: Any) -> None:
     """Print the dead letters of a request topic in order of time. With more than --max, omit those of the last
     partitions."""
-    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
     filters = _filters(asked)
@@ -137,7 +137,7 @@ def requeue(
     \b
       postdate dead-letters requeue -b localhost:9092 --reason unknown-target --from -2h --execute
     """
-    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
     filters, when = _filters(asked), time_headers(asked)

@@ -17,9 +17,9 @@ import click
 
 from postdate.cli.commands import warn
 from postdate.cli.options import Command, Loader, configured
-from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+from postdate.sidecar.cluster.connection import admin_of, kafka_of
+from postdate.sidecar.config.setting_sources import read_secret
 from postdate.sidecar.config.settings import Config
-from postdate.sidecar.config.sources import read_secret
 from postdate.sidecar.errors import TransientError
 from postdate.wire.values.texts import counted
 

@@ -53,7 +53,7 @@ def create(
     Prints the name of each new topic. With --allow-existing the command can be repeated: it keeps the settings of
     existing topics, adds missing partitions to the four topics, and prints each violated rule (exit code 4).
     """
-    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.cluster.connection import admin_of, kafka_of
 
     values: dict[str, object] = {"request_topics": requests, "topics.partitions": partitions}
     if replication_factor is not None:
@@ -99,7 +99,7 @@ def check(loader: Loader, requests: tuple[str, ...], consumers: tuple[str, ...],
     --consumers names a group that consumes targets. The isolation level of a share group is a setting of the group.
     That of a consumer group is a setting of each member, which Kafka does not show.
     """
-    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.cluster.connection import admin_of, kafka_of
 
     config = loader({"request_topics": requests}).config
     kafka, refused = kafka_of(config), False

@@ -270,7 +270,7 @@ def backfill(loader: Loader, start: str, end: str, **asked: Any) -> None:
 
 def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str, Any]) -> None:
     """Send a control with these headers, and report it. `asked`: the options that all controls share."""
-    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
     named = Named.of(asked["requests"], asked["request_id"], asked["origin"])

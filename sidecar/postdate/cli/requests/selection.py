@@ -95,7 +95,7 @@ def is_bulk(asked: dict[str, Any]) -> bool:
 def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -> None:
     """Send a bulk control with these headers, or count the selected messages with --dry-run. Ends with code 1 if a
     verdict does not arrive."""
-    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
     requests, output = chosen["requests"], chosen["output"]

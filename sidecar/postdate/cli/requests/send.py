@@ -161,7 +161,7 @@ def send_request(
     """
     from postdate.cli.requests.named_policies import policies_for
     from postdate.cli.requests.waiting import FateWatch
-    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
     name = the_request_topic(config)

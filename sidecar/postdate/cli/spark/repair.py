@@ -18,7 +18,7 @@ from postdate.cli.spark.spark_jobs import (
     sent_to,
     spark_options,
 )
-from postdate.sidecar.config.load import require_bootstrap
+from postdate.sidecar.config.loader import require_bootstrap
 
 
 @click.command(short_help="Request missing messages again.")

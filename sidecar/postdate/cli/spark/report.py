@@ -11,7 +11,7 @@ import click
 from postdate.cli.options import Loader, configured, from_option, output_option
 from postdate.cli.spark.audit import common_to
 from postdate.cli.spark.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
-from postdate.sidecar.config.load import require_bootstrap
+from postdate.sidecar.config.loader import require_bootstrap
 
 
 @click.command(short_help="Report upcoming load and past lateness.")

@@ -90,7 +90,7 @@ def _longest_topic(config: Config) -> float:
     """The number of offsets in all request topics, or in all dispatch logs if they have more: a recurring schedule is
     one request with many fates. Returns `inf` if they cannot be read, or if the client properties are valid only for
     Spark's Java clients. Raises ConfigError if a request topic is missing, so that nobody waits for Spark."""
-    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.cluster.connection import admin_of, kafka_of
 
     names = config.request_topic_names
     logs = [OwnTopics.of(name).dispatch_log for name in names]

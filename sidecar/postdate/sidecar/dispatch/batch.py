@@ -41,7 +41,7 @@ from postdate.sidecar.index.recurrences import (
     single_headers,
     undeliverable,
 )
-from postdate.sidecar.transaction.store import StoreRecords
+from postdate.sidecar.transaction.store_records import StoreRecords
 from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, split_key

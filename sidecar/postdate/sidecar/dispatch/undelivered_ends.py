@@ -14,7 +14,7 @@ from postdate.sidecar.dispatch.targets.targets import SIZE_UNKNOWN_BYTES, Refusa
 from postdate.sidecar.index.apply_requests import action_of
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import backfill_fate
-from postdate.sidecar.transaction.store import StoreRecords
+from postdate.sidecar.transaction.store_records import StoreRecords
 from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind, stripped_of
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, record_size_bytes

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from postdate.kafka.errors import KafkaFault, Unreachable
 from postdate.kafka.interface import Admin, GroupConsumer, Kafka, Partition
 from postdate.sidecar.clock import SystemClock
-from postdate.sidecar.cluster.cluster import kafka_of
+from postdate.sidecar.cluster.connection import kafka_of
 from postdate.sidecar.cluster.rights import violations
 from postdate.sidecar.cluster.topics import explained
 from postdate.sidecar.config.rate_rules import shadowed

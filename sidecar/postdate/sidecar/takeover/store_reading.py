@@ -18,7 +18,7 @@ from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import not_ours, read_log
 from postdate.sidecar.takeover.limits import STORE_RECORDS_MAX
 from postdate.sidecar.transaction.limits import FLUSH_TIMEOUT_S
-from postdate.sidecar.transaction.store import entry_of
+from postdate.sidecar.transaction.store_records import entry_of
 from postdate.wheel.entry import Entry, Spread
 from postdate.wheel.index import TimerIndex
 from postdate.wire.errors import FormatError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from postdate.sidecar.cluster.cluster import admin_of
+from postdate.sidecar.cluster.connection import admin_of
 from postdate.sidecar.errors import TransientError
 from postdate.tools.bench.bulk import bulk
 from postdate.tools.bench.environment import BenchEnvironment, BenchSidecar, cancel_of, request, with_id

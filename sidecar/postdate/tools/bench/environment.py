@@ -25,7 +25,7 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Kafka, NewTopic
 from postdate.kafka.settings import KafkaSettings
-from postdate.sidecar.cluster.cluster import admin_of
+from postdate.sidecar.cluster.connection import admin_of
 from postdate.sidecar.dispatch.limits import HELD_BACK_MS_MAX
 from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.http.metrics.metrics import TRANSACTION_SECONDS

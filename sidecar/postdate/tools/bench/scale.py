@@ -10,7 +10,7 @@ import os
 import time
 from contextlib import closing
 
-from postdate.sidecar.cluster.cluster import admin_of
+from postdate.sidecar.cluster.connection import admin_of
 from postdate.sidecar.errors import TransientError
 from postdate.tools.bench.environment import BenchEnvironment, BenchSidecar, request
 from postdate.tools.bench.figures import Figures

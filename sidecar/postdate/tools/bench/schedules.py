@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from postdate.kafka.interface import Isolation, Partition
-from postdate.sidecar.cluster.cluster import admin_of
+from postdate.sidecar.cluster.connection import admin_of
 from postdate.sidecar.errors import PostdateError, TransientError
 from postdate.tools.bench.environment import BenchEnvironment, Request
 from postdate.tools.bench.figures import Figures, Lateness, percentiles

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from postdate.kafka.interface import Kafka, NewTopic, Partition
-from postdate.sidecar.cluster.cluster import admin_of
+from postdate.sidecar.cluster.connection import admin_of
 from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.process.children import Child
 from postdate.tools.demo.ledger import Ledger

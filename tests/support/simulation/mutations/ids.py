@@ -14,7 +14,7 @@ import msgspec
 from postdate.sidecar.index import apply_fates, apply_requests, contradictions
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.takeover import store_reading
-from postdate.sidecar.transaction import store
+from postdate.sidecar.transaction import store_records
 from postdate.wheel.entry import Entry, Kind
 from postdate.wire.dispatch_log import IdRow, SeriesFate
 from postdate.wire.requests import parser
@@ -48,12 +48,12 @@ def _start_not_marked(_: World) -> AbstractContextManager[object]:
 
 def _start_not_stored(_: World) -> AbstractContextManager[object]:
     """A record of STORE lacks the start of the series."""
-    honest = store.stored_of
+    honest = store_records.stored_of
 
     def stored_of(entry: Entry, offset: int) -> StoredRequest:
         return msgspec.structs.replace(honest(entry, offset), series_ms=-1)
 
-    return patch.object(store, "stored_of", stored_of)
+    return patch.object(store_records, "stored_of", stored_of)
 
 
 def _each_request_begins_a_series(_: World) -> AbstractContextManager[object]:
@@ -82,7 +82,7 @@ def _window_without_end(_: World) -> AbstractContextManager[object]:
 
 def _header_not_stored(_: World) -> AbstractContextManager[object]:
     """A stored message loses the header, so its delivery is not remembered."""
-    honest = store.entry_of
+    honest = store_records.entry_of
 
     def entry_of(stored: StoredRequest) -> Entry:
         return msgspec.structs.replace(honest(stored), drops=False)

@@ -19,7 +19,7 @@ from postdate.sidecar.dispatch.undelivered_ends import UndeliveredEnds
 from postdate.sidecar.index import apply_fates, recurrences
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import Decided, decide_due
-from postdate.sidecar.transaction import store
+from postdate.sidecar.transaction import store_records
 from postdate.wheel.entry import Entry, Next
 from postdate.wire.dispatch_log import Backfilled, ExtraFate, Fate, Occurred, Skipped, Switched, Triggered
 from postdate.wire.schedules import due, extras, pauses
@@ -107,12 +107,12 @@ def _marks_without(kind: type[Fate]) -> Mutation:
 
 def _store_without(field: str) -> Mutation:
     """The record of STORE does not keep this field."""
-    honest = store.stored_of
+    honest = store_records.stored_of
 
     def stored_of(entry: Entry, offset: int) -> StoredRequest:
         return msgspec.structs.replace(honest(entry, offset), **{field: ()})
 
-    return lambda _: patch.object(store, "stored_of", stored_of)
+    return lambda _: patch.object(store_records, "stored_of", stored_of)
 
 
 def _skipped_at_once(_: World) -> AbstractContextManager[object]:

@@ -17,6 +17,15 @@ from postdate.kafka.settings import GroupProtocol, refuse
 from postdate.sidecar.config import limits
 from postdate.sidecar.config.rate_rules import RateRules
 from postdate.sidecar.config.schema import REQUEST_TOPICS, leaves, sections, topic_leaves
+from postdate.sidecar.config.setting_sources import (
+    CONFIG_FILE_VARIABLE,
+    Read,
+    Setting,
+    nearest,
+    read_environment,
+    read_properties,
+    read_toml,
+)
 from postdate.sidecar.config.settings import (
     HOUR_MS,
     Config,
@@ -26,15 +35,6 @@ from postdate.sidecar.config.settings import (
     KafkaConfig,
     RequestTopicConfig,
     TopicsConfig,
-)
-from postdate.sidecar.config.sources import (
-    CONFIG_FILE_VARIABLE,
-    Read,
-    Setting,
-    nearest,
-    read_environment,
-    read_properties,
-    read_toml,
 )
 from postdate.sidecar.config.values import convert, may_be_secret, property_text, without_secrets
 from postdate.sidecar.errors import ConfigError

@@ -11,7 +11,7 @@ from postdate.kafka.errors import SettingRefused
 from postdate.kafka.interface import Admin, Kafka
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.cluster.connection_errors import answered
-from postdate.sidecar.config.load import require_bootstrap
+from postdate.sidecar.config.loader import require_bootstrap
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.secrets import Secret
-from postdate.sidecar.config.load import Flags, Loaded, load, require_bootstrap
+from postdate.sidecar.config.loader import Flags, Loaded, load, require_bootstrap
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import has, present
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import TopicPartition
+from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.limits import FETCHING, FETCHING_FEW, TASK_RECORDS_MIN, TASKS_PER_CORE
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.session.start import restored_settings
