@@ -29,7 +29,7 @@ newest: java venv ## the tests of the DataFrame rules with the newest PySpark 4 
 
 SEED ?= 1
 SEEDS ?= 1000
-simulate: venv ## run SEEDS=1000 schedules from SEED=1 on, over a simulated Kafka; THEME=stalls, TRACE=1 prints every step
+simulate: venv ## simulate SEEDS=1000 runs from SEED=1 on, over a simulated Kafka; THEME=stalls, TRACE=1 prints every step
 	PYTHONPATH=tests $(BIN)/python -m support.simulation --seed $(SEED) --count $(SEEDS) $(if $(THEME),--theme "$(THEME)") $(if $(TRACE),--trace)
 
 SECONDS ?= 60

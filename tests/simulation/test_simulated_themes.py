@@ -1,7 +1,7 @@
 """Goal: exactly once, in time and without an operator, also where brokers, admin path, targets, clocks or disks fail,
 and at every limit of the protocol.
 
-Method: schedules of one theme each (`support/simulation/themes`), judged as all others are. If only one target or only
+Method: runs of one theme each (`support/simulation/themes`), judged as all others are. If only one target or only
 the admin path fails, no message for a working target may be more than seconds late. Each theme must reach situations
 of its own.
 """
@@ -22,7 +22,7 @@ from support.simulation.requests.volume import VOLUME
 from support.simulation.run import run_seed
 from support.simulation.themes import ADMIN, BAD_TARGET, BROKERS, DISKS, ENDS, STALLS, STAMPS
 
-#: Theme -> its schedules in the test command; `make simulate` runs as many as it is told.
+#: Theme -> its runs in the test command; `make simulate` runs as many as it is told.
 SEEDS = {
     BROKERS: range(1, 61),
     ADMIN: range(1, 9),
@@ -43,20 +43,20 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("theme", SEEDS)
-def test_every_schedule_of_the_theme_keeps_every_promise(theme: str, pool: ProcessPoolExecutor) -> None:
+def test_every_run_of_the_theme_keeps_every_promise(theme: str, pool: ProcessPoolExecutor) -> None:
     reached: Counter[str] = Counter()
     failed: list[str] = []
     for result in pool.map(functools.partial(run_seed, theme=theme), SEEDS[theme]):
         reached.update(result.reached)
         if result.wrong:
             failed.append(f"{replay(result.seed, theme)}\n    " + "\n    ".join(result.wrong[:5]))
-    assert not failed, f"{len(failed)} of {len(SEEDS[theme])} schedules failed:\n" + "\n".join(failed[:5])
+    assert not failed, f"{len(failed)} of {len(SEEDS[theme])} runs failed:\n" + "\n".join(failed[:5])
     missing = {counter for counter in THEME_SITUATIONS[theme].values() if not reached[counter]}
-    assert not missing, f"{len(SEEDS[theme])} schedules never met {sorted(missing)}: {reached}"
-    sys.stdout.write(f"{len(SEEDS[theme])} schedules of {theme} reached {dict(sorted(reached.items()))}\n")
+    assert not missing, f"{len(SEEDS[theme])} runs never met {sorted(missing)}: {reached}"
+    sys.stdout.write(f"{len(SEEDS[theme])} runs of {theme} reached {dict(sorted(reached.items()))}\n")
 
 
-def test_every_theme_has_schedules() -> None:
+def test_every_theme_has_runs() -> None:
     assert SEEDS.keys() == THEME_SITUATIONS.keys()
 
 

@@ -15,11 +15,11 @@ from support.faults.sequence import FaultStep
 
 #: Faults that a soak does not inject, and the tests that do.
 ELSEWHERE: tuple[tuple[str, str], ...] = (
-    ("a revocation that blocks", "simulated schedules; a process stopped for longer than its session is above"),
-    ("the coordinator away during EndTxn", "simulated schedules; the broker killed and paused is above"),
+    ("a revocation that blocks", "simulated runs; a process stopped for longer than its session is above"),
+    ("the coordinator away during EndTxn", "simulated runs; the broker killed and paused is above"),
     ("requests or fates deleted", "tests/integration/test_recovery_halts.py"),
     ("topics created again, partitions added", "tests/integration/test_recovery_halts.py, test_recovery_partitions.py"),
-    ("wrong clocks", "tests/unit/test_sidecar_clock.py and simulated schedules"),
+    ("wrong clocks", "tests/unit/test_sidecar_clock.py and simulated runs"),
     ("targets that may not be written to", "tests/integration/test_isolation.py"),
 )
 #: The parts of the load that are always present.

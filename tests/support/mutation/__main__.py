@@ -41,7 +41,7 @@ MODULES = {
 #: The files of tests that execute these modules and need no broker.
 TESTS = ("sidecar", "recovery", "wheel", "wire", "ingest", "config", "client", "http", "message")
 
-#: Schedules of the simulation: the first seeds, and two of each theme of what the modules do.
+#: Runs of the simulation: the first seeds, and two of each theme of what the modules do.
 THEMES = ("controls", "store", "moves", "burst", "power", "stranger", "unknown", "bad target")
 
 
@@ -59,8 +59,8 @@ def main(only: tuple[str, ...], sample: int, seed: int, jobs: int, budget: float
     for name in missed:
         click.echo(f"no test detects: {name}")
     modules = tuple(path for path in MODULES if not only or path.endswith(tuple(f"{name}.py" for name in only)))
-    schedules = (*((each, None) for each in range(1, 9)), *((each, theme) for theme in THEMES for each in (1, 2)))
-    driver = Driver(Options(modules, MODULES, sample, seed, jobs, budget, schedules, kept.resolve()))
+    runs = (*((each, None) for each in range(1, 9)), *((each, theme) for theme in THEMES for each in (1, 2)))
+    driver = Driver(Options(modules, MODULES, sample, seed, jobs, budget, runs, kept.resolve()))
     files = sorted(path for name in TESTS for path in (ROOT / "tests/unit").glob(f"test_{name}_*.py"))
     options = ["-p", "no:cacheprovider", "-p", "no:randomly", "-q", "--hypothesis-seed=1"]
     pytest.main([*options, *map(str, files), str(ROOT / "tests/property")], plugins=[driver])

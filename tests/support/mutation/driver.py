@@ -1,6 +1,6 @@
 """Runs the fast tests over each change: a pytest plugin whose loop, instead of running the tests, runs changes.
 
-pytest collects the tests once. One child process runs all of them, and some schedules of the simulation, and records
+pytest collects the tests once. One child process runs all of them, and some runs of the simulation, and records
 which lines of the modules each executes. Then each change takes effect in a child of its own, which runs the tests that
 execute its line, those in the test file declared for the module first, until one fails. So the work tree is never
 changed, and a change costs no import.
@@ -50,7 +50,7 @@ Lines = dict[str, list[int]]
 @dataclass(frozen=True)
 class Options:
     """`modules`: those that are changed, of those that are `traced`, each with its own test file. `sample`: how
-    many changes of each, drawn by `seed`; 0: all. `schedules`: seed and theme of each schedule of the simulation.
+    many changes of each, drawn by `seed`; 0: all. `runs`: seed and theme of each run of the simulation.
     `budget_s`: the processor time of the tests of one change. `kept`: where the results lie."""
 
     modules: tuple[str, ...]
@@ -59,7 +59,7 @@ class Options:
     seed: int
     jobs: int
     budget_s: float
-    schedules: tuple[tuple[int, str | None], ...]
+    runs: tuple[tuple[int, str | None], ...]
     kept: Path
 
 
@@ -186,7 +186,7 @@ class Driver:
 
         self._run(session, [by_name[name] for name in tests if name in by_name], failed, lambda name: None)
         for name in tests:
-            if name.startswith(_SIMULATION) and not _schedule_passes(name):
+            if name.startswith(_SIMULATION) and not _run_passes(name):
                 failed(name)
         return 0
 
@@ -234,12 +234,12 @@ class Driver:
         known = content["tests"] if content.get("product") == product else {}
         digests = {path: _digest([path]) for path in {item.path for item in session.items}}
         of_item = {item.nodeid: digests[item.path] for item in session.items}
-        of_item |= dict.fromkeys(map(_schedule_name, self._options.schedules), "")
+        of_item |= dict.fromkeys(map(_run_name, self._options.runs), "")
         tests = {name: known[name] for name, digest in of_item.items() if name in known and known[name][2] == digest}
         items = [item for item in session.items if item.nodeid not in tests]
-        schedules = [each for each in map(_schedule_name, self._options.schedules) if each not in tests]
+        runs = [each for each in map(_run_name, self._options.runs) if each not in tests]
         groups = [(list(each), list[str]()) for _, each in itertools.groupby(items, lambda item: item.path)]
-        for group in (*groups, *(([], [each]) for each in schedules)):  # each is kept, for a run that is ended
+        for group in (*groups, *(([], [each]) for each in runs)):  # each is kept, for a run that is ended
             told = self._scratch / "coverage.json"
             pid = self._fork(functools.partial(self._trace, session, *group, told), 10_000)
             assert os.waitpid(pid, 0)[1] == 0, "the tests could not be traced"
@@ -253,7 +253,7 @@ class Driver:
             print(f"not used, since they fail without any change: {failed}", flush=True)
         return {name: (cpu_s, lines) for name, (cpu_s, lines, _) in tests.items() if lines}
 
-    def _trace(self, session: pytest.Session, items: list[pytest.Item], schedules: list[str], told: Path) -> int:
+    def _trace(self, session: pytest.Session, items: list[pytest.Item], runs: list[str], told: Path) -> int:
         paths = {str(ROOT / path): path for path in self._options.traced}
         seen: set[tuple[str, int]] = set()
         tests: dict[str, tuple[float, Lines]] = {}
@@ -282,19 +282,19 @@ class Driver:
         ended("")
         tests.clear()
         self._run(session, items, failed.add, ended)
-        for name in schedules:
-            assert _schedule_passes(name), f"{name} fails without any change"
+        for name in runs:
+            assert _run_passes(name), f"{name} fails without any change"
             ended(name)
         sys.settrace(None)
         told.write_text(json.dumps(tests), encoding="utf-8")
         return 0
 
 
-def _schedule_name(schedule: tuple[int, str | None]) -> str:
-    return f"{_SIMULATION} {schedule[0]} {schedule[1] or ''}"
+def _run_name(run: tuple[int, str | None]) -> str:
+    return f"{_SIMULATION} {run[0]} {run[1] or ''}"
 
 
-def _schedule_passes(name: str) -> bool:
+def _run_passes(name: str) -> bool:
     from support.simulation.run import run_seed
 
     _, seed, theme = name.split(" ", 2)
@@ -304,8 +304,8 @@ def _schedule_passes(name: str) -> bool:
 def selected(
     change: CodeChange, own: str, covered: Mapping[str, tuple[float, Lines]], budget_s: float
 ) -> tuple[list[str], float]:
-    """The tests that execute a change, then schedules of the simulation, and the time that they need together: at most
-    the budget for the tests, and half of it for the schedules. The tests in test_`own`.py come first, then the others,
+    """The tests that execute a change, then runs of the simulation, and the time that they need together: at most
+    the budget for the tests, and half of it for the runs. The tests in test_`own`.py come first, then the others,
     the fastest first."""
     found = sorted(
         (name.startswith(_SIMULATION), f"/test_{own}.py::" not in name, cpu_s, name)
@@ -313,10 +313,10 @@ def selected(
         if change.path in lines and (change.is_constant or not change.lines.isdisjoint(lines[change.path]))
     )
     chosen, spent_s = [], [0.0, 0.0]
-    for is_schedule, _, cpu_s, name in found:
-        if spent_s[is_schedule] + cpu_s <= budget_s / (1 + is_schedule):
+    for is_run, _, cpu_s, name in found:
+        if spent_s[is_run] + cpu_s <= budget_s / (1 + is_run):
             chosen.append(name)
-            spent_s[is_schedule] += cpu_s
+            spent_s[is_run] += cpu_s
     return chosen, sum(spent_s)
 
 

@@ -1,4 +1,4 @@
-"""`python -m support.simulation --seed N [--count M] [--trace]`: runs schedules and prints their results."""
+"""`python -m support.simulation --seed N [--count M] [--trace]`: simulates runs and prints their results."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from support.simulation.run import Result, run_seed
 @click.command()
 @click.option("--seed", default=1, help="The first seed.")
 @click.option("--count", default=1, help="How many seeds, one after the other.")
-@click.option("--theme", help="What the schedules are about, one of those in `plan` and `themes`; drawn if not given.")
+@click.option("--theme", help="What the runs are about, one of those in `plan` and `themes`; drawn if not given.")
 @click.option("--trace", is_flag=True, help="Print every step, and what the sidecar logs.")
 def main(seed: int, count: int, theme: str | None, trace: bool) -> None:
-    """Run COUNT schedules from SEED on; exit with 1 if one of them failed."""
+    """Simulate COUNT runs from SEED on; exit with 1 if one of them failed."""
     seeds = range(seed, seed + count)
     if trace or count == 1:
         if trace:
@@ -33,7 +33,7 @@ def main(seed: int, count: int, theme: str | None, trace: bool) -> None:
 
 def _tell(results: Iterable[Result], theme: str | None) -> int:
     """Print the violations, with the command that replays them, and the counters; returns the number of failed
-    schedules."""
+    runs."""
     reached: Counter[str] = Counter()
     count = failed = 0
     for result in results:
@@ -48,7 +48,7 @@ def _tell(results: Iterable[Result], theme: str | None) -> int:
                 click.echo(f"  {line}", err=True)
     for name, number in sorted(reached.items()):
         click.echo(f"{number:9} {name}")
-    click.echo(f"{count} schedules, {failed} failed")
+    click.echo(f"{count} runs, {failed} failed")
     return failed
 
 

@@ -1,4 +1,4 @@
-"""Many schedules in parallel, one process per core; schedules share no state."""
+"""Many runs in parallel, one process per core; runs share no state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MISTAKE = re.compile(r"fails with (AttributeError|NameError|TypeError)\b")
 
 @contextmanager
 def workers(count: int = 0) -> Iterator[ProcessPoolExecutor]:
-    """Processes that run schedules; 0: one per core."""
+    """Processes that simulate runs; 0: one per core."""
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count or os.cpu_count() or 1, mp_context=fresh) as pool:
         try:
@@ -34,7 +34,7 @@ def run_many(pool: ProcessPoolExecutor, seeds: Iterable[int], theme: str | None 
 
 
 def first_caught(name: str, seeds: range) -> Result | None:
-    """A schedule that detects the mutation of this name: that of its known seed, or the first of `seeds` that detects
+    """A run that detects the mutation of this name: that of its known seed, or the first of `seeds` that detects
     it; None if none does.
 
     Raises AssertionError if the mutation no longer fits the code that it changes, since its own error would be
@@ -45,7 +45,7 @@ def first_caught(name: str, seeds: range) -> Result | None:
 
 
 def search(name: str, seeds: Iterable[int]) -> Result | None:
-    """The first of these schedules that detects the mutation. Raises as `first_caught`."""
+    """The first of these runs that detects the mutation. Raises as `first_caught`."""
     mutation, theme = MUTATIONS[name]
     for seed in seeds:
         result = run_seed(seed, mutation, theme)

@@ -1,4 +1,4 @@
-"""The plan of a schedule: settings, machines, requests, and faults of processes, power, disks, clocks, networks and
+"""The plan of a run: settings, machines, requests, and faults of processes, power, disks, clocks, networks and
 foreign clients.
 
 A plan is drawn from the seed before the run begins, as events at times. `peace` ends all faults, starts killed
@@ -20,7 +20,7 @@ from postdate.sidecar.failpoints import NAMES
 from support.kafka_simulator import FAULTS
 from support.simulation.faults.holds import Holding
 from support.simulation.faults.losses import Losses
-from support.simulation.faults.process_events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, ScheduleEvents
+from support.simulation.faults.process_events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, RunEvents
 from support.simulation.faults.target_events import GOOD
 from support.simulation.faults.target_faults import UNKNOWN
 from support.simulation.oracles.interpretations import Readings
@@ -36,7 +36,7 @@ from support.simulation.world.settings import Operators, Settings
 from support.simulation.world.world import World
 
 GROUP = "postdate"
-#: The main subject of a schedule; empty: none.
+#: The main subject of a run; empty: none.
 THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls", "moves", "clocks", "store", "store")
 #: A theme that no seed draws: records are lost or forged, and a shard must halt.
 LOST = "lost"
@@ -46,27 +46,27 @@ HELD = "held"
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 #: Another: bursts for two targets, small transactions, and a rate for each target.
 BURST = "burst"
-#: Another: all schedules have messages with windows, as some schedules of other themes do.
+#: Another: all runs have messages with windows, as some runs of other themes do.
 WINDOWS = "windows"
-#: Another: most messages have ids, with policies for pending messages, as in some schedules of other themes.
+#: Another: most messages have ids, with policies for pending messages, as in some runs of other themes.
 IDS = "ids"
-#: Another: all schedules have recurring requests, as some schedules of other themes do.
+#: Another: all runs have recurring requests, as some runs of other themes do.
 CALENDAR = "calendar"
-#: More of them: every start of a process draws its own settings; the rest of the schedule has the named theme.
+#: More of them: every start of a process draws its own settings; the rest of the run has the named theme.
 DIFFERING = {"settings": "", "settings, moves": "moves", "settings, controls": "controls", "settings, store": "store"}
 #: The settings that differ in a theme, so that one process accepts a move that another refuses. In the others they are
 #: drawn.
 _DIFFER_IN = {"settings, moves": ("horizon_ms", "levels_ms")}
-#: The rates of targets, in messages per second and shard; two of five schedules have none. No rate is so low that a
-#: schedule cannot finish, or that three messages within a second are late.
+#: The rates of targets, in messages per second and shard; two of five runs have none. No rate is so low that a
+#: run cannot finish, or that three messages within a second are late.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
 #: ms. A request that is due later than this after the faults is not waited for: time jumps to its due time.
 _LATENESS_MS_MAX = 25_000
 #: ms. How long ids are remembered, if a request may be dropped because of an earlier delivery.
 _ENDED_WINDOWS_MS = (1_000, 5_000, 20_000, HOUR_MS)
-#: The faults that any schedule may have; the others belong to themes.
+#: The faults that any run may have; the others belong to themes.
 _USUAL_FAULTS = tuple(name for name in FAULTS if name != "end-refused")
-#: For topics with producer timestamps: the clocks of machines are wrong by hours in most schedules.
+#: For topics with producer timestamps: the clocks of machines are wrong by hours in most runs.
 _ANY_STAMP = {"message.timestamp.after.max.ms": str(2**62)}
 #: The steps at which an event may be planned: those of the protocol, and one that only the simulation has.
 _AMBUSHED = (*sorted(NAMES), STORE_APPLIED)
@@ -74,11 +74,11 @@ _AMBUSHED = (*sorted(NAMES), STORE_APPLIED)
 _SPECIAL = {"small": {"max.message.bytes": str(SMALL_BYTES_MAX)}, "compacted": {"cleanup.policy": "compact"}}
 
 
-class SchedulePlan:
-    """One schedule: creates the world, plans its events, and ends its faults."""
+class RunPlan:
+    """One run: creates the world, plans its events, and ends its faults."""
 
     def __init__(self, world: World, seed: int, theme: str | None = None) -> None:
-        """`theme`: the main subject of this schedule, one of THEMES; drawn if None."""
+        """`theme`: the main subject of this run, one of THEMES; drawn if None."""
         self.world = world
         self.random = Random(f"{seed}/plan")
         choose = self.random
@@ -101,13 +101,13 @@ class SchedulePlan:
             self.store_after_ms = HOUR_MS // 3
         elif self.theme == EXPIRED:
             self.partitions, self.by_hand, self.store_after_ms = 1, True, 0
-        # A separate random stream, so that the rest of a schedule is the same with and without rates.
+        # A separate random stream, so that the rest of a run is the same with and without rates.
         rates = Random(f"{seed}/rates")
         self.rates = rates.choice(RATES[2:] if self.theme == BURST and rates.random() < 0.5 else RATES)
         is_plain = self.theme in (VOLUME, EXPIRED) or self.theme in CALM
         if is_plain:
             self.rates = ()
-        # Another separate stream: the settings of each start of a process; in most schedules they are the defaults.
+        # Another separate stream: the settings of each start of a process; in most runs they are the defaults.
         by_operators = Random(f"{seed}/settings")
         self.differ = theme in DIFFERING or (not is_plain and by_operators.random() < 0.25)
         self._usual = Settings(store_after_ms=self.store_after_ms, messages_per_second_max=self.rates)
@@ -122,9 +122,9 @@ class SchedulePlan:
         self._draw_features(is_plain, moves_in_bulk)
         self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
         self.stamps = _ANY_STAMP
-        self.events = ScheduleEvents(world, choose, self.traffic, self.partitions, self.theme)
+        self.events = RunEvents(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
-        # a separate stream: the rest of a schedule is the same with and without holds
+        # a separate stream: the rest of a run is the same with and without holds
         self._by_people = Random(f"{seed}/people")
         self.holding = Holding(world, self._by_people, self.partitions)
         self._numbers = 0
@@ -180,7 +180,7 @@ class SchedulePlan:
         self._plan_holds()
 
     def _draw_features(self, is_plain: bool, moves_in_bulk: bool) -> None:
-        """Draw which features the traffic uses. Each draws from a separate random stream, so schedules without it stay
+        """Draw which features the traffic uses. Each draws from a separate random stream, so runs without it stay
         the same."""
         seed, theme, traffic = self._seed, self._asked_theme, self.traffic
         windows = Random(f"{seed}/windows")
@@ -200,7 +200,7 @@ class SchedulePlan:
             traffic.ended_window_ms = drops.choice(_ENDED_WINDOWS_MS)
 
     def _plan_recurrences(self) -> None:
-        """Plan recurring schedules, in some schedules of each theme, and in all schedules of two themes."""
+        """Plan recurring schedules, in some runs of each theme, and in all runs of two themes."""
         drawn = Random(f"{self._seed}/recurrences")  # a separate stream: the others stay the same
         if self.theme in CALM:
             self.traffic.recurrences.target = GOOD  # the other target has the fault

@@ -1,4 +1,4 @@
-"""Runs the schedule of one seed: set-up, faults, recovery, judgement."""
+"""Simulates the run of one seed: set-up, faults, recovery, judgement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from support.simulation.oracles.outcomes import (
     settle_returns,
 )
 from support.simulation.oracles.stored_entries import judge_stores
-from support.simulation.plan import SchedulePlan
+from support.simulation.plan import RunPlan
 from support.simulation.requests.bulk import judge_bulks
 from support.simulation.requests.recurring import judge_recurrences
 from support.simulation.requests.traffic import REQUESTS
@@ -50,7 +50,7 @@ _MEMORY = Path("/dev/shm")  # noqa: S108  # only small files that are mapped; wh
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one schedule: `wrong` is empty if every promise was kept; identical runs have equal digests."""
+    """The result of one run: `wrong` is empty if every promise was kept; identical runs have equal digests."""
 
     seed: int
     digest: str
@@ -77,12 +77,12 @@ def run_seed(
     theme: str | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Result:
-    """Run one schedule; with a mutation, on code without one safeguard. `tell` gets a line for every step; a `theme`
+    """Simulate one run; with a mutation, on code without one safeguard. `tell` gets a line for every step; a `theme`
     replaces the one that the seed would draw."""
     with _silence(tell is None), tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as directory:
         world = World(seed, Path(directory))
         world.tell = tell
-        plan = SchedulePlan(world, seed, theme)
+        plan = RunPlan(world, seed, theme)
         # a mutation must be detected from the content of the topics alone
         if mutation is None and plan.theme != VOLUME:
             world.look = Invariants(world, plan.traffic, plan.readings).check
@@ -118,7 +118,7 @@ def run_seed(
     return Result(seed, world.digest, plan.losses.excused(wrong) if plan.losses.kind else wrong, world.reached)
 
 
-def _play(world: World, plan: SchedulePlan) -> None:
+def _play(world: World, plan: RunPlan) -> None:
     plan.prepare()
     world.run_until(world.time.now_ms + plan.duration_ms)
     while plan.themes.extra_wait_ms():
@@ -140,7 +140,7 @@ def _play(world: World, plan: SchedulePlan) -> None:
     world.trace(f"{len(plan.traffic.asked)} requests, {world.scheduler.steps} steps")
 
 
-def _send_more(world: World, plan: SchedulePlan) -> None:
+def _send_more(world: World, plan: RunPlan) -> None:
     """Send some requests to each partition after the recovery."""
     for index in range(plan.partitions):
         for number in range(3):
@@ -149,7 +149,7 @@ def _send_more(world: World, plan: SchedulePlan) -> None:
     _rest(world, plan, ENCORE_MS_MAX)
 
 
-def _rest(world: World, plan: SchedulePlan, limit_ms: float) -> None:
+def _rest(world: World, plan: RunPlan, limit_ms: float) -> None:
     """Run until all requests have ended, or the time limit is reached."""
     # the broker that stamps a request may have another clock than the one that stamps its fate
     give_up_ms = world.time.now_ms + limit_ms + world.broker.brokers.apart_ms()
@@ -162,7 +162,7 @@ def _rest(world: World, plan: SchedulePlan, limit_ms: float) -> None:
         world.run_until(world.time.now_ms + (1_500.0 if at_rest else 500.0))
 
 
-def _at_rest(world: World, plan: SchedulePlan) -> bool:
+def _at_rest(world: World, plan: RunPlan) -> bool:
     """True if every request has ended, and every partition has exactly one owner."""
     shards = [actor for process in world.processes for actor in process.shards()]
     if plan.traffic.unsent or sorted(actor.part.index for actor in shards) != list(range(plan.partitions)):

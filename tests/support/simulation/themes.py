@@ -1,4 +1,4 @@
-"""Themes of schedules whose faults are in the cluster, in targets, on clocks and disks, and their set-up.
+"""Themes of runs whose faults are in the cluster, in targets, on clocks and disks, and their set-up.
 
 A calm theme has no other faults, so that only its own fault can explain lateness.
 
@@ -19,7 +19,7 @@ from support.simulation.oracles.outcomes import JudgedOutcome
 from support.simulation.requests.traffic import REQUESTS
 
 if TYPE_CHECKING:
-    from support.simulation.plan import SchedulePlan
+    from support.simulation.plan import RunPlan
 
 #: Three brokers, whose clocks differ: leaders move, die, and freeze while an owner ends.
 BROKERS = "brokers"
@@ -38,7 +38,7 @@ ENDS = "ends"
 
 CLUSTER_THEMES = (BROKERS, ADMIN, STALLS, STAMPS, BAD_TARGET, DISKS, ENDS)
 CALM = frozenset({ADMIN, BAD_TARGET})
-#: The share of schedules of other themes that also have faults of these.
+#: The share of runs of other themes that also have faults of these.
 _RARE = {BROKERS: 0.1, ADMIN: 0.1, STALLS: 0.02, DISKS: 0.1, ENDS: 0.1}
 #: Themes without the faults of other themes, since these would invalidate their checks or take too long.
 NO_OTHERS = frozenset({*CLUSTER_THEMES, "volume", "lost", "held", "burst", "expired"})
@@ -50,18 +50,18 @@ _COPY_MS_MAX = 1_000.0
 
 
 class Themes:
-    """The additions of a theme to one schedule."""
+    """The additions of a theme to one run."""
 
-    def __init__(self, plan: SchedulePlan, seed: int) -> None:
+    def __init__(self, plan: RunPlan, seed: int) -> None:
         self._plan = plan
         self._theme = plan.theme
         self._random = Random(f"{seed}/cluster")
         self.cluster = ClusterEvents(plan.world, self._random, plan.events)
         self.targets = TargetEvents(plan.world, self._random, plan.traffic, {})
         self._late: frozenset[str] = frozenset()  # targets whose messages must not be late
-        self._rare = frozenset[str]()  # themes whose faults are added to this schedule of another theme
+        self._rare = frozenset[str]()  # themes whose faults are added to this run of another theme
         if self._theme not in NO_OTHERS:
-            drawn = Random(f"{seed}/rare")  # a separate stream: drawing here changes nothing else of the schedule
+            drawn = Random(f"{seed}/rare")  # a separate stream: drawing here changes nothing else of the run
             self._rare = frozenset(name for name, share in _RARE.items() if drawn.random() < share)
         plan.duration_ms = _DURATION_MS.get(self._theme, plan.duration_ms)
         if self._theme == BROKERS:
@@ -154,7 +154,7 @@ class Themes:
         self._random.choice([*frozen, cluster.kill_broker])()
 
     def extra_wait_ms(self) -> float:
-        """How much longer than its duration the schedule runs: until the last stall has ended."""
+        """How much longer than its duration the run lasts: until the last stall has ended."""
         return max(self.cluster.stalled_until_ms - self._plan.world.time.now_ms, 0.0)
 
     def cease(self) -> None:

@@ -1,1 +1,1 @@
-"""Injects the faults and other events of a schedule, and records when they happened."""
+"""Injects the faults and other events of a run, and records when they happened."""

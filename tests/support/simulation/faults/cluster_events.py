@@ -14,7 +14,7 @@ from random import Random
 
 from support.kafka_simulator.brokers import BELIEF_MS_MAX, SESSION_MS
 from support.kafka_simulator.silence import Server
-from support.simulation.faults.process_events import ScheduleEvents
+from support.simulation.faults.process_events import RunEvents
 from support.simulation.faults.target_faults import UNAVAILABLE
 from support.simulation.requests.traffic import REQUESTS, TARGETS
 from support.simulation.world.world import World
@@ -32,9 +32,9 @@ _OWN = (REQUESTS, f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dispatch-log", f"{REQ
 
 
 class ClusterEvents:
-    """The cluster events of one schedule. `stalled_until_ms`: the end of the last stall."""
+    """The cluster events of one run. `stalled_until_ms`: the end of the last stall."""
 
-    def __init__(self, world: World, random: Random, events: ScheduleEvents) -> None:
+    def __init__(self, world: World, random: Random, events: RunEvents) -> None:
         self.stalled_until_ms = 0.0
         self._world = world
         self._random = random

@@ -67,7 +67,7 @@ class _Served(threading.Event):
 
 
 class Holding:
-    """The holds and releases that operators request in one schedule."""
+    """The holds and releases that operators request in one run."""
 
     def __init__(self, world: World, random: Random, partitions: int) -> None:
         self._world = world

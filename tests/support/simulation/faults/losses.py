@@ -39,7 +39,7 @@ _MAY_HALT = LOSSES | {LOG_EXPIRED: frozenset({HaltReason.DISPATCH_LOG_EMPTY, Hal
 
 
 class Losses:
-    """The loss of one schedule; `kind` is empty until it has happened."""
+    """The loss of one run; `kind` is empty until it has happened."""
 
     def __init__(self, world: World, random: Random) -> None:
         self.kind = ""

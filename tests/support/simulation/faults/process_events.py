@@ -27,8 +27,8 @@ _PAGE_BYTES = 4_096
 _STORE = f"{REQUESTS}.store"
 
 
-class ScheduleEvents:
-    """The events of one schedule. `cease` ends all faults."""
+class RunEvents:
+    """The events of one run. `cease` ends all faults."""
 
     def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, partitions: int, theme: str) -> None:
         self.world = world
@@ -60,7 +60,7 @@ class ScheduleEvents:
         self._set_clock_right()
 
     def menu(self) -> list[Callable[[], None]]:
-        """The events that any schedule may contain; frequent ones are listed more than once."""
+        """The events that any run may contain; frequent ones are listed more than once."""
         return [
             self.kill,
             self.kill,

@@ -36,7 +36,7 @@ _AFTERMATH_MS = 15_000
 
 
 class TargetEvents:
-    """The target fault of one schedule. `unavailable`: (topic, from, until), by the true time."""
+    """The target fault of one run. `unavailable`: (topic, from, until), by the true time."""
 
     def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, settings: dict[str, str]) -> None:
         self.unavailable: list[tuple[str, float, float]] = []

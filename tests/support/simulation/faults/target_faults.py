@@ -34,7 +34,7 @@ class _Trouble:
 
 
 class Troubles:
-    """The faults of one schedule, in true time."""
+    """The faults of one run, in true time."""
 
     def __init__(self, time: SimTime) -> None:
         self.clocks_are_true = True

@@ -1,7 +1,7 @@
 """For each mutation that the first seeds do not detect, a seed that does. It is tried first, since the search for some
-mutations takes dozens of schedules.
+mutations takes dozens of runs.
 
-An entry only saves time. If a change of the schedules has made it wrong, or if there is none, the search tries all
+An entry only saves time. If a change of the runs has made it wrong, or if there is none, the search tries all
 seeds. `python -m support.simulation.mutations.known_seeds` searches without this table and prints a new one.
 """
 

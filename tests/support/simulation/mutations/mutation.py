@@ -1,6 +1,6 @@
 """The sidecar with one safeguard removed: the simulation must detect each of these mutations.
 
-Every mutation is a patch that lasts for one schedule; the shipped code contains no hooks for it. If another safeguard
+Every mutation is a patch that lasts for one run; the shipped code contains no hooks for it. If another safeguard
 has the same effect (a recycled producer fences again, and then the log decides), both are removed, and the name states
 what remains.
 """
@@ -264,7 +264,7 @@ def _rates_overtaken(_: World) -> AbstractContextManager[object]:
     return patch.object(TargetRates, "admits", admits)
 
 
-#: The name of each mutation -> the mutation, and the theme of the schedules that must detect it.
+#: The name of each mutation -> the mutation, and the theme of the runs that must detect it.
 MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "no T marks": (_no_marks, ""),
     "LSO as the bound, not verified": (_stable_end_as_bound, "stranger"),

@@ -1,4 +1,4 @@
-"""How each process of a schedule interprets a request, by its settings and docs/formats.md.
+"""How each process of a run interprets a request, by its settings and docs/formats.md.
 
 Processes may interpret one request differently: refuse it, or give it another due time, another target, other headers.
 Each outcome is right if the settings of one process lead to it; other oracles check that the request ends once. Nothing
@@ -72,7 +72,7 @@ def reading(asked: SimulatedRequest, settings: Settings, horizon_ms_max: int) ->
 
 
 class Readings:
-    """The interpretations of all processes of a schedule."""
+    """The interpretations of all processes of a run."""
 
     def __init__(self, settings: Iterable[Settings], horizon_ms_max: int) -> None:
         self.settings = list(dict.fromkeys(settings))

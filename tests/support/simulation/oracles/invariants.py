@@ -80,7 +80,7 @@ class _Said:
 
 
 class Invariants:
-    """Checks the timer indexes of one schedule; violations are added to the world."""
+    """Checks the timer indexes of one run; violations are added to the world."""
 
     def __init__(self, world: World, traffic: SimulatedTraffic, readings: Callable[[], Readings]) -> None:
         """`readings`: how the processes that were started so far interpret the requests."""

@@ -67,7 +67,7 @@ SITUATIONS: Final[dict[str, str]] = {
     "owners change a named policy while returns of it are pending": "policy changed while it is needed",
 }
 
-#: The situations that the schedules of each theme must reach -> their counters.
+#: The situations that the runs of each theme must reach -> their counters.
 THEME_SITUATIONS: Final[dict[str, dict[str, str]]] = {
     BROKERS: {
         "a broker freezes": "broker frozen",

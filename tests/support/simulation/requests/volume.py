@@ -15,7 +15,7 @@ from postdate.kafka.interface import Partition
 from support.simulation.requests.traffic import REQUESTS, SimulatedRequest, SimulatedTraffic
 
 if TYPE_CHECKING:
-    from support.simulation.faults.process_events import ScheduleEvents
+    from support.simulation.faults.process_events import RunEvents
     from support.simulation.world.world import World
 
 VOLUME = "volume"
@@ -43,7 +43,7 @@ _SETTLED_MS = 63_000.0
 class Volume:
     """The requests of one schedule of this theme, and its faults."""
 
-    def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, events: ScheduleEvents) -> None:
+    def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, events: RunEvents) -> None:
         self._world = world
         self._random = random
         self._traffic = traffic

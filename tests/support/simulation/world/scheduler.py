@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     AnyActor = PollActor | ShardActor
 
-#: A schedule with more steps than this is assumed to loop.
+#: A run with more steps than this is assumed to loop.
 STEPS_MAX = 60_000
 #: ms. The maximum time that passes at once, since events meanwhile may wake actors.
 _PASSES_MS_MAX = 100.0

@@ -1,6 +1,6 @@
 """The settings of one process that affect requests, drawn at random for each start, as in a rolling change.
 
-The processes of a schedule may differ in every one of them, for a while or permanently. `readings` computes how each
+The processes of a run may differ in every one of them, for a while or permanently. `readings` computes how each
 process interprets a request; the process that commits the fate of the request first determines its outcome.
 
 Nothing here imports the product: `plan` turns these values into a configuration, and the judges use them directly.
@@ -61,7 +61,7 @@ def allows(patterns: tuple[str, ...], target: str) -> bool:
 
 
 class Operators:
-    """Configures the processes of one schedule: some settings differ between starts, the others never do."""
+    """Configures the processes of one run: some settings differ between starts, the others never do."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from support.simulation.world.scheduler import Scheduler
 #: ms. A wait that is shorter than this does not let other actors run: it is the time of a request and its response.
 SHORT_MS = 5.0
 
-#: A fine ring so small that it wraps within a schedule; hours so short that they are loaded all the time. The span of
+#: A fine ring so small that it wraps within a run; hours so short that they are loaded all the time. The span of
 #: the hour ring exceeds the steps of the clocks, since a larger jump would rebuild the wheel.
 FINE_SLOTS, HOUR_MS, HOUR_SLOTS = 64, 3_200, 12_000
 

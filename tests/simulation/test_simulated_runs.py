@@ -1,12 +1,12 @@
-"""Goal: exactly once holds in every schedule, the schedules reach what is dangerous, and they can see.
+"""Goal: exactly once holds in every run, the runs reach what is dangerous, and they can see.
 
 Method: the sidecar's own poller, shards and timer indexes over a simulated Kafka, clocks, disks and processes; one seed
-decides one schedule of requests, crashes, losses of power, pauses, cuts, strangers and faults of the network. When all
+decides one run of requests, crashes, losses of power, pauses, cuts, strangers and faults of the network. When all
 has come to rest, what a read_committed reader finds is held against what was asked (O1 to O12), and every timer index
 against the logs at each takeover and each commit. Then the same with one safeguard taken out at a time: each must be
 caught by what the topics show. And with losses that nobody can make good: the shard must halt.
 
-`make simulate SEEDS=… SEED=…` runs more of them; a failed test names the one command that replays its schedule.
+`make simulate SEEDS=… SEED=…` runs more of them; a failed test names the one command that replays its run.
 """
 
 from __future__ import annotations
@@ -36,42 +36,42 @@ from support.simulation.run import Result, run_seed
 
 TESTS = Path(__file__).resolve().parents[1]
 
-#: Schedules of the test command: more than the first 218, which reach every situation, and than those that a mutation
+#: Runs of the test command: more than the first 218, which reach every situation, and than those that a mutation
 #: gets. `make simulate` runs as many as it is told.
 SEEDS = range(1, 301)
 
-#: Schedules that a judge once took for wrong: brokers whose clocks were ten seconds apart after an hour.
+#: Runs that a judge once took for wrong: brokers whose clocks were ten seconds apart after an hour.
 MISJUDGED_SEEDS = (114_259,)
 
-#: Schedules within which each mutation must be caught.
+#: Runs within which each mutation must be caught.
 MUTATION_SEEDS = range(1, 151)
 
-#: Schedules in which something is lost that no sidecar can make good.
+#: Runs in which something is lost that no sidecar can make good.
 LOST_SEEDS = range(1, 61)
 
-#: Schedules in which nobody is there for longer than the dispatch log is kept.
+#: Runs in which nobody is there for longer than the dispatch log is kept.
 EXPIRED_SEEDS = range(1, 61)
 
-#: Schedules in which people hold and release all the time.
+#: Runs in which people hold and release all the time.
 HELD_SEEDS = range(1, 25)
 
-#: Schedules of bursts for few targets.
+#: Runs of bursts for few targets.
 BURST_SEEDS = range(1, 17)
 
-#: Schedules in which most messages have windows.
+#: Runs in which most messages have windows.
 WINDOWS_SEEDS = range(1, 41)
-#: Schedules in which most messages have policies for their ids.
+#: Runs in which most messages have policies for their ids.
 IDS_SEEDS = range(1, 41)
 
-#: Schedules with many bulk cancels.
+#: Runs with many bulk cancels.
 BULK_SEEDS = range(1, 41)
-#: Schedules with recurring requests, all of them.
+#: Runs with recurring requests, all of them.
 CALENDAR_SEEDS = range(1, 41)
 
-#: Schedules in which the work under key 0 leaves in pieces.
+#: Runs in which the work under key 0 leaves in pieces.
 PIECES_SEEDS = range(1, 13)
 
-#: Schedules of each theme in which every start of a process has other settings.
+#: Runs of each theme in which every start of a process has other settings.
 DIFFERING_SEEDS = range(1, 41)
 
 #: What the lost ones must have led to.
@@ -99,21 +99,21 @@ def caught(request: pytest.FixtureRequest, pool: ProcessPoolExecutor) -> dict[st
 
 
 @pytest.mark.timeout(1_800)
-def test_every_schedule_keeps_every_promise(pool: ProcessPoolExecutor) -> None:
+def test_every_run_keeps_every_promise(pool: ProcessPoolExecutor) -> None:
     reached: Counter[str] = Counter()
     failed: list[str] = []
     for result in run_many(pool, SEEDS):
         reached.update(result.reached)
         if result.wrong:
             failed.append(f"{replay(result.seed)}\n    " + "\n    ".join(result.wrong[:5]))
-    assert not failed, f"{len(failed)} of {len(SEEDS)} schedules failed:\n" + "\n".join(failed[:5])
+    assert not failed, f"{len(failed)} of {len(SEEDS)} runs failed:\n" + "\n".join(failed[:5])
     missing = {name for name in MUST_BE_REACHED if not reached[name]}
-    assert not missing, f"{len(SEEDS)} schedules never met {sorted(missing)}: {reached}"
-    sys.stdout.write(f"{len(SEEDS)} schedules reached {dict(sorted(reached.items()))}\n")
+    assert not missing, f"{len(SEEDS)} runs never met {sorted(missing)}: {reached}"
+    sys.stdout.write(f"{len(SEEDS)} runs reached {dict(sorted(reached.items()))}\n")
 
 
 @pytest.mark.parametrize("seed", MISJUDGED_SEEDS)
-def test_a_schedule_that_was_misjudged_is_right(seed: int) -> None:
+def test_a_run_that_was_misjudged_is_right(seed: int) -> None:
     assert run_seed(seed).wrong == []
 
 
@@ -225,7 +225,7 @@ def test_processes_with_other_settings_end_each_request_once(pool: ProcessPoolEx
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_missing_safeguard_is_caught(name: str, caught: dict[str, Future[Result | None]]) -> None:
     result = caught[name].result()
-    assert result is not None, f"{len(MUTATION_SEEDS)} schedules without this safeguard, and nothing was seen"
+    assert result is not None, f"{len(MUTATION_SEEDS)} runs without this safeguard, and nothing was seen"
 
 
 def test_known_seeds_are_those_of_mutations() -> None:
@@ -235,13 +235,13 @@ def test_known_seeds_are_those_of_mutations() -> None:
 
 def test_the_same_seed_gives_the_same_run() -> None:
     """Every step of it, what the oracles say, and what was counted."""
-    schedules = ((3, None), (17, None), (5, "store"), (7, "moves"))
-    here = [str(_all_of(run_seed(seed, theme=theme))) for seed, theme in schedules]
-    assert [str(_all_of(run_seed(seed, theme=theme))) for seed, theme in schedules] == here
-    assert len(set(here)) == len(schedules)
+    runs = ((3, None), (17, None), (5, "store"), (7, "moves"))
+    here = [str(_all_of(run_seed(seed, theme=theme))) for seed, theme in runs]
+    assert [str(_all_of(run_seed(seed, theme=theme))) for seed, theme in runs] == here
+    assert len(set(here)) == len(runs)
     program = (
         "from support.simulation.run import run_seed\n"
-        f"for seed, theme in {schedules}:\n"
+        f"for seed, theme in {runs}:\n"
         "    r = run_seed(seed, theme=theme)\n"
         "    print((r.digest, r.wrong, sorted(r.reached.items())))"
     )
