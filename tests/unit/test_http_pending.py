@@ -271,6 +271,22 @@ def test_the_count_of_waiting_messages_leaves_out_those_that_are_parked_or_end(
     assert (parked["count"], parked["exact"]) == (3, True)
 
 
+@pytest.mark.parametrize("query", ["target=orders", "until=10020"])
+def test_a_count_without_a_state_includes_parked_messages(shards: list[IndexShard], query: str) -> None:
+    fill(shards)
+    changes = EntryChanges()
+    for offset in (200, 201, 202):
+        changes.insert_parked(parked_key("orders", 10_000, offset), encode_entry(entry(10_000, "orders")))
+    shards[0].index.write(changes)
+    process = holder_of(shards[0])
+    both, waiting, parked = (
+        local.count(process, QueryParams(query + state)) for state in ("", "&state=waiting", "&state=parked")
+    )
+    assert parked["count"] == both["parked"] == both["shards"][0]["parked"] == 3
+    assert (both["count"], both["exact"]) == (waiting["count"] + 3, True)
+    assert waiting["count"] > 0
+
+
 def test_messages_are_selected_by_the_beginning_of_their_id_and_by_their_key(shards: list[IndexShard]) -> None:
     fill(shards)
     changes = EntryChanges()

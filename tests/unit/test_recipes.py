@@ -120,7 +120,7 @@ def test_the_keda_example_queries_the_service_with_the_api_token() -> None:
     described = describe()
     operation = described["paths"][asked.path]["get"]
     names = {parameter["name"] for parameter in operation["parameters"]}
-    assert {name for name, _ in parse_qsl(asked.query, strict_parsing=True)} == {"target", "until"} <= names
+    assert {name for name, _ in parse_qsl(asked.query, strict_parsing=True)} == {"target", "until", "state"} <= names
     schema = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
     number = described["components"]["schemas"][schema]["properties"][trigger["valueLocation"]]
     assert number["type"] == "integer"

@@ -7,7 +7,7 @@ answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -35,24 +35,28 @@ _ENDED = (
 )
 
 
-def _filter_options(command: Command) -> Command:
-    """Add the filters that list and count share."""
-    for option in (
-        click.option(
-            "--state",
-            type=click.Choice(STATES),
-            help="parked: the target fails, is held, or is over its rate. [list: waiting; count: both]",
-        ),
-        until_option("Only messages due before this time.", kind=time_ms),
-        from_option("Only messages due at or after this time.", kind=time_ms),
-        click.option(
-            "--target", "targets", multiple=True, metavar="TOPIC", help="Only messages for this target; repeatable."
-        ),
-        click.option("--partition", type=int, metavar="N", help="Only this partition of the request topic."),
-        click.option("--requests", metavar="TOPIC", help="Only this request topic."),
-    ):
-        command = option(command)
-    return command
+def _filter_options(default_state: str) -> Callable[[Command], Command]:
+    """Returns a decorator that adds the filters that list and count share."""
+
+    def add(command: Command) -> Command:
+        for option in (
+            click.option(
+                "--state",
+                type=click.Choice(STATES),
+                help=f"parked: the target fails, is held, or is over its rate. [{default_state}]",
+            ),
+            until_option("Only messages due before this time.", kind=time_ms),
+            from_option("Only messages due at or after this time.", kind=time_ms),
+            click.option(
+                "--target", "targets", multiple=True, metavar="TOPIC", help="Only messages for this target; repeatable."
+            ),
+            click.option("--partition", type=int, metavar="N", help="Only this partition of the request topic."),
+            click.option("--requests", metavar="TOPIC", help="Only this request topic. [all]"),
+        ):
+            command = option(command)
+        return command
+
+    return add
 
 
 def _origin(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
@@ -72,7 +76,7 @@ def pending() -> None:
 
 @pending.command("list", short_help="List pending messages by due time.")
 @asks_processes
-@_filter_options
+@_filter_options("waiting")
 @click.option("--id", "request_id", metavar="ID", help="Only messages with this id.")
 @click.option("--origin", metavar="ORIGIN", help="Only this request.")
 @max_option("messages")
@@ -116,7 +120,7 @@ def list_(
 
 @pending.command(short_help="Count pending messages.")
 @asks_processes
-@_filter_options
+@_filter_options("both")
 @output_option
 def count(deployment: Deployment, output: str, **filters: Any) -> None:
     """Count pending messages: all, those due in a window, or those for a target.
@@ -127,12 +131,7 @@ def count(deployment: Deployment, output: str, **filters: Any) -> None:
     \b
       postdate pending count --until now      counts overdue messages
     """
-    if filters["state"] is None and _query(filters):
-        totals = [deployment.count(_query({**filters, "state": state})) for state in STATES]
-        summed = {"count": sum(each["count"] for each in totals), "exact": all(each["exact"] for each in totals)}
-        total = {**totals[0], **summed, "not_asked": max((each["not_asked"] for each in totals), key=len)}
-    else:
-        total = deployment.count(_query(filters))
+    total = deployment.count(_query(filters))
     if output == "json":
         click.echo(json.dumps(total))
     else:

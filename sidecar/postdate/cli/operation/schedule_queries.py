@@ -31,7 +31,7 @@ _COLUMNS = ("next", "id", "target", "origin", "times")
 @click.command("list", short_help="List recurring schedules by their next time.")
 @asks_processes
 @click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Only schedules for this target; repeatable.")
-@click.option("--requests", metavar="TOPIC", help="Only this request topic.")
+@click.option("--requests", metavar="TOPIC", help="Only this request topic. [all]")
 @max_option("schedules")
 @output_option
 def list_(
@@ -60,7 +60,7 @@ def list_(
 @click.command(short_help="Show the next and the latest occurrences of a schedule.")
 @asks_processes
 @click.option("--id", "request_id", required=True, metavar="ID", help="Id of the schedule.")
-@click.option("--requests", metavar="TOPIC", help="Only this request topic.")
+@click.option("--requests", metavar="TOPIC", help="Only this request topic. [all]")
 @output_option
 def show(deployment: Deployment, request_id: str, requests: str | None, output: str) -> None:
     """Show a schedule: its next ten nominal times, and its latest ten occurrences with their lateness or skip reason.

@@ -5,6 +5,7 @@ Thread rule: a thread of the HTTP server.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from starlette.datastructures import QueryParams
@@ -15,7 +16,7 @@ from postdate.sidecar.http.action_log import merged_actions, without_keys
 from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries import pending, queries
 from postdate.sidecar.http.queries.api_client import JsonObject
-from postdate.sidecar.http.queries.pending import BadQuery, PageCursor, PendingFilters
+from postdate.sidecar.http.queries.pending import PARKED, WAITING, BadQuery, PageCursor, PendingFilters
 from postdate.sidecar.http.queries.request_history import request_history
 from postdate.sidecar.states import DELIVERING, State
 
@@ -42,17 +43,19 @@ def page(process: ProcessState, query: QueryParams) -> JsonObject:
 
 
 def count(process: ProcessState, query: QueryParams) -> JsonObject:
-    """The number of pending messages, in total and of each shard. Raises BadQuery, Unanswered."""
+    """The number of pending messages, in total and of each shard: without `state` of both states, and `parked` is the
+    number of parked ones. Raises BadQuery, Unanswered."""
     queries.known(query, *_FILTERS)
     able, unable = queries.shards_of(process, query)
     filters = queries.filters_of(query)
-    counts_all = filters == PendingFilters() and "state" not in query
-    shards = [{**_shard(shard), **_count(shard, None if counts_all else filters)} for shard in able]
+    counts_both = "state" not in query
+    counted = _count_both if counts_both else _count
+    shards = [{**_shard(shard), **counted(shard, filters)} for shard in able]
     total: JsonObject = {
         "count": sum(shard["count"] for shard in shards),
         "exact": all(shard["exact"] for shard in shards),
     }
-    if counts_all:
+    if counts_both:
         total["parked"] = sum(shard["parked"] for shard in shards)
     return {**total, "shards": shards, "not_asked": unable}
 
@@ -105,13 +108,23 @@ def _shard(shard: queries.HeldShard) -> JsonObject:
     return {"topic": shard.part.topic, "partition": shard.part.index}
 
 
-def _count(shard: queries.HeldShard, filters: PendingFilters | None) -> JsonObject:
-    """The count of one shard, of all entries without filters; a lower bound until the shard has read what was requested
-    before its takeover."""
-    is_complete = shard.thread.shard.state is not State.CATCHING_UP
-    if filters is None:
-        number, parked = shard.ask(lambda index: (index.count, index.parked_count))
-        return {"count": number, "exact": is_complete, "parked": parked}
+def _count_both(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
+    """The count of waiting and parked messages of one shard, or of all its entries without filters; as `_count`."""
+    if filters == PendingFilters():
+        total, parked_total = shard.ask(lambda index: (index.count, index.parked_count))
+        return {"count": total, "exact": _is_complete(shard), "parked": parked_total}
+    waiting, parked = (_count(shard, dataclasses.replace(filters, state=state)) for state in (WAITING, PARKED))
+    exact = waiting["exact"] and parked["exact"]
+    return {"count": waiting["count"] + parked["count"], "exact": exact, "parked": parked["count"]}
+
+
+def _is_complete(shard: queries.HeldShard) -> bool:
+    return shard.thread.shard.state is not State.CATCHING_UP
+
+
+def _count(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
+    """The count of one shard; a lower bound until the shard has read what was requested before its takeover."""
+    is_complete = _is_complete(shard)
     if filters == PendingFilters():  # only `state=waiting`: the index knows it, so the bound of a scan does not apply
         number = shard.ask(lambda index: index.count - index.parked_count - index.ending_count)
         return {"count": number, "exact": is_complete}

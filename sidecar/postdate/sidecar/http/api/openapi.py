@@ -91,7 +91,7 @@ _COUNT = {
             "description": "false: the real number may be higher, since a shard reached the limit of a count or has "
             "not read all requests since its takeover",
         },
-        "parked": {**_NUMBER, "description": "how many of them are parked; only in a count of all"},
+        "parked": {**_NUMBER, "description": "how many of them are parked; only in a count without `state`"},
         "shards": {"type": "array", "items": {"type": "object"}, "description": "the count of each shard"},
         "not_asked": _UNASKED,
     },
@@ -239,17 +239,14 @@ _SCOPE = _query(
     "deployment: query all processes; process: only the shards of this process",
 )
 _TIME = "RFC 3339, epoch milliseconds, now, 10s (from now) or -2h (ago)"
+_STATE = {**_TEXT, "enum": ["waiting", "parked"]}
+_STATE_TEXT = "parked: the target fails, is held, or is over its rate"
 _FILTERS = [
     _query("topic", _TEXT, "request topic"),
     _query("partition", _NUMBER, "partition of the request topic"),
     _query("target", {"type": "array", "items": _TEXT}, "target topic; repeatable"),
     _query("from", _TEXT, f"due at or after: {_TIME}"),
     _query("until", _TEXT, f"due before, including entries that are due already: {_TIME}"),
-    _query(
-        "state",
-        {**_TEXT, "enum": ["waiting", "parked"], "default": "waiting"},
-        "parked: the target fails, is held, or is over its rate",
-    ),
     _query("recurring", {"type": "boolean", "default": False}, "only recurring schedules"),
     _query("id_prefix", _TEXT, "only ids that begin with this text"),
     _query("key", _TEXT, "only messages with this key"),
@@ -441,6 +438,7 @@ def _queries() -> dict[str, Any]:
     limit = {"type": "integer", "minimum": 1, "maximum": limits.PAGE_ENTRIES_MAX}
     page = [
         *_FILTERS,
+        _query("state", {**_STATE, "default": "waiting"}, _STATE_TEXT),
         _query("id", _TEXT, "only messages with this id"),
         _query("origin", _TEXT, "only this request"),
         _query("limit", {**limit, "default": limits.PAGE_ENTRIES_DEFAULT}, "most entries of the page"),
@@ -459,8 +457,8 @@ def _queries() -> dict[str, Any]:
     history = {"summary": "History of one request", "parameters": [origin, _PAYLOAD, _SCOPE], "responses": answers}
     listing = {"summary": "Pending messages by due time", "parameters": page, "responses": _answers("Page")}
     counting = {
-        "summary": "Number of pending messages; without `state` and filters of messages, that of all, parked ones too",
-        "parameters": _FILTERS,
+        "summary": "Number of pending messages; without `state`, of waiting and parked ones",
+        "parameters": [*_FILTERS, _query("state", _STATE, f"{_STATE_TEXT}; absent: waiting and parked messages")],
         "responses": _answers("Count"),
     }
     standing = {"summary": "State of every shard", "parameters": [_SCOPE], "responses": _answers("Shards")}
