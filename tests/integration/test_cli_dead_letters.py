@@ -56,7 +56,7 @@ def requeued(env: Environment, requests: str, *options: str) -> dict[str, tuple[
 
 def put_back(env: Environment, requests: str, *options: str) -> dict[str, str]:
     """Origin of each letter to the request that stands for it; all of them are put back."""
-    done = requeued(env, requests, "--execute", *options)
+    done = requeued(env, requests, "--apply", *options)
     assert {status for status, _ in done.values()} == {"put-back"}
     return {origin: now for origin, (_, now) in done.items() if now is not None}
 
@@ -86,7 +86,7 @@ def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(env: Envir
 
     reader = env.reader(target)
     reader.until(lambda: len(reader.records) == 2, "both are delivered")
-    again = requeued(env, requests, *chosen, "--execute")
+    again = requeued(env, requests, *chosen, "--apply")
     assert again == {origin: ("put-back-before", now) for origin, now in done.items()}
     env.wait_for_ends(5)
     assert len(reader.to_end()) == 2, "once each"
@@ -123,7 +123,7 @@ def test_an_open_transaction_behind_hides_nothing(
     foreign.begin_transaction()
     foreign.produce(requests, b"never", partition=partition)
     assert foreign.flush(WAIT_TIMEOUT_S) == 0
-    command = ["dead-letters", "requeue", "-b", env.bootstrap, "--requests", requests, "--execute", "--output", "json"]
+    command = ["dead-letters", "requeue", "-b", env.bootstrap, "--requests", requests, "--apply", "--output", "json"]
 
     def play(slower: int) -> None:
         """The command runs in this process, and gives up soon."""
@@ -136,4 +136,4 @@ def test_an_open_transaction_behind_hides_nothing(
     monkeypatch.undo()
     foreign.abort_transaction(WAIT_TIMEOUT_S)
     now = put_back(env, requests, "--delay", "1h")[origin]
-    assert requeued(env, requests, "--execute") == {origin: ("put-back-before", now)}
+    assert requeued(env, requests, "--apply") == {origin: ("put-back-before", now)}

@@ -143,12 +143,16 @@ def test_times_have_one_vocabulary_and_ranges_one_pair_of_names(command: list[st
 
 
 def test_a_duration_needs_a_unit_in_every_command() -> None:
-    """A header takes a number as milliseconds, but who types `--delay 5` may mean seconds."""
+    """A header takes a number as milliseconds, but who types `--delay 5` may mean seconds.
+
+    --interval and --seconds take a number as seconds."""
     options = [
         option
         for command in leaf_commands()
         for option in found_command(command).params
-        if isinstance(option, click.Option) and (option.metavar or "").startswith("DURATION")
+        if isinstance(option, click.Option)
+        and (option.metavar or "").startswith("DURATION")
+        and option.opts[0] not in ("--interval", "--seconds")
     ]
     assert len(options) > 10
     for option in options:
@@ -157,6 +161,59 @@ def test_a_duration_needs_a_unit_in_every_command() -> None:
                 option.type.convert(text, option, None)
         assert option.type.convert("0", option, None) in (0, "0"), "nothing needs no unit"
         assert option.type.convert("1500ms", option, None) in (1_500, "1500ms")
+
+
+@pytest.mark.parametrize("command", [["top", "--interval"], ["bench", "--seconds"], ["demo", "--seconds"]])
+@pytest.mark.parametrize(("text", "seconds"), [("30", 30), ("4.5", 4.5), ("30s", 30), ("1m30s", 90), ("4500ms", 4.5)])
+def test_an_option_in_seconds_also_takes_a_duration(command: list[str], text: str, seconds: float) -> None:
+    name, option_name = command
+    option = next(each for each in found_command([name]).params if each.opts == [option_name])
+    assert option.type.convert(text, option, None) == seconds
+    for refused, said in (
+        ("1x", "is not a duration"),
+        ("2d", "is not between"),
+        ("50ms", "is not between"),
+        ("", "is"),
+    ):
+        with pytest.raises(click.BadParameter, match=said):
+            option.type.convert(refused, option, None)
+
+
+@pytest.mark.parametrize("command", leaf_commands(), ids=" ".join)
+def test_the_help_offers_only_times_that_the_option_takes(command: list[str]) -> None:
+    for option in found_command(command).params:
+        if isinstance(option, click.Option) and option.metavar == "TIME" and "10s (from now)" in (option.help or ""):
+            assert int(parse_time_ms(str(option.type.convert("10s", option, None)), now_ms())) > now_ms()
+
+
+@pytest.mark.parametrize("command", leaf_commands(), ids=" ".join)
+def test_options_of_one_name_have_one_default(command: list[str]) -> None:
+    """Unset, --requests is the configured request topic, or, in a query, no filter."""
+    for option in found_command(command).params:
+        if isinstance(option, click.Option) and option.opts[0] == "--requests":
+            assert str(option.help).endswith(("[postdate.requests]", ", or postdate.requests]", "[all]"))
+        elif isinstance(option, click.Option) and option.opts[0] == "--data" and command != ["dev"]:
+            assert str(option.help).endswith("[~/.local/state/postdate]")
+
+
+@pytest.mark.parametrize(
+    "command", [["top"], ["shard", "status"], ["shard", "resume"], ["shard", "rebuild"], ["drain"]], ids=" ".join
+)
+def test_a_command_without_kafka_hides_the_options_of_kafka(command: list[str], tmp_path: Path) -> None:
+    assert not any(option in call(*command, "-h").stdout for option in ("-b,", "-X", "-F", "--group-id"))
+    if command in (["top"], ["shard", "status"]):
+        result = call(*command, "-b", "h:1", "-X", "client.rack=a", "--data", str(tmp_path))
+        assert result.exit_code == 0, result.output
+
+
+def test_the_help_names_what_a_command_acts_on() -> None:
+    assert "Process to drain." in call("drain", "-h").stdout
+    for verb in ("pause", "resume", "trigger", "backfill", "cancel"):
+        text = call("schedule", verb, "-h").stdout
+        assert "Id of the schedule." in text
+        assert f"postdate schedule {verb} -b" in text
+        assert "postdate cancel -b" not in text
+    assert "Id of the message." in call("cancel", "-h").stdout
 
 
 @pytest.mark.parametrize(

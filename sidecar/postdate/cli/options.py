@@ -18,6 +18,7 @@ import click
 from postdate.kafka.errors import Unreachable
 from postdate.sidecar.config.loader import Flags, Loaded, load
 from postdate.sidecar.errors import TransientError
+from postdate.wire.topics import DEFAULT_REQUESTS
 from postdate.wire.values.durations import parse_duration_ms, require_unit
 from postdate.wire.values.instants import parse_time_ms, resolve_time
 
@@ -53,8 +54,12 @@ def now_ms() -> int:
 
 def time_ms(text: str) -> int:
     """Parse a time, absolute or relative to now, as epoch ms. Raises BadParameter if it is malformed."""
+    return _parsed_time_ms(text, "now, 10s or -2h")
+
+
+def _parsed_time_ms(text: str, examples: str) -> int:
     try:
-        return parse_time_ms(text, now_ms())
+        return parse_time_ms(text, now_ms(), examples)
     except ValueError as error:
         raise click.BadParameter(f"{text!r} {error}") from None
 
@@ -77,7 +82,14 @@ def past_ms(text: str) -> int:
         is_ahead = False
     if is_ahead:
         raise click.BadParameter(f"{text!r} is in the future; write -{text} for {text} ago")
-    return time_ms(text)
+    return _parsed_time_ms(text, "now or -2h")
+
+
+_TIME_FORMS: Mapping[Callable[[str], int], str] = {
+    time_ms: "RFC 3339, epoch milliseconds, now, 10s (from now) or -2h (ago)",
+    past_ms: "RFC 3339, epoch milliseconds, now or -2h (ago)",
+}
+"""The forms of an option TIME, by the function that parses it."""
 
 
 def duration_text(text: str) -> str:
@@ -96,7 +108,24 @@ def duration_ms(text: str) -> int:
         raise click.BadParameter(f"{text!r} {error}") from None
 
 
-class _Renamed(click.Option):
+def seconds_option(name: str, default: str, least: str, most: str, text: str) -> Callable[[Command], Command]:
+    """An option with a duration, passed in seconds. A number without a unit counts as seconds, since these options took
+    only such numbers before. `least`, `most`: its bounds, as durations."""
+    bounds_ms = parse_duration_ms(least), parse_duration_ms(most)
+
+    def seconds(given: str) -> float:
+        try:
+            length_ms = parse_duration_ms(given if given[-1:].isalpha() else f"{given}s")
+        except ValueError as error:
+            raise click.BadParameter(f"{given!r} {error}") from None
+        if not bounds_ms[0] <= length_ms <= bounds_ms[1]:
+            raise click.BadParameter(f"{given!r} is not between {least} and {most}")
+        return length_ms / 1000
+
+    return click.option(name, type=seconds, default=default, show_default=True, metavar="DURATION", help=text)
+
+
+class Renamed(click.Option):
     """An option whose help shows only its first name; the others are former names, which stay valid."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
@@ -109,23 +138,45 @@ class _Renamed(click.Option):
 
 def from_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -> Callable[[Command], Command]:
     """The option --from of a time range. `names`: its former names, then the parameter's name."""
-    text = f"{text} TIME: RFC 3339, epoch milliseconds, now, 10s (from now) or -2h (ago)."
-    return click.option("--from", *names, cls=_Renamed, type=kind, metavar="TIME", help=text)
+    text = f"{text} TIME: {_TIME_FORMS[kind]}."
+    return click.option("--from", *names, cls=Renamed, type=kind, metavar="TIME", help=text)
 
 
 def until_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -> Callable[[Command], Command]:
     """The option --until of a time range, exclusive. `names` as in `from_option`."""
-    return click.option("--until", *names, cls=_Renamed, type=kind, metavar="TIME", help=text)
+    return click.option("--until", *names, cls=Renamed, type=kind, metavar="TIME", help=text)
+
+
+def requests_option(text: str = "Request topic", multiple: bool = False) -> Callable[[Command], Command]:
+    """The option --requests of a command whose default is the configured request topic."""
+    text = f"{text}{'; repeatable' if multiple else ''}. [{DEFAULT_REQUESTS}]"
+    return click.option("--requests", multiple=multiple, metavar="TOPIC", help=text)
+
+
+def data_option(command: Command) -> Command:
+    """Add --data, passed as `data_dir`."""
+    text = "Directory of the timer indexes, a disposable copy of data in Kafka. [~/.local/state/postdate]"
+    return click.option("--data", "data_dir", metavar="DIR", help=text)(command)
 
 
 def configured(command: Command) -> Callable[..., Any]:
     """Add -b, -X, -F and --config to a command, and give it a `Loader` as its first argument."""
+    return _configured(command, needs_kafka=True)
 
+
+def configured_without_kafka(command: Command) -> Callable[..., Any]:
+    """As `configured`, for a command that only reads and writes local files. -b, -X and -F are valid, so that an
+    operator can pass the same options to each command, but have no effect, and the help does not show them."""
+    return _configured(command, needs_kafka=False)
+
+
+def _configured(command: Command, needs_kafka: bool) -> Callable[..., Any]:
     @click.option(
         "-b",
         "--bootstrap-server",
         "bootstrap",
         metavar="HOST:PORT",
+        hidden=not needs_kafka,
         help="Address of one or more brokers, comma separated.",
     )
     @click.option(
@@ -134,6 +185,7 @@ def configured(command: Command) -> Callable[..., Any]:
         type=name_value,
         multiple=True,
         metavar="NAME=VALUE",
+        hidden=not needs_kafka,
         help="librdkafka property; repeatable.",
     )
     @click.option(
@@ -141,6 +193,7 @@ def configured(command: Command) -> Callable[..., Any]:
         "--command-config",
         "properties_file",
         type=click.Path(path_type=Path),
+        hidden=not needs_kafka,
         help="File of librdkafka properties, one name=value per line.",
     )
     @click.option(

@@ -6,16 +6,14 @@ import sys
 
 import click
 
-from postdate.cli.options import Loader, configured
+from postdate.cli.options import Loader, configured, data_option, requests_option
 from postdate.sidecar.config.loader import require_bootstrap
 
 
 @click.command(short_help="Run a sidecar: store requests and deliver them when due.")
 @configured
-@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic to serve; repeatable.")
-@click.option(
-    "--data", "data_dir", metavar="DIR", help="Directory of the timer indexes, a disposable copy of data in Kafka."
-)
+@requests_option("Request topic to serve", multiple=True)
+@data_option
 @click.option("--workers", type=int, metavar="N", help="Number of processes; each uses about one core.")
 @click.option("--group-id", metavar="ID", help="Consumer group whose members share the shards.")
 @click.option("--group-instance-id", metavar="ID", help="Static member name, for a process that keeps its volume.")

@@ -61,10 +61,11 @@ def parse_instant_ms(text: str) -> int:
     return epoch_ms
 
 
-def parse_time_ms(text: str, now_ms: int) -> int:
+def parse_time_ms(text: str, now_ms: int, examples: str = "now, 10s or -2h") -> int:
     """Return the point in time `text` of an option or a query in epoch milliseconds: absolute, or relative to `now_ms`.
 
-    A plain number is epoch milliseconds, so a relative time has a unit. Raises ValueError as `parse_instant_ms` does.
+    A plain number is epoch milliseconds, so a relative time has a unit. Raises ValueError as `parse_instant_ms` does;
+    its text has these `examples` of relative times.
     """
     if text == "now":
         return now_ms
@@ -83,7 +84,7 @@ def parse_time_ms(text: str, now_ms: int) -> int:
     try:
         return parse_instant_ms(text)
     except ValueError as error:
-        raise ValueError(f"{error}, and not relative to now, such as now, 10s or -2h") from None
+        raise ValueError(f"{error}, and not relative to now, such as {examples}") from None
 
 
 def resolve_time(text: str, now_ms: int) -> str:

@@ -78,18 +78,18 @@ def _why(outcome: RequeueOutcome) -> str:
     return f"{outcome.why}: {outcome.detail}" if outcome.detail else outcome.why
 
 
-def summary(counts: Mapping[RequeueStatus, int], with_id: int, execute: bool) -> str:
+def summary(counts: Mapping[RequeueStatus, int], with_id: int, is_applied: bool) -> str:
     """One sentence about all outcomes; `with_id`: the number of requeued letters with an id."""
-    wanted = RequeueStatus.DONE if execute else RequeueStatus.WOULD
+    wanted = RequeueStatus.DONE if is_applied else RequeueStatus.WOULD
     parts = [
-        f"{counts.get(wanted, 0)} {'' if execute else 'would be '}requeued",
+        f"{counts.get(wanted, 0)} {'' if is_applied else 'would be '}requeued",
         f"{counts.get(RequeueStatus.BEFORE, 0)} already requeued",
         f"{counts.get(RequeueStatus.CANNOT, 0)} not possible",
     ]
     text = ", ".join(parts)
     if with_id:
-        text += f"; {with_id} with an id, which replace{'d' if execute else ''} pending messages with the same id"
-    return text if execute else f"dry run: {text}; --execute does it"
+        text += f"; {with_id} with an id, which replace{'d' if is_applied else ''} pending messages with the same id"
+    return text if is_applied else f"dry run: {text}; --apply does it"
 
 
 def _row(letter: DeadLetter) -> tuple[str, ...]:

@@ -23,7 +23,16 @@ from postdate.cli.operation.dead_letter_output import (
     outcome_as_line,
     summary,
 )
-from postdate.cli.options import Command, Loader, configured, from_option, output_option, until_option
+from postdate.cli.options import (
+    Command,
+    Loader,
+    Renamed,
+    configured,
+    from_option,
+    output_option,
+    requests_option,
+    until_option,
+)
 from postdate.cli.request_options import the_request_topic, time_headers, time_options
 from postdate.kafka.interface import Admin, Partition
 from postdate.sidecar.cluster.producing import LiveTopic, look_up
@@ -79,7 +88,7 @@ def filter_options(command: Command) -> Command:
             metavar="REASON",
             help="Only with this reason, such as unknown-target; repeatable.",
         ),
-        click.option("--requests", default=None, metavar="TOPIC", help="Request topic. [postdate.requests]"),
+        requests_option(),
     ):
         command = option(command)
     return command
@@ -122,20 +131,27 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
 @configured
 @filter_options
 @time_options
-@click.option("--execute", is_flag=True, help="Send the requests; without this option, only print the plan.")
+@click.option(
+    "--apply",
+    "--execute",
+    "is_applied",
+    cls=Renamed,
+    is_flag=True,
+    help="Send the requests; without this option, only print the plan.",
+)
 @click.option("--again", is_flag=True, help="Also send those that were, or may have been, requeued before.")
 @output_option
 def requeue(
-    loader: Loader, requests: str | None, execute: bool, again: bool, output: str, letters_max: int, **asked: Any
+    loader: Loader, requests: str | None, is_applied: bool, again: bool, output: str, letters_max: int, **asked: Any
 ) -> None:
     """Send dead letters again as new requests, with key, value and headers as sent, to the same partition.
 
-    Without --execute the command only prints its plan. A delay counts from the new request; --delay, --at or --level
+    Without --apply the command only prints its plan. A delay counts from the new request; --delay, --at or --level
     sets a new time for all. Dead letters that were requeued before are skipped. Exit code 1 if a dead letter cannot be
     requeued.
 
     \b
-      postdate dead-letters requeue -b localhost:9092 --reason unknown-target --from -2h --execute
+      postdate dead-letters requeue -b localhost:9092 --reason unknown-target --from -2h --apply
     """
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
@@ -161,7 +177,7 @@ def requeue(
                 f"target topics that do not exist: {listed(missing)}; create them, or these messages become dead"
                 " letters again"
             )
-    _print_outcomes(carried_out(kafka, rules, run, when, execute), output, execute)
+    _print_outcomes(carried_out(kafka, rules, run, when, is_applied), output, is_applied)
 
 
 def _filters(asked: dict[str, Any]) -> DeadLetterFilters:
@@ -203,7 +219,7 @@ def _bar(part: Partition, count: int) -> Iterator[Callable[[int], None]]:
         yield lambda passed: progress.update(task, completed=passed)
 
 
-def _print_outcomes(outcomes: Iterable[RequeueOutcome], output: str, execute: bool) -> None:
+def _print_outcomes(outcomes: Iterable[RequeueOutcome], output: str, is_applied: bool) -> None:
     """Print the outcomes and, on stderr, their counts. Ends the process with 1 if a letter cannot be requeued."""
     counts: Counter[RequeueStatus] = Counter()
     with_id = 0
@@ -211,6 +227,6 @@ def _print_outcomes(outcomes: Iterable[RequeueOutcome], output: str, execute: bo
         counts[outcome.status] += 1
         with_id += outcome.status in (RequeueStatus.WOULD, RequeueStatus.DONE) and outcome.letter.id is not None
         click.echo(json.dumps(outcome_as_json(outcome)) if output == "json" else outcome_as_line(outcome))
-    print_note(summary(counts, with_id, execute))
+    print_note(summary(counts, with_id, is_applied))
     if counts[RequeueStatus.CANNOT]:
         sys.exit(Exit.FAILED)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from postdate.cli.commands import print_note
-from postdate.cli.operation.processes import asks_processes, remark
+from postdate.cli.operation.processes import asks_one_process, asks_processes, remark
 from postdate.cli.options import output_option
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.wire.values.texts import counted
@@ -103,7 +103,7 @@ def list_(deployment: Deployment, output: str) -> None:
 
 
 @click.command(short_help="Hand all shards of a process to the others.")
-@asks_processes
+@asks_one_process
 @output_option
 def drain(deployment: Deployment, output: str) -> None:
     """Make the process at --url leave the group. The others take over its shards immediately. The process keeps running

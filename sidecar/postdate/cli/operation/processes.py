@@ -16,7 +16,7 @@ from urllib.parse import quote
 import click
 
 from postdate.cli.commands import warn
-from postdate.cli.options import Command, Loader, configured
+from postdate.cli.options import Command, Loader, configured, configured_without_kafka
 from postdate.sidecar.cluster.connection import admin_of, kafka_of
 from postdate.sidecar.config.setting_sources import read_secret
 from postdate.sidecar.config.settings import Config
@@ -31,16 +31,21 @@ _HERE = "http://127.0.0.1:8080"
 
 def asks_processes(command: Command) -> Callable[..., Any]:
     """Add the options that select processes; the command gets a `Deployment` as its first argument."""
+    text = f"Process to query, instead of the members of the group; repeatable. Without a broker: {_HERE}."
+    return _with_deployment(command, text, by_group=True)
 
-    @configured
-    @click.option("--group-id", metavar="ID", help="Consumer group of the sidecars.")
-    @click.option(
-        "--url",
-        "urls",
-        multiple=True,
-        metavar="URL",
-        help=f"Process to query, instead of the members of the group; repeatable. Without a broker: {_HERE}.",
+
+def asks_one_process(command: Command) -> Callable[..., Any]:
+    """As `asks_processes`, for a command that acts on one process. The help does not show the options of the group."""
+    return _with_deployment(
+        command, f"Process to drain. Without a broker in the configuration: {_HERE}.", by_group=False
     )
+
+
+def _with_deployment(command: Command, url_text: str, by_group: bool) -> Callable[..., Any]:
+    @(configured if by_group else configured_without_kafka)
+    @click.option("--group-id", metavar="ID", hidden=not by_group, help="Consumer group of the sidecars.")
+    @click.option("--url", "urls", multiple=True, metavar="URL", help=url_text)
     @click.option(
         "--token-file",
         type=click.Path(path_type=Path),

@@ -17,7 +17,7 @@ import msgspec
 
 from postdate.cli.commands import listed, print_note
 from postdate.cli.limits import DISK_FULL_SIZE_BYTES, PICK_UP_S_MAX, STATUS_SILENT_MS_MAX
-from postdate.cli.options import Loader, configured, output_option
+from postdate.cli.options import Loader, configured_without_kafka, data_option, output_option
 from postdate.sidecar.errors import IRREPLACEABLE, ConfigError, HaltReason, Loss, PostdateError
 from postdate.sidecar.operation.halts import ADVICE, DISK_FULL
 from postdate.sidecar.operation.instructions import REBUILD, RESUME, Instruction, instruct
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 
 _STOPPED = (State.HALTED, State.FENCED)
 _TAKING_OVER = (State.OPENING, State.FENCING, State.RECOVERING)
-
-
-def _data_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--data", "data_dir", metavar="DIR", help="Directory of the timer indexes, as given to run.")(
-        command
-    )
 
 
 def _cluster_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,8 +42,8 @@ def shard() -> None:
 
 
 @shard.command(short_help="Print the state of each shard.")
-@configured
-@_data_option
+@configured_without_kafka
+@data_option
 @output_option
 def status(loader: Loader, data_dir: str | None, output: str) -> None:
     """List the shards of a data directory: state, positions, pending entries; for a halted shard the reason and the
@@ -71,10 +65,10 @@ def status(loader: Loader, data_dir: str | None, output: str) -> None:
 
 
 @shard.command(short_help="Make a halted shard try again.")
-@configured
+@configured_without_kafka
 @click.argument("name", metavar="TOPIC/PARTITION")
 @click.option("--accept-loss", metavar="FIRST-END", help="Give up this range, which the halt names.")
-@_data_option
+@data_option
 @_cluster_option
 def resume(loader: Loader, name: str, accept_loss: str | None, data_dir: str | None, cluster: str | None) -> None:
     """Make a HALTED or FENCED shard try its takeover again, after you have removed the cause.
@@ -91,10 +85,10 @@ def resume(loader: Loader, name: str, accept_loss: str | None, data_dir: str | N
 
 
 @shard.command(short_help="Rebuild the local index of a shard from Kafka.")
-@configured
+@configured_without_kafka
 @click.argument("name", metavar="TOPIC/PARTITION")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@_data_option
+@data_option
 @_cluster_option
 def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster: str | None) -> None:
     """Move the local index of a shard aside, and rebuild it from the topics. The old index is kept beside it.

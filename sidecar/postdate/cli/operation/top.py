@@ -21,7 +21,7 @@ from rich.text import Text
 
 from postdate.cli.commands import listed, print_note
 from postdate.cli.limits import STATUS_SILENT_MS_MAX
-from postdate.cli.options import Loader, configured, output_option
+from postdate.cli.options import Loader, configured_without_kafka, data_option, output_option, seconds_option
 from postdate.sidecar.operation.shard_directories import FoundShard, find_shards, no_shard_in, require_directory
 from postdate.sidecar.states import DELIVERING, State
 from postdate.wheel.timing_wheel.forecast import ENDING, HORIZONS_MS, LATER, OVERDUE, PARKED
@@ -62,11 +62,9 @@ class Look:
 
 
 @click.command(short_help="Show the shards of this machine, live.")
-@configured
-@click.option("--data", "data_dir", metavar="DIR", help="Directory of the timer indexes, as given to run.")
-@click.option(
-    "--interval", default=1.0, show_default=True, type=click.FloatRange(0.1, 3600), help="Seconds between updates."
-)
+@configured_without_kafka
+@data_option
+@seconds_option("--interval", "1s", "100ms", "1h", "Time between two updates.")
 @click.option("--once", is_flag=True, help="Print once and exit, as without a terminal.")
 @output_option
 def top(loader: Loader, data_dir: str | None, interval: float, once: bool, output: str) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from postdate.cli.commands import listed, print_note, warn
-from postdate.cli.options import Loader, configured, output_option
+from postdate.cli.options import Loader, configured, output_option, requests_option
 from postdate.kafka.errors import Retriable, SettingRefused
 from postdate.kafka.interface import Admin, NewTopic, TopicInfo
 from postdate.sidecar.cluster import rights
@@ -35,7 +35,7 @@ def topics() -> None:
 
 @topics.command(short_help="Create a request topic and the four topics beside it.")
 @configured
-@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
+@requests_option(multiple=True)
 @click.option("--partitions", type=int, metavar="N", help="Partitions of a new request topic, one shard each. [4]")
 @click.option(
     "--replication-factor", type=int, metavar="N", help="Replicas of each topic. [3, or as many as there are brokers]"
@@ -84,7 +84,7 @@ def create(
 
 @topics.command(short_help="Compare the live topics with the rules.")
 @configured
-@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
+@requests_option(multiple=True)
 @click.option(
     "--consumers", multiple=True, metavar="GROUP", help="Warn if this share group reads aborted records; repeatable."
 )
@@ -117,7 +117,7 @@ def check(loader: Loader, requests: tuple[str, ...], consumers: tuple[str, ...],
 
 @topics.command(short_help="Print the ACLs that a sidecar needs, as commands.")
 @configured
-@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
+@requests_option(multiple=True)
 @click.option("--group-id", metavar="ID", help="Consumer group of the sidecars. [postdate]")
 @click.option("--principal", required=True, metavar="USER", help="Principal of the sidecars, such as User:postdate.")
 @click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Target to deliver to; repeatable.")

@@ -1,5 +1,5 @@
 """`postdate cancel`, `postdate reschedule` and `postdate deliver`: change a message while it is pending. `postdate
-schedule pause`, `resume`, `trigger` and `backfill` do the same for a recurring schedule.
+schedule pause`, `resume`, `cancel`, `trigger` and `backfill` do the same for a recurring schedule.
 
 A control must follow its request in the same partition. With --origin, this is the partition of the origin. With --id,
 murmur2 chooses it from the id and the partition count of the live topic.
@@ -7,7 +7,7 @@ murmur2 chooses it from the id and the partition count of the live topic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,24 +23,34 @@ from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.origins import parse_origin
-from postdate.wire.topics import OwnTopics
+from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics
 from postdate.wire.values.texts import counted
 
 
-def named_options(command: Command) -> Command:
-    """Add --requests, --id and --origin; `Named.of` combines their values."""
-    for option in (
-        click.option("--origin", metavar="ORIGIN", help="Origin of the message, as `postdate send` prints it."),
-        click.option("--id", "request_id", metavar="ID", help="Id of the message."),
-        click.option(
-            "--requests",
-            default=None,
-            metavar="TOPIC",
-            help="Request topic. [that of the origin, or postdate.requests]",
-        ),
-    ):
-        command = option(command)
-    return command
+def _named_options(noun: str, printed_by: str) -> Callable[[Command], Command]:
+    """Returns a decorator that adds --requests, --id and --origin; `Named.of` combines their values.
+
+    `noun`: what they name; `printed_by`: the command that prints its origin.
+    """
+
+    def add(command: Command) -> Command:
+        for option in (
+            click.option("--origin", metavar="ORIGIN", help=f"Origin of the {noun}, as `{printed_by}` prints it."),
+            click.option("--id", "request_id", metavar="ID", help=f"Id of the {noun}."),
+            click.option(
+                "--requests",
+                metavar="TOPIC",
+                help=f"Request topic. [that of the origin, or {DEFAULT_REQUESTS}]",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+message_named = _named_options("message", "postdate send")
+schedule_named = _named_options("schedule", "postdate schedule create")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,7 @@ class Named:
     def of(cls, requests: str | None, request_id: str | None, origin: str | None) -> Named:
         """Combine the options. Raises UsageError: not exactly one of id and origin, or a malformed origin."""
         if (request_id is None) == (origin is None):
-            raise click.UsageError("give one of --id and --origin, or selectors such as --target")
+            raise click.UsageError("give one of --id and --origin")
         if origin is None:
             return cls(as_bytes(request_id), None, requests or "", -1)
         text = as_bytes(origin) or b""
@@ -84,7 +94,7 @@ class Named:
 
 @click.command(short_help="Cancel one pending message, or all that match selectors.")
 @configured
-@named_options
+@message_named
 @selector_options
 @verdict_options
 @output_option
@@ -112,7 +122,7 @@ def cancel(loader: Loader, **asked: Any) -> None:
 
 @click.command(short_help="Move one pending message, or all that match selectors, to another time.")
 @configured
-@named_options
+@message_named
 @time_options
 @click.option(
     "--by",
@@ -166,7 +176,7 @@ def reschedule(
 
 @click.command(short_help="Deliver one pending message, or all that match selectors, now.")
 @configured
-@named_options
+@message_named
 @selector_options
 @verdict_options
 @output_option
@@ -188,7 +198,7 @@ def deliver(loader: Loader, **asked: Any) -> None:
 
 @click.command(short_help="Skip the times of a schedule until it is resumed.")
 @configured
-@named_options
+@schedule_named
 @verdict_options
 @output_option
 def pause(loader: Loader, **asked: Any) -> None:
@@ -205,7 +215,7 @@ def pause(loader: Loader, **asked: Any) -> None:
 
 @click.command(short_help="Resume a paused schedule.")
 @configured
-@named_options
+@schedule_named
 @verdict_options
 @output_option
 def resume(loader: Loader, **asked: Any) -> None:
@@ -221,9 +231,27 @@ def resume(loader: Loader, **asked: Any) -> None:
     _control(loader, b"resume", [], asked)
 
 
+@click.command("cancel", short_help="End a schedule.")
+@configured
+@schedule_named
+@verdict_options
+@output_option
+def end(loader: Loader, **asked: Any) -> None:
+    """Cancel a recurring schedule, and print the origin of the request.
+
+    --wait-verdict also prints the verdict and the origin of the schedule. `cancelled` promises that no further
+    occurrence will be delivered. `too-late` and `not-found` end with exit code 1. To cancel several schedules at once,
+    use `postdate cancel` with selectors.
+
+    \b
+      postdate schedule cancel -b localhost:9092 --id nightly --wait-verdict
+    """
+    _control(loader, b"cancel", [], asked)
+
+
 @click.command(short_help="Deliver a schedule once more, now.")
 @configured
-@named_options
+@schedule_named
 @verdict_options
 @output_option
 def trigger(loader: Loader, **asked: Any) -> None:
@@ -241,7 +269,7 @@ def trigger(loader: Loader, **asked: Any) -> None:
 
 @click.command(short_help="Deliver a schedule again for times that have passed.")
 @configured
-@named_options
+@schedule_named
 @click.option(
     "--start",
     type=time_text,

@@ -24,7 +24,7 @@ from postdate.cli.options import (
     time_ms,
     time_text,
 )
-from postdate.cli.requests.controls import backfill, cancel, pause, resume, trigger
+from postdate.cli.requests.controls import backfill, end, pause, resume, trigger
 from postdate.cli.requests.send import message_options, record_of, send_request
 from postdate.cli.requests.waiting import verdict_options, waiting
 from postdate.wire import headers as names
@@ -154,7 +154,7 @@ def create(
     send_request(config, record_of(message, when), str(message["topic"]), waiting(wait_verdict, timeout), output)
 
 
-for command in (backfill, cancel, list_, pause, resume, show, trigger):
+for command in (backfill, end, list_, pause, resume, show, trigger):
     schedule.add_command(command)
 
 

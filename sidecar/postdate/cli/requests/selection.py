@@ -80,7 +80,8 @@ def is_selection(chosen: dict[str, Any]) -> bool:
 
 
 def is_bulk(asked: dict[str, Any]) -> bool:
-    """True if a command has selectors. Raises UsageError: it also names one message, or --dry-run has no selector."""
+    """True if a command has selectors. Raises UsageError: it also names one message, or it names nothing, or --dry-run
+    has no selector."""
     if is_selection(asked):
         if asked["request_id"] is not None or asked["origin"] is not None:
             raise click.UsageError("give --id or --origin, or selectors, not both")
@@ -89,6 +90,8 @@ def is_bulk(asked: dict[str, Any]) -> bool:
         if asked[option]:
             name = option.replace("_", "-").removesuffix("s")
             raise click.UsageError(f"--{name} needs a selector: --target, --id-prefix, --key, --from or --until")
+    if asked["request_id"] is None and asked["origin"] is None:
+        raise click.UsageError("give one of --id and --origin, or selectors such as --target")
     return False
 
 

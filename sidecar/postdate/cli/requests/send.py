@@ -22,9 +22,10 @@ from postdate.cli.options import (
     header_pair,
     now_ms,
     output_option,
+    requests_option,
 )
 from postdate.cli.request_options import TIMES, check, parsed, the_request_topic, the_time, time_options
-from postdate.cli.requests.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
+from postdate.cli.requests.waiting import Waiting, outcome_options, require_verdicts, send_and_report, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import DeliveryReport, UnsentRequest, accepted, look_up, partition_of
 from postdate.sidecar.config.settings import Config
@@ -55,7 +56,7 @@ def message_options(command: Command) -> Command:
         ),
         click.option("--value", help="Value of the message; -: standard input; absent: a null value."),
         click.option("--key", help="Key of the message; absent: a null key."),
-        click.option("--requests", default=None, metavar="TOPIC", help="Request topic. [postdate.requests]"),
+        requests_option(),
     ):
         command = option(command)
     return command
@@ -108,12 +109,7 @@ def message_options(command: Command) -> Command:
     metavar="DURATION",
     help="Due at most this time after the first of the requests that replaced one another.",
 )
-@click.option(
-    "--wait-delivery",
-    is_flag=True,
-    help="Wait for the delivery, at most --timeout after the due time. [the retry budget and 30s]",
-)
-@verdict_options
+@outcome_options
 @output_option
 def send(
     loader: Loader,

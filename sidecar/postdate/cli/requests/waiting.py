@@ -55,8 +55,19 @@ class Waiting:
 
 def verdict_options(command: Command) -> Command:
     """Add --wait-verdict and --timeout; `waiting` combines their values."""
+    return _verdict_options(command, "Longest wait. [30s]")
+
+
+def outcome_options(command: Command) -> Command:
+    """As `verdict_options`, with --wait-delivery."""
+    text = "Longest wait: for a verdict [30s]; for the delivery, counted from the due time [30s and the retry budget]."
+    text_of_delivery = "Wait for the delivery and print its lateness; exit code 1 if the message is not delivered."
+    return click.option("--wait-delivery", is_flag=True, help=text_of_delivery)(_verdict_options(command, text))
+
+
+def _verdict_options(command: Command, timeout: str) -> Command:
     for option in (
-        click.option("--timeout", type=duration_ms, metavar="DURATION", help="Longest wait. [30s]"),
+        click.option("--timeout", type=duration_ms, metavar="DURATION", help=timeout),
         click.option(
             "--wait-verdict", is_flag=True, help="Wait for the verdict and print it; exit code 1 if it is negative."
         ),

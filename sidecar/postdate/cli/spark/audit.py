@@ -9,7 +9,15 @@ from typing import Any
 
 import click
 
-from postdate.cli.options import Loader, configured, duration_ms, from_option, output_option, until_option
+from postdate.cli.options import (
+    Loader,
+    configured,
+    duration_ms,
+    from_option,
+    output_option,
+    requests_option,
+    until_option,
+)
 from postdate.cli.spark.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
 from postdate.sidecar.config.loader import require_bootstrap
 from postdate.sidecar.config.settings import Config
@@ -18,7 +26,7 @@ from postdate.sidecar.errors import ConfigError
 
 @click.group(short_help="Verify that every request ended exactly once.", invoke_without_command=True)
 @configured
-@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic to audit; repeatable.")
+@requests_option("Request topic to audit", multiple=True)
 @click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Read only these targets; repeatable.")
 @click.option("--dialect", "dialects", multiple=True, metavar="NAME", help="Dialect of the request topic; repeatable.")
 @click.option("--default-target", metavar="TOPIC", help="Target of requests in a dialect that names none.")

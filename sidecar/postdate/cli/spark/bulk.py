@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from postdate.cli.options import Loader, configured, from_option, name_value, output_option
+from postdate.cli.options import Loader, configured, from_option, name_value, output_option, requests_option
 from postdate.cli.spark.spark_jobs import (
     asked_of,
     only_topic,
@@ -32,7 +32,7 @@ from postdate.sidecar.config.loader import require_bootstrap
     metavar="NAME=VALUE",
     help="Option of Spark's reader; repeatable.",
 )
-@click.option("--requests", metavar="TOPIC", help="Request topic.")
+@requests_option()
 @click.option("--target", metavar="TOPIC", help="Target of every row, if there is no such column.")
 @click.option(
     "--column",

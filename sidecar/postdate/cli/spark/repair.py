@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from postdate.cli.options import Loader, configured, output_option
+from postdate.cli.options import Loader, configured, output_option, requests_option
 from postdate.cli.spark.spark_jobs import (
     asked_of,
     only_topic,
@@ -24,7 +24,7 @@ from postdate.sidecar.config.loader import require_bootstrap
 @click.command(short_help="Request missing messages again.")
 @click.argument("audited", metavar="AUDITED")
 @configured
-@click.option("--requests", metavar="TOPIC", help="Request topic.")
+@requests_option()
 @click.option("--apply", is_flag=True, help="Send the requests; without this option, only print the plan.")
 @click.option("--any-share", is_flag=True, help="Send even if so many are missing that the audit may be wrong.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Requests per second. [unlimited]")

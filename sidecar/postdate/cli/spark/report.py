@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from postdate.cli.options import Loader, configured, from_option, output_option
+from postdate.cli.options import Loader, configured, from_option, output_option, requests_option
 from postdate.cli.spark.audit import common_to
 from postdate.cli.spark.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
 from postdate.sidecar.config.loader import require_bootstrap
@@ -16,7 +16,7 @@ from postdate.sidecar.config.loader import require_bootstrap
 
 @click.command(short_help="Report upcoming load and past lateness.")
 @configured
-@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable.")
+@requests_option(multiple=True)
 @from_option("Lateness of messages delivered at or after this time.", "--since", "since_ms")
 @click.option("--late", type=int, metavar="N", help="Number of messages with the highest lateness to list. [20]")
 @click.option("--write", metavar="DIR", help="Write the tables as Parquet to this new directory.")

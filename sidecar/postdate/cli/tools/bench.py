@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 
 from postdate.cli.commands import print_note
+from postdate.cli.options import seconds_option
 from postdate.cli.tools.dev import StartProgress
 from postdate.cli.tools.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import Exit, PostdateError
@@ -51,12 +52,12 @@ class _Bench(click.Command):
     show_default=True,
     help="Messages in each case.",
 )
-@click.option(
+@seconds_option(
     "--seconds",
-    type=click.FloatRange(1, 3_600),
-    default=20.0,
-    show_default=True,
-    help="Duration of each steady run, after 5 s of warm-up; each run takes about 15 s more.",
+    "20s",
+    "1s",
+    "1h",
+    "Duration of each steady run, after 5 s of warm-up; each run takes about 15 s more.",
 )
 @click.option("--repeats", type=click.IntRange(1, 20), default=3, show_default=True, help="Fewest runs of each case.")
 @click.option(

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from postdate.cli.commands import print_note
 from postdate.cli.limits import DEV_POLL_S
+from postdate.cli.options import seconds_option
 from postdate.cli.tools.dev import StartProgress as StartScreen
 from postdate.cli.tools.interrupts import Interrupted, interruptible
 from postdate.kafka.errors import DevBrokerFailed, KafkaFault
@@ -33,9 +34,7 @@ SMALL_RUN = "postdate demo --messages 200 --seconds 5"
 @click.option(
     "--messages", type=click.IntRange(10, 200_000), default=4_000, show_default=True, help="Number of messages."
 )
-@click.option(
-    "--seconds", type=click.FloatRange(4, 600), default=20.0, show_default=True, help="Longest delay, in seconds."
-)
+@seconds_option("--seconds", "20s", "4s", "10m", "Longest delay.")
 @click.option("--keep", is_flag=True, help="Keep broker and sidecars running at the end, until Ctrl-C.")
 def demo(messages: int, seconds: float, keep: bool) -> None:
     """Start a broker and two sidecars, schedule messages with mixed delays, kill one sidecar while it delivers, start
