@@ -15,8 +15,9 @@ import click
 import pytest
 import yaml
 
-from postdate.cli import postdate
+from postdate.cli import EXIT_CODES, postdate
 from postdate.cli.config_docs import as_markdown
+from postdate.sidecar.errors import Exit
 from postdate.spark.audit.output import MEANINGS
 from postdate.spark.rules.verdicts import OUTSIDE_WINDOW, VERDICTS
 from postdate.wheel.timer_log.database import FAMILIES
@@ -247,3 +248,9 @@ def test_the_audit_document_has_a_row_for_each_verdict() -> None:
     rows = re.findall(r"(?m)^\| ((?:`[a-z-]+` ?)+)\|", text_of("docs/audit.md"))
     named = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)}
     assert {*VERDICTS, OUTSIDE_WINDOW} - named == set()
+
+
+def test_the_table_and_the_help_have_every_exit_code() -> None:
+    table = text_of("docs/operations.md").split("## Exit codes")[1].split("\n## ")[0]
+    assert [int(code) for code in re.findall(r"^\| (\d) \|", table, re.MULTILINE)] == [*Exit]
+    assert [int(code) for code in re.findall(r"(\d) [a-z]", EXIT_CODES)] == [*Exit]

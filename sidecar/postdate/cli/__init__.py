@@ -1,10 +1,10 @@
 """The command line: `postdate NOUN VERB`, one module for each noun, in packages by purpose.
 
 Scripts may rely on this: results go to stdout (with `--output json`, one JSON object on each line), everything else to
-stderr. Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 fenced, 4 violation found, 5 not everything verified,
-6 client failed. A command raises the errors of `postdate.sidecar.errors`; `Commands` prints them and maps them to exit
-codes. A command's module is imported when the command is first used, and slow modules inside of its functions, so that
-commands start quickly and Spark stays optional.
+stderr. `EXIT_CODES` lists the exit codes, and docs/operations.md describes them. A command raises the errors of
+`postdate.sidecar.errors`; `Commands` prints them and maps them to exit codes. A command's module is imported when the
+command is first used, and slow modules inside of its functions, so that commands start quickly and Spark stays
+optional.
 
 Imports `postdate.sidecar` and what lies below it, `postdate.tools`, and, inside functions of `spark`, `postdate.spark`.
 Its modules and packages, lowest first; each may import those before it: `limits`, `commands`, `options`,
@@ -52,9 +52,15 @@ def _exit(code: int) -> NoReturn:
     os._exit(code)
 
 
+EXIT_CODES = (
+    "Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 fenced (run) or too late (audit), 4 violation found, "
+    "5 not everything verified (audit), 6 client failed (run). docs/operations.md describes them."
+)
+
 postdate = Commands(
     "postdate",
     help="Deliver Kafka messages later: exactly once, never early, byte for byte as they were sent.",
+    epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     params=[version.OPTION],
     commands=Imported(

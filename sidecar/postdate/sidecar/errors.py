@@ -5,6 +5,7 @@
     ├── TransientError              exit 1   retry, with a deadline; past the deadline it is a failure
     ├── ShardFenced                 exit 3   stop acting for the shard; the process ends with 3 when it was the last
     ├── ClientFailed                exit 6   the group's client failed repeatedly; end the process
+    ├── Contradicted                         rebuild the index from the topics; never leaves the takeover
     └── Halted                      exit 1   the shard stops; an operator must act, as the message describes
     RequestRefused (wire)                    end the request as a dead letter with its reason; never stops a shard
 
@@ -26,13 +27,18 @@ from postdate.kafka import errors as kafka_errors
 
 
 class Exit(IntEnum):
-    """The exit codes of the commands; those of Spark jobs are in docs/audit.md, which has them all."""
+    """The exit codes of the commands; the table in docs/operations.md describes each.
+
+    An audit, which does not import this package, also ends with 3 if messages were later than a bound allows, and is
+    the only command that ends with 5.
+    """
 
     OK = 0
     FAILED = 1
     USAGE = 2
     FENCED = 3
     VIOLATION = 4
+    UNVERIFIED = 5
     CLIENT_FAILED = 6
 
 
