@@ -116,6 +116,10 @@ def test_a_mistake_has_its_reasons_and_no_others(judged: dict[str, Row], name: s
     assert (row["reasons"], len(row["details"])) == (expected, len(expected)), row
 
 
+def test_a_detail_shows_durations_as_durations(judged: dict[str, Row]) -> None:
+    assert judged["too far"]["details"] == ["due in up to 11d; the horizon is 10d"]
+
+
 @pytest.mark.parametrize("name", CORRECT)
 def test_what_is_sound_is_refused_by_nobody(judged: dict[str, Row], name: str) -> None:
     assert judged[name]["reasons"] == [], judged[name]["details"]

@@ -14,10 +14,10 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.murmur2 import kafkas_murmur2, spelled_murmur2
-from postdate.spark.columns.times import due_ms, duration_in, duration_ms, durations_ms, instant_ms
+from postdate.spark.columns.times import due_ms, duration_in, duration_ms, duration_text, durations_ms, instant_ms
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.wire.requests.rules import DEFAULT_LEVELS_MS
-from postdate.wire.values.durations import parse_duration_ms
+from postdate.wire.values.durations import format_duration, parse_duration_ms
 from postdate.wire.values.instants import parse_instant_ms
 from postdate.wire.values.murmur2 import murmur2
 
@@ -147,6 +147,16 @@ def test_durations_of_the_table_among_others(spark: SparkSession) -> None:
         return F.when(are_right, duration_in(found, 2, text)).otherwise(-1)
 
     assert _spark_says(spark, [*DURATIONS], third_of_four) == DURATIONS
+
+
+def test_a_duration_is_written_as_the_sidecar_writes_it(spark: SparkSession) -> None:
+    choice = random.Random(1)
+    units_ms = [86_400_000, 3_600_000, 60_000, 1_000, 100, 1]
+    lengths = [0, 1, 999, 1_000, 34_560_000_000, 2**62, *units_ms]
+    lengths += [sum(choice.choice((0, 1, 7)) * unit_ms for unit_ms in units_ms) for _ in range(200)]
+    rows = spark.createDataFrame([(length,) for length in (*lengths, None)], "length bigint")
+    shown = rows.select(duration_text(F.col("length"))).collect()
+    assert [text for (text,) in shown] == [*map(format_duration, lengths), None]
 
 
 def test_instants_of_the_table(spark: SparkSession) -> None:

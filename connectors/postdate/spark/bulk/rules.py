@@ -15,10 +15,12 @@ from pyspark.sql import functions as F
 
 from postdate.spark.bulk.records import delivered_size_bytes, request_headers, request_size_bytes
 from postdate.spark.columns.digests import is_ours
+from postdate.spark.columns.times import duration_text
 from postdate.spark.limits import QUOTED_CHARACTERS_MAX
 from postdate.wire.headers import DUE, ID, MOVED, ORIGIN, PREFIX
 from postdate.wire.limits import ID_BYTES_MAX, PARTITION_END, TOPIC_NAME_LENGTH_MAX, WINDOW_MS_MAX
 from postdate.wire.reasons import Reason
+from postdate.wire.values.durations import format_duration
 
 TARGETS = "target string, is_permitted boolean, target_partitions int, target_bytes_max bigint"
 """One row for each target that a row names: whether the rules permit it, and its metadata. Partitions are null if there
@@ -136,7 +138,8 @@ def _time_rules(given: BulkContext) -> list[RowRule]:
         for name, what in (("at", "a point in time"), ("delay", "a duration"), ("grace", "a duration"))
     ]
     latest_ms = ahead_ms + F.coalesce("window_ms", F.lit(0))
-    beyond = F.concat(F.lit("due in up to "), latest_ms, F.lit(f" ms; the horizon is {given.horizon_ms} ms"))
+    horizon = format_duration(given.horizon_ms)
+    beyond = F.concat(F.lit("due in up to "), duration_text(latest_ms), F.lit(f"; the horizon is {horizon}"))
     return [
         RowRule(Reason.MISSING_TIME, ~has_at & ~has_delay, F.lit("it has neither a point in time nor a delay")),
         RowRule(Reason.CONFLICTING_TIME, has_at & has_delay, F.lit("it has both a point in time and a delay")),
@@ -154,7 +157,7 @@ def _window_rules() -> list[RowRule]:
         RowRule(
             Reason.BAD_WINDOW,
             is_bad,
-            F.concat(_quoted("window"), F.lit(f" is no duration from 1 to {WINDOW_MS_MAX} ms")),
+            F.concat(_quoted("window"), F.lit(f" is no duration from 1ms to {format_duration(WINDOW_MS_MAX)}")),
         ),
         RowRule(Reason.BAD_SPREAD, spread.isNotNull() & (spread != "even"), not_even),
         RowRule(Reason.BAD_SPREAD, spread.isNotNull() & ~has_window, F.lit("a spread needs a window")),

@@ -1,4 +1,4 @@
-"""Times of requests as column expressions: texts of instants, durations and levels to epoch milliseconds.
+"""Times of requests as column expressions: texts of instants, durations and levels to milliseconds, and back.
 
 Implemented from the format's description and not shared with the sidecar's parser, so that a defect of that parser
 shows as a mismatch; a test compares the two. Everything here is Spark SQL: no row passes through Python. An invalid
@@ -105,6 +105,24 @@ def due_ms(
     found_ms = F.when(at.isNotNull(), instant_ms(at)).otherwise(F.when(request_ms >= 0, counted_ms))
     # Nearly all times are plain numbers, and `let` is interpreted.
     return F.coalesce(_positive(at), let(found_ms, _held))
+
+
+def duration_text(length_ms: Column) -> Column:
+    """A duration for a person, exact and as `duration_ms` reads it: 400d, 1d12h, 1m30s, 1.5s, 250ms, 0s; null of null.
+
+    Requires that it is not negative.
+    """
+    parts, rest = [], length_ms
+    for unit in ("d", "h", "m"):
+        count = F.call_function("div", rest, F.lit(_UNIT_MS[unit]))
+        parts.append(F.when(count > 0, F.concat(count, F.lit(unit))).otherwise(""))
+        rest = rest % _UNIT_MS[unit]
+    digits = F.regexp_replace(F.lpad(rest % 1_000, 3, "0"), "0+$", "")
+    fraction = F.when(rest % 1_000 > 0, F.concat(F.lit("."), digits)).otherwise("")
+    seconds = F.concat(F.call_function("div", rest, F.lit(1_000)), fraction, F.lit("s"))
+    whole = F.concat(*parts, F.when((rest > 0) | (length_ms == 0), seconds).otherwise(""))
+    brief = F.concat(length_ms, F.lit("ms"))
+    return F.when((length_ms > 0) & (length_ms < 1_000), brief).when(length_ms.isNotNull(), whole)
 
 
 def _held(first_ms: Column) -> Column:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from postdate.wire.values.durations import parse_duration_ms, require_unit
+from postdate.wire.values.durations import format_duration, parse_duration_ms, require_unit
 
 PERCENTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
 """Names as in the output, and the share of values that are not larger."""
@@ -32,8 +32,8 @@ class Exceeded:
 
     def __str__(self) -> str:
         return (
-            f"TOO LATE: {spelled_figure(self.figure)} of the lateness is {self.value_ms:,} ms, "
-            f"and --fail-on-lateness allows {self.bound_ms:,} ms"
+            f"TOO LATE: {spelled_figure(self.figure)} of the lateness is "
+            f"{format_duration(self.value_ms)}, and --fail-on-lateness allows {format_duration(self.bound_ms)}"
         )
 
 
@@ -52,8 +52,8 @@ def parse_bound(text: str) -> LatenessBound:
     except ValueError as error:
         figures = ", ".join(map(spelled_figure, FIGURES))
         raise ValueError(
-            f"{text!r} {error}: write FIGURE=DURATION with one of the figures {figures}, and a duration in ms, s or m, "
-            "for example p99=250ms"
+            f"{text!r} {error}: write FIGURE=DURATION with one of the figures {figures}, and a duration, for "
+            "example p99=250ms or max=1m30s"
         ) from None
 
 
