@@ -36,6 +36,7 @@ from postdate.spark.repair.output import RepairOutcome
 from postdate.spark.repair.rows import (
     LETTING_GO,
     PROVABLE,
+    RepairEvidence,
     low_waters,
     repair_rows,
     requests_of,
@@ -111,32 +112,32 @@ def test_each_reason(spark: SparkSession) -> None:
     history.deliver(15)
     history.deliver(2, topic="retries")
     history.commit([9, 1, "replaced"], low_water=90)  # read to settle doubts only: its mark is not believed
-
     missing = [
         (REQUESTS, 0, offset, _ACTIONS.get(offset, "schedule"), _START, None if offset == 12 else _START, fate)
         for offset in expected
         for fate in ["delivered" if offset in (2, 15, 16, 17, 18) else None]
     ]
-    expected_unknown = [(REQUESTS, 1, 1, "schedule", _START, _START, None)]
+    missing.append((REQUESTS, 1, 1, "schedule", _START, _START, None))
     log = log_rows(small_table(spark, history.log, RECORDS), small_table(spark, [(REQUESTS, 0, LOG, 2, True)], _LOGS))
-    marks = {row["partition"]: row["low_water"] for row in low_waters(log).collect()}
-    assert marks == {0: 50}
+    assert [(row["partition"], row["low_water"]) for row in low_waters(log).collect()] == [(0, 50)]
     store = [
         kafka_row(f"{REQUESTS}.store", place, _START, str(key).encode(), value, [])
         for place, (key, value) in enumerate([(7, b"v"), (1, b"v"), (1, None)])
     ]
     found = repair_rows(
-        small_table(spark, [*missing, *expected_unknown], _MISSING),
-        understood_rows(small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT).persist(),
-        fate_rows(log),
-        stored_offsets(small_table(spark, store, RECORDS)),
-        small_table(spark, [(0, marks[0], -1, 0), (1, 50, _START + 1, 0)], LETTING_GO),
-        delivered_rows(small_table(spark, history.delivered, RECORDS), [REQUESTS]),
-        small_table(spark, [(TARGET, 4, [-1] * 4, provable_ms)], PROVABLE),
+        small_table(spark, missing, _MISSING),
+        RepairEvidence(
+            understood_rows(small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT).persist(),
+            fate_rows(log),
+            stored_offsets(small_table(spark, store, RECORDS)),
+            small_table(spark, [(0, 50, -1, 0), (1, 50, _START + 1, 0)], LETTING_GO),
+            delivered_rows(small_table(spark, history.delivered, RECORDS), [REQUESTS]),
+            small_table(spark, [(TARGET, 4, [-1] * 4, provable_ms)], PROVABLE),
+        ),
         _NOW,
     ).persist()
     reasons = {(row["partition"], row["offset"]): row["reason"] for row in found.collect()}
-    assert reasons == {**{(0, offset): reason for offset, reason in expected.items()}, (1, 1): "unknown"}
+    assert reasons == {(1, 1): "unknown"} | {(0, offset): reason for offset, reason in expected.items()}
     asked = {row["id"]: row.asDict(recursive=True) for row in requests_of(found).collect()}
     said = {key: (one["grace"], one["window"], one["spread"]) for key, one in asked.items()}
     assert said == {f"repair/0/{offset}": late for offset, late in _ASKED_AGAIN.items()}

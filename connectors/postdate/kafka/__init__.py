@@ -1,4 +1,5 @@
-"""Postdate's clients of Kafka: of the product, only this package imports confluent_kafka.
+"""Postdate's clients of Kafka. Of the product, only this package and `postdate.tools.dev_broker.readiness` import
+confluent_kafka. That module probes a broker that is starting, and retries after every error.
 
 It imports nothing else of Postdate. Modules and packages, lowest first; each may import those before it:
 

@@ -20,7 +20,7 @@ from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.origin_rows import JudgingParameters, found_of, judged_origins, judged_placed, placed
 from postdate.spark.judging.stages import ROW_COLUMNS, Judged, judged_history
 from postdate.spark.judging.stages import History as Read
-from postdate.spark.judging.summary import Counted, Plain, Summary, by_verdicts, summarise
+from postdate.spark.judging.summary import Counted, Plain, Summary, UnreadableRecords, by_verdicts, summarise
 from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
@@ -229,7 +229,7 @@ def summary_of(
     nothing = small_table(spark, [], "place string, problem string")
     spoilt = nothing if malformed is None else malformed
     counted = Counted(by_verdicts(judged), breaks.count(), spoilt.count())
-    return summarise(judged, breaks, spoilt, samples_max, plain, counted, nothing)
+    return summarise(judged, breaks, UnreadableRecords(spoilt, nothing), samples_max, plain, counted)
 
 
 def chunks_of(spark: SparkSession, history: RandomHistory, bits: int = 0) -> DataFrame:

@@ -24,10 +24,7 @@ MANY_ARGUMENTS = {
     "encode_accepted": "one call for each request: an object to carry the fields would be made for each",
     "schedule": "the client's function: all but the first two are named options",
     "repeat": "the client's function: all but the first two are named options",
-    "send_and_report": "of the command line",
-    "fixed_ranges": "of Spark",
-    "repair_rows": "of Spark",
-    "summarise": "of Spark",
+    "fixed_ranges": "all but the first three are named options with a default",
 }
 """Functions that take more all the same, and why. Remove a name here once its function takes no more than six."""
 

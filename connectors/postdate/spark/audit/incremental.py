@@ -28,7 +28,7 @@ from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import AuditOutcome, StateOutcome
 from postdate.spark.audit.reading import Reading
 from postdate.spark.audit.steps import AuditSteps, notes_of
-from postdate.spark.judging.summary import Counted, Summary, summarise
+from postdate.spark.judging.summary import Counted, Summary, UnreadableRecords, summarise
 from postdate.spark.records.policies import needed
 from postdate.spark.rules.verdicts import FINDINGS, VERDICTS
 from postdate.spark.state.lateness_trend import TrendDay, lateness_trend
@@ -82,9 +82,8 @@ def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float)
         malformed = read.history.answers.where("malformed")
         unreadable = steps.unreadable(read.letters, read.history.records if found.has_garbled else None)
         summary = summarise(
-            *(found.fresh, found.chain.breaks, malformed, options.samples, found.plain),
-            counted=Counted(found.groups, found.chain.broken, read.verdict_records.malformed),
-            unreadable=unreadable,
+            *(found.fresh, found.chain.breaks, UnreadableRecords(malformed, unreadable), options.samples, found.plain),
+            Counted(found.groups, found.chain.broken, read.verdict_records.malformed),
         )
         holes = steps.holes(found.fresh, read.causes.log.values())
         standing = store.open_violations(read.state)

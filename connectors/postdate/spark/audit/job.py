@@ -36,7 +36,7 @@ from postdate.spark.audit.steps import AuditSteps
 from postdate.spark.job.lifecycle import run_job
 from postdate.spark.job.progress import Reporter
 from postdate.spark.judging.stages import judged_history, with_occurrences_of
-from postdate.spark.judging.summary import Counted, by_verdicts, summarise
+from postdate.spark.judging.summary import Counted, UnreadableRecords, by_verdicts, summarise
 from postdate.spark.session.output_paths import write_text
 from postdate.spark.session.start import require_connectors
 from postdate.spark.state.chain import Chain
@@ -143,11 +143,11 @@ def _outcome(steps: AuditSteps) -> AuditOutcome:
         found = judged_history(history, read.how, read.digests, None if needs_rows else read.asked)
         judged = found.rows
         groups = by_verdicts(judged, few=read.how.is_short)
-        unreadable = steps.unreadable(read.letters, history.records if found.has_garbled else None)
+        others = steps.unreadable(read.letters, history.records if found.has_garbled else None)
+        unreadable = UnreadableRecords(history.answers.where("malformed"), others)
         summary = summarise(
-            *(judged, chain.breaks, history.answers.where("malformed"), options.samples, found.plain),
-            counted=Counted(groups, chain.broken, read.verdict_records.malformed),
-            unreadable=unreadable,
+            *(judged, chain.breaks, unreadable, options.samples, found.plain),
+            Counted(groups, chain.broken, read.verdict_records.malformed),
         )
         holes = steps.holes(judged, read.causes.log.values()) if judged is not None else ()
         aborted = steps.aborted_copies(read.effects.targets.values()) if options.count_aborted else None

@@ -93,6 +93,15 @@ COUNTED: Final = {"rows": "*", "late": "lateness_ms", "schedules": "occurrences"
 
 
 @dataclass(frozen=True)
+class UnreadableRecords:
+    """`verdicts` has the `place` of each malformed verdict record, `others` has place and `problem` of each dead letter
+    and record whose origin cannot be read."""
+
+    verdicts: DataFrame
+    others: DataFrame
+
+
+@dataclass(frozen=True)
 class Counted:
     """Known counts: the judged rows by their verdicts, breaks of the chain, and malformed verdict records."""
 
@@ -104,16 +113,14 @@ class Counted:
 def summarise(
     judged: DataFrame | None,
     breaks: DataFrame,
-    malformed: DataFrame,
+    unreadable: UnreadableRecords,
     samples_max: int,
     plain: Plain | None,
     counted: Counted,
-    unreadable: DataFrame,
 ) -> Summary:
     """Counts, exact percentiles over all values (nearest rank), and up to `samples_max` samples per verdict.
 
-    `judged` and `plain` have different origins. `malformed` has the `place` of each malformed verdict record,
-    `unreadable` place and `problem` of each dead letter and record whose origin cannot be read.
+    `judged` and `plain` have different origins.
     """
     counts = dict.fromkeys(VERDICTS, 0) | dict(plain.counts if plain is not None else {})
     rows, lateness = sum(counts.values()), [plain.lateness] if plain is not None else []
@@ -133,15 +140,15 @@ def summarise(
     samples = {}
     if judged is not None and any(counts[name] for name in VIOLATIONS) and samples_max:
         samples = _samples(judged, samples_max)
-    counts["chain"], counts["unreadable"] = counted.breaks, unreadable.count()
+    counts["chain"], counts["unreadable"] = counted.breaks, unreadable.others.count()
     counts["false-verdict"] += counted.malformed
     if counts["chain"] and samples_max:
         samples["chain"] = _chain_samples(breaks, samples_max)
     if counts["unreadable"] and samples_max:
-        samples["unreadable"] = _placed_samples(unreadable, samples_max)
+        samples["unreadable"] = _placed_samples(unreadable.others, samples_max)
     if counted.malformed and samples_max:
         found = samples.setdefault("false-verdict", [])
-        found += _malformed_samples(malformed, samples_max - len(found))
+        found += _malformed_samples(unreadable.verdicts, samples_max - len(found))
     verified, violated, pending = (outcomes.pop(name, 0) for name in (_VERIFIED, _VIOLATED, _PENDING))
     sums = Outcomes(verified, violated, dict(outcomes), pending)
     return Summary(rows, counts, _percentiles(lateness, few=rows <= LOCAL_ROWS_MAX), samples, sums, schedules)

@@ -38,6 +38,7 @@ from postdate.spark.repair.rows import (
     ID_PREFIX,
     LETTING_GO,
     PROVABLE,
+    RepairEvidence,
     low_waters,
     missing_rows,
     repair_rows,
@@ -170,7 +171,8 @@ class _Repair(Job[RepairOptions]):
         partitions = small_table(self.spark, letting_go, LETTING_GO)
         stored = stored_offsets(self.read(store.values()))
         delivered, targets = self._delivered(missing, asked, margin_before(min(ms for _, ms in first.values())))
-        planned = repair_rows(missing, asked, fate_rows(rows), stored, partitions, delivered, targets, now_ms)
+        evidence = RepairEvidence(asked, fate_rows(rows), stored, partitions, delivered, targets)
+        planned = repair_rows(missing, evidence, now_ms)
         return planned.persist(StorageLevel.MEMORY_AND_DISK), asked, rows
 
     def _delivered(self, missing: DataFrame, asked: DataFrame, from_ms: int | None) -> tuple[DataFrame, DataFrame]:

@@ -24,6 +24,7 @@ expired       its grace is over: it would become a dead letter
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -95,22 +96,26 @@ def acted_on(missing: DataFrame, asked: DataFrame) -> DataFrame:
     return by_id.select(*ORIGIN, "by").unionByName(by_origin).groupBy(*ORIGIN).agg(F.max("by").alias("by"))
 
 
-def repair_rows(
-    missing: DataFrame,
-    asked: DataFrame,
-    fates: DataFrame,
-    stored: DataFrame,
-    partitions: DataFrame,
-    delivered: DataFrame,
-    targets: DataFrame,
-    now_ms: int,
-) -> DataFrame:
+@dataclass(frozen=True)
+class RepairEvidence:
+    """What is known of the missing requests: `asked` as `understood_rows`, `fates` as `fate_rows`, `stored` as
+    `stored_offsets`, `partitions` as `LETTING_GO`, `delivered` as `delivered_rows` of the targets now, `targets` as
+    `PROVABLE`."""
+
+    asked: DataFrame
+    fates: DataFrame
+    stored: DataFrame
+    partitions: DataFrame
+    delivered: DataFrame
+    targets: DataFrame
+
+
+def repair_rows(missing: DataFrame, evidence: RepairEvidence, now_ms: int) -> DataFrame:
     """One row for each missing origin: the message and its due time; `reason` and `detail` if it cannot be repaired.
 
-    `missing` as `missing_rows`, `asked` as `understood_rows`, `fates` as `fate_rows`, `stored` as `stored_offsets`,
-    `partitions` as `LETTING_GO`, `delivered` as `delivered_rows` of the targets now, `targets` as `PROVABLE`. Cost:
-    joins of the few missing ones with requests, fates and records by origin.
+    `missing` as `missing_rows`. Cost: joins of the few missing ones with requests, fates and records by origin.
     """
+    asked = evidence.asked
     here = asked.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select(
         *(*ORIGIN, "target", "key", "value", "data", "partition_asked", "grace_ms", "window_ms"),
         F.when(F.col("window_ms").isNotNull(), first_value(F.col("headers"), SPREAD).cast("string")).alias("spread"),
@@ -118,7 +123,7 @@ def repair_rows(
         F.lit(True).alias("is_there"),
         F.col("retry").isNotNull().alias("is_return"),
     )
-    of_missing = fates.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi")
+    of_missing = evidence.fates.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi")
     ends = of_missing.groupBy(*ORIGIN).agg(
         F.max(F.when(F.col("fate.fate_name").isin(*FINAL), F.col("fate.fate_name"))).alias("end"),
         F.struct(F.max(F.when(F.col("fate.fate_name") == "delivered", F.col("fate.at_ms"))).alias("at_ms")).alias(
@@ -126,16 +131,16 @@ def repair_rows(
         ),
     )
     place = F.concat_ws("/", "record.target", "record.partition", "record.offset")
-    lying = delivered.select(*ORIGIN, F.col("record.target").alias("target"), place.alias("lies_at"))
+    lying = evidence.delivered.select(*ORIGIN, F.col("record.target").alias("target"), place.alias("lies_at"))
     lies = lying.groupBy(*ORIGIN, "target").agg(F.min("lies_at").alias("lies_at"))
     known = (
         missing.join(here, list(ORIGIN), "left")
         .join(ends, list(ORIGIN), "left")
         .join(acted_on(missing, asked), list(ORIGIN), "left")
-        .join(F.broadcast(partitions), "partition", "left")
-        .join(stored.withColumn("is_stored", F.lit(True)), ["partition", "offset"], "left")
+        .join(F.broadcast(evidence.partitions), "partition", "left")
+        .join(evidence.stored.withColumn("is_stored", F.lit(True)), ["partition", "offset"], "left")
         .join(lies, [*ORIGIN, "target"], "left")
-        .join(F.broadcast(targets), "target", "left")
+        .join(F.broadcast(evidence.targets), "target", "left")
     )
     known = known.withColumn("places", expected_partitions())
     problem = F.coalesce(*(F.when(holds, _reason(name, why)) for name, holds, why in _reasons(now_ms)))

@@ -16,7 +16,7 @@ import click
 from postdate.cli.options import Command, Loader, as_bytes, configured, duration_text, now_ms, output_option, time_text
 from postdate.cli.request_options import check, due_ms, the_request_topic, the_time, time_options
 from postdate.cli.requests.selection import control_selected, is_bulk, selector_options
-from postdate.cli.requests.waiting import require_verdicts, send_and_report, verdict_options, waiting
+from postdate.cli.requests.waiting import CheckedRequest, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import DeliveryReport, UnsentRequest, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
@@ -321,4 +321,4 @@ def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str
                 fields["due_ms"] = due_ms(rules, draft, part.index, delivery)
             return fields
 
-        send_and_report(kafka, admin, part, draft, wait, asked["output"], facts)
+        send_and_report(CheckedRequest(kafka, admin, part, draft), wait, asked["output"], facts)

@@ -25,7 +25,14 @@ from postdate.cli.options import (
     requests_option,
 )
 from postdate.cli.request_options import TIMES, check, parsed, the_request_topic, the_time, time_options
-from postdate.cli.requests.waiting import Waiting, outcome_options, require_verdicts, send_and_report, waiting
+from postdate.cli.requests.waiting import (
+    CheckedRequest,
+    Waiting,
+    outcome_options,
+    require_verdicts,
+    send_and_report,
+    waiting,
+)
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import DeliveryReport, UnsentRequest, accepted, look_up, partition_of
 from postdate.sidecar.config.settings import Config
@@ -180,7 +187,7 @@ def send_request(
             return {"topic": target, "due_ms": None if sent is None else sent.due_ms, "sent_ms": delivery.timestamp_ms}
 
         watch = FateWatch(kafka, admin, part) if delivery_timeout_ms is not None else None
-        delivery = send_and_report(kafka, admin, part, draft, wait, output, facts)
+        delivery = send_and_report(CheckedRequest(kafka, admin, part, draft), wait, output, facts)
         if watch is not None and delivery_timeout_ms is not None:
             watch.report(delivery, parsed(rules, draft, part.index, delivery, policies), delivery_timeout_ms, output)
 

@@ -100,11 +100,18 @@ def require_verdicts(waiting: Waiting, config: Config, requests: str, existing: 
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedRequest:
+    """A request that the sidecar will accept, its partition, and the clients that send it and wait for its verdict."""
+
+    kafka: Kafka
+    admin: Admin
+    part: Partition
+    draft: UnsentRequest
+
+
 def send_and_report(
-    kafka: Kafka,
-    admin: Admin,
-    part: Partition,
-    draft: UnsentRequest,
+    request: CheckedRequest,
     waiting: Waiting,
     output: str,
     facts: Callable[[DeliveryReport], Mapping[str, object]],
@@ -114,9 +121,10 @@ def send_and_report(
     Ends the process with code 1 if the verdict is negative or does not arrive. `facts` returns further fields of the
     JSON object.
     """
+    kafka, part = request.kafka, request.part
     verdicts = Partition(OwnTopics.of(part.topic).verdicts, part.index)
-    behind = admin.end_offsets([verdicts], Isolation.READ_UNCOMMITTED)[verdicts] if waiting.wanted else -1
-    delivery = produce(kafka, part, draft)
+    behind = request.admin.end_offsets([verdicts], Isolation.READ_UNCOMMITTED)[verdicts] if waiting.wanted else -1
+    delivery = produce(kafka, part, request.draft)
     origin = format_origin(part.topic, part.index, delivery.offset).decode()
     if output == "text":
         click.echo(origin)
@@ -137,7 +145,7 @@ def send_and_report(
     if not waiting.wanted:
         return delivery
     if answer is None:
-        fail(_silence(part.topic, waiting, draft))
+        fail(_silence(part.topic, waiting, request.draft))
     elif not is_positive(answer):
         fail(f"{answer.verdict}: {_WHY_NOT[answer.verdict]}")
     return delivery

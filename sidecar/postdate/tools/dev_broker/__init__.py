@@ -1,7 +1,12 @@
 """A real single-node Kafka on this machine, for development, tests and the demo; no Docker needed.
 
-`jars` fetches Apache Kafka's own jars once, `java` finds a Java, `local` runs the broker as a child process, `docker`
-runs the image instead, `readiness` waits for a transaction to succeed.
+It owns the processes and containers of these brokers, their directories, and the cache of Kafka's jars. `jars` fetches
+the jars once, `java` finds a Java, `properties` has the settings of the node, `local_broker` runs it as a child process
+and `docker` runs the image instead, `class_archive` makes later starts faster, `readiness` waits for a transaction to
+succeed, and `uninterrupted` defers signals while a process starts.
+
+Imports `postdate.kafka`; of the other tools nothing.
+Thread rule: any thread, one caller of a broker at a time. Signals are deferred only in the main thread.
 """
 
 from postdate.tools.dev_broker.local_broker import LocalBroker
