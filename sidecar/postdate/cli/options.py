@@ -122,6 +122,7 @@ def seconds_option(name: str, default: str, least: str, most: str, text: str) ->
             raise click.BadParameter(f"{given!r} is not between {least} and {most}")
         return length_ms / 1000
 
+    text = f"{text} {least} to {most}."
     return click.option(name, type=seconds, default=default, show_default=True, metavar="DURATION", help=text)
 
 
