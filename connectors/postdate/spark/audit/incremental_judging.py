@@ -31,7 +31,7 @@ from postdate.spark.judging.summary import COUNTED, Plain, VerdictGroup
 from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.policies import read_rows
-from postdate.spark.records.requests import digested_requests
+from postdate.spark.records.requests import digested_columns
 from postdate.spark.rules.schedules.occurrences import OF_SCHEDULES, lost_controls
 from postdate.spark.session.caching import cached, gathered, materialised
 from postdate.spark.state.chain import Chain, known_zones
@@ -250,8 +250,8 @@ def _none(store: StateStore, facts: StructType) -> DataFrame:
 def _write_consistent(
     store: StateStore, new: History, digests: ChunkDigests, found: Split, facts: StructType, run: int
 ) -> None:
-    """Writes the rows of consistent chunks. Delivered messages come from the dispatch log. Requests are read again for
-    pending ones, and if they have ids or the requests of a chunk name several targets."""
+    """Writes the rows of consistent chunks. Delivered messages come from the dispatch log. The requests are read once
+    more if some are pending, have ids, or are in a chunk of several targets."""
     by_chunk = found.asked.groupBy(*CHUNK, "target").agg(F.sum("asked").alias("asked"), F.sum("ids").alias("ids"))
     of_chunk = (
         by_chunk.where("asked > 0")
@@ -260,12 +260,20 @@ def _write_consistent(
     )
     of_chunk = cached(of_chunk)
     most = of_chunk.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
-    fates = digests.consistent_rows(fate_rows(new.log), found.inconsistent, found.exceptional)
-    requests = digests.consistent_rows(new.understood, found.inconsistent, found.exceptional)
-    if most["targets"] is not None:
-        if most["targets"] > 1 or most["ids"]:
-            known = where_computed(requests, F.col("due_ms") < digests.overdue_before_ms)
-            delivered = fates.join(known.select(*ORIGIN, "target", "id", "request_ms"), list(ORIGIN))
+    has_delivered, has_pending = most["targets"] is not None, found.plain.counts["pending"] > 0
+    by_request = has_delivered and (most["targets"] > 1 or most["ids"] > 0)
+    is_ahead = F.col("due_ms") >= digests.overdue_before_ms
+    ahead = F.when(is_ahead, F.struct(*digested_columns())).alias("ahead")
+    understood = digests.consistent_rows(new.understood, found.inconsistent, found.exceptional)
+    requests = understood.select(*ORIGIN, "target", "id", "request_ms", ahead)
+    if not by_request:
+        requests = where_computed(requests, F.col("ahead").isNotNull())
+    if has_pending:
+        requests = cached(requests)  # read for delivered ones, and twice for pending ones, which are sorted by day
+    if has_delivered:
+        fates = digests.consistent_rows(fate_rows(new.log), found.inconsistent, found.exceptional)
+        if by_request:
+            delivered = fates.join(where_computed(requests, F.col("ahead").isNull()).drop("ahead"), list(ORIGIN))
         else:
             delivered = fates.join(F.broadcast(of_chunk.select(*CHUNK, "target")), list(CHUNK)).select(
                 *(*ORIGIN, "fate", "target"),
@@ -273,11 +281,9 @@ def _write_consistent(
             )
         store.create(ORIGINS)
         store.add(ORIGINS, delivered_rows(delivered, run))
-    if found.plain.counts["pending"]:
-        ahead = where_computed(requests, F.col("due_ms") >= digests.overdue_before_ms).drop("chunk")
-        pending = materialised(digested_requests(ahead))  # sorting by day reads its input twice
-        store.add(ORIGINS, pending_rows(pending, facts, run))
-        pending.unpersist()
+    if has_pending:
+        store.add(ORIGINS, pending_rows(requests.where("ahead is not null").select("ahead.*"), facts, run))
+        requests.unpersist()
     of_chunk.unpersist()
 
 
