@@ -15,9 +15,11 @@ from support.deployments.environment import Environment, new_env
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    used = getattr(item, "funcargs", {}).get("env")
-    if report.failed and isinstance(used, Environment):
-        report.sections += [(f"end of the log of {each.name}", each.state_and_log_end()) for each in used.sidecars]
+    if report.failed:
+        fixtures = getattr(item, "funcargs", {}).values()
+        used = (getattr(each, "env", each) for each in fixtures)  # some fixtures have an environment
+        sidecars = [sidecar for each in used if isinstance(each, Environment) for sidecar in each.sidecars]
+        report.sections += [(f"end of the log of {each.name}", each.state_and_log_end()) for each in sidecars]
     return report
 
 
