@@ -11,36 +11,103 @@ order of their due times. `out_of_turn` leaves these out: it counts only transac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import inf
 
-from postdate.wire.dispatch_log import DELIVERED
+from postdate.wire.dispatch_log import DELIVERED, DispatchRecord, Fate
 from postdate.wire.origins import format_origin
-from support.oracles.exactly_once import Outcome
+from support.oracles.exactly_once import Outcome, Seen, Sent
 
 #: Transactions before its own that are looked at for each message; more than that are counted as so many.
 _LOOKS_BACK = 50
 
+#: What `explained` shows at most: messages, and transactions of each.
+_MESSAGES_SHOWN = 10
+_TRANSACTIONS_SHOWN = 8
+
+#: The record of a transaction in the dispatch log.
+Transaction = tuple[Seen, DispatchRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The transactions that passed a message, and the one that delivered it."""
+
+    origin: bytes
+    by: list[Transaction]
+    delivered_by: Transaction
+
+
+def passed_messages(outcome: Outcome, due: Mapping[bytes, int], out_of_turn: bool = False) -> list[Passed]:
+    """What passed each of the messages in `due` (origin -> ms): the transactions of its shard that knew its request and
+    were stamped after its due time. `out_of_turn`: only those that delivered no message of `due` that was due as early
+    or earlier. O(messages).
+    """
+    found, before = list[Passed](), dict[int, list[tuple[Transaction, float]]]()
+    for seen, record in outcome.log:
+        passing, first_ms = before.setdefault(seen.partition, []), inf
+        for fate in record.fates:
+            origin = _origin(seen, fate)
+            if fate.name == DELIVERED and origin in due:
+                due_ms = due[origin]
+                first_ms = min(first_ms, due_ms)
+                by = [
+                    (stamp, earlier)
+                    for (stamp, earlier), earliest_ms in passing[-_LOOKS_BACK:]
+                    if stamp.timestamp_ms > due_ms
+                    and earlier.next_request > fate.offset
+                    and not (out_of_turn and earliest_ms <= due_ms)
+                ]
+                found.append(Passed(origin, by, (seen, record)))
+        passing.append(((seen, record), first_ms))
+    return found
+
 
 def passed_by(outcome: Outcome, due: Mapping[bytes, int], out_of_turn: bool = False) -> Counter[int]:
-    """Number of transactions -> how many of the messages in `due` (origin -> ms) were passed by so many: transactions
-    of their shard that knew their request and were stamped after their due time. `out_of_turn`: only those that
-    delivered no message of `due` that was due as early or earlier. O(messages).
+    """Number of transactions -> how many of the messages in `due` were passed by so many: see `passed_messages`."""
+    return counted(passed_messages(outcome, due, out_of_turn))
+
+
+def counted(passed: Iterable[Passed]) -> Counter[int]:
+    """Number of transactions -> how many of these messages were passed by so many."""
+    return Counter(len(each.by) for each in passed)
+
+
+def explained(passed: Iterable[Passed], sent: Mapping[bytes, Sent], arrived_ms: Mapping[bytes, float]) -> str:
+    """A few lines about each of these messages, the most passed ones first: the transactions that passed it and the one
+    that delivered it, with the numbers of their messages, and all times relative to the due time.
+
+    `sent`: the requests by origin, also those of other messages. `arrived_ms`: when a read_committed reader received
+    some of their messages, so the transaction was committed by then. At most some 100 lines.
     """
-    late, before = Counter[int](), dict[int, list[tuple[int, int, float]]]()
-    for seen, record in outcome.log:
-        requests, passing = seen.topic.removesuffix(".dispatch-log"), before.setdefault(seen.partition, [])
-        first_ms = inf
-        for fate in record.fates:
-            if fate.name == DELIVERED:
-                due_ms = due.get(format_origin(requests, seen.partition, fate.offset))
-                if due_ms is not None:
-                    first_ms = min(first_ms, due_ms)
-                    late[
-                        sum(
-                            at_ms > due_ms and known > fate.offset and not (out_of_turn and earliest_ms <= due_ms)
-                            for at_ms, known, earliest_ms in passing[-_LOOKS_BACK:]
-                        )
-                    ] += 1
-        passing.append((seen.timestamp_ms, record.next_request, first_ms))
-    return late
+    lines = []
+    for each in sorted(passed, key=lambda each: -len(each.by))[:_MESSAGES_SHOWN]:
+        message = sent[each.origin]
+        due_ms = message.due_ms
+        times = f"due at {due_ms}, requested at {message.appended_ms - due_ms:+d} ms"
+        number = f"was passed by {len(each.by)} transactions"
+        lines.append(f"{each.origin.decode()} for {message.target}, {times}, {number}:")
+        shown = [*each.by[:_TRANSACTIONS_SHOWN], each.delivered_by]
+        lines += [_line(transaction, due_ms, sent, arrived_ms) for transaction in shown]
+    return "\n".join(lines)
+
+
+def _line(transaction: Transaction, due_ms: int, sent: Mapping[bytes, Sent], arrived_ms: Mapping[bytes, float]) -> str:
+    """A transaction: when it was built, logged and read, and how many messages of each target it ended."""
+    seen, record = transaction
+    origins = [_origin(seen, fate) for fate in record.fates]
+    counts = Counter(
+        (fate.name, sent[origin].target if origin in sent else "others")
+        for fate, origin in zip(record.fates, origins, strict=True)
+    )
+    arrivals = [arrived_ms[origin] for origin in origins if origin in arrived_ms]
+    read = f"read at {min(arrivals) - due_ms:+.0f}" if arrivals else "not read"
+    content = ", ".join(f"{count} {name} ({target})" for (name, target), count in sorted(counts.items()))
+    times = f"built at {record.at - due_ms:+d} ms, logged at {seen.timestamp_ms - due_ms:+d}, {read}"
+    return f"  {record.kind} {record.seq}: {times}: {content or 'nothing'}"
+
+
+def _origin(seen: Seen, fate: Fate) -> bytes:
+    """The origin of the request that a fate in this record names."""
+    return format_origin(seen.topic.removesuffix(".dispatch-log"), seen.partition, fate.offset)
