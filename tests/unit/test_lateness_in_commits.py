@@ -32,10 +32,11 @@ def _log(*transactions: tuple[int, list[int]]) -> Outcome:
         ([(220, [0]), (250, [1, 2])], {0: 1, 1: 2}, {0: 3}),
         ([(90, []), (150, [0]), (250, [1]), (260, [2])], {0: 2, 1: 1}, {0: 3}),
         ([(220, [8]), (230, [8]), (240, [8]), (250, [0, 1, 2])], {3: 3}, {3: 3}),
-        ([(220, [2]), (230, []), (250, [0, 1])], {0: 1, 2: 2}, {0: 1, 2: 2}),
+        ([(220, [2]), (230, [8]), (250, [0, 1])], {0: 1, 2: 2}, {0: 1, 2: 2}),
+        ([(220, []), (230, []), (240, []), (250, [0, 1, 2])], {3: 3}, {0: 3}),
         ([(220, [0]), (230, [0]), (240, [0]), (250, [1, 2])], {0: 1, 1: 1, 2: 1, 3: 2}, {0: 5}),
     ],
-    ids=["usual", "in turn", "others first", "a later one first", "small ones in turn"],
+    ids=["usual", "in turn", "others first", "a later one first", "takeovers", "small ones in turn"],
 )
 def test_transactions_without_a_due_message(
     transactions: list[tuple[int, list[int]]], passed: dict[int, int], overtook: dict[int, int]
@@ -52,7 +53,7 @@ def test_the_transactions_that_passed_a_message_are_shown() -> None:
         origin: Sent(f"target-{at}", None, None, [], due_ms, appended_ms=90)
         for at, (origin, due_ms) in enumerate(_DUE.items())
     }
-    passed = [each for each in passed_messages(outcome, _DUE, out_of_turn=True) if each.by]
+    passed = [each for each in passed_messages(outcome, _DUE) if each.by]
     assert counted(passed) == {2: 2}
     assert explained(passed, sent, {b"requests/0/2": 241.0, b"requests/0/1": 262.0}).splitlines() == [
         "requests/0/0 for target-0, due at 100, requested at -10 ms, was passed by 2 transactions:",

@@ -5,7 +5,8 @@ message, and the next one may not. The count is the same however slow the machin
 below its `next_request`.
 
 After a fault a transaction takes few messages, so on a slow machine those that are due by then need several, in the
-order of their due times. `out_of_turn` leaves these out: it counts only transactions that overtook the message.
+order of their due times. On a busy machine a shard may also take over several times in a row. `out_of_turn` leaves both
+out: it counts only transactions that overtook the message, and a record of a new owner carries none that could.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Passed:
 
 def passed_messages(outcome: Outcome, due: Mapping[bytes, int], out_of_turn: bool = False) -> list[Passed]:
     """What passed each of the messages in `due` (origin -> ms): the transactions of its shard that knew its request and
-    were stamped after its due time. `out_of_turn`: only those that delivered no message of `due` that was due as early
-    or earlier. O(messages).
+    were stamped after its due time. `out_of_turn`: only those that ended some message, and delivered none of `due`
+    that was due as early or earlier. O(messages).
     """
     found, before = list[Passed](), dict[int, list[tuple[Transaction, float]]]()
     for seen, record in outcome.log:
@@ -57,7 +58,7 @@ def passed_messages(outcome: Outcome, due: Mapping[bytes, int], out_of_turn: boo
                     for (stamp, earlier), earliest_ms in passing[-_LOOKS_BACK:]
                     if stamp.timestamp_ms > due_ms
                     and earlier.next_request > fate.offset
-                    and not (out_of_turn and earliest_ms <= due_ms)
+                    and not (out_of_turn and (earliest_ms <= due_ms or not earlier.fates))
                 ]
                 found.append(Passed(origin, by, (seen, record)))
         passing.append(((seen, record), first_ms))
