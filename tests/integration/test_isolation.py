@@ -2,14 +2,20 @@
 
 Method: ten targets on a broker with ACLs: one missing, one that refuses by ACL, one whose records are beyond its size
 limit. The other seven get the same traffic twice, without and then with the three beside it, and their lateness in
-both is compared, without what other programs kept the sidecar from doing. How many transactions left without a message
-that was due is counted, too, which is the same on any machine. POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE
-make the run larger.
+both is compared, without what other programs kept the sidecar from doing. How many transactions overtook a message is
+counted, too, which is the same on any machine. POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE make the run
+larger.
+
+Messages of the warm-up do not count: shards look up their targets for the first time. If an answer takes more than 100
+ms, as on a busy machine, messages for the target are parked, so that those for known targets need not wait
+(docs/protocol.md, Isolation). The latter overtake them, although no target is bad. Nor do messages count for a good
+target that was isolated because its own records timed out: the machine stopped the broker for two seconds.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -30,7 +36,7 @@ from support.deployments.environment import Environment, new_env
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Outcome, Reader, Sent
 from support.waiting.contention import Waits, Watch, watch_contention
-from support.waiting.lateness_in_commits import counted, explained, passed_messages
+from support.waiting.lateness_in_commits import Passed, counted, explained, passed_messages
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "6"))
@@ -41,6 +47,8 @@ _SMALL_TARGET_BYTES = 4_000
 _RATIO_MAX, _SLACK_MS = 1.5, 150.0
 #: One transaction can have been under way at the due time, and one by what the clocks of process and broker differ.
 _PASSED_BY_MAX = 2
+#: Logged when a target is isolated because its own records timed out. No record is sent to a bad target of this test.
+_TIMED_OUT = re.compile(r"target (\S+) is isolated, .*: A record for \1 was not delivered: .*\(_MSG_TIMED_OUT\)")
 
 
 @pytest.fixture
@@ -78,6 +86,7 @@ class _Play:
     small: str
     reader: Reader
     letters: Reader
+    warm_up: list[Sent] = field(default_factory=list)
     asked: list[Sent] = field(default_factory=list)
     dead: list[Sent] = field(default_factory=list)
 
@@ -146,7 +155,7 @@ def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Environment)
     sidecar.wait_for_shards(2)
     reader, letters = env.reader(*good), env.reader(f"{requests}.dead-letters")
     play = _Play(env, requests, good, missing, refusing, small, reader, letters)
-    play.ask(good, _RATE, 2.0)  # to warm up
+    play.warm_up = play.ask(good, _RATE, 2.0)
     try:
         with watch_contention() as watch:
             play.compare(watch)
@@ -160,13 +169,21 @@ def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Environment)
 
 
 def _judge_order(play: _Play, outcome: Outcome) -> None:
-    """Few transactions overtake a message for a good target."""
+    """Few transactions overtake a message for a good target, except those that do not count (see above)."""
     passed = passed_messages(outcome, {sent.origin: sent.due_ms for sent in play.asked}, out_of_turn=True)
+    timed_out = {name for each in play.env.sidecars for name in _TIMED_OUT.findall(each.all_logs())}
+    left_out = {each.origin for each in [*play.warm_up, *(sent for sent in play.asked if sent.target in timed_out)]}
+    judged = [each for each in passed if each.origin not in left_out]
+    for part, name in ((passed, "all messages"), (judged, "those that count")):
+        print(f"{name}, by the transactions that overtook them: {dict(counted(part))}\n{_explained(play, part)}")
+    assert max(counted(judged), default=0) <= _PASSED_BY_MAX, _explained(play, judged)
+
+
+def _explained(play: _Play, passed: list[Passed]) -> str:
+    """Those of these messages that `_PASSED_BY_MAX` transactions or more overtook, each with these transactions."""
     sent = {each.origin: each for each in [*play.asked, *play.dead]}
     arrived_ms = {record.origin: record.arrived_ms for record in play.reader.records}
-    shown = explained([each for each in passed if len(each.by) >= _PASSED_BY_MAX], sent, arrived_ms)
-    print(f"messages by the transactions that overtook them: {dict(counted(passed))}\n{shown}")
-    assert max(counted(passed)) <= _PASSED_BY_MAX, shown
+    return explained([each for each in passed if len(each.by) >= _PASSED_BY_MAX], sent, arrived_ms)
 
 
 def _judge_reasons(play: _Play, outcome: Outcome) -> None:
