@@ -176,7 +176,8 @@ def _judge_order(play: _Play, outcome: Outcome) -> None:
     judged = [each for each in passed if each.origin not in left_out]
     for part, name in ((passed, "all messages"), (judged, "those that count")):
         print(f"{name}, by the transactions that overtook them: {dict(counted(part))}\n{_explained(play, part)}")
-    assert max(counted(judged), default=0) <= _PASSED_BY_MAX, _explained(play, judged)
+    assert judged, "the records of every good target timed out, so nothing was judged"
+    assert max(counted(judged)) <= _PASSED_BY_MAX, _explained(play, judged)
 
 
 def _explained(play: _Play, passed: list[Passed]) -> str:
