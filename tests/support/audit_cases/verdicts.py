@@ -358,7 +358,7 @@ def _grace_cases(cases: Cases) -> None:
 def _late_cases(cases: Cases) -> None:
     grace = (TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-grace", b"500ms"))
     for name, late_ms, verdict in (("within", COMMIT_MS_MAX, "delivered"), ("past", COMMIT_MS_MAX + 1, "past-grace")):
-        o = cases.case(f"delivered {name} its grace", verdict, "" if verdict == "delivered" else "grace of 500ms")
+        o = cases.case(f"delivered {name} its grace", verdict, "" if verdict == "delivered" else "grace of 500 ms")
         cases.ask(o, *grace)
         cases.commit([o, DUE, "delivered"], at_ms=DUE + 500 + late_ms)
         cases.deliver(o)

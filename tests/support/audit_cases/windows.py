@@ -29,7 +29,7 @@ def chosen_cases(cases: Cases) -> None:
     _ended(cases, ["delivered", DUE + _WINDOW_MS], _WINDOW, at_ms=DUE + _WINDOW_MS)
     cases.case("chosen before the due time", "mismatch", "chosen")
     _ended(cases, ["delivered", DUE - 1], _WINDOW)
-    cases.case("chosen behind the window", "mismatch", "with the window 2s")
+    cases.case("chosen behind the window", "mismatch", "with the window 2000 ms")
     _ended(cases, ["delivered", DUE + _WINDOW_MS + 1], _WINDOW, at_ms=T + HOUR_MS)
     cases.case("a window, and no chosen time", "mismatch", "chosen no time")
     _ended(cases, ["delivered"], _WINDOW)
@@ -62,7 +62,7 @@ def grace_cases(cases: Cases) -> None:
     chosen_ms, grace = DUE + _WINDOW_MS, ("postdate-grace", b"0")
     cases.case("in its grace after the chosen time", "delivered")
     _ended(cases, ["delivered", chosen_ms], _WINDOW, grace, at_ms=chosen_ms + COMMIT_MS_MAX)
-    cases.case("past its grace after the chosen time", "past-grace", "with a grace of 0s")
+    cases.case("past its grace after the chosen time", "past-grace", "with a grace of 0 ms")
     _ended(cases, ["delivered", chosen_ms], _WINDOW, grace, at_ms=chosen_ms + COMMIT_MS_MAX + 1)
     for name, late_ms, verdict, word in (
         ("expired after the chosen time", 1, "dead", ""),

@@ -12,7 +12,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.expressions import one_of
-from postdate.spark.columns.times import duration_text
 from postdate.spark.limits import BURIED_EARLY_MS_MAX, COMMIT_MS_MAX
 from postdate.spark.rules.verdicts import Problem
 from postdate.wire.reasons import Reason
@@ -88,7 +87,7 @@ def ended_problems() -> list[Problem]:
             & F.col("is_delivered"),
             F.concat(
                 *(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), F.col("leaves_ms")),
-                *(F.lit(" with a grace of "), duration_text(F.col("grace_ms"))),
+                *(F.lit(" with a grace of "), F.col("grace_ms"), F.lit(" ms")),
             ),
         ),
         Problem(

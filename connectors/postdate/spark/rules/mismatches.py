@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import EMPTY_HEADERS, joined_names
 from postdate.spark.columns.expressions import one_of
-from postdate.spark.columns.times import duration_text
 from postdate.spark.records.fates import FINAL, OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.records.refusals import is_range_readable, is_return_sound, is_time_readable
@@ -218,7 +217,7 @@ def _chosen_problem() -> Problem:
     is_within = (final.chosen_ms >= due_ms) & (final.chosen_ms <= due_ms + window_ms)
     is_right = F.when(final.chosen_ms.isNull() & window_ms.isNull(), F.lit(True)).otherwise(is_within)
     chosen = F.coalesce(final.chosen_ms.cast("string"), F.lit("no time"))
-    window = F.coalesce(duration_text(window_ms), F.lit("none"))
+    window = F.coalesce(F.concat(window_ms, F.lit(" ms")), F.lit("none"))
     text = F.concat(F.lit("chosen "), chosen, F.lit(", due "), due_ms, F.lit(" with the window "), window)
     return Problem("mismatch", F.col("is_request") & was_pending & ~F.coalesce(is_right, F.lit(False)), text)
 

@@ -8,7 +8,7 @@ action id acts_on …      of the request; all null if it was not read. The id i
 delivered_id             the id of the delivered message, also for a return
 latest_ms keeps drops    of the request
 series_ms                the start of its series, if a fate `replaced` names it as the survivor
-said attempt             of a return, as in `records.returns`
+named_attempt attempt    of a return, as in `records.returns`
 target key_digest selected   as in `records.requests`
 end                      its first final fate; `position` orders ends of a partition as `_position` defines
 moves                    fates that moved it
