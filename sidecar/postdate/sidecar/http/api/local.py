@@ -109,9 +109,9 @@ def _shard(shard: queries.HeldShard) -> JsonObject:
 
 
 def _count_both(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
-    """The count of waiting and parked messages of one shard, or of all its entries without filters; as `_count`."""
+    """The count of waiting and parked messages of one shard; as `_count`."""
     if filters == PendingFilters():
-        total, parked_total = shard.ask(lambda index: (index.count, index.parked_count))
+        total, parked_total = shard.ask(lambda index: (index.count - index.ending_count, index.parked_count))
         return {"count": total, "exact": _is_complete(shard), "parked": parked_total}
     waiting, parked = (_count(shard, dataclasses.replace(filters, state=state)) for state in (WAITING, PARKED))
     exact = waiting["exact"] and parked["exact"]
