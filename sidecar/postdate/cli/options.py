@@ -166,8 +166,8 @@ def configured(command: Command) -> Callable[..., Any]:
 
 
 def configured_without_kafka(command: Command) -> Callable[..., Any]:
-    """As `configured`, for a command that only reads and writes local files. -b, -X and -F are valid, so that an
-    operator can pass the same options to each command, but have no effect, and the help does not show them."""
+    """As `configured`, for a command that needs no broker. -b, -X and -F are valid, so that an operator can pass the
+    same options to each command, but the help does not show them."""
     return _configured(command, needs_kafka=False)
 
 

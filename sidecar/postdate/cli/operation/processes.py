@@ -37,9 +37,8 @@ def asks_processes(command: Command) -> Callable[..., Any]:
 
 def asks_one_process(command: Command) -> Callable[..., Any]:
     """As `asks_processes`, for a command that acts on one process. The help does not show the options of the group."""
-    return _with_deployment(
-        command, f"Process to drain. Without a broker in the configuration: {_HERE}.", by_group=False
-    )
+    text = f"Process to drain. Required if the configuration names a broker; otherwise {_HERE} is the default."
+    return _with_deployment(command, text, by_group=False)
 
 
 def _with_deployment(command: Command, url_text: str, by_group: bool) -> Callable[..., Any]:

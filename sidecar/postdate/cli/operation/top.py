@@ -70,9 +70,9 @@ class Look:
 def top(loader: Loader, data_dir: str | None, interval: float, once: bool, output: str) -> None:
     """Show the shards of this machine, live: states, pending entries, upcoming load, intake and delivery rates, holds.
 
-    Columns: late: due, but not delivered yet; parked: the target fails, is held or is over its rate; next in: time
-    until the next due time; ended/s: entries delivered, cancelled or dead; lag: requests not read yet. The bars count
-    entries by due time; `ending` counts those that end without a delivery.
+    Columns: late (due, but not delivered yet), parked (the target fails, is held or is over its rate), next in (time
+    until the next due time), ended/s (entries delivered, cancelled or dead), lag (requests not read yet). The bars
+    count entries by due time; `ending` counts those that end without a delivery.
 
     Reads only the files of the data directory, so it needs no running process. Ctrl-C ends it. With --output json it
     prints one object per shard and exits.

@@ -231,7 +231,7 @@ def resume(loader: Loader, **asked: Any) -> None:
     _control(loader, b"resume", [], asked)
 
 
-@click.command("cancel", short_help="End a schedule.")
+@click.command("cancel", short_help="Cancel a recurring schedule.")
 @configured
 @schedule_named
 @verdict_options
@@ -257,7 +257,7 @@ def end(loader: Loader, **asked: Any) -> None:
 def trigger(loader: Loader, **asked: Any) -> None:
     """Deliver the message of a recurring schedule once more, and print the origin of the request.
 
-    The extra delivery leaves at the timestamp of this request, also while the schedule is paused. It has the header
+    The extra delivery is due at the timestamp of this request, also while the schedule is paused. It has the header
     postdate-extra and no occurrence number. --wait-verdict also prints the verdict, `triggered`, and the origin of the
     schedule; any other verdict ends with exit code 1.
 
@@ -267,7 +267,7 @@ def trigger(loader: Loader, **asked: Any) -> None:
     _control(loader, b"trigger", [], asked)
 
 
-@click.command(short_help="Deliver a schedule again for times that have passed.")
+@click.command(short_help="Deliver once more for each nominal time in a past range.")
 @configured
 @schedule_named
 @click.option(

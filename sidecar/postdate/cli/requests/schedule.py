@@ -60,7 +60,7 @@ def _repeat_options(command: Command) -> Command:
         click.option(
             "--missed",
             type=click.Choice([each.value for each in Missed]),
-            help="Which of several due occurrences are delivered; none: those at most 60s late. [all]",
+            help="If several occurrences are due: deliver all, only the last, or (none) those at most 60s late. [all]",
         ),
         click.option(
             "--fold",
@@ -135,7 +135,8 @@ def create(
 
     A preview prints the next ten nominal times, the expression in words, and clock changes of the next year. They are
     computed as in the sidecar, by the time zones of the same package. Times that a gap skips are not printed.
-    --wait-verdict waits until a schedule or message of the same id is `replaced`.
+    --wait-verdict prints the first verdict: `replaced`, if a schedule or message of this id was pending. For a new id
+    there is one only with the setting `verdicts = "all"`; otherwise the command ends with exit code 1 after --timeout.
 
     \b
       postdate schedule create --dry-run --cron '30 2 * * *' --zone Europe/Berlin --after 2026-10-24T00:00:00Z

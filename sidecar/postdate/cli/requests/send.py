@@ -107,14 +107,14 @@ def message_options(command: Command) -> Command:
 @click.option(
     "--if-ended",
     metavar="drop",
-    help="If a message with the same id, sent with this option too, was delivered within the remembered window: drop "
-    "this request.",
+    help="Drop this request if a message with the same id, also sent with this option, was delivered recently (setting "
+    "ended_window_ms).",
 )
 @click.option(
     "--latest",
     type=duration_text,
     metavar="DURATION",
-    help="Due at most this time after the first of the requests that replaced one another.",
+    help="Deliver at most this long after the first request, however often later ones with the same id replace it.",
 )
 @outcome_options
 @output_option

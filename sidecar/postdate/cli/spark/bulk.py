@@ -64,7 +64,8 @@ def bulk(
     """Schedule every row of SOURCE: a path or URL that Spark can read, or a table with --format table.
 
     Columns: target key value headers at delay id grace window spread partition. A target is required, and one of at
-    (a time) and delay. Exit code 1 if bad rows have stopped it. Needs pyspark: pip install 'postdate[spark]'.
+    (a time) and delay. Exit code 1 if a row is bad and --rejects is absent. Needs pyspark: pip install
+    'postdate[spark]'.
     """
     config = loader({"request_topics": (requests,) if requests else ()}).config
     require_bootstrap(config)

@@ -32,7 +32,7 @@ from postdate.sidecar.config.loader import require_bootstrap
 @spark_options
 @output_option
 def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> None:
-    """Request missing messages again, each at most once. AUDITED is the --state of an audit.
+    """Request missing messages again, each at most once. AUDITED is the path that an audit had as --state.
 
     Without --apply the command only prints its plan. Exit code 1 if a message cannot be repaired. Needs pyspark: pip
     install 'postdate[spark]'.
