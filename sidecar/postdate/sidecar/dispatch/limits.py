@@ -131,14 +131,14 @@ REFUSED_RETRY_MS_MAX: Final = 15_000.0
 # The longest probation: a target stays isolated for this long after its last fault. Otherwise one that refuses a record
 # in a hundred, or is slow from time to time, would abort or delay the transactions of all others again and again. The
 # first probation of a target is shorter, since a network outage or a busy machine also isolates healthy targets. Each
-# further isolation doubles it. If the last isolation began PROBATION_FORGOTTEN_MS ago, the probation is short again.
+# further isolation doubles it. The probation is short again PROBATION_FORGOTTEN_MS after the last one.
 PROBATION_MS: Final = 30_000.0
 FIRST_PROBATION_MS: Final = 1_000.0
 
 # A probation that is shorter than PROBATION_MS needs so many acknowledged trials: a single one may be fast by chance.
 GOOD_TRIALS: Final = 8
 
-# How long ago the last isolation of a target must have begun to be forgotten.
+# How long after the probation that followed it an isolation is forgotten.
 PROBATION_FORGOTTEN_MS: Final = 10 * PROBATION_MS
 
 # How soon entries under key 0 are retried while they wait for Postdate's own topics to recover.

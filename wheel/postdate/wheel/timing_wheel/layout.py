@@ -5,7 +5,7 @@
 | 0 | 128 | fixed part: magic `PDWHEEL1`, format u32, tick_ms u32, fine slots u32, hour slots u32, hour_ms u32, spare u32, digest of the timer log 32 B, crc32 of these u32 |
 | 128 | 64 | copy A of {generation u64, RocksDB sequence u64, R u64, boot id 16 B, clean u32, crc32 of counters and rings u32, crc32 of these u32} |
 | 192 | 64 | copy B of the same |
-| 256 | 160 | counters: update sequence u64, window tick u64, load cursor (due u64, offset u64), limit hour u64, building u64, built up to (due u64, offset u64), then count and bytes, i64 each, of: overdue, control, parked, beyond, total |
+| 256 | 144 | counters: update sequence u64, window tick u64, load cursor (due u64, offset u64), limit hour u64, building u64, built up to (due u64, offset u64), then count and bytes, i64 each, of: overdue, control, parked, beyond, total |
 | 4096 | 32 a slot | fine ring, then hour ring: {tick u64, count u32, state u32, bytes u64, min_due u64} |
 
 All little-endian. The copy with the larger generation and a right crc counts; a writer always overwrites the other one.
