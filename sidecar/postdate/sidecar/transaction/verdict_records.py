@@ -98,6 +98,8 @@ class VerdictWriter:
 
 
 def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict, int]:
+    """The verdict on the control at `offset`, and the offset of the request it acts on, or -1. It came too late if that
+    request, or the last one of its id before it, was delivered or became a dead letter."""
     acts_on = entry.acts_on
     key = overlay.find(acts_on) if acts_on >= 0 else None
     if key is not None:
