@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from support.simulation.run import Result, run_seed
 TESTS = Path(__file__).resolve().parents[1]
 
 #: Runs of the test command: more than the first 218, which reach every situation, and than those that a mutation
-#: gets. `make simulate` runs as many as it is told.
+#: gets. `make simulate SEEDS=N` runs N.
 SEEDS = range(1, 301)
 
 #: Runs that a judge once took for wrong: brokers whose clocks were ten seconds apart after an hour.
@@ -117,50 +117,46 @@ def test_a_run_that_was_misjudged_is_right(seed: int) -> None:
     assert run_seed(seed).wrong == []
 
 
+def _reached_without_fault(
+    pool: ProcessPoolExecutor, theme: str, seeds: Iterable[int], chunksize: int = 4
+) -> Counter[str]:
+    """How often these runs of a theme reached each situation. Asserts that none of them found a fault."""
+    reached: Counter[str] = Counter()
+    for result in pool.map(functools.partial(run_seed, theme=theme), seeds, chunksize=chunksize):
+        assert not result.wrong, f"seed {result.seed} of the theme {theme}: {result.wrong[:5]}"
+        reached.update(result.reached)
+    return reached
+
+
 @pytest.mark.timeout(1_800)
 def test_what_is_lost_for_good_halts_its_shard_or_was_not_needed(pool: ProcessPoolExecutor) -> None:
-    reached: Counter[str] = Counter()
-    for result in pool.map(functools.partial(run_seed, theme=LOST), LOST_SEEDS, chunksize=4):
-        assert not result.wrong, f"seed {result.seed} of the theme {LOST}: {result.wrong[:5]}"
-        reached.update(result.reached)
+    reached = _reached_without_fault(pool, LOST, LOST_SEEDS)
     assert {loss for loss in LOSSES if not reached[f"loss: {loss}"]} == set()
     assert {reason for reason in MUST_HALT if not reached[f"halt {reason}"]} == set(), reached
 
 
 @pytest.mark.timeout(1_800)
 def test_an_index_goes_on_behind_an_expired_log_only_if_it_has_missed_nothing(pool: ProcessPoolExecutor) -> None:
-    reached: Counter[str] = Counter()
-    for result in pool.map(functools.partial(run_seed, theme=EXPIRED), EXPIRED_SEEDS, chunksize=4):
-        assert not result.wrong, f"seed {result.seed} of the theme {EXPIRED}: {result.wrong[:5]}"
-        reached.update(result.reached)
+    reached = _reached_without_fault(pool, EXPIRED, EXPIRED_SEEDS)
     wanted = {"log expired, no fate missed", "log expired, fates missed", f"halt {HaltReason.DISPATCH_LOG_EMPTY}"}
     assert {name for name in wanted if not reached[name]} == set(), reached
 
 
 def test_what_people_hold_stays_held_whoever_owns_the_shard(pool: ProcessPoolExecutor) -> None:
-    reached: Counter[str] = Counter()
-    for result in pool.map(functools.partial(run_seed, theme=HELD), HELD_SEEDS, chunksize=4):
-        assert not result.wrong, f"seed {result.seed} of the theme {HELD}: {result.wrong[:5]}"
-        reached.update(result.reached)
+    reached = _reached_without_fault(pool, HELD, HELD_SEEDS)
     assert {name for name in (*HOLDS, "held over a takeover") if not reached[name]} == set(), reached
 
 
 @pytest.mark.timeout(1_800)
 def test_bursts_keep_their_order_through_kills_and_takeovers(pool: ProcessPoolExecutor) -> None:
-    reached: Counter[str] = Counter()
-    for result in pool.map(functools.partial(run_seed, theme=BURST), BURST_SEEDS):
-        assert not result.wrong, f"seed {result.seed} of the theme {BURST}: {result.wrong[:5]}"
-        reached.update(result.reached)
+    reached = _reached_without_fault(pool, BURST, BURST_SEEDS, chunksize=1)
     wanted = {"order judged", "kill", "record owner", "the second cursor takes a message"}
     assert {name for name in wanted if not reached[name]} == set(), reached
 
 
 @pytest.mark.timeout(1_800)
 def test_a_message_with_a_window_leaves_at_its_chosen_time(pool: ProcessPoolExecutor) -> None:
-    reached: Counter[str] = Counter()
-    for result in pool.map(functools.partial(run_seed, theme=WINDOWS), WINDOWS_SEEDS, chunksize=4):
-        assert not result.wrong, f"seed {result.seed} of the theme {WINDOWS}: {result.wrong[:5]}"
-        reached.update(result.reached)
+    reached = _reached_without_fault(pool, WINDOWS, WINDOWS_SEEDS)
     wanted = {"chosen after the due time", "chosen after a move", "record owner", "kill"}
     wanted |= {"an even choice that was deferred"}
     assert {name for name in wanted if not reached[name]} == set(), reached
@@ -168,20 +164,14 @@ def test_a_message_with_a_window_leaves_at_its_chosen_time(pool: ProcessPoolExec
 
 @pytest.mark.timeout(1_800)
 def test_bulk_controls_end_exactly_what_they_select(pool: ProcessPoolExecutor) -> None:
-    reached: Counter[str] = Counter()
-    for result in pool.map(functools.partial(run_seed, theme=BULK), BULK_SEEDS, chunksize=4):
-        assert not result.wrong, f"seed {result.seed} of the theme {BULK}: {result.wrong[:5]}"
-        reached.update(result.reached)
+    reached = _reached_without_fault(pool, BULK, BULK_SEEDS)
     wanted = {"bulk cancel ended several messages", "one that is not read yet has begun", "record owner", "kill"}
     assert {name for name in wanted if not reached[name]} == set(), reached
 
 
 @pytest.mark.timeout(1_800)
 def test_policies_of_ids_are_kept(pool: ProcessPoolExecutor) -> None:
-    reached: Counter[str] = Counter()
-    for result in pool.map(functools.partial(run_seed, theme=IDS), IDS_SEEDS, chunksize=4):
-        assert not result.wrong, f"seed {result.seed} of the theme {IDS}: {result.wrong[:5]}"
-        reached.update(result.reached)
+    reached = _reached_without_fault(pool, IDS, IDS_SEEDS)
     wanted = {
         *(
             "fate dropped",
@@ -197,10 +187,7 @@ def test_policies_of_ids_are_kept(pool: ProcessPoolExecutor) -> None:
 
 @pytest.mark.timeout(1_800)
 def test_each_occurrence_of_a_recurring_schedule_is_decided_once(pool: ProcessPoolExecutor) -> None:
-    reached: Counter[str] = Counter()
-    for result in pool.map(functools.partial(run_seed, theme=CALENDAR), CALENDAR_SEEDS, chunksize=4):
-        assert not result.wrong, f"seed {result.seed} of the theme {CALENDAR}: {result.wrong[:5]}"
-        reached.update(result.reached)
+    reached = _reached_without_fault(pool, CALENDAR, CALENDAR_SEEDS)
     ends = ("completed", "cancelled", "replaced", "dead")
     wanted = {"occurred", "skipped: missed", "skipped: paused", "kill", "disk lost"}
     wanted |= {"pause answered paused", "resume answered resumed", "pause answered rejected"}
@@ -214,10 +201,7 @@ def test_each_occurrence_of_a_recurring_schedule_is_decided_once(pool: ProcessPo
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("theme", DIFFERING)
 def test_processes_with_other_settings_end_each_request_once(pool: ProcessPoolExecutor, theme: str) -> None:
-    reached: Counter[str] = Counter()
-    for result in pool.map(functools.partial(run_seed, theme=theme), DIFFERING_SEEDS, chunksize=4):
-        assert not result.wrong, f"seed {result.seed} of the theme {theme}: {result.wrong[:5]}"
-        reached.update(result.reached)
+    reached = _reached_without_fault(pool, theme, DIFFERING_SEEDS)
     wanted = {"fate delivered", "fate dead", "record owner", "kill", "settings differ"}
     assert {name for name in wanted if not reached[name]} == set(), reached
 

@@ -22,7 +22,7 @@ from support.simulation.requests.volume import VOLUME
 from support.simulation.run import run_seed
 from support.simulation.themes import ADMIN, BAD_TARGET, BROKERS, DISKS, ENDS, STALLS, STAMPS
 
-#: Theme -> its runs in the test command; `make simulate` runs as many as it is told.
+#: Theme -> its runs in the test command.
 SEEDS = {
     BROKERS: range(1, 61),
     ADMIN: range(1, 9),

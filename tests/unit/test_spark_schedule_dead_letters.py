@@ -175,19 +175,25 @@ def test_a_fate_whose_letter_may_be_gone_takes_that_of_no_other_fate() -> None:
     assert (verdicts(behind), behind.position.reasons) == ([], whole.position.reasons)
 
 
-@pytest.mark.parametrize("is_late", [False, True])
-def test_of_fates_with_one_time_the_one_without_a_letter_is_the_one_whose_letter_may_be_gone(is_late: bool) -> None:
-    """A backfill repeats an occurrence. There is one letter, and retention may have deleted that of the first fate."""
+def _dead_again_by_a_backfill(letters_lost_before_ms: int) -> tuple[Case, Fate, Fate]:
+    """A sound schedule whose first occurrence and its repetition by a backfill are dead, with one dead letter; and the
+    two fates, which it does not have yet."""
     fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
     dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
-    bounds = {"letters_lost_before_ms": at(1)}
     case = replace(
         sound(),
         records=sound().records[1:],
         triggers=[fill],
         letters=[DeadOccurrence(at(1), True)],
-        bounds=bounds,
+        bounds={"letters_lost_before_ms": letters_lost_before_ms},
     )
+    return case, dead, filled
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_of_fates_with_one_time_the_one_without_a_letter_is_the_one_whose_letter_may_be_gone(is_late: bool) -> None:
+    """A backfill repeats an occurrence. There is one letter, and retention may have deleted that of the first fate."""
+    case, dead, filled = _dead_again_by_a_backfill(letters_lost_before_ms=at(1))
     fates = [dead, *sound().fates[1:]]
     found = replace(case, fates=[*fates, filled._replace(late=is_late)]).judged()
     if is_late:
@@ -424,16 +430,7 @@ def test_a_surplus_letter_waits_for_no_hidden_letter_of_a_fate_that_was_judged()
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_fate_whose_letter_may_be_gone_or_hidden_takes_that_of_no_other_one(is_late: bool) -> None:
     """A backfill repeats an occurrence. Retention has deleted the letter of the occurrence. A transaction is open."""
-    fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
-    dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
-    bounds = {"letters_lost_before_ms": at(3)}
-    case = replace(
-        sound(),
-        records=sound().records[1:],
-        triggers=[fill],
-        letters=[DeadOccurrence(at(1), True)],
-        bounds=bounds,
-    )
+    case, dead, filled = _dead_again_by_a_backfill(letters_lost_before_ms=at(3))
     case = replace(case, fates=[dead, *sound().fates[1:], filled._replace(late=is_late)])
     first = hidden(case, -1)
     assert (verdicts(first), waiting(first), first.letters) == ([], [1] * (2 - is_late), case.letters)
