@@ -14,9 +14,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from support.brokers.broker import RunningBroker
+from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
-
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Path) -> None:
@@ -25,7 +24,7 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
     command += ["schedules once", "schedules 100/s"]
     command += ["-b", broker.bootstrap_servers, "--messages", "1000", "--seconds", "2"]
     command += ["--repeats", "1", "--repeats-max", "1"]
-    paths = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    paths = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
 
     done = subprocess.run(
         [*command, "--output", "json", "--chart", str(chart)],

@@ -33,9 +33,9 @@ from postdate.wire.values.murmur2 import partition_for
 from support.brokers.broker import unique_name
 from support.brokers.topic_changes import alter_topic_config
 from support.deployments.ports import free_port
+from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-c", "from postdate.cli import main; main()"]
 
 

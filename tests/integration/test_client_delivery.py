@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -26,9 +25,9 @@ from postdate.wire.headers import DUE, ID
 from postdate.wire.verdicts import encode_verdict
 from support.deployments.environment import Environment
 from support.deployments.sidecars import postdate
+from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 7
 COUNT = 60
 

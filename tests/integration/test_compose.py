@@ -24,8 +24,8 @@ from support.deployments.pods import docker
 from support.deployments.ports import free_port
 from support.deployments.programs import need_kafka_image, need_python_image
 from support.deployments.sidecars import wait_until
+from support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples/compose"
 FILE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]

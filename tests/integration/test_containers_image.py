@@ -32,9 +32,9 @@ from support.deployments.pods import Pod, docker, image_config
 from support.deployments.programs import need_python_image
 from support.deployments.sidecars import QUICK_SESSION, wait_until
 from support.oracles.exactly_once import Sent, gather
+from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "postdate:test"
 #: Prints every place where this user may write, but for what the kernel shows.
 WRITABLE = """import os

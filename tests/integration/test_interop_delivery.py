@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -33,10 +32,10 @@ from support.clients.foreign_clients import (
 )
 from support.deployments.programs import need_program
 from support.deployments.sidecars import Sidecar, postdate
+from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 PARTITIONS = 4
-ROOT = Path(__file__).resolve().parents[2]
 
 FULL = Message(
     key=b"order-\xff\xfe",

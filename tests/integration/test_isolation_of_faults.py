@@ -4,8 +4,8 @@ Method: ten healthy targets get traffic beside three bad ones, each of which get
 refuses every record of the first (by a size limit that an ACL hides), a proxy passes on some 50 records a second for
 the second, and the third is deleted in the middle and created again. Each bad target may fail a transaction with
 messages for others until it is isolated, and none after that: these are counted, which does not depend on how busy the
-machine is. (The pauses between trials are times, which tests/unit/test_sidecar_fault_attribution.py judges on a clock
-that it moves.) What was meant for the bad ones ends once, as promised.
+machine is. (tests/unit/sidecar/dispatch/targets/test_fault_attribution.py judges the pauses between trials, on a
+simulated clock.) Each message for a bad target ends once, as promised.
 
 With POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE the run is larger, and for an idle machine: before it, the
 healthy targets get the same traffic alone, and the p99 of their lateness is compared, at their reader, without what

@@ -18,9 +18,9 @@ import pytest
 
 from postdate.spark.session.start import image_packages, s3_package
 from support.deployments.sidecars import environment
+from support.repository import ROOT
 
-_ROOT = Path(__file__).resolve().parents[2]
-_RECIPES = [*_ROOT.glob("examples/**/*.*"), *_ROOT.glob("docs/*.md"), *_ROOT.glob("charts/postdate/*.*")]
+_RECIPES = [*ROOT.glob("examples/**/*.*"), *ROOT.glob("docs/*.md"), *ROOT.glob("charts/postdate/*.*")]
 _SDK = "software.amazon.awssdk"
 _PROGRAM = """
 import json, sys
@@ -56,14 +56,14 @@ def schemes() -> set[str]:
 
 
 def test_the_image_is_built_with_these_packages() -> None:
-    text = (_ROOT / "audit.Dockerfile").read_text(encoding="utf-8")
+    text = (ROOT / "audit.Dockerfile").read_text(encoding="utf-8")
     assert ".config('spark.jars.packages', image_packages())" in text
     assert re.search(r"cp /tmp/ivy/jars/\*\.jar ", text)
 
 
 @pytest.mark.parametrize("recipe", ["examples/airflow/postdate_audit.py", "docs/pipeline.md"])
 def test_a_recipe_without_the_image_names_the_same_packages(recipe: str) -> None:
-    text = (_ROOT / recipe).read_text(encoding="utf-8")
+    text = (ROOT / recipe).read_text(encoding="utf-8")
     assert [package for package in image_packages().split(",") if package not in text] == []
 
 

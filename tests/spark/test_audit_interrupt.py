@@ -20,9 +20,8 @@ from support.audits.small_spark import SMALL_SPARK
 from support.brokers.broker import RunningBroker
 from support.deployments.environment import new_env
 from support.deployments.sidecars import wait_until
+from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
-
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 def _members(group: int) -> list[str]:
@@ -60,7 +59,7 @@ def test_interrupted_it_says_so_and_leaves_nothing(
         directory.mkdir()
     with new_env(broker.bootstrap_servers, tmp_path) as env, said.open("wb") as stderr:
         requests = env.new_requests(1)
-        path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+        path = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
         command = [sys.executable, "-m", "postdate.cli", "audit", "-b", env.bootstrap, "--requests", requests]
         command += ["--follow", "--state", str(tmp_path / "state")] if follows else []
         settings = {**SMALL_SPARK, "spark.driver.memory": "1g"}

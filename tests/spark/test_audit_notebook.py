@@ -23,8 +23,9 @@ from postdate.spark.state.store import StateStore
 from support.audits.forged_topics import Forged
 from support.brokers.broker import RunningBroker
 from support.deployments.environment import Environment, new_env
+from support.repository import ROOT
 
-_DOCUMENT = Path(__file__).resolve().parents[2] / "docs/audit.md"
+_DOCUMENT = ROOT / "docs/audit.md"
 _QUICK: dict[str, Any] = {"slack_ms": 1_000, "settle_ms": 1_000}
 
 

@@ -17,8 +17,9 @@ from support.audits.forged_topics import Forged
 from support.audits.small_spark import SHORT_LIVED_JAVA
 from support.brokers.broker import RunningBroker
 from support.deployments.environment import Environment, new_env
+from support.repository import ROOT
 
-_NOTEBOOK = Path(__file__).resolve().parents[2] / "examples/notebook/lateness.ipynb"
+_NOTEBOOK = ROOT / "examples/notebook/lateness.ipynb"
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Cases of the audit's verdicts for recurring schedules: what the dispatch log, the targets and the dead letters hold.
 
-`tests/unit/test_spark_schedules.py` has the finer cases, of the occurrences of one schedule.
+`tests/unit/spark/test_schedules.py` has the finer cases, of the occurrences of one schedule.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ import pyspark
 from postdate.spark.session.start import connector_package
 from support.audits.small_spark import EXECUTOR_MEMORY, WORKER_MEMORY, sized_spark
 from support.deployments.sidecars import wait_until
+from support.repository import ROOT
 
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
-_ROOT = Path(__file__).resolve().parents[3]
 
 #: These JVMs run for a minute. Java's second compiler and a parallel collector cost more at the start than they save.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -63,7 +63,7 @@ def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.C
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
     command += ["--packages", connector_package()]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    sources = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    sources = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
     return subprocess.run(
         [*command, str(program.__file__), *arguments],
         capture_output=True,

@@ -12,15 +12,15 @@ import json
 from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from postdate.client import FormatError, RequestInvalid, RequestRecord, RequestTopic, decode_verdict, read_delivered
 from postdate.wire.headers import Headers
 from postdate.wire.values.murmur2 import partition_for
 from support.clients.case_inputs import REQUESTS, Case, b64, inputs, pairs, refused_by_kafkajs
+from support.repository import ROOT
 
-FILE = Path(__file__).resolve().parents[3] / "clients" / "conformance.json"
+FILE = ROOT / "clients" / "conformance.json"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -16,10 +16,11 @@ from tempfile import NamedTemporaryFile
 
 from postdate.tools.dev_broker.jars import kafka_libs
 from support.deployments.programs import need_program
+from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _CLIENTS = Path(__file__).parent
-_JAVASCRIPT = Path(__file__).resolve().parents[3] / "examples" / "javascript"
+_JAVASCRIPT = ROOT / "examples" / "javascript"
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from click.testing import CliRunner, Result
 
 from postdate.cli import postdate as program
+from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
-
-_ROOT = Path(__file__).resolve().parents[3]
 
 
 def call_postdate(*arguments: str) -> Result:
@@ -49,5 +47,5 @@ def _command(arguments: tuple[str, ...]) -> list[str]:
 
 def environment() -> dict[str, str]:
     """The variables of a child process that runs this tree."""
-    path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    path = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
     return {**os.environ, "PYTHONPATH": path}

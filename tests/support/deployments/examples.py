@@ -20,16 +20,16 @@ import yaml
 from postdate.tools.dev_broker.jars import kafka_libs
 from support.clients.foreign_clients import fetch_kafkajs
 from support.deployments.programs import need_go, need_program
+from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 README = EXAMPLES / "README.md"
 LANGUAGES = {".py": "python", ".java": "java", ".js": "javascript", ".go": "go"}
 """By the last part of a program's name."""
 
 RECIPES = "airflow"
-"""A folder whose programs need a scheduler around them; `tests/unit/test_recipes.py` runs them."""
+"""A folder whose programs need a scheduler around them; `tests/unit/repository/test_recipes.py` runs them."""
 
 COMPOSED = "compose"
 """A folder whose program runs as a service of its compose file; `tests/integration/test_compose.py` runs it."""

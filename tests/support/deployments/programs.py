@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from postdate.tools.dev_broker.docker import IMAGE, LOCAL_IMAGE, has_image
-
-_ROOT = Path(__file__).resolve().parents[3]
+from support.repository import ROOT
 
 
 def need_program(name: str, package: str) -> str:
@@ -44,10 +43,10 @@ def need_go(module: Path) -> str:
 def need_commit(commit: str) -> None:
     """Requires a clone that has the commit: a shallow one is deepened. Else skips the test, saying how to get it."""
     git = need_program("git", "git")
-    named = [git, "-C", str(_ROOT), "cat-file", "-e", f"{commit}^{{commit}}"]
+    named = [git, "-C", str(ROOT), "cat-file", "-e", f"{commit}^{{commit}}"]
     done = subprocess.run(named, capture_output=True, text=True, check=False)
     if done.returncode != 0:  # a shallow clone, as CI makes them: the rest is where it came from
-        deepen = [git, "-C", str(_ROOT), "fetch", "--quiet", "--unshallow"]
+        deepen = [git, "-C", str(ROOT), "fetch", "--quiet", "--unshallow"]
         subprocess.run(deepen, capture_output=True, check=False, timeout=300)
         done = subprocess.run(named, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -77,7 +76,7 @@ def need_python_image() -> tuple[str, bool]:
     It is POSTDATE_PYTHON_IMAGE, else the first of the one that the Dockerfile names and the one made on this machine.
     """
     docker = _need_engine()
-    named = re.search(r"^ARG BASE=(\S+)$", (_ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.search(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
     assert named is not None
     local = f"postdate-python:{sys.version_info.major}.{sys.version_info.minor}"
     for image in (os.environ.get("POSTDATE_PYTHON_IMAGE"), named[1], local):

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from support.deployments.programs import need_commit
 from support.deployments.sidecars import environment
-
-_ROOT = Path(__file__).resolve().parents[3]
+from support.repository import ROOT
 
 #: The last commit before holds, rights and the page came, and of the formats of today (docs/formats.md): as long as
 #: nothing is released, what an upgrade begins with. POSTDATE_TEST_EARLIER names another.
@@ -21,7 +20,7 @@ def install_earlier(directory: Path) -> Path:
     """Builds the wheel of EARLIER and returns where it is installed, for `Sidecar.release`; skips the test where the
     history does not reach back to it. Takes some seconds and no network."""
     need_commit(EARLIER)
-    archive = subprocess.run(["git", "-C", str(_ROOT), "archive", EARLIER], capture_output=True, check=True).stdout
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", EARLIER], capture_output=True, check=True).stdout
     (directory / "source").mkdir()
     subprocess.run(["tar", "-x", "-C", directory / "source"], input=archive, check=True)
     _run("build", "--wheel", "--no-isolation", "--outdir", str(directory), str(directory / "source"))

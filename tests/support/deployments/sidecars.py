@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-_ROOT = Path(__file__).resolve().parents[3]
 _RUNNING = re.compile(r"^running: (\d+) shards?$", re.MULTILINE)
 _LINES_SHOWN = 30
 
@@ -225,5 +225,5 @@ def environment(release: Path | None = None) -> dict[str, str]:
     """The environment of this process, without settings of Postdate, and with the sources of this tree, or the version
     installed at `release`."""
     given = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
-    roots = [_ROOT / source for source in ("sidecar", "wheel", "connectors")] if release is None else [release]
+    roots = [ROOT / source for source in ("sidecar", "wheel", "connectors")] if release is None else [release]
     return {**given, "PYTHONPATH": os.pathsep.join(map(str, roots))}

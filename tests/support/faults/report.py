@@ -19,7 +19,7 @@ ELSEWHERE: tuple[tuple[str, str], ...] = (
     ("the coordinator away during EndTxn", "simulated runs; the broker killed and paused is above"),
     ("requests or fates deleted", "tests/integration/test_recovery_halts.py"),
     ("topics created again, partitions added", "tests/integration/test_recovery_halts.py, test_recovery_partitions.py"),
-    ("wrong clocks", "tests/unit/test_sidecar_clock.py and simulated runs"),
+    ("wrong clocks", "tests/unit/sidecar/test_clock.py and simulated runs"),
     ("targets that may not be written to", "tests/integration/test_isolation.py"),
 )
 #: The parts of the load that are always present.

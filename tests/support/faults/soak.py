@@ -24,8 +24,8 @@ from support.faults.judgement import SoakJudgement, judge, judge_order
 from support.faults.report import Run, markdown
 from support.faults.rig import FaultRig, new_rig
 from support.faults.sequence import FaultStep, run_faults
+from support.repository import ROOT
 
-_ROOT = Path(__file__).resolve().parents[3]
 _AUDIT_S = 1_800.0
 
 
@@ -152,7 +152,7 @@ def _unreached(rig: FaultRig, steps: list[FaultStep], found: SoakJudgement) -> l
 
 def _version() -> str:
     done = subprocess.run(
-        ["git", "-C", str(_ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )
     return done.stdout.strip() or "unknown"
 

@@ -9,37 +9,39 @@ import click
 import pytest
 
 from support.mutation.deliberate import survivors
-from support.mutation.driver import ROOT, Driver, Options
+from support.mutation.driver import Driver, Options
 from support.mutation.report import report
 from support.mutation.undetectable import names
+from support.repository import ROOT
 
+_SIDECAR = "sidecar/postdate/sidecar"
 #: The modules on which exactly-once delivery rests, and those that read what strangers write; and of each the file of
-#: unit tests, test_….py, that runs first.
+#: tests/unit that runs first.
 MODULES = {
-    "sidecar/postdate/sidecar/index/apply_requests.py": "sidecar_apply_requests",
-    "sidecar/postdate/sidecar/index/apply_fates.py": "sidecar_apply_requests",
-    "sidecar/postdate/sidecar/index/moves.py": "sidecar_apply_requests",
-    "sidecar/postdate/sidecar/index/contradictions.py": "sidecar_id_policies",
-    "sidecar/postdate/sidecar/index/overlay.py": "sidecar_overlay",
-    "sidecar/postdate/sidecar/dispatch/batch.py": "sidecar_batch",
-    "sidecar/postdate/sidecar/dispatch/undelivered_ends.py": "sidecar_batch",
-    "sidecar/postdate/sidecar/dispatch/after_commit.py": "sidecar_batch",
-    "sidecar/postdate/sidecar/dispatch/decisions.py": "sidecar_batch",
-    "sidecar/postdate/sidecar/dispatch/dispatcher.py": "sidecar_dispatcher",
-    "sidecar/postdate/sidecar/dispatch/due/due_reader.py": "sidecar_due_reader",
-    "sidecar/postdate/sidecar/dispatch/targets/fault_attribution.py": "sidecar_fault_attribution",
-    "sidecar/postdate/sidecar/dispatch/targets/isolated_targets.py": "sidecar_isolation",
-    "sidecar/postdate/sidecar/dispatch/aborts.py": "sidecar_aborts",
-    "sidecar/postdate/sidecar/dispatch/targets/target_rates.py": "sidecar_target_rates",
-    "sidecar/postdate/sidecar/ingest/quota.py": "ingest_quota",
-    "sidecar/postdate/sidecar/takeover/takeover.py": "sidecar_takeover_steps",
-    "wheel/postdate/wheel/timer_log/timer_log.py": "wheel_timer_log",
-    "wheel/postdate/wheel/timing_wheel/wheel_file.py": "wheel_file",
-    "connectors/postdate/wire/requests/parser.py": "wire_parser",
+    f"{_SIDECAR}/index/apply_requests.py": "sidecar/index/test_apply_requests.py",
+    f"{_SIDECAR}/index/apply_fates.py": "sidecar/index/test_apply_requests.py",
+    f"{_SIDECAR}/index/moves.py": "sidecar/index/test_apply_requests.py",
+    f"{_SIDECAR}/index/contradictions.py": "sidecar/index/test_id_policies.py",
+    f"{_SIDECAR}/index/overlay.py": "sidecar/index/test_overlay.py",
+    f"{_SIDECAR}/dispatch/batch.py": "sidecar/dispatch/test_batch.py",
+    f"{_SIDECAR}/dispatch/undelivered_ends.py": "sidecar/dispatch/test_batch.py",
+    f"{_SIDECAR}/dispatch/after_commit.py": "sidecar/dispatch/test_batch.py",
+    f"{_SIDECAR}/dispatch/decisions.py": "sidecar/dispatch/test_batch.py",
+    f"{_SIDECAR}/dispatch/dispatcher.py": "sidecar/dispatch/test_dispatcher.py",
+    f"{_SIDECAR}/dispatch/due/due_reader.py": "sidecar/dispatch/due/test_due_reader.py",
+    f"{_SIDECAR}/dispatch/targets/fault_attribution.py": "sidecar/dispatch/targets/test_fault_attribution.py",
+    f"{_SIDECAR}/dispatch/targets/isolated_targets.py": "sidecar/dispatch/test_isolation.py",
+    f"{_SIDECAR}/dispatch/aborts.py": "sidecar/dispatch/test_aborts.py",
+    f"{_SIDECAR}/dispatch/targets/target_rates.py": "sidecar/dispatch/targets/test_target_rates.py",
+    f"{_SIDECAR}/ingest/quota.py": "sidecar/ingest/test_quota.py",
+    f"{_SIDECAR}/takeover/takeover.py": "sidecar/takeover/test_takeover_steps.py",
+    "wheel/postdate/wheel/timer_log/timer_log.py": "wheel/test_timer_log.py",
+    "wheel/postdate/wheel/timing_wheel/wheel_file.py": "wheel/test_wheel_file.py",
+    "connectors/postdate/wire/requests/parser.py": "wire/test_parser.py",
 }
 
-#: The files of tests that execute these modules and need no broker.
-TESTS = ("sidecar", "recovery", "wheel", "wire", "ingest", "config", "client", "http", "message")
+#: The folders of tests/unit whose tests execute these modules.
+FOLDERS = ("sidecar", "wheel", "wire", "client")
 
 #: Runs of the simulation: the first seeds, and two of each theme of what the modules do.
 THEMES = ("controls", "store", "moves", "burst", "power", "stranger", "unknown", "bad target")
@@ -61,7 +63,7 @@ def main(only: tuple[str, ...], sample: int, seed: int, jobs: int, budget: float
     modules = tuple(path for path in MODULES if not only or path.endswith(tuple(f"{name}.py" for name in only)))
     runs = (*((each, None) for each in range(1, 9)), *((each, theme) for theme in THEMES for each in (1, 2)))
     driver = Driver(Options(modules, MODULES, sample, seed, jobs, budget, runs, kept.resolve()))
-    files = sorted(path for name in TESTS for path in (ROOT / "tests/unit").glob(f"test_{name}_*.py"))
+    files = sorted(path for name in FOLDERS for path in (ROOT / "tests/unit" / name).rglob("test_*.py"))
     options = ["-p", "no:cacheprovider", "-p", "no:randomly", "-q", "--hypothesis-seed=1"]
     pytest.main([*options, *map(str, files), str(ROOT / "tests/property")], plugins=[driver])
     text, is_enough = report(driver.results, names(ROOT))

@@ -1,7 +1,7 @@
 """Changes made by hand, each of which removes one safeguard: a named fast test must detect it.
 
-Each replaces a text in a copy of the repository, where the named tests then run. `tests/unit/test_mutation.py` keeps
-the texts and the names of the tests true.
+Each replaces a text in a copy of the repository, where the named tests then run.
+`tests/unit/support/test_mutation.py` checks that the texts and the tests exist.
 """
 
 from __future__ import annotations
@@ -36,49 +36,49 @@ DELIBERATE = (
         f"{_SIDECAR}/index/apply_requests.py",
         "return (acts_on, at) if acts_on < offset else (-1, None)",
         "return acts_on, at",
-        "unit/test_sidecar_apply_requests.py",
+        "unit/sidecar/index/test_apply_requests.py",
     ),
     Deliberate(
         "a message expires at the end of its grace, not after it",
         f"{_SIDECAR}/dispatch/decisions.py",
         "now_ms > entry.due + entry.grace_ms",
         "now_ms >= entry.due + entry.grace_ms",
-        "unit/test_sidecar_batch.py",
+        "unit/sidecar/dispatch/test_batch.py",
     ),
     Deliberate(
         "the sync of the timer log does nothing",
         f"{_WHEEL}/timer_log/database.py",
         "self._call(lambda db: db.flush_wal(True))",
         "self._call(lambda db: None)",
-        "unit/test_wheel_timer_log.py",
+        "unit/wheel/test_timer_log.py",
     ),
     Deliberate(
         "the sync of the timer log leaves the write-back to the system",
         f"{_WHEEL}/timer_log/database.py",
         "flush_wal(True)",
         "flush_wal(False)",
-        "unit/test_wheel_timer_log.py",
+        "unit/wheel/test_timer_log.py",
     ),
     Deliberate(
         "a new timer log is not synced",
         f"{_WHEEL}/timer_log/timer_log.py",
         "        db.write(batch)\n        db.sync()\n",
         "        db.write(batch)\n",
-        "unit/test_wheel_timer_log.py",
+        "unit/wheel/test_timer_log.py",
     ),
     Deliberate(
         "the timer log is never synced while a shard delivers",
         f"{_SIDECAR}/shard/housekeeping.py",
         "            index.sync()\n",
         "",
-        "unit/test_sidecar_housekeeping.py",
+        "unit/sidecar/shard/test_housekeeping.py",
     ),
     Deliberate(
         "the timer log is not synced when it is closed",
         f"{_WHEEL}/index.py",
         "            if clean:\n                self._log.sync()\n",
         "            pass\n",
-        "unit/test_wheel_file.py",
+        "unit/wheel/test_wheel_file.py",
     ),
     Deliberate(
         "the wheel is not written back",
@@ -86,70 +86,70 @@ DELIBERATE = (
         "                self._write_stamp(log_sequence, next_request, clean=True)\n"
         "                self._platform.sync(self._mapped)\n",
         "                self._write_stamp(log_sequence, next_request, clean=True)\n",
-        "unit/test_wheel_file.py",
+        "unit/wheel/test_wheel_file.py",
     ),
     Deliberate(
         "the machine does not write the wheel back",
         f"{_WHEEL}/timing_wheel/platform.py",
         "mapped.flush()",
         "pass",
-        "unit/test_wheel_file.py",
+        "unit/wheel/test_wheel_file.py",
     ),
     Deliberate(
         "a transaction is committed although a record has no report",
         f"{_SIDECAR}/transaction/transaction.py",
         "self._check(left, content)",
         "self._check(0, content)",
-        "unit/test_sidecar_transaction.py",
+        "unit/sidecar/transaction/test_transaction.py",
     ),
     Deliberate(
         "a missing target is given up before the retry budget after the due time",
         f"{_SIDECAR}/dispatch/decisions.py",
         "if waited >= self._budget_ms and now_ms >= spent_ms and is_known:",
         "if waited >= self._budget_ms and is_known:",
-        "unit/test_sidecar_batch.py",
+        "unit/sidecar/dispatch/test_batch.py",
     ),
     Deliberate(
         "an isolated target is given up before the retry budget after the due time",
         f"{_SIDECAR}/dispatch/targets/fault_attribution.py",
         "return isolated.refusal if now_ms >= due_ms + self._budget_ms else None",
         "return isolated.refusal",
-        "unit/test_sidecar_fault_attribution.py",
+        "unit/sidecar/dispatch/targets/test_fault_attribution.py",
     ),
     Deliberate(
         "a refused request counts as delivered before it is read",
         f"{_SIDECAR}/index/apply_fates.py",
         "sent=sent and had_time",
         "sent=sent",
-        "unit/test_sidecar_apply_requests.py",
+        "unit/sidecar/index/test_apply_requests.py",
     ),
     Deliberate(
         "the metric of rate-limited messages is doubled",
         f"{_SIDECAR}/http/metrics/collector.py",
         "sum(each.rated for each in all_)) for",
         "2 * sum(each.rated for each in all_)) for",
-        "unit/test_http_server.py",
+        "unit/sidecar/http/test_server.py",
     ),
     Deliberate(
         "messages beyond their rate are counted twice",
         f"{_SIDECAR}/dispatch/dispatcher.py",
         "self._ctx.counts.rated += len(batch.over)",
         "self._ctx.counts.rated += 2 * len(batch.over)",
-        "unit/test_sidecar_target_rates.py",
+        "unit/sidecar/dispatch/targets/test_target_rates.py",
     ),
     Deliberate(
         "a passphrase is shown",
         f"{_SIDECAR}/config/values.py",
         '_SECRET = re.compile(r"(password|passphrase|',
         '_SECRET = re.compile(r"(password|',
-        "unit/test_config_docs.py",
+        "unit/cli/test_config_docs.py",
     ),
     Deliberate(
         "a property that the client library does not have is shown",
         f"{_SIDECAR}/config/values.py",
         "return is_secret(name) or name not in PROPERTY_NAMES",
         "return is_secret(name)",
-        "unit/test_config_docs.py",
+        "unit/cli/test_config_docs.py",
     ),
     Deliberate(
         "the chart fixes the time to end",
@@ -177,28 +177,28 @@ DELIBERATE = (
         f"{_SIDECAR}/http/api/page_files.py",
         '"Content-Security-Policy": (',
         '"X-Policy": (',
-        "unit/test_http_server.py",
+        "unit/sidecar/http/test_server.py",
     ),
     Deliberate(
         "the HTTP port takes any number of connections",
         f"{_SIDECAR}/http/server/connections.py",
         "if len(self.connections) > HTTP_CONNECTIONS_MAX:",
         "if False:",
-        "unit/test_http_flood.py::test_a_client_with_many_connections_displaces_only_its_own",
+        "unit/sidecar/http/test_flood.py::test_a_client_with_many_connections_displaces_only_its_own",
     ),
     Deliberate(
         "an index that has missed fates is used",
         f"{_SIDECAR}/takeover/takeover.py",
         "progress.empty = progress.empty or _has_missed(ctx, bounded, progress)",
         "progress.empty = progress.empty",
-        "unit/test_recovery_expired.py",
+        "unit/sidecar/takeover/test_expired.py",
     ),
     Deliberate(
         "a break in seq behind an index is not seen",
         f"{_SIDECAR}/takeover/takeover.py",
         "return decode(ctx.log, oldest).seq != index.checkpoint.seq + 1",
         "return False",
-        "unit/test_recovery_expired.py",
+        "unit/sidecar/takeover/test_expired.py",
     ),
     Deliberate(
         "a rebuild asks where STORE ends",
@@ -206,21 +206,21 @@ DELIBERATE = (
         "    end = write_bound(ctx)\n",
         "    from postdate.kafka.interface import Isolation\n\n"
         "    end = ctx.admin.end_offsets([ctx.store], Isolation.READ_UNCOMMITTED)[ctx.store]\n",
-        "unit/test_recovery_bound_check.py",
+        "unit/sidecar/takeover/test_bound_check.py",
     ),
     Deliberate(
         "a duty that fails stops the shard",
         f"{_SIDECAR}/shard/housekeeping.py",
         "        except KafkaFault as fault:\n",
         "        except ZeroDivisionError as fault:\n",
-        "unit/test_sidecar_isolation.py",
+        "unit/sidecar/dispatch/test_isolation.py",
     ),
     Deliberate(
         "a duty that fails is tried again at once",
         f"{_SIDECAR}/shard/housekeeping.py",
         "            self._due_at[what] = self._ctx.clock.steady_ms() + delay_ms\n",
         "",
-        "unit/test_sidecar_isolation.py",
+        "unit/sidecar/dispatch/test_isolation.py",
     ),
 )
 

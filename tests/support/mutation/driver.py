@@ -37,8 +37,8 @@ import pytest
 
 from support.mutation.changes import CodeChange, changes_of, take_effect
 from support.mutation.report import DETECTED, SURVIVED, UNFIT
+from support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 _CODES = {0: SURVIVED, 1: DETECTED, 2: UNFIT}
 _SPARE_CPU_S, _SPARE_FACTOR, _WALL_S_MAX = 20, 8, 900.0
 _MEMORY = Path("/dev/shm")  # noqa: S108  # timer indexes sync often; where it is missing, the usual place
@@ -305,10 +305,10 @@ def selected(
     change: CodeChange, own: str, covered: Mapping[str, tuple[float, Lines]], budget_s: float
 ) -> tuple[list[str], float]:
     """The tests that execute a change, then runs of the simulation, and the time that they need together: at most
-    the budget for the tests, and half of it for the runs. The tests in test_`own`.py come first, then the others,
+    the budget for the tests, and half of it for the runs. The tests in tests/unit/`own` come first, then the others,
     the fastest first."""
     found = sorted(
-        (name.startswith(_SIMULATION), f"/test_{own}.py::" not in name, cpu_s, name)
+        (name.startswith(_SIMULATION), f"unit/{own}::" not in name, cpu_s, name)
         for name, (cpu_s, lines) in covered.items()
         if change.path in lines and (change.is_constant or not change.lines.isdisjoint(lines[change.path]))
     )

@@ -1,7 +1,7 @@
 """Changes that no test can detect, each with the reason. They survive, and do not count against the score.
 
-Nothing that a user, a topic or a file shows depends on what they change. `tests/unit/test_mutation.py` checks that each
-change here is one that the tool makes.
+They affect nothing that a user, a topic or a file shows. `tests/unit/support/test_mutation.py` checks that the tool
+makes each of them.
 """
 
 from __future__ import annotations

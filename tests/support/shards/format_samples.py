@@ -41,8 +41,9 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.headers import Headers
 from postdate.wire.stored import StoredRequest, encode_stored
 from postdate.wire.verdicts import Verdict, VerdictRecord, encode_bulk_verdict, encode_verdict
+from support.repository import TESTS
 
-SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+SAMPLES = TESTS / "samples"
 DISPATCH_LOG = SAMPLES / "dispatch-log-1.jsonl"
 DISPATCH_LOG_2 = SAMPLES / "dispatch-log-2.jsonl"
 DISPATCH_LOG_3 = SAMPLES / "dispatch-log-3.jsonl"

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import yaml
@@ -20,8 +19,9 @@ import yaml
 from postdate.sidecar.config.schema import REQUEST_TOPICS, Leaf, leaves, topic_leaves
 from postdate.wire.dialects.table import DIALECTS
 from support.brokers.librdkafka_names import librdkafka_names
+from support.repository import ROOT
 
-CHART = Path(__file__).resolve().parents[3] / "charts" / "postdate"
+CHART = ROOT / "charts" / "postdate"
 #: Options that the chart itself decides: they follow from the pod, or have values of their own.
 OWNED = frozenset({"data_dir", "group_instance_id", "instance", "workers", REQUEST_TOPICS})
 OWNED_SECTIONS = frozenset({"http", "kafka"})

@@ -1,7 +1,7 @@
 """House rules as pure functions: each takes a file's place and text and returns what breaks the rule.
 
-A complaint is one sentence that begins with the place. `tests/unit/test_code_rules.py` runs every rule over the
-repository, and over a text made to break it.
+A complaint is one sentence that begins with the place. `tests/unit/repository/test_code_rules.py` runs every rule over
+the repository, and over a text made to break it.
 """
 
 from __future__ import annotations

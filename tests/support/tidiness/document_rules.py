@@ -1,9 +1,12 @@
-"""House rules for the documents: links that resolve, commands that exist, and plain English."""
+"""House rules for documents, docstrings and comments: links that resolve, commands that exist, and plain English."""
 
 from __future__ import annotations
 
+import ast
+import io
 import re
 import shlex
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +26,7 @@ LINE_CHARACTERS_MAX = 132
 _WORDS = re.compile(
     r"""\b(?:anew|amiss|mend(?:s|ed|ing)?|likewise|whoever
     |(?<!nothing\s)(?<!what\s)(?<!anything\s)(?<!everything\s)(?<!something\s)(?<!who\s)else
-    |(?<!there\s)(?:is|are)\snone|of\s(?:its|their|your|our|his|her|one's)\sown|by\s(?:itself|themselves)
+    |(?<!there\s)(?:is|are)\s(?-i:none)|of\s(?:its|their|your|our|his|her|one's)\sown|by\s(?:itself|themselves)
     |tell(?:s|ing)?|told|sa(?:y|ys|id|ying))\b""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -123,3 +126,23 @@ def command_complaints(program: click.Group, place: str, text: str) -> Iterator[
 def table_headers(text: str) -> set[str]:
     """Returns the header names that begin a row of a table: ``| `postdate-…` | …``."""
     return set(_TABLE_HEADER.findall(text))
+
+
+def prose_complaints(place: str, source: str) -> Iterator[str]:
+    """The docstrings and comments of a Python file follow the rules for words (`word_complaints`)."""
+    for number, text in _docstrings_and_comments(source):
+        yield from word_complaints(f"{place}:{number}", text)
+
+
+def _docstrings_and_comments(source: str) -> Iterator[tuple[int, str]]:
+    """Line number and text of each docstring, and of each block of comments."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+    block: list[tuple[int, str]] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            block.append((token.start[0], token.string.lstrip("#: ")))
+        elif block and token.type not in (tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
+            yield block[0][0], " ".join(text for _, text in block)
+            block = []

@@ -6,7 +6,7 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[2]
+from support.repository import TESTS
 
 
 @cache

@@ -1,0 +1,58 @@
+"""Goal: docs/operations.md names every metric with its kind, labels, meaning and action, and every path, as they are.
+docs/security.md names every path that the token opens.
+
+Method: its tables are read and compared with the code's own lists.
+"""
+
+from __future__ import annotations
+
+import re
+
+from postdate.sidecar.http.api.openapi import describe
+from postdate.sidecar.http.metrics.metrics import FATES, METRICS, Metric
+from postdate.wire.dispatch_log import FINAL
+from support.repository import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def section(title: str, page: str = "operations.md", level: str = "##") -> str:
+    """The text from a heading to the next one of its level."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return text.partition(f"\n{level} {title}\n")[2].partition(f"\n{level} ")[0]
+
+
+def as_row(metric: Metric) -> str:
+    """A metric as the table has it."""
+    last = metric.name.removesuffix("_total").rpartition("_")[2]
+    kind = f"{metric.shape.value}, {last}" if last in ("seconds", "bytes") else metric.shape.value
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return f"| `{metric.name}` | {kind} | {labels} | {metric.help} | {metric.action} |"
+
+
+def test_the_table_of_metrics_is_the_list_of_the_code() -> None:
+    rows = [line for line in section("Metrics").splitlines() if line.startswith("| `")]
+    assert rows == [as_row(metric) for metric in METRICS]
+
+
+def test_the_fates_of_the_metric_are_complete() -> None:
+    assert set(re.findall(r"[a-z-]+", FATES.help)) >= FINAL
+
+
+def test_the_page_names_every_path() -> None:
+    named = set(re.findall(r"`(/[\w/.-]*)`", section("HTTP")))
+    words = {"origin": "TOPIC/PARTITION/OFFSET", "name": "NAME"}
+    paths = {path.format(**words) for path in describe()["paths"]}
+    assert named == paths
+
+
+def test_the_rights_of_the_token_name_every_path_of_the_api() -> None:
+    named = set(re.findall(r"`(/api/[\w/.-]*)`", section("What the token grants", "security.md", "###")))
+    paths = {path.partition("{")[0] for path in describe()["paths"]}
+    assert named == {path for path in paths if path.startswith("/api/")} - {"/api/v1/openapi.json"}
+
+
+def test_meaning_and_action_are_sentences() -> None:
+    for metric in METRICS:
+        assert metric.help.endswith(".")
+        assert metric.action.endswith(".")

@@ -1,0 +1,292 @@
+"""Goal: no load on the HTTP port delays a probe, and no client holds a connection for longer than it may.
+
+Method: the real server on a port of this machine. A flood (`support/web/flooding.py`) opens 2,000 connections of one
+kind, sends on them, and opens some of those again that the server closes. Meanwhile probes connect, one after the
+other. Their times are compared with those of a round without a flood, both without what other programs kept the
+processes from doing (`support/waiting/contention.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from postdate.sidecar.http.server import acceptor, connections
+from postdate.sidecar.http.server import admission as gate
+from support.deployments.sidecars import wait_until
+from support.waiting.contention import watch_contention
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+from support.web import flooding
+from support.web.http_steps import Client
+from unit.sidecar.http.test_server import TOKEN, _HttpRig
+
+_PROBES = 60
+_MORE_MS = 100.0
+
+_KINDS = flooding.kinds(TOKEN)
+_HEAD, _POST = _KINDS["slow head"][0], _KINDS["slow body"][0]
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    with ExitStack() as stack:
+        yield Client(_HttpRig(stack).serve(path).port, TOKEN)
+
+
+@pytest.fixture
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server waits for requests for as long as a test lasts: nothing but a bound ends a connection."""
+    for module in (acceptor, connections):
+        monkeypatch.setattr(module, "HTTP_REQUEST_S_MAX", 2 * WAIT_TIMEOUT_S)
+
+
+def connect(client: Client, first: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S)
+    connection.sendall(first)
+    return connection
+
+
+def probe(client: Client) -> list[tuple[float, float]]:
+    """When _PROBES probes began and ended, epoch ms. Each connects, as those of Kubernetes do, and is answered 200."""
+    times = []
+    for number in range(_PROBES):
+        began = time.time() * 1000
+        answer = client.get(("/healthz", "/readyz")[number % 2])
+        times.append((began, time.time() * 1000))
+        assert answer.status == 200, answer.text
+    return times
+
+
+@pytest.mark.parametrize(
+    ("kind", "reopened"),
+    [
+        *((kind, flooding.REOPENED) for kind in _KINDS if kind != "pipelined"),
+        *((kind, flooding.FLOOD) for kind in ("silent", "slow head", "no HTTP")),
+    ],
+)
+def test_no_flood_keeps_a_probe_from_its_answer(client: Client, kind: str, reopened: int) -> None:
+    with watch_contention() as watch:
+        quiet = probe(client)
+        with flooding.flood(client.port, TOKEN, kind, reopened=reopened):
+            flooded = probe(client)
+        waits = watch.most()
+    quiet_ms, flooded_ms = (
+        np.percentile(waits.undisturbed([began for began, _ in times], [ended for _, ended in times]), (50, 99, 100))
+        for times in (quiet, flooded)
+    )
+    print(f"ms, p50, p99, most: {quiet_ms.round(1)} without the flood, {flooded_ms.round(1)} in it")
+    assert flooded_ms[1] < quiet_ms[1] + _MORE_MS
+    assert client.get("/api/v1/pending").status == 200
+
+
+def test_probes_are_answered_while_whole_requests_flood_the_port(client: Client) -> None:
+    """These cost the processor what they ask for, so no time is claimed."""
+    with flooding.flood(client.port, TOKEN, "pipelined"):
+        probe(client)
+    wait_until(lambda: client.get("/api/v1/pending").status == 200, "the flood is over")
+
+
+@pytest.mark.usefixtures("short_timeouts")
+@pytest.mark.parametrize(
+    ("where", "bound", "first"),
+    [(acceptor, "HTTP_WAITING_MAX", b""), (connections, "HTTP_CONNECTIONS_MAX", _HEAD)],
+    ids=["that wait", "that have started"],
+)
+def test_a_client_with_many_connections_displaces_only_its_own(
+    client: Client, monkeypatch: pytest.MonkeyPatch, where: ModuleType, bound: str, first: bytes
+) -> None:
+    """A connection starts with its first bytes, and until then it waits: each kind has its bound."""
+    monkeypatch.setattr(where, bound, 20)
+    rest = (_HEAD + b"\r\n").removeprefix(first)
+    with ExitStack() as stack:
+        other = stack.enter_context(connect_from_elsewhere(client))
+        other.sendall(first)
+        many = [stack.enter_context(connect(client, first)) for _ in range(100)]
+        assert is_closed(many[0])
+        for left in (other, many[-1]):
+            left.sendall(rest)
+            assert left.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def connect_from_elsewhere(client: Client) -> socket.socket:
+    """A connection from another address than that of all others."""
+    connection = socket.socket()
+    connection.bind(("127.0.0.2", 0))
+    connection.settimeout(WAIT_TIMEOUT_S)
+    connection.connect(("127.0.0.1", client.port))
+    return connection
+
+
+@dataclass
+class Turns:
+    """Controls the turns of the acceptor: no connection starts before `begin` is set. `waiting`: how many waiting
+    clients have sent bytes. `ports`: the ports of the clients, in the order in which they started."""
+
+    begin: threading.Event = field(default_factory=threading.Event)
+    waiting: int = 0
+    ports: list[int] = field(default_factory=list)
+
+
+@pytest.fixture
+def turns(client: Client, monkeypatch: pytest.MonkeyPatch) -> Turns:
+    """REQUIRES: the server has started, since its start uses one turn."""
+    found, turn, start = Turns(), acceptor.Acceptor._turn, acceptor.Acceptor._start
+
+    def held_turn(self: acceptor.Acceptor) -> None:
+        found.waiting = sum(each.has_sent for each in self._waiting.values())
+        if found.begin.is_set():
+            turn(self)
+
+    def noted_start(self: acceptor.Acceptor, connection: socket.socket) -> None:
+        found.ports.append(connection.getpeername()[1])
+        start(self, connection)
+
+    monkeypatch.setattr(acceptor.Acceptor, "_turn", held_turn)
+    monkeypatch.setattr(acceptor.Acceptor, "_start", noted_start)
+    return found
+
+
+@pytest.mark.usefixtures("short_timeouts")
+@pytest.mark.parametrize("who", ["a probe", "another address"])
+def test_a_queue_of_connections_is_passed_by(client: Client, turns: Turns, who: str) -> None:
+    """Each turn starts four and the probes, so the hundred of one address take 25 turns. The newcomer, which has come
+    behind them, is in the first one."""
+    with ExitStack() as stack:
+        many = [stack.enter_context(connect(client, _HEAD + b"\r\n")) for _ in range(100)]
+        if who == "a probe":
+            newcomer = connect(client, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        else:
+            newcomer = connect_from_elsewhere(client)
+            newcomer.sendall(_HEAD + b"\r\n")
+        stack.enter_context(newcomer)
+        wait_until(lambda: turns.waiting == 101, "all wait")
+        turns.begin.set()
+        stack.enter_context(connect(client))  # which begins a turn
+        assert newcomer.recv(100).startswith(b"HTTP/1.1 200")
+        assert turns.ports.index(newcomer.getsockname()[1]) < 5
+        many[-1].settimeout(WAIT_TIMEOUT_S)
+        assert many[-1].recv(100).startswith(b"HTTP/1.1 200"), "the others are served after it"
+
+
+@pytest.mark.usefixtures("short_timeouts")
+def test_probes_keep_their_places_in_a_queue_that_is_full(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor, "HTTP_TURN_S", 0.5)
+    monkeypatch.setattr(acceptor, "HTTP_WAITING_MAX", 20)
+    with ExitStack() as stack:
+        for _ in range(30):
+            stack.enter_context(connect(client, _HEAD))
+        probing = stack.enter_context(connect(client, b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+        for _ in range(30):
+            stack.enter_context(connect(client, _HEAD))
+        assert probing.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_port_without_descriptors_accepts_again_when_some_are_free(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(acceptor, "HTTP_ACCEPT_RETRY_S", 0.1)
+    accepts = [0]
+    honest = socket.socket.accept
+
+    def accept(self: socket.socket) -> object:
+        accepts[0] += 1
+        if accepts[0] <= 2:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return honest(self)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    assert client.get("/healthz").status == 200
+    assert sum("accepts no connections" in record.message for record in caplog.records) == 2
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Returns once the server has closed the connection, whatever it sends before."""
+    with suppress(ConnectionResetError):
+        while connection.recv(65_536):
+            pass
+    return True
+
+
+# ---- time-outs -------------------------------------------------------------------------------------------------------
+
+
+def drip(connection: socket.socket, piece: bytes, *, reads: bool = True) -> bool:
+    """Sends pieces until the server has closed the connection."""
+    connection.setblocking(False)
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            connection.send(piece)
+            if reads and not connection.recv(65_536):
+                return True
+        except BlockingIOError:
+            pass
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("first", "more"),
+    [
+        *_KINDS.values(),
+        (b"", b"\r\n"),
+        (_POST.replace(b"hold", b"pending"), b"x"),  # answered 405 before its body
+        (_POST.replace(b"Bearer", b"Basic"), b"x"),  # answered 401 before its body
+    ],
+)
+def test_a_request_that_is_not_complete_in_time_ends_its_connection(
+    client: Client, monkeypatch: pytest.MonkeyPatch, first: bytes, more: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connections, "HTTP_REQUEST_S_MAX", 0.3)
+    monkeypatch.setattr(acceptor, "HTTP_REQUEST_S_MAX", 0.3)
+    with connect(client, first) as connection:
+        assert is_closed(connection) if not more or more == (_HEAD + b"\r\n") * 20 else drip(connection, more)
+    assert not [record for record in caplog.records if record.exc_info], "no client causes a traceback in the log"
+
+
+def test_a_client_that_does_not_take_its_answer_ends_its_connection(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HTTP_ANSWER_S_MAX", 0.3)
+    ask = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connect(client) as connection:
+        assert drip(connection, ask * 100, reads=False)
+
+
+# ---- bounds of requests ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("short_timeouts")
+@pytest.mark.parametrize(("bound", "status"), [("HTTP_REQUESTS_PER_ADDRESS_MAX", 429), ("HTTP_REQUESTS_MAX", 503)])
+def test_requests_beyond_a_bound_are_refused_and_probes_are_not(
+    client: Client, monkeypatch: pytest.MonkeyPatch, bound: str, status: int
+) -> None:
+    monkeypatch.setattr(gate, bound, 3)
+    with ExitStack() as stack:
+        busy = [stack.enter_context(connect(client, _POST)) for _ in range(3)]
+        wait_until(lambda: client.get("/api/v1/openapi.json").status == status, "three are in progress")
+        refused = client.get("/api/v1/pending")
+        assert (refused.status, refused.headers["retry-after"]) == (status, "1")
+        assert "in progress; try again" in refused.json["error"]
+        assert [client.get(path).status for path in ("/healthz", "/readyz")] == [200, 200]
+        if status == 429:
+            with connect_from_elsewhere(client) as other:
+                other.sendall(_HEAD + b"\r\n")
+                assert other.recv(100).startswith(b"HTTP/1.1 200")
+        for connection in busy:
+            connection.close()
+        wait_until(lambda: client.get("/api/v1/pending").status == 200, "they have ended")
