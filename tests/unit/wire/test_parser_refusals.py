@@ -25,7 +25,7 @@ target-unavailable bad-retry attempts-exhausted bad-spread bad-schedule"""
 SEEN_LATER = {
     *(Reason.UNKNOWN_TARGET, Reason.BAD_KEY, Reason.TOO_LARGE, Reason.RECORD_REFUSED, Reason.UNAUTHORIZED),
     *(Reason.EXPIRED, Reason.LIMIT_EXCEEDED, Reason.TARGET_UNAVAILABLE),
-    *(Reason.BAD_RETRY, Reason.ATTEMPTS_EXHAUSTED),  # of format 2: test_wire_returns
+    *(Reason.BAD_RETRY, Reason.ATTEMPTS_EXHAUSTED),  # of format 2: test_returns.py
 }
 
 RULES = RequestRules(

@@ -78,7 +78,7 @@ def test_a_permanent_failure_halts_the_shard_until_it_is_resumed(
     assert told is not None
     assert told.why == shard.why
     env.until(shard, lambda: shard.state is State.HALTED, 600_000)
-    place = r"test_sidecar_internal_failures\.py:\d+"
+    place = r"test_internal_failures\.py:\d+"
     assert re.fullmatch(rf"internal: ValueError in {place}; report it with the log", shard.why)
     assert guarded.failed == INTERNAL_ATTEMPTS_MAX + 1
     instruct(env.directory / "0", Instruction(do=RESUME))

@@ -1,7 +1,7 @@
 """Goal: a slow target is found although its transactions have no messages for others, if others wait for these, and
 stalls of the machine isolate no target because of it.
 
-Method: as test_sidecar_slow_topics.py; each slow transaction is followed by one with messages for other targets.
+Method: as `test_fault_attribution_slow_topics`; a slow transaction is followed by one with messages for other targets.
 """
 
 from __future__ import annotations
