@@ -1,9 +1,8 @@
-"""Goal: if the broker is paused, killed or restarted, clients raise the fault that determines the caller's reaction,
-and no call hangs.
+"""Goal: if the broker is paused, killed or restarted, each client call ends in time, with the fault that determines
+what the caller does next.
 
-Method: a local broker of this module's own, stopped by SIGSTOP or SIGKILL while clients are at work. Only the real
-implementation: a simulated broker has its own ways to be away. In this module tests share the broker, so each leaves it
-running.
+Method: the tests of this module share one local broker and stop it with SIGSTOP or SIGKILL while clients use it. Each
+test leaves the broker running. Only the real clients are tested, since the simulated broker has other faults.
 """
 
 from __future__ import annotations
@@ -40,13 +39,14 @@ from support.deployments.sidecars import environment
 from support.waiting.rounds import LONGER, expect, first_kept
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: s. Far more than what is given to wait for here, a second or two and a transaction's ten, and half of the minute
-#: after which the client library gives a request up that nobody answers.
+#: s. The limit for a call that ends in time. The timeouts that the tests set are at most ten seconds. The client
+#: library itself gives up an unanswered request only after a minute.
 _PROMPT_S = 30.0
-#: s. In which a client without a broker meets dozens of refused connections.
-_GATHERING_S = 3.0
-#: Asks while the broker is paused, and goes on with the same client when it is told that the broker is back.
-_ASKING = """
+#: s. Within this time a client without a broker logs dozens of refused connections.
+_OUTAGE_S = 3.0
+#: A program that sends a group request while the broker is paused. Once it reads a line from its standard input, it
+#: sends more requests with the same client.
+_GROUP_REQUESTS = """
 import sys
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import Unreachable
@@ -78,7 +78,8 @@ def own() -> Iterator[LocalBroker]:
 
 @pytest.fixture
 def kafka(own: LocalBroker) -> ConfluentKafka:
-    """The broker takes a transaction: after a pause its own controller keeps it out for a while."""
+    """Returns a client once the broker accepts transactions. After a pause the controller fences the broker for a
+    while."""
     wait_until_ready(own.host, own.port, WAIT_TIMEOUT_S, lambda: None)
     return ConfluentKafka(KafkaSettings(own.bootstrap_servers))
 
@@ -125,9 +126,9 @@ def test_a_commit_that_hangs_ends_as_an_abort_or_unknown(own: LocalBroker, kafka
     assert time.monotonic() - started < _PROMPT_S
     try:
         producer.abort()
-        assert not producer.settle()  # slow, and a connection timed out: this producer is not to be trusted again
+        assert not producer.settle()  # a connection timed out, so this producer must not be used again
     except FatalClient:
-        pass  # the coordinator may have had enough of it before
+        pass  # the coordinator may have fenced the producer before
     producer.destroy()
     successor = open_producer(kafka)
     commit_values(successor, topic, [b"after"])
@@ -139,7 +140,7 @@ def test_a_broker_that_restarts_taints_the_producer(own: LocalBroker, kafka: Con
     topic = new_topic(kafka)
     producer = open_producer(kafka)
     committed = commit_until_settled(producer, topic, b"before")
-    read_committed(kafka, Partition(topic, 0))  # returns when the markers are written, too
+    read_committed(kafka, Partition(topic, 0))  # returns after the transaction markers are written
     own.kill()
     try:
         deadline = time.monotonic() + WAIT_TIMEOUT_S
@@ -148,14 +149,14 @@ def test_a_broker_that_restarts_taints_the_producer(own: LocalBroker, kafka: Con
             time.sleep(0.05)
     finally:
         own.start()
-    assert not producer.settle()  # that the broker is back does not mend it
+    assert not producer.settle()  # the return of the broker does not make the producer usable again
     producer.destroy()
     assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == committed
 
 
 def test_an_address_without_a_broker_does_not_taint_a_new_producer(own: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
-    # The library asks the addresses in a random order; what it reports of these two is older than the transaction.
+    # The library tries the addresses in random order. Its errors for the first two are older than the transaction.
     servers = f"{own.host}:{free_port()},{own.host}:{free_port()},{own.bootstrap_servers}"
     some_away = ConfluentKafka(KafkaSettings(servers))
 
@@ -175,7 +176,7 @@ def test_an_address_without_a_broker_does_not_taint_a_new_producer(own: LocalBro
 
 
 def _member_and_reader(kafka: ConfluentKafka, part: Partition) -> tuple[Member, LogReader]:
-    """Both have read the only record of the partition."""
+    """Returns a group member and a log reader after each has read the only record of the partition."""
     append(kafka, part.topic, b"before")
     member = Member(kafka.group_consumer(unique_name("group")))
     member.consumer.subscribe([part.topic], member)
@@ -192,7 +193,7 @@ def test_readers_and_members_continue_after_a_restart(own: LocalBroker, kafka: C
     own.restart(hard=True)
     patient = KafkaSettings(own.bootstrap_servers, producer={"message.timeout.ms": 60_000})
     append(ConfluentKafka(patient), topic, b"after")
-    # On a slow machine its session runs out meanwhile: then it is assigned anew and reads from the beginning again.
+    # On a slow machine the session of the member expires. The member then rejoins and reads from the beginning.
     poll_until([member], lambda: 1 in member.offsets(part), "the second record")
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while reader.position() < 2:
@@ -212,8 +213,8 @@ def test_polls_of_consumers_handle_no_log_lines_of_an_outage(
     caplog.clear()
     own.kill()
     try:
-        # Each is not polled for so long that lines of an unreachable broker would have gathered.
-        time.sleep(_GATHERING_S)
+        # Neither client is polled meanwhile, so log lines about the unreachable broker would accumulate.
+        time.sleep(_OUTAGE_S)
         deadline = time.monotonic() + WAIT_TIMEOUT_S
         while not any(line.startswith(f"Could not read {topic}/0: ") for line in _logged(caplog)):
             assert time.monotonic() < deadline, "the reader does not report the outage"
@@ -255,12 +256,15 @@ def test_an_admin_client_without_an_answer_raises_in_time(own: LocalBroker, kafk
             except Unreachable:
                 assert time.monotonic() - started < _PROMPT_S, name
     assert answered == {}
-    # The same client goes on, although the leader's epoch that it remembers may be over by now.
+    # The same client answers again, although its cached leader epoch may be outdated.
     assert _answers(questions) == before
 
 
 def _answers(questions: Mapping[str, Callable[[], object]]) -> dict[str, object]:
-    """What is said to each question but `create`, however often it must be asked: on a slow machine, more than once."""
+    """Returns the answer to each query except `create`, by name.
+
+    A slow machine may leave a query unanswered, so each is repeated until it is answered or `WAIT_TIMEOUT_S` is over.
+    """
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     answers: dict[str, object] = {}
     while len(answers) < len(questions) - 1:
@@ -275,21 +279,21 @@ def test_an_unanswered_group_request_does_not_crash_the_process_later(own: Local
     with (
         paused(own),
         subprocess.Popen(
-            [sys.executable, "-c", _ASKING, own.bootstrap_servers],
+            [sys.executable, "-c", _GROUP_REQUESTS, own.bootstrap_servers],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment(),
-        ) as asking,
+        ) as process,
     ):
         try:
-            assert asking.stdout is not None
-            assert asking.stdout.readline() == "no answer\n"
+            assert process.stdout is not None
+            assert process.stdout.readline() == "no answer\n"
             own.resume()
-            said, _ = asking.communicate("it is back\n", timeout=WAIT_TIMEOUT_S)
+            output, _ = process.communicate("it is back\n", timeout=WAIT_TIMEOUT_S)
         finally:
-            asking.kill()
-    assert (asking.returncode, said) == (0, "[]\n"), "the client library has ended the process"
+            process.kill()
+    assert (process.returncode, output) == (0, "[]\n"), "the client library ended the process"
 
 
 def test_without_a_broker_init_gives_up_in_time() -> None:

@@ -1,5 +1,8 @@
-"""The fixtures of integration tests: each test gets an environment on the real broker of the session. The report of a
-failed test contains the end of the log of each of its sidecars."""
+"""Fixtures of the integration tests.
+
+Each test gets an environment on the real broker of the session. The report of a failed test contains the end of the log
+of each of its sidecars.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         fixtures = getattr(item, "funcargs", {}).values()
-        used = (getattr(each, "env", each) for each in fixtures)  # some fixtures have an environment
-        sidecars = [sidecar for each in used if isinstance(each, Environment) for sidecar in each.sidecars]
-        report.sections += [(f"end of the log of {each.name}", each.state_and_log_end()) for each in sidecars]
+        used = (getattr(fixture, "env", fixture) for fixture in fixtures)  # some fixtures contain an environment
+        sidecars = [sidecar for env in used if isinstance(env, Environment) for sidecar in env.sidecars]
+        report.sections += [(f"end of the log of {sidecar.name}", sidecar.state_and_log_end()) for sidecar in sidecars]
     return report
 
 
 @pytest.fixture
 def env(broker: RunningBroker, tmp_path: Path) -> Iterator[Environment]:
-    """Topics and processes of the test's own; its processes end with it."""
-    with new_env(broker.bootstrap_servers, tmp_path) as made:
-        yield made
+    """An environment whose topics no other test uses. Its processes end with the test."""
+    with new_env(broker.bootstrap_servers, tmp_path) as environment:
+        yield environment

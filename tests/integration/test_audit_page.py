@@ -1,8 +1,8 @@
-"""Goal: the page of an audit reads well on a phone and on a desk, by day and by night, and needs no script.
+"""Goal: the page of an audit is readable on phone and desktop, in light and dark mode, and needs no script.
 
-Method: a page made of an outcome written down by hand, opened from its file by a real browser that runs no scripts. The
-contrast of each text and each mark with what lies behind it is computed from what the browser shows (WCAG 2.1: 4.5 for
-text, 3 for marks).
+Method: a real browser without scripts opens a page of a hand-written outcome from its file. From the colours that the
+browser shows, the test computes the contrast between each text or mark and its background (WCAG 2.1: 4.5 for text, 3
+for marks).
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def page() -> Iterator[Page]:
 
 
 def outcome() -> AuditOutcome:
-    """A run with something of everything: violations, a bound that was exceeded, what could not be verified."""
+    """Returns the outcome of a run with violations, an exceeded bound of the lateness, and a range not yet
+    verifiable."""
     counts = {**dict.fromkeys(VERDICTS, 0), "delivered": 120_034, "duplicate": 2, "capped": 12, "pending": 4_500}
     late = {"p50": 4, "p90": 21, "p99": 312, "p99_9": 1_900, "max": 92_000}
     samples = {"duplicate": [Sample("shop.requests/3/10177", ("2 committed records: shop.reminders/1/99",))]}
@@ -112,10 +113,10 @@ def test_the_page_reads_well_everywhere_without_a_script(page: Page, tmp_path: P
     for size in (PHONE, DESK):
         for scheme in ("dark", "light"):
             check_layout(page, size, scheme, "audit")
-            text, axis, marks, lines = page.evaluate(_LEAST_CONTRAST)
-            assert min(text, axis) >= 4.5, (scheme, text, axis)
+            texts, axis, marks, lines = page.evaluate(_LEAST_CONTRAST)
+            assert min(texts, axis) >= 4.5, (scheme, texts, axis)
             assert min(marks, lines) >= 3, (scheme, marks, lines)
-        assert page.evaluate(_BROKEN_CELLS) == [], "a number or a name is in one line"
+        assert page.evaluate(_BROKEN_CELLS) == [], "a number or a name has a line break"
         assert page.evaluate(_LEAST_LETTERS_PX) >= 8
-    for said in ("TOO LATE: p99 of the lateness is 312ms", "Lateness by day of the due time (UTC), ms", "2026-11-22"):
-        expect(page.locator("body")).to_contain_text(said)
+    for text in ("TOO LATE: p99 of the lateness is 312ms", "Lateness by day of the due time (UTC), ms", "2026-11-22"):
+        expect(page.locator("body")).to_contain_text(text)

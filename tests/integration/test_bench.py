@@ -1,6 +1,6 @@
-"""`postdate bench` as a user runs it, small. Goal: it ends, and its figures are those of a real run.
+"""Goal: a small run of `postdate bench` ends, and its figures are consistent.
 
-Method: the command with a thousand messages against the broker of the tests; its JSON on stdout.
+Method: the test runs the command with a thousand messages on the broker of the tests, and checks its JSON output.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
     assert "Traceback" not in done.stderr
     assert "ended unexpectedly" not in done.stderr
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    through, steady = said["cases"]["through"], said["cases"]["steady 100/s"]
+    report = json.loads(done.stdout)
+    through, steady = report["cases"]["through"], report["cases"]["steady 100/s"]
     assert through["of_copy_share"]["median"] == through["records_per_s"]["median"] / through["copy_per_s"]["median"]
     assert steady["early"]["median"] == 0
     assert steady["arrival_p99_of_raw_share"]["median"] > 0
     assert steady["raw_transactions_per_s"]["median"] > 1
     assert 0 < through["sidecar_cpu_us"]["median"] < 1e6
     assert 0 <= steady["commit_p50_ms"]["median"] < steady["arrival_most_ms"]["median"]
-    schedules, beside = said["cases"]["schedules once"], said["cases"]["schedules 100/s"]
+    schedules, beside = report["cases"]["schedules once"], report["cases"]["schedules 100/s"]
     assert schedules["occurrences_per_s"]["median"] > 0
     assert 0 <= schedules["commit_p50_ms"]["median"] < schedules["commit_most_ms"]["median"]
     p99_ms = [beside[name]["median"] for name in ("occurrence_p99_ms", "message_p99_ms")]
     assert beside["occurrence_of_message_p99_share"]["median"] == p99_ms[0] / p99_ms[1]
-    scale = said["cases"]["scale"]
+    scale = report["cases"]["scale"]
     assert scale["with_1_per_s"]["median"] > 0
     if "with_2_per_s" in scale:  # a machine with one core has nothing to compare
         shares = [scale[name]["median"] for name in ("with_1_per_s", "with_2_per_s", "with_2_of_one_share")]
         assert shares[1] / shares[0] == shares[2]
-    assert said["settings"]["messages"] == 1000
-    assert said["settings"]["broker"]["min.insync.replicas"] == "1"
+    assert report["settings"]["messages"] == 1000
+    assert report["settings"]["broker"]["min.insync.replicas"] == "1"
     assert "100/s" in chart.read_text()
     topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=WAIT_TIMEOUT_S).topics
     assert [name for name in topics if name.startswith("bench.")] == []
 
 
-def test_a_case_that_does_not_exist_is_refused_with_those_that_do() -> None:
+def test_an_unknown_case_is_refused_with_the_list_of_cases() -> None:
     command = [sys.executable, "-m", "postdate.cli", "bench", "thru"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, env=dict(os.environ))
     assert done.returncode == 2

@@ -1,8 +1,8 @@
-"""Goal: one command counts and then cancels all messages of a customer or a target, also if the sidecar is killed in
-the middle: exact counts, every other message is delivered, and no selected one.
+"""Goal: one command counts all messages of a customer or a target, and another cancels them, even if the sidecar is
+killed in the middle. The counts are exact, no selected message is delivered, and all other messages are.
 
-Method: one real broker, a request topic of two partitions, thousands of messages, and real processes; counts of the
-commands are compared with what was sent and with the dispatch log.
+Method: a real sidecar serves two partitions with thousands of messages. The test compares the counts of the commands
+with the requests and with the dispatch log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HOUR_MS = 3_600_000
 
 
 def start(env: Environment) -> tuple[Sidecar, Client, Path]:
-    """A process for two shards, and a configuration for the commands."""
+    """Starts a process that serves two shards. Returns it, a client of its API and a configuration for the commands."""
     env.new_requests(2)
     env.new_target()
     env.new_target()
@@ -50,7 +50,7 @@ def start(env: Environment) -> tuple[Sidecar, Client, Path]:
 
 
 def send(env: Environment, target: str, count: int, due_ms: int, name: str = "") -> list[Sent]:
-    """Messages without an id, or with ids that begin with `name`."""
+    """Sends messages without an id, or with ids that begin with `name`, and returns them."""
     sender, sent = env.sender(), []
     for number in range(count):
         key = f"{name}{number}".encode()
@@ -61,33 +61,33 @@ def send(env: Environment, target: str, count: int, due_ms: int, name: str = "")
 
 
 def cancel(env: Environment, config: Path, *options: str) -> dict[str, int]:
-    """What `postdate cancel` counts, by the origin of each control."""
+    """Runs `postdate cancel`, and returns the count of each of its controls, by origin."""
     return control(env, config, "cancel", *options)
 
 
 def control(env: Environment, config: Path, action: str, *options: str) -> dict[str, int]:
-    """The same of any bulk control."""
-    given = [action, "-b", env.bootstrap, "--requests", env.requests[0], "--config", str(config), "--output", "json"]
-    done = call_postdate(*given, *options, "--wait-verdict", "--timeout", "2m")
+    """Runs a bulk control, and returns the count of each of its controls, by origin."""
+    command = [action, "-b", env.bootstrap, "--requests", env.requests[0], "--config", str(config), "--output", "json"]
+    done = call_postdate(*command, *options, "--wait-verdict", "--timeout", "2m")
     assert done.exit_code == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {each["verdict"] for each in told} == {"applied"}
-    return {each["origin"]: each["count"] for each in told}
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {answer["verdict"] for answer in answers} == {"applied"}
+    return {answer["origin"]: answer["count"] for answer in answers}
 
 
 def dry_run(env: Environment, client: Client, config: Path, *options: str) -> dict[str, int]:
-    """What `postdate cancel --dry-run` counts, by target."""
-    asked = ["--url", f"http://127.0.0.1:{client.port}", "--requests", env.requests[0], "--config", str(config)]
-    done = call_postdate("cancel", *asked, *options, "--dry-run", "--output", "json")
+    """Runs `postdate cancel --dry-run`, and returns its counts by target."""
+    common = ["--url", f"http://127.0.0.1:{client.port}", "--requests", env.requests[0], "--config", str(config)]
+    done = call_postdate("cancel", *common, *options, "--dry-run", "--output", "json")
     assert done.exit_code == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["exact"] is True
-    counts: dict[str, int] = told["targets"]
+    answer = json.loads(done.stdout)
+    assert answer["exact"] is True
+    counts: dict[str, int] = answer["targets"]
     return counts
 
 
 def in_log(env: Environment) -> tuple[Counter[str], dict[str, int], int]:
-    """Cancelled messages by control, the last count of each control, and the number of its transactions."""
+    """Returns the cancelled messages by control, the last count of each control, and the number of transactions."""
     ended: Counter[str] = Counter()
     last: dict[str, int] = {}
     steps = 0
@@ -132,12 +132,12 @@ def test_all_messages_for_a_target_are_cancelled_and_no_other(env: Environment, 
 
 
 def cancel_beside_a_restart(env: Environment, sidecar: Sidecar, config: Path, selectors: list[str]) -> dict[str, int]:
-    """The same while the process dies, and is started again."""
+    """Runs `cancel` while a failpoint kills the process, and starts the process again."""
     with ThreadPoolExecutor(1) as pool:
-        counting = pool.submit(cancel, env, config, *selectors)
-        wait_until(lambda: not sidecar.is_alive(), "it has died in the middle")
+        future = pool.submit(cancel, env, config, *selectors)
+        wait_until(lambda: not sidecar.is_alive(), "the process dies in the middle")
         sidecar.start()
-        return counting.result()
+        return future.result()
 
 
 def test_a_customer_is_forgotten_with_one_command(env: Environment) -> None:
@@ -166,8 +166,8 @@ def test_messages_of_a_key_are_delivered_now_and_those_of_a_target_moved(env: En
     assert sum(control(env, config, "deliver", "--target", soon).values()) == 299
     env.wait_for_ends(300 + 3 * 2)
     seen = env.reader(soon).to_end()
-    assert {each.origin for each in seen} == {each.origin for each in sent}
-    assert all(int(each.last("postdate-due")) < due_ms for each in seen)
+    assert {record.origin for record in seen} == {request.origin for request in sent}
+    assert all(int(record.last("postdate-due")) < due_ms for record in seen)
 
 
 def test_the_page_counts_asks_and_cancels(env: Environment) -> None:

@@ -1,7 +1,7 @@
-"""Goal: a cancel that was written before the due time wins, even if no process was running then.
+"""Goal: a cancel that was written before the due time wins, even if no process ran at that time.
 
-Method: messages are scheduled and taken in, the only process is stopped, some of them are cancelled or moved before
-they are due, and the process starts again when all are overdue.
+Method: the only process ingests messages and is stopped. Then some of them are cancelled or rescheduled before they are
+due. The process starts again when all are overdue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def test_a_cancel_written_during_an_outage_wins_at_the_restart(env: Environment)
 
 
 def _cancel_while_nobody_runs(env: Environment, lead_ms: int) -> None:
-    """The controls are written within the lead, and the process starts again after it."""
+    """Writes the controls within `lead_ms`, and starts the process again after it."""
     requests, target = env.new_requests(1), env.new_target()
     sender, sidecar = env.sender(), env.new_sidecar(static=True)
     sidecar.start()
@@ -40,7 +40,7 @@ def _cancel_while_nobody_runs(env: Environment, lead_ms: int) -> None:
     sentinel: Headers = [(TOPIC, target.encode()), (AT, b"0")]
     first = sender.send(requests, Sent(target, b"first", b"v", sentinel, 1), 0)
     sender.flush()
-    env.wait_for_ends(1)  # what came before the sentinel has been taken in
+    env.wait_for_ends(1)  # the requests before the sentinel are ingested
     assert sidecar.stop() == 0
     later_ms = due_ms + 3_000
     controls = [control(b"cancel", (ID, b"id-0")), control(b"cancel", (ORIGIN, held[1].origin))]

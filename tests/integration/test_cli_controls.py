@@ -1,8 +1,8 @@
-"""Goal: `cancel`, `reschedule` and `send --wait-verdict` find their message in every partition, and print its true
-outcome.
+"""Goal: `cancel`, `reschedule`, `deliver` and `send --wait-verdict` find their message in any partition, and print the
+true outcome.
 
-Method: one real broker and one real sidecar; the commands run against four partitions, two of them as processes and the
-others in this one. What arrived, and what did not, is judged from the topics by the oracle at the end.
+Method: the commands act on four partitions of a real broker, which a real sidecar serves. Most commands run in this
+process. At the end the oracle checks on the topics which messages arrived.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def target(env: Environment) -> str:
 
 
 def command(env: Environment, *arguments: str) -> list[str]:
-    """What a command prints; it must succeed."""
+    """Runs a command, which must succeed, and returns the lines that it prints."""
     return said_by(*arguments, "-b", env.bootstrap).splitlines()
 
 
 def refused(env: Environment, *arguments: str) -> tuple[str, str]:
-    """The verdict that a command prints, and its sentence; it must fail."""
+    """Runs a command, which must fail, and returns the verdict that it prints and its error output."""
     done = call_postdate(*arguments, "-b", env.bootstrap)
     assert done.exit_code == Exit.FAILED, done.stderr
     return done.stdout.splitlines()[1], done.stderr
 
 
 def arrived(env: Environment, target: str, count: int) -> list[Seen]:
-    """The first messages on the target."""
+    """Waits for `count` messages on the target, and returns all messages that were read."""
     reader = env.reader(target)
     try:
         reader.until(lambda: len(reader.records) >= count, f"{count} messages on {target}")
@@ -86,8 +86,8 @@ def test_a_delivered_message_can_no_longer_be_changed(env: Environment, requests
     assert seen.origin.decode() == origin
     for named in (["--requests", requests, "--id", "order-9"], ["--origin", origin]):
         for control in (["cancel"], ["reschedule", "--delay", "1h"]):
-            said, sentence = refused(env, *control, *named, *WAIT)
-            assert (said, "had already been delivered" in sentence) == (f"too-late {origin}", True)
+            verdict, sentence = refused(env, *control, *named, *WAIT)
+            assert (verdict, "had already been delivered" in sentence) == (f"too-late {origin}", True)
 
 
 def test_a_message_moved_forward_arrives_by_its_new_time(env: Environment, requests: str, target: str) -> None:
@@ -95,11 +95,11 @@ def test_a_message_moved_forward_arrives_by_its_new_time(env: Environment, reque
     given = ["--requests", requests, "--topic", target, "--value", "v", "--delay", "1h"]
     (origin,) = command(env, "send", *given)
     moved = ["reschedule", "--origin", origin, "--delay", "300ms", "--output", "json", *WAIT]
-    (told,) = map(json.loads, command(env, *moved))
-    assert (told["verdict"], told["of"]) == ("rescheduled", origin)
+    (answer,) = map(json.loads, command(env, *moved))
+    assert (answer["verdict"], answer["of"]) == ("rescheduled", origin)
     (seen,) = arrived(env, target, 1)
     assert (seen.origin.decode(), seen.value) == (origin, b"v")
-    assert int(seen.last(DUE)) == told["due_ms"] <= seen.timestamp_ms
+    assert int(seen.last(DUE)) == answer["due_ms"] <= seen.timestamp_ms
 
 
 @pytest.mark.parametrize("by", ["id", "origin"])
@@ -108,11 +108,11 @@ def test_a_message_is_delivered_now_and_never_early(env: Environment, requests: 
     given = ["--requests", requests, "--topic", target, "--value", "v", "--delay", "1h", "--id", "order-9"]
     (origin,) = command(env, "send", *given)
     named = ["--requests", requests, "--id", "order-9"] if by == "id" else ["--origin", origin]
-    (told,) = map(json.loads, command(env, "deliver", *named, "--output", "json", *WAIT))
-    assert (told["verdict"], told["of"]) == ("rescheduled", origin)
+    (answer,) = map(json.loads, command(env, "deliver", *named, "--output", "json", *WAIT))
+    assert (answer["verdict"], answer["of"]) == ("rescheduled", origin)
     (seen,) = arrived(env, target, 1)
     assert (seen.origin.decode(), seen.value) == (origin, b"v")
-    assert int(seen.last(DUE)) == told["due_ms"] == told["sent_ms"] <= seen.timestamp_ms
+    assert int(seen.last(DUE)) == answer["due_ms"] == answer["sent_ms"] <= seen.timestamp_ms
     assert refused(env, "deliver", *named, *WAIT)[0] == f"too-late {origin}"
 
 
@@ -128,22 +128,22 @@ def test_a_schedule_that_replaces_prints_the_replaced_origin(env: Environment, r
 
 
 def test_a_refused_control_is_rejected_and_changes_nothing(env: Environment, requests: str, target: str) -> None:
-    """Its horizon is shorter than that of the command, which knows no better."""
+    """The horizon of the sidecar is shorter than the default horizon, which the command checks."""
     start(env, levels_ms=[1_000], horizon_ms=3_600_000)
     (origin,) = command(env, "send", "--requests", requests, "--topic", target, "--delay", "1h")
-    said, sentence = refused(env, "reschedule", "--origin", origin, "--delay", "2h", *WAIT)
-    assert (said, "its dead letter has the reason" in sentence) == ("rejected", True)
-    (letter,) = map(json.loads, command(env, "dead-letters", "list", "--requests", requests, "--output", "json"))
-    assert letter["reason"] == "beyond-horizon"
+    verdict, sentence = refused(env, "reschedule", "--origin", origin, "--delay", "2h", *WAIT)
+    assert (verdict, "its dead letter has the reason" in sentence) == ("rejected", True)
+    (dead_letter,) = map(json.loads, command(env, "dead-letters", "list", "--requests", requests, "--output", "json"))
+    assert dead_letter["reason"] == "beyond-horizon"
     assert command(env, "cancel", "--origin", origin, *WAIT)[1] == f"cancelled {origin}"
 
 
 def test_with_verdicts_all_a_command_waits_for_a_message(env: Environment, requests: str, target: str) -> None:
     start(env, verdicts="all")
     given = ["send", "--requests", requests, "--topic", target, "--delay", "500ms", *WAIT]
-    said = command(env, *given)
-    assert said[1] == "delivered"
-    assert [seen.origin.decode() for seen in arrived(env, target, 1)] == [said[0]]
+    lines = command(env, *given)
+    assert lines[1] == "delivered"
+    assert [seen.origin.decode() for seen in arrived(env, target, 1)] == [lines[0]]
 
 
 def test_a_cancel_written_during_an_outage_gets_its_verdict_later(env: Environment, requests: str, target: str) -> None:
@@ -161,7 +161,9 @@ def test_a_cancel_written_during_an_outage_gets_its_verdict_later(env: Environme
     assert refused(env, *cancel, *WAIT)[0] == "not-found"
 
 
-def test_silence_where_verdicts_are_switched_off(env: Environment, requests: str, target: str) -> None:
+def test_a_command_that_waits_for_a_verdict_fails_if_verdicts_are_off(
+    env: Environment, requests: str, target: str
+) -> None:
     start(env, verdicts="none")
     done = run_postdate(
         "cancel", "--requests", requests, "--id", "i", "-b", env.bootstrap, *WAIT[:1], "--timeout", "2s"

@@ -1,8 +1,8 @@
-"""Goal: `postdate dead-letters requeue` requeues each dead letter once, with its id, and the message is delivered; a
-second run repeats nothing, even beside foreign transactions.
+"""Goal: `postdate dead-letters requeue` requeues each dead letter once, with its id, and the message is delivered. A
+second run repeats nothing, even if another producer has an open transaction.
 
-Method: one real broker and one real sidecar with a short budget for missing targets. The commands run as processes, or
-in this one; what was delivered is read by a read_committed consumer of its own.
+Method: a real sidecar with a short retry budget for missing targets serves a real broker. The commands run as processes
+or in this process, and a read_committed consumer reads the deliveries.
 """
 
 from __future__ import annotations
@@ -40,25 +40,26 @@ def requests(env: Environment) -> str:
 
 
 def send(env: Environment, requests: str, target: str, *options: str) -> str:
-    """The origin of a request."""
+    """Sends a request with the command, and returns its origin."""
     return said_by("send", "-b", env.bootstrap, "--requests", requests, "--topic", target, *options).strip()
 
 
 def listed(env: Environment, requests: str, *options: str) -> dict[str, dict[str, object]]:
-    said = said_by("dead-letters", "list", "-b", env.bootstrap, "--requests", requests, "--output", "json", *options)
-    return {letter["origin"]: letter for letter in map(json.loads, said.splitlines())}
+    output = said_by("dead-letters", "list", "-b", env.bootstrap, "--requests", requests, "--output", "json", *options)
+    return {dead_letter["origin"]: dead_letter for dead_letter in map(json.loads, output.splitlines())}
 
 
 def requeued(env: Environment, requests: str, *options: str) -> dict[str, tuple[str, str | None]]:
-    said = said_by("dead-letters", "requeue", "-b", env.bootstrap, "--requests", requests, "--output", "json", *options)
-    return {each["origin"]: (each["status"], each["now"]) for each in map(json.loads, said.splitlines())}
+    common = ["-b", env.bootstrap, "--requests", requests, "--output", "json"]
+    output = said_by("dead-letters", "requeue", *common, *options)
+    return {row["origin"]: (row["status"], row["now"]) for row in map(json.loads, output.splitlines())}
 
 
 def put_back(env: Environment, requests: str, *options: str) -> dict[str, str]:
-    """Origin of each letter to the request that stands for it; all of them are put back."""
-    done = requeued(env, requests, "--apply", *options)
-    assert {status for status, _ in done.values()} == {"put-back"}
-    return {origin: now for origin, (_, now) in done.items() if now is not None}
+    """Requeues all selected dead letters, and returns the origin of the new request by the origin of the old one."""
+    rows = requeued(env, requests, "--apply", *options)
+    assert {status for status, _ in rows.values()} == {"put-back"}
+    return {origin: now for origin, (_, now) in rows.items() if now is not None}
 
 
 def create(env: Environment, topic: str) -> None:
@@ -73,10 +74,10 @@ def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(env: Envir
     plain = send(env, requests, target, *given, "--key", "k")
     named = send(env, requests, target, *given, "--key", "k", "--id", "order-9")
     elsewhere = send(env, requests, other, *given)
-    wait_until(lambda: len(listed(env, requests)) == 3, "all three have died")
-    letters = listed(env, requests, "--target", target, "--reason", "unknown-target")
-    assert set(letters) == {plain, named}
-    assert letters[named]["id"] == "order-9"
+    wait_until(lambda: len(listed(env, requests)) == 3, "all three are dead letters")
+    dead_letters = listed(env, requests, "--target", target, "--reason", "unknown-target")
+    assert set(dead_letters) == {plain, named}
+    assert dead_letters[named]["id"] == "order-9"
 
     create(env, target)
     chosen = ["--target", target]
@@ -96,26 +97,27 @@ def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(env: Envir
         assert (seen.key, seen.value, seen.headers[:2]) == (b"k", b"pay!", data)
         assert [name for name, _ in seen.headers].count(ORIGIN) == 1
     assert {seen.origin.decode() for seen in reader.records} == {*done.values()}
-    assert set(listed(env, requests)) == {plain, named, elsewhere}, "the letters themselves stay"
+    assert set(listed(env, requests)) == {plain, named, elsewhere}, "the dead letters stay on their topic"
 
 
 def test_a_requeued_message_can_be_cancelled_by_its_id(env: Environment, requests: str) -> None:
     target = unique_name("missing")
     origin = send(env, requests, target, "--delay", "10ms", "--id", "order-9")
-    wait_until(lambda: origin in listed(env, requests), "it has died")
+    wait_until(lambda: origin in listed(env, requests), "it is a dead letter")
     create(env, target)
     (now,) = put_back(env, requests, "--delay", "1h").values()
     cancel = ["cancel", "-b", env.bootstrap, "--requests", requests, "--id", "order-9", "--wait-verdict"]
     assert postdate(*cancel).splitlines()[1] == f"cancelled {now}"
 
 
-def test_an_open_transaction_behind_hides_nothing(
+def test_requeue_waits_for_an_open_transaction_that_hides_requeued_requests(
     env: Environment, requests: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The requests that were put back lie behind it; whoever does not wait for its end would put them back again."""
+    """Requeued requests may follow the open transaction, so a run that did not wait for its end would requeue them
+    again."""
     target = unique_name("missing")
     origin = send(env, requests, target, "--delay", "10ms", "--key", "k")
-    wait_until(lambda: origin in listed(env, requests), "it has died")
+    wait_until(lambda: origin in listed(env, requests), "it is a dead letter")
     partition = int(origin.split("/")[1])
     named = {"transactional.id": unique_name("foreign"), "transaction.timeout.ms": 900_000}
     foreign = Producer({"bootstrap.servers": env.bootstrap, **named})
@@ -125,14 +127,14 @@ def test_an_open_transaction_behind_hides_nothing(
     assert foreign.flush(WAIT_TIMEOUT_S) == 0
     command = ["dead-letters", "requeue", "-b", env.bootstrap, "--requests", requests, "--apply", "--output", "json"]
 
-    def play(slower: int) -> None:
-        """The command runs in this process, and gives up soon."""
+    def attempt(slower: int) -> None:
+        """Runs the command in this process, with a short time-out."""
         monkeypatch.setattr(reading, "COMMAND_TIMEOUT_S", 4.0 * slower)
         refused = CliRunner().invoke(program, command)
         assert (refused.exit_code, refused.stdout) == (Exit.FAILED, "")
         expect("returns no records from offset" in refused.stderr, refused.stderr)
 
-    first_kept(play, LONGER)
+    first_kept(attempt, LONGER)
     monkeypatch.undo()
     foreign.abort_transaction(WAIT_TIMEOUT_S)
     now = put_back(env, requests, "--delay", "1h")[origin]

@@ -1,7 +1,8 @@
-"""Goal: an operator creates a schedule, sees what it did and will do, replaces and ends it, all from the command line.
+"""Goal: on the command line, an operator creates a schedule, sees its past and future occurrences, replaces it and ends
+it.
 
-Method: the commands in this process, a real broker and a real sidecar. What they print is compared with what arrives on
-the target.
+Method: the commands run in this process, with a real broker and a real sidecar. The test compares their output with the
+records on the target.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SETTING = {"POSTDATE_FORMAT_VERSION": "3"}
 
 
 def schedule(*arguments: str) -> list[str]:
-    """The lines that a command prints; it must succeed."""
+    """Runs a command of `postdate schedule`, which must succeed, and returns the lines that it prints."""
     done = CliRunner().invoke(program, ["schedule", *arguments], env=SETTING)
     assert done.exit_code == 0, done.stderr or repr(done.exception)
     return done.stdout.splitlines()
@@ -43,7 +44,7 @@ def test_a_schedule_is_created_shown_replaced_and_ended(env: Environment) -> Non
         return shown
 
     (first,) = schedule("create", *message, "--every", "1s")
-    # The id is known to the sidecar once it has read the request.
+    # The sidecar knows the id after it has read the request.
     wait_until(lambda: any("tick" in line for line in schedule("list", *here)), "the schedule is listed")
     wait_until(lambda: show()["occurrence"] > 3, "three occurrences were delivered")
     shown = show()
@@ -63,8 +64,8 @@ def test_a_schedule_is_created_shown_replaced_and_ended(env: Environment) -> Non
     assert verdict == f"cancelled {second}"
     assert schedule("list", *here) == []
     reader = env.reader(target)
-    seen = [each for each in reader.to_end() if each.origin == first.encode()]
+    occurrences = [seen for seen in reader.to_end() if seen.origin == first.encode()]
     reader.close()
-    assert {(each.key, each.value) for each in seen} == {(b"k", b"v")}
-    assert [int(each.last("postdate-occurrence")) for each in seen] == list(range(1, len(seen) + 1))
-    assert {event["occurrence"] for event in occurred} <= set(range(1, len(seen) + 1))
+    assert {(seen.key, seen.value) for seen in occurrences} == {(b"k", b"v")}
+    assert [int(seen.last("postdate-occurrence")) for seen in occurrences] == list(range(1, len(occurrences) + 1))
+    assert {event["occurrence"] for event in occurred} <= set(range(1, len(occurrences) + 1))

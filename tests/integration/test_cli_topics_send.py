@@ -1,7 +1,8 @@
-"""Goal: `dev`, `topics` and `send` keep their contract against a real Kafka: what they print, make, refuse and produce.
+"""Goal: on a real Kafka, `dev`, `topics` and `send` print, create, refuse and produce what their documentation
+promises.
 
-Method: the broker of this module is `postdate dev` itself, as a process; the other commands run in this process through
-click's runner, and the records are read back through the interface.
+Method: the broker of this module is a `postdate dev` process. The other commands run in this process with click's
+runner. The test reads the records back with the Kafka interface.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ PROGRAM = [sys.executable, "-c", "from postdate.cli import main; main()"]
 
 
 def start_dev(*arguments: str) -> subprocess.Popen[str]:
-    """`postdate dev` as a process of its own."""
+    """Starts a `postdate dev` process."""
     path = os.pathsep.join(str(ROOT / root) for root in ("sidecar", "wheel", "connectors"))
     return subprocess.Popen(
         [*PROGRAM, "dev", *arguments],
@@ -52,7 +53,7 @@ def start_dev(*arguments: str) -> subprocess.Popen[str]:
 
 
 def ready_address(process: subprocess.Popen[str]) -> str:
-    """What the process prints once it is ready; blocks until then, the test's time-out is the bound."""
+    """Waits until the process is ready, at most until the test times out, and returns the address that it prints."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -85,7 +86,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 @pytest.fixture
 def requests(bootstrap: str) -> str:
-    """A fresh request topic with all that belongs to it."""
+    """A new request topic with the topics beside it."""
     name = unique_name("requests")
     assert call(bootstrap, "topics", "create", "--requests", name).exit_code == 0
     return name
@@ -96,7 +97,8 @@ def call(bootstrap: str, *arguments: str, stdin: bytes | None = None) -> Result:
 
 
 def alter(admin: Admin, topic: str, setting: str, value: str) -> None:
-    """Change a setting and wait until the broker shows it: the controller answers before the broker knows."""
+    """Changes a setting, and waits until the broker reports it, since the controller answers before the broker
+    knows."""
     alter_topic_config(admin, topic, {setting: value})
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while admin.describe([topic], [setting])[topic].config[setting] != value:
@@ -104,7 +106,7 @@ def alter(admin: Admin, topic: str, setting: str, value: str) -> None:
 
 
 def read_back(bootstrap: str, origin: str) -> Record:
-    """The committed record that an origin names."""
+    """Returns the committed record at an origin."""
     topic, partition, offset = parse_origin(origin.strip().encode())
     kafka = kafka_of(Config(kafka=KafkaConfig(bootstrap)))
     reader = kafka.log_reader(Partition(topic, partition), offset, Isolation.READ_COMMITTED)
@@ -121,10 +123,10 @@ def read_back(bootstrap: str, origin: str) -> Record:
 
 def test_topics_are_created_with_the_wire_formats_settings_and_pass_the_check(bootstrap: str, admin: Admin) -> None:
     name = unique_name("requests")
-    made = call(bootstrap, "topics", "create", "--requests", name, "--partitions", "3")
-    assert made.exit_code == 0
-    assert set(made.stdout.split()) == OwnTopics.of(name).names()
-    assert made.stderr.count("the cluster has 1 broker") == 1
+    created = call(bootstrap, "topics", "create", "--requests", name, "--partitions", "3")
+    assert created.exit_code == 0
+    assert set(created.stdout.split()) == OwnTopics.of(name).names()
+    assert created.stderr.count("the cluster has 1 broker") == 1
     live = admin.describe(OwnTopics.of(name).names(), ("cleanup.policy", "retention.ms", "min.insync.replicas"))
     assert {len(info.partitions) for info in live.values()} == {3}
     assert {info.config["min.insync.replicas"] for info in live.values()} == {"1"}
@@ -211,7 +213,7 @@ def test_send_as_json_has_the_due_time_by_the_brokers_clock(bootstrap: str, requ
 
 
 def test_send_beyond_the_horizon_is_refused(bootstrap: str, requests: str, tmp_path: Path) -> None:
-    """Where long delays are not stored, the horizon is at most half of what the request topic keeps."""
+    """If long delays are not stored, the horizon is at most half of the retention of the request topic."""
     arguments = ["send", "--requests", requests, "--topic", "t", "--delay"]
     assert call(bootstrap, *arguments, "4d").exit_code == Exit.OK
     config = tmp_path / "postdate.toml"
@@ -235,9 +237,9 @@ def test_a_broker_that_is_not_there_is_a_failure_and_not_a_hang(monkeypatch: pyt
     nobody = f"127.0.0.1:{free_port()}"
     result = call(nobody, "topics", "check")
     assert result.exit_code == Exit.FAILED
-    said = result.stderr.splitlines()
-    assert said[0].startswith("warning: no answer from Kafka yet, still trying:")
-    assert said[-1].startswith(f"error: no answer from {nobody}")
+    lines = result.stderr.splitlines()
+    assert lines[0].startswith("warning: no answer from Kafka yet, still trying:")
+    assert lines[-1].startswith(f"error: no answer from {nobody}")
     assert time.monotonic() - started < 50, "less than the minute after which the client library gives up"
 
 

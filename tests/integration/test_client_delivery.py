@@ -1,9 +1,9 @@
-"""Goal: records of `postdate.client` have their documented effect on a real cluster, through a producer with another
-partitioner. The examples of the documents work.
+"""Goal: records of `postdate.client` have their documented effect on a real cluster, even if the producer has another
+partitioner. The examples in the documents work.
 
-Method: confluent-kafka with its default partitioner, which hashes unlike Java's, and one real sidecar over seven
-partitions. Each id is scheduled, and then left, moved or cancelled; every verdict and every delivery is compared with
-what was asked.
+Method: confluent-kafka with its default partitioner, which hashes differently from Java's, and a real sidecar with
+seven partitions. The test schedules a message for each id, and then reschedules or cancels it. It compares every
+verdict and every delivery with the requests.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ COUNT = 60
 
 
 def produce(env: Environment, records: Iterable[RequestRecord]) -> list[tuple[int, int]]:
-    """Partition and offset of each record, in order."""
+    """Produces the records, and returns partition and offset of each, in order."""
     producer = Producer({"bootstrap.servers": env.bootstrap, "enable.idempotence": True})
-    places: dict[int, tuple[int, int]] = {}
+    positions: dict[int, tuple[int, int]] = {}
 
-    def note(index: int, error: KafkaError | None, message: Message) -> None:
+    def acknowledged(index: int, error: KafkaError | None, message: Message) -> None:
         assert error is None, error
-        places[index] = (message.partition() or 0, message.offset() or 0)
+        positions[index] = (message.partition() or 0, message.offset() or 0)
 
     for index, record in enumerate(records):
-        producer.produce(**record, on_delivery=partial(note, index))
+        producer.produce(**record, on_delivery=partial(acknowledged, index))
     assert producer.flush(WAIT_TIMEOUT_S) == 0
-    return [places[index] for index in range(len(places))]
+    return [positions[index] for index in range(len(positions))]
 
 
 def answers(env: Environment, requests: str, count: int) -> dict[str, VerdictRecord]:
-    """The verdicts on a request topic by the origin they answer."""
+    """Waits for `count` verdicts, and returns all by the origin that they answer. Fails if there are more."""
     reader = env.reader(f"{requests}.verdicts")
     try:
         reader.until(lambda: len(reader.records) >= count, f"{count} verdicts")
@@ -72,25 +72,25 @@ def test_every_control_finds_its_message(env: Environment) -> None:
         env, (topic.schedule(target, id, key="same", headers=[("a", None)], at=at, id=id) for id in ids)
     )
     assert len({partition for partition, _ in scheduled}) == PARTITIONS, "ids are spread"
-    left, cancelled, by_origin = ids[0::3], ids[1::3], ids[2::3]
-    origins = {id: topic.origin(*place) for id, place in zip(ids, scheduled, strict=True)}
+    rescheduled, cancelled, by_origin = ids[0::3], ids[1::3], ids[2::3]
+    origins = {id: topic.origin(*position) for id, position in zip(ids, scheduled, strict=True)}
     soon = timedelta(milliseconds=200)
     controls = [
-        *((id, topic.reschedule(id=id, delay=soon)) for id in left),
+        *((id, topic.reschedule(id=id, delay=soon)) for id in rescheduled),
         *((id, topic.cancel(id=id)) for id in cancelled),
         *((id, topic.cancel(origin=origins[id])) for id in by_origin),
     ]
-    asked = produce(env, (record for _, record in controls))
+    sent = produce(env, (record for _, record in controls))
     verdicts = answers(env, topic.name, COUNT)
-    for (id, _), place in zip(controls, asked, strict=True):
-        answer = verdicts[topic.origin(*place)]
-        wanted = Verdict.RESCHEDULED if id in left else Verdict.CANCELLED
+    for (id, _), position in zip(controls, sent, strict=True):
+        answer = verdicts[topic.origin(*position)]
+        wanted = Verdict.RESCHEDULED if id in rescheduled else Verdict.CANCELLED
         assert (answer.verdict, answer.of) == (wanted, origins[id])
     env.wait_for_ends(2 * COUNT)
     reader = env.reader(target)
     arrived = reader.to_end()
     reader.close()
-    assert sorted(seen.last(ID).decode() for seen in arrived) == sorted(left)
+    assert sorted(seen.last(ID).decode() for seen in arrived) == sorted(rescheduled)
     for seen in arrived:
         assert (seen.key, seen.value, seen.headers[0]) == (b"same", seen.last(ID), ("a", None))
         assert seen.origin.decode() == origins[seen.last(ID).decode()]
@@ -104,7 +104,7 @@ def test_scheduling_an_id_again_replaces_it(env: Environment) -> None:
     sidecar.start()
     sidecar.wait_for_shards(PARTITIONS)
     hour, soon = timedelta(hours=1), timedelta(milliseconds=200)
-    places = produce(
+    positions = produce(
         env,
         [
             topic.schedule(target, b"first", key=b"a", delay=hour, id="draft-1"),
@@ -112,9 +112,9 @@ def test_scheduling_an_id_again_replaces_it(env: Environment) -> None:
             topic.schedule(target, b"last", key=None, delay=soon, id="draft-1"),
         ],
     )
-    first, second, last = (topic.origin(*place) for place in places)
+    first, second, last = (topic.origin(*position) for position in positions)
     verdicts = answers(env, topic.name, 2)
-    assert [(verdicts[each].verdict, verdicts[each].of) for each in (second, last)] == [
+    assert [(verdicts[origin].verdict, verdicts[origin].of) for origin in (second, last)] == [
         (Verdict.REPLACED, first),
         (Verdict.REPLACED, second),
     ]
@@ -125,7 +125,7 @@ def test_scheduling_an_id_again_replaces_it(env: Environment) -> None:
 
 
 def blocks(section: str, language: str) -> list[str]:
-    """The examples of a section of the client guide in a language."""
+    """Returns the examples in a language from a section of the client guide."""
     _, _, text = (ROOT / "docs/client.md").read_text(encoding="utf-8").partition(f"\n## {section}\n")
     text = text.partition("\n## ")[0]
     assert text, f"docs/client.md has no section {section}"
@@ -133,21 +133,21 @@ def blocks(section: str, language: str) -> list[str]:
 
 
 def here(env: Environment, example: str) -> str:
-    """The example with the names of this test."""
-    places = {"localhost:9092": env.bootstrap, "postdate.requests": env.requests[0], "reminders": env.targets[0]}
-    for shown, meant in places.items():
-        example = example.replace(shown, meant)
+    """Returns the example with the broker and topics of this test."""
+    names = {"localhost:9092": env.bootstrap, "postdate.requests": env.requests[0], "reminders": env.targets[0]}
+    for documented, name in names.items():
+        example = example.replace(documented, name)
     return example
 
 
 def run(example: str, names: dict[str, object]) -> None:
-    """Runs an example where these names are known."""
-    exec(example, names)  # noqa: S102  # it is the document's
+    """Runs an example with these names as its globals."""
+    exec(example, names)  # noqa: S102  # the code is from the document
 
 
 @pytest.fixture
 def served(env: Environment) -> Environment:
-    """A request topic as the documents assume it, and a target."""
+    """A request topic as the documents assume it, its sidecar, and a target."""
     env.new_requests(4)
     env.new_target()
     sidecar = env.new_sidecar()
@@ -168,10 +168,10 @@ def test_the_examples_of_the_documents_in_python(served: Environment) -> None:
     assert sorted(answer.verdict for answer in verdicts.values()) == ["cancelled", "rescheduled"]
     last = next(answer for answer in verdicts.values() if answer.verdict is Verdict.CANCELLED)
     _, value = encode_verdict(last.verdict, last.origin.encode(), b"order-9", (last.of or "").encode(), last.at_ms)
-    said = SimpleNamespace(value=lambda: value)
+    message = SimpleNamespace(value=lambda: value)
     printed = io.StringIO()
     with redirect_stdout(printed):
-        run(reading, {"message": said})
+        run(reading, {"message": message})
     assert printed.getvalue() == f"{last.of} will never be delivered, according to the answer to {last.origin}\n"
 
 

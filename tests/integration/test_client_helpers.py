@@ -1,10 +1,10 @@
-"""Goal: the helpers of `clients/` for Java, Go and JavaScript build the requests that the Python client builds, read
-what it reads, and refuse what it refuses; and these requests do on a real broker what they say.
+"""Goal: the helpers of `clients/` for Java, Go and JavaScript build the same requests as the Python client, read the
+same records and refuse the same input. Their requests have the documented effect on a real broker.
 
-Method: one file has each case with the result of the Python client. A small program of each language prints its
-results, which must be those of the file. The same program then schedules three messages with a real sidecar, cancels
-one by its id and one by its origin, returns the third once, and has a fourth delivered twice. It prints the deliveries
-and the two verdicts that it reads.
+Method: one file has all cases with the results of the Python client. A small program in each language prints its own
+results, which must equal those of the file. The same program then schedules three messages on a topic of a real
+sidecar, cancels one by its id and one by its origin, returns the third once, and creates a schedule with two
+occurrences. It prints the deliveries and the two verdicts that it reads.
 """
 
 from __future__ import annotations

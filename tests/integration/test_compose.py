@@ -1,10 +1,11 @@
-"""Goal: examples/compose/compose.yaml starts a broker, Postdate with its page and a producer, and its Prometheus and
-Grafana find what they look for.
+"""Goal: examples/compose/compose.yaml starts a broker, Postdate with its page and a producer. Its Prometheus finds the
+metrics, and its Grafana the dashboard.
 
-Method: Docker starts each service whose image can be had here as the file says: image, command, variables, mounts and
-port. The containers share the network of the broker's, in which the names of the services are this machine. Then the
-test reads the page, and the metrics under the name that Prometheus uses. Images of Prometheus and Grafana cannot be
-made here: the test compares the files that they mount with the metrics and the dashboard.
+Method: Docker starts each service whose image this machine can build, with the settings of the file: image, command,
+variables, mounts and port. The containers share the network of the broker's container, where all names of services lead
+to 127.0.0.1. The test reads the page, and the metrics under the host name that Prometheus uses. This machine cannot
+build the images of Prometheus and Grafana, so the test compares the files that they mount with the metrics and the
+dashboard.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ _DELIVERED = re.compile(r'^postdate_fates_total\{fate="delivered".*\} (\S+)$', r
 
 
 def _mounts(service: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Host path (empty for a named volume) and the rest of each mount, as the file has them."""
-    found = []
+    """Returns host path (empty for a named volume) and the rest of each mount in the file."""
+    mounts = []
     for mount in service.get("volumes", ()):
         source, _, rest = mount.partition(":")
-        found.append((str((FOLDER / source).resolve()) if source.startswith(".") else "", rest))
-    return found
+        mounts.append((str((FOLDER / source).resolve()) if source.startswith(".") else "", rest))
+    return mounts
 
 
 def _default(image: str) -> str:
-    """The image that the file names if no variable does."""
+    """Returns the image that the file names if no variable overrides it."""
     return re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", image)
 
 
 class Composed:
-    """The containers of the services that run here; the first one is the broker, whose network all share."""
+    """The containers of the services that run here. The first one is the broker, whose network all containers share."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
@@ -60,7 +61,7 @@ class Composed:
         if self.names:
             options += ["--network", f"container:{self.names['kafka']}"]
         else:
-            hosts = [f"--add-host={each}:127.0.0.1" for each in SERVICES]
+            hosts = [f"--add-host={host}:127.0.0.1" for host in SERVICES]
             published = SERVICES["postdate"]["ports"][0].rpartition(":")[2]
             options += [*hosts, "--publish", f"127.0.0.1:{self.port}:{published}"]
         for variable, value in config.get("environment", {}).items():
@@ -73,12 +74,12 @@ class Composed:
         self.names[service] = name
 
     def state(self, service: str) -> tuple[str, int]:
-        """Status and exit code of a container."""
+        """Returns status and exit code of a container."""
         state = json.loads(docker("inspect", "--format", "{{json .State}}", self.names[service]))
         return state["Status"], state["ExitCode"]
 
-    def asked(self, path: str, token: str = "") -> str:
-        """A response of Postdate's port, requested inside of its container by the name of its service."""
+    def get(self, path: str, token: str = "") -> str:
+        """Requests a path of Postdate's port from inside its container, by the name of its service."""
         program = (
             "import urllib.request as u; print(u.urlopen(u.Request("
             f"'http://postdate:8080{path}', headers={{'Authorization': 'Bearer {token}'}})).read().decode())"
@@ -92,9 +93,9 @@ class Composed:
 
 @pytest.fixture
 def composed() -> Iterator[Composed]:
-    made = Composed()
-    yield made
-    made.close()
+    services = Composed()
+    yield services
+    services.close()
 
 
 @pytest.mark.timeout(900)
@@ -105,7 +106,11 @@ def test_the_services_whose_images_can_be_had_here_deliver(composed: Composed) -
     composed.start("kafka", kafka)
 
     def created() -> bool:
-        """`restart: on-failure` until the broker answers; restarted here, since its network is another container's."""
+        """Returns whether the topics exist.
+
+        The file has `restart: on-failure` until the broker answers. Here the container uses the network of another one,
+        so the test restarts it.
+        """
         if "topics" not in composed.names:
             composed.start("topics", IMAGE)
         status, code = composed.state("topics")
@@ -121,14 +126,12 @@ def test_the_services_whose_images_can_be_had_here_deliver(composed: Composed) -
     def delivered() -> bool:
         for service in ("kafka", "postdate", "producer"):
             assert composed.state(service)[0] == "running", docker("logs", composed.names[service])
-        found = re.search(
-            r'^postdate_fates_total\{fate="delivered".*\} (\S+)$', composed.asked("/metrics"), re.MULTILINE
-        )
-        return found is not None and float(found[1]) >= 20
+        match = re.search(r'^postdate_fates_total\{fate="delivered".*\} (\S+)$', composed.get("/metrics"), re.MULTILINE)
+        return match is not None and float(match[1]) >= 20
 
     wait_until(delivered, "messages are delivered, and Prometheus' name reaches the metrics")
-    assert "<title>Postdate" in composed.asked("/")
-    shards = json.loads(composed.asked("/api/v1/shards", token))
+    assert "<title>Postdate" in composed.get("/")
+    shards = json.loads(composed.get("/api/v1/shards", token))
     assert len(shards["shards"]) == int(SERVICES["postdate"]["environment"]["POSTDATE_TOPICS_PARTITIONS"])
 
 

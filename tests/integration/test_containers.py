@@ -1,7 +1,8 @@
-"""Goal: a Kafka in a container works like a local one, and `postdate dev --docker` leaves nothing behind.
+"""Goal: Kafka in a container works like a local broker, and `postdate dev --docker` leaves no container behind.
 
-Method: a broker started by testcontainers carries transactions and a sidecar's deliveries, judged from its topics; the
-command runs as a process that is interrupted when it is ready and before, and the engine is asked what is left.
+Method: testcontainers starts a broker. The test checks transactions and the deliveries of a sidecar on its topics. The
+command runs as a process that is interrupted before and after it is ready. Then the test lists the containers that are
+left.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def test_a_sidecar_delivers_through_it(bootstrap: str, tmp_path: Path) -> None:
         sidecar.wait_for_shards(2)
         due_ms = int(time.time() * 1000) + 1000
         asked = [
-            Sent(target, b"%d" % index, b"value", [(TOPIC, target.encode()), (AT, b"%d" % at), (ID, b"%d" % index)], at)
-            for index, at in enumerate(range(due_ms, due_ms + 500, 25))
+            Sent(target, b"%d" % n, b"value", [(TOPIC, target.encode()), (AT, b"%d" % at_ms), (ID, b"%d" % n)], at_ms)
+            for n, at_ms in enumerate(range(due_ms, due_ms + 500, 25))
         ]
         sender = env.sender()
         for sent in asked:
@@ -92,6 +93,6 @@ def test_the_command_leaves_no_container_when_it_is_interrupted(ready: bool) -> 
 
 
 def _containers(docker: str, port: int) -> str:
-    """Ids of the containers of `postdate dev --docker` at this port, running or not."""
+    """Returns the ids of the containers of `postdate dev --docker` at this port, running or not."""
     command = [docker, "ps", "--all", "--quiet", "--filter", f"name=postdate-dev-{port}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

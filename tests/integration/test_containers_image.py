@@ -1,10 +1,9 @@
-"""Goal: the image of the sidecar, started as in the chart's pods, needs nothing else, answers its probes, and delivers
-exactly once even if one of two containers is killed.
+"""Goal: the image of the sidecar, started as in the pods of the chart, needs nothing else, answers its probes, and
+delivers exactly once even if one of two containers is killed.
 
-Method: the image is built from the Dockerfile, the chart rendered by Helm, and each container started by Docker with
-what the rendered pod says: user, read-only root, no capabilities, mounts, variables. Kafka is a container, too; what
-was delivered is judged from its topics by the oracle. The same image is what `postdate.testing` starts for the tests of
-other people.
+Method: the test builds the image from the Dockerfile and renders the chart with Helm. Docker starts each container with
+the settings of the rendered pod: user, read-only root, no capabilities, mounts, variables. Kafka runs in a container,
+too, and the oracle checks its topics. `postdate.testing` starts the same image for the tests of users.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 IMAGE = "postdate:test"
-#: Prints every place where this user may write, but for what the kernel shows.
+#: A program that prints every path that its user may write, except the file systems of the kernel.
 WRITABLE = """import os
 for directory, _, files in os.walk("/"):
     if not directory.startswith(("/proc", "/sys", "/dev")):
@@ -47,7 +46,7 @@ for directory, _, files in os.walk("/"):
 
 @pytest.fixture(scope="module")
 def image() -> str:
-    """The image of this very source; `make engine` has built most of it."""
+    """The image of the present source. `make engine` has built most of its layers."""
     base, has_wheels = need_python_image()
     offline = ["--build-arg", "PIP_OPTIONS=--no-index"] if has_wheels else []
     options = ["--quiet", "--label", "stage=postdate-test", "--build-arg", f"BASE={base}", *offline, "--tag", IMAGE]
@@ -57,7 +56,7 @@ def image() -> str:
 
 @dataclass
 class Release:
-    """Pods of one release of the chart; `place`: where its values come from."""
+    """Pods of one release of the chart."""
 
     helm: Helm
     broker: ContainerBroker
@@ -68,17 +67,18 @@ class Release:
     token: str = ""
 
     def pod(self, name: str, workload: str, port: int = 8080, container: int = 0) -> Pod:
-        """A pod of the workload (kind and name), not started; `port`: for its HTTP, as all share one network."""
+        """Returns a pod of the workload (kind and name), not started. Pods share a network, so each needs its own
+        `port`."""
         objects = self.helm.render(self._values(port))
-        files = {each["metadata"]["name"]: each["data"] for each in of_kind(objects, "ConfigMap")}
+        files = {config["metadata"]["name"]: config["data"] for config in of_kind(objects, "ConfigMap")}
         for secret in of_kind(objects, "Secret"):
             texts = {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
             files[secret["metadata"]["name"]] = texts
             self.token = texts["token"]
         spec = pod_specs(objects)[workload]
-        made = Pod(unique_name(name), spec, files, self.broker.network, container)
-        self.pods.append(made)
-        return made
+        pod = Pod(unique_name(name), spec, files, self.broker.network, container)
+        self.pods.append(pod)
+        return pod
 
     def _values(self, port: int) -> dict[str, Any]:
         return merged(
@@ -105,8 +105,8 @@ def broker() -> Iterator[ContainerBroker]:
 
 @pytest.fixture
 def env(broker: ContainerBroker, tmp_path: Path) -> Iterator[Environment]:
-    with new_env(broker.bootstrap, tmp_path) as made:
-        yield made
+    with new_env(broker.bootstrap, tmp_path) as environment:
+        yield environment
 
 
 def test_the_image_is_not_root_and_has_nothing_to_write_to(image: str) -> None:
@@ -114,11 +114,11 @@ def test_the_image_is_not_root_and_has_nothing_to_write_to(image: str) -> None:
     assert (config["User"], config["Entrypoint"], config["Cmd"]) == ("65532:65532", ["postdate"], ["run"])
     assert not [variable for variable in config["Env"] if variable.startswith("POSTDATE_")]
     bare = ["run", "--rm", "--network", "none", "--cap-drop", "ALL"]
-    said = docker(*bare, "--read-only", image, "version")
-    assert said.startswith("postdate ")
-    assert "pyspark not installed" in said
-    written = docker(*bare, "--entrypoint", "python", image, "-c", WRITABLE).split()
-    assert sorted(written) == ["/tmp", "/var/lib/postdate"]  # noqa: S108 - inside of the container
+    version = docker(*bare, "--read-only", image, "version")
+    assert version.startswith("postdate ")
+    assert "pyspark not installed" in version
+    writable = docker(*bare, "--entrypoint", "python", image, "-c", WRITABLE).split()
+    assert sorted(writable) == ["/tmp", "/var/lib/postdate"]  # noqa: S108 - inside the container
     installed = docker(
         *bare,
         "--entrypoint",
@@ -155,11 +155,11 @@ def test_the_container_of_other_peoples_tests_delivers(image: str, broker: Conta
         forbidden: Headers = [(TOPIC, b"__forbidden"), (DELAY, b"0")]
         producer.produce(postdate.requests.name, b"never", headers=[*forbidden])
         assert producer.flush(WAIT_TIMEOUT_S) == 0
-        (message,), (letter,) = postdate.delivered(target, 1), postdate.dead_letters(1)
+        (message,), (dead_letter,) = postdate.delivered(target, 1), postdate.dead_letters(1)
         with pytest.raises(NotDelivered, match=r"(?s)has [01] of 2 records after 0 s.\n.*takeover 1 complete"):
             postdate.delivered(target, 2, timeout_s=0.0)
         container = postdate.get_container_id()
-    assert (message.key, message.value, letter.value) == (b"k", b"v", b"never")
+    assert (message.key, message.value, dead_letter.value) == (b"k", b"v", b"never")
     assert docker("ps", "--all", "--quiet", "--filter", f"id={container}") == ""
 
 
@@ -175,8 +175,8 @@ def test_a_container_that_cannot_serve_gives_the_reason(
 
 
 def _deliver(release: Release, env: Environment) -> None:
-    told = release.pod("topics", f"Job {RELEASE}-postdate-topics").run()
-    assert release.requests in told.split()
+    output = release.pod("topics", f"Job {RELEASE}-postdate-topics").run()
+    assert release.requests in output.split()
     env.requests.append(release.requests)
     first, second = (release.pod(f"postdate-{n}", f"StatefulSet {RELEASE}-postdate", 8080 + n) for n in (0, 1))
     first.start()
@@ -189,51 +189,51 @@ def _deliver(release: Release, env: Environment) -> None:
     smoke = _helm_test(release)
     asked = _traffic(env, release, 200)
     env.wait_for_ends(60)
-    before = gather(*_places(env)).takeovers()
+    before = gather(*_topics(env)).takeovers()
     first.kill()
     _wait_for(second, 2)
     env.wait_for_ends(len(asked) + 1)
-    (seen,) = [each for each in gather(*_places(env)).delivered if each.origin == smoke.origin]
+    (seen,) = [record for record in gather(*_topics(env)).delivered if record.origin == smoke.origin]
     smoke.due_ms = int(seen.last(DUE))
     outcome = env.judge([*asked, smoke])
-    assert outcome.takeovers() > before, "somebody took the killed pod's shard over"
+    assert outcome.takeovers() > before, "another pod took over the shard of the killed pod"
     assert second.stop() == Exit.OK, second.logs()[-2000:]
 
 
-def _places(env: Environment) -> tuple[str, list[str], list[str]]:
+def _topics(env: Environment) -> tuple[str, list[str], list[str]]:
     return env.bootstrap, env.requests, env.targets
 
 
 def _wait_for(pod: Pod, shards: int) -> None:
     def reached() -> bool:
-        said = [line for line in pod.logs().splitlines() if line.startswith("running: ")]
-        return bool(said) and said[-1].removesuffix("s") == f"running: {shards} shard"
+        lines = [line for line in pod.logs().splitlines() if line.startswith("running: ")]
+        return bool(lines) and lines[-1].removesuffix("s") == f"running: {shards} shard"
 
     wait_until(reached, f"{pod.name} delivers for {shards} shards:\n{pod.logs()[-2000:]}")
 
 
 def _judge_http(pod: Pod, token: str) -> None:
-    """Metrics for everybody, the API with the token of the secret only."""
+    """Fails unless the pod serves metrics without a token, and the API only with the token of the secret."""
     base = "http://127.0.0.1:8081"
     status, text = pod.ask(f"{base}/metrics")
     assert (status, "postdate_build_info{" in text) == (200, True), text[:500]
     assert pod.ask(f"{base}/api/v1/pending/count")[0] == 401
     assert pod.ask(f"{base}/api/v1/pending/count", token)[0] == 200
     command = ["postdate", "pending", "count", "--url", base, "--token-file", "/etc/postdate/api/token"]
-    # The pods share one network here: the one that comes second to the port serves none, and is not asked.
+    # The pods share one network here. The pod that finds the port in use serves no HTTP and is not queried.
     assert docker("exec", pod.name, *command).removesuffix(" or more") == "0"
 
 
 def _helm_test(release: Release) -> Sent:
-    """What `helm test` does; returns what it sent."""
-    told = release.pod("test", f"Pod {RELEASE}-postdate-test", container=1).run().splitlines()
-    assert told[1].startswith("delivered "), told
+    """Runs the pod of `helm test`, and returns its request."""
+    lines = release.pod("test", f"Pod {RELEASE}-postdate-test", container=1).run().splitlines()
+    assert lines[1].startswith("delivered "), lines
     headers: Headers = [(TOPIC, release.target.encode()), (DELAY, b"1s")]
-    return Sent(release.target, None, b"a message of helm test", headers, origin=told[0].encode())
+    return Sent(release.target, None, b"a message of helm test", headers, origin=lines[0].encode())
 
 
 def _traffic(env: Environment, release: Release, count: int) -> list[Sent]:
-    """Messages that fall due over the next seconds, one behind the other."""
+    """Sends messages that fall due one after another over the next seconds, and returns them."""
     target = release.target.encode()
     due_ms = int(time.time() * 1000) + 1000
     asked = [

@@ -1,11 +1,11 @@
-"""Goal: every verdict is true, for cancels, replacements and reschedules at any moment, also while processes are
-killed.
+"""Goal: every verdict on a cancel, replacement or reschedule is true, whenever the control comes, even while processes
+are killed.
 
-Method: ids are scheduled, and changed at random moments from long before to just after they are due, while two
-processes are killed with SIGKILL and started again. Then each verdict is held against what Kafka has: what was
-cancelled or replaced never arrives, what was too late did, and every request has one end. The seed is printed, and
-given back by POSTDATE_STORM_SEED; POSTDATE_STORM_IDS, POSTDATE_STORM_KILLS and POSTDATE_STORM_SECONDS make it larger,
-POSTDATE_STORM_AUDIT=1 has Spark judge it too.
+Method: the test schedules messages with ids, and changes them at random times, from long before to just after they are
+due. Two processes are killed with SIGKILL and started again meanwhile. Then the test compares each verdict with what
+Kafka holds: a cancelled or replaced message never arrives, the message of a `too-late` verdict has arrived, and every
+request has one end. The test prints its seed, and POSTDATE_STORM_SEED repeats it. POSTDATE_STORM_IDS,
+POSTDATE_STORM_KILLS and POSTDATE_STORM_SECONDS make the run larger. With POSTDATE_STORM_AUDIT=1, Spark audits it, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SETTLE_S = WAIT_TIMEOUT_S + 5.0 * _KILLS
 
 @dataclass(order=True)
 class _Step:
-    """One request of the storm: when it is sent, of which id, and what it asks."""
+    """One request: the time at which it is sent, the number in its id, its action and its due time."""
 
     at_ms: int
     number: int
@@ -45,7 +45,10 @@ class _Step:
 
 
 def _steps(first_ms: int, chance: random.Random) -> list[_Step]:
-    """For each id a schedule and up to three changes, the changes mostly within a second of the due time."""
+    """Returns the requests in order of time: for each id a schedule and up to three changes.
+
+    Most changes come within a second of the due time.
+    """
     steps: list[_Step] = []
     for number in range(_IDS):
         due_ms = first_ms + 1_000 + int(chance.random() * _SECONDS * 1000)
@@ -61,7 +64,7 @@ _ACTIONS = ("cancel", "cancel", "reschedule", "")
 
 
 def _send(env: Environment, requests: str, target: str, chance: random.Random) -> tuple[list[Sent], list[Sent]]:
-    """Sends each step at its time; returns what was asked to be scheduled, and the controls."""
+    """Sends each step at its time, and returns the schedules and the controls."""
     sender, schedules, controls = env.sender(), list[Sent](), list[Sent]()
     wait = threading.Event()
     for step in _steps(int(time.time() * 1000), chance):
@@ -80,7 +83,7 @@ def _send(env: Environment, requests: str, target: str, chance: random.Random) -
     return schedules, controls
 
 
-def _cancel_what_has_ended(env: Environment, requests: str, ids: set[bytes]) -> list[Sent]:
+def _cancel_ended(env: Environment, requests: str, ids: set[bytes]) -> list[Sent]:
     sender = env.sender()
     cancels = [sender.send(requests, Sent("", id_, None, [(ID, id_), (ACTION, b"cancel")])) for id_ in sorted(ids)]
     sender.flush()
@@ -105,10 +108,10 @@ def _answers(env: Environment, requests: str) -> list[VerdictRecord]:
 
 
 def _untrue(schedules: list[Sent], controls: list[Sent], answers: list[VerdictRecord], outcome: Outcome) -> list[str]:
-    """The controls without exactly one answer, and the answers that what came before in their partition refutes.
+    """Describes the controls without exactly one verdict, and the verdicts that contradict earlier records.
 
-    A process that took a shard over without its disk no longer knows what had ended, so `not-found` says only that
-    nothing was pending: what the id was before ended no later than the control.
+    A process that took a shard over without its disk does not know which requests ended before. So `not-found` states
+    only that the last request of the id ended before the control.
     """
     wrong = []
     of_id: dict[bytes, list[Sent]] = defaultdict(list)
@@ -125,7 +128,7 @@ def _untrue(schedules: list[Sent], controls: list[Sent], answers: list[VerdictRe
         if fate.name in FINAL
     }
     known = {sent.origin.decode() for sent in [*schedules, *controls]}
-    wrong += [f"{answer} answers nobody" for answer in answers if answer.origin not in known]
+    wrong += [f"{answer} answers no request" for answer in answers if answer.origin not in known]
     for control in controls:
         answer = by_origin.get(control.origin.decode())
         if answer is None:
@@ -145,16 +148,16 @@ def _untrue(schedules: list[Sent], controls: list[Sent], answers: list[VerdictRe
 
 
 def _histories(outcome: Outcome, wrong: list[str], requests: list[Sent]) -> list[str]:
-    """What the requests of the ids that went wrong asked, and what the dispatch log says of each."""
-    said: dict[tuple[int, int], list[str]] = defaultdict(list)
+    """Describes each request of the ids in `wrong`, with its fates in the dispatch log."""
+    fates: dict[tuple[int, int], list[str]] = defaultdict(list)
     for seen, record in outcome.log:
         for fate in record.fates:
-            said[seen.partition, fate.offset].append(f"{fate} in {seen.offset} by {record.instance}")
+            fates[seen.partition, fate.offset].append(f"{fate} in {seen.offset} by {record.instance}")
     lines = []
     for sent in requests:
         if any(f"{sent.id!r}"[2:-1] + "'" in text for text in wrong):
             part = int(sent.origin.split(b"/")[1])
-            lines.append(f"{sent.id!r} {sent.origin!r} {sent.headers[1:]} {said[part, _offset(sent)]}")
+            lines.append(f"{sent.id!r} {sent.origin!r} {sent.headers[1:]} {fates[part, _offset(sent)]}")
     return lines
 
 
@@ -177,7 +180,7 @@ def test_every_verdict_is_true_while_processes_are_killed(env: Environment) -> N
     schedules, controls = _send(env, requests, target, random.Random(seed + 1))
     killer.join()
     env.wait_for_ends(len(schedules) + len(controls), _SETTLE_S + _SECONDS)
-    controls += _cancel_what_has_ended(env, requests, {sent.id for sent in schedules[:200]})
+    controls += _cancel_ended(env, requests, {sent.id for sent in schedules[:200]})
     env.wait_for_ends(len(schedules) + len(controls), _SETTLE_S)
     exits = [process.stop() for process in processes]
     answers = _answers(env, requests)
@@ -190,7 +193,7 @@ def test_every_verdict_is_true_while_processes_are_killed(env: Environment) -> N
     ended = {answer.of for answer in answers if answer.verdict in (Verdict.CANCELLED, Verdict.REPLACED)}
     moved = {
         answer.of: answer.origin
-        for answer in sorted(answers, key=lambda each: int(each.origin.rpartition("/")[2]))
+        for answer in sorted(answers, key=lambda answer: int(answer.origin.rpartition("/")[2]))
         if answer.verdict == Verdict.RESCHEDULED
     }
     due = {sent.origin.decode(): sent.due_ms for sent in controls}

@@ -1,7 +1,7 @@
-"""Goal: whatever a producer sends, it never stops a shard; each mistake ends as one dead letter that names its reason.
+"""Goal: no request of a producer stops a shard. Each faulty request ends as one dead letter with the reason.
 
-Method: for every reason that exists without parking and limits, one request that deserves it, mixed with good ones,
-to one real sidecar. The oracle then wants each dead letter once, with its request's bytes, and the good ones on time.
+Method: for almost every reason, the test sends a request with this fault, mixed with good requests, to a real sidecar.
+The oracle checks that each dead letter exists once, with the bytes of its request, and that good messages are not late.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 _RETRY_BUDGET_MS = 1000
 _SMALL_TARGET_BYTES = 20_000
 
-#: Reasons that this producer cannot deserve: any bytes are a key, its library refuses names that are not UTF-8 (kcat
-#: does not, below), limits do not exist yet, and the others take brokers with ACLs or without leaders.
+#: Reasons that this producer cannot cause. Any bytes are a valid key. Its library refuses header names that are not
+#: UTF-8 (kcat sends one below). No limit is set here, and the other reasons need brokers with ACLs or without leaders.
 _WITHOUT_A_CAUSE_HERE = frozenset(
     {
         Reason.BAD_KEY,
@@ -50,7 +50,7 @@ _WITHOUT_A_CAUSE_HERE = frozenset(
 
 
 def _bad_requests(target: bytes, small: bytes, requests: bytes) -> list[tuple[Reason, Headers]]:
-    """A request for each reason, some in several ways; the target `small` takes no large record."""
+    """Returns headers of bad requests with their reasons. The target `small` accepts no large record."""
     to, now = (TOPIC, target), (DELAY, b"0")
     return [
         (Reason.MISSING_TARGET, [now]),
@@ -117,19 +117,19 @@ def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(env: Environment)
     sender.flush()
     env.wait_for_ends(len(good) + len(dead))
     outcome = env.judge(good, dead=[sent for _, sent in dead])
-    letters = {seen.origin: seen for seen in outcome.dead}
+    dead_letters = {seen.origin: seen for seen in outcome.dead}
     for reason, sent in dead:
-        letter = letters[sent.origin]
-        assert letter.last(DEAD_REASON).decode() == reason, (sent.headers, letter.last(DEAD_DETAIL))
-        assert letter.last(DEAD_DETAIL), "a person is told what was wrong"
-        assert (letter.key, letter.value, letter.headers[:-3]) == (sent.key, sent.value, sent.headers)
+        seen = dead_letters[sent.origin]
+        assert seen.last(DEAD_REASON).decode() == reason, (sent.headers, seen.last(DEAD_DETAIL))
+        assert seen.last(DEAD_DETAIL), "the dead letter explains the fault"
+        assert (seen.key, seen.value, seen.headers[:-3]) == (sent.key, sent.value, sent.headers)
     assert sidecar.shards() == 1
     assert "HALTED" not in sidecar.log_text()
 
 
 @pytest.mark.parametrize("value_bytes", [_SMALL_TARGET_BYTES, 900_000])
 def test_a_request_that_no_target_accepts_becomes_a_complete_dead_letter(env: Environment, value_bytes: int) -> None:
-    """Its dead letter is larger than itself, and still fits."""
+    """The dead letter is larger than its request, and still fits."""
     requests, small = env.new_requests(), env.new_target(max_message_bytes="20000")
     sidecar = env.new_sidecar(dispatch={"retry_budget_ms": 200})
     sidecar.start()

@@ -1,7 +1,6 @@
-"""Goal: each message is delivered as requested: every byte, every header, at its time, in order, once.
+"""Goal: each message is delivered once, at its due time, in order, with every byte and header as requested.
 
-Method: one real sidecar process for the module's env, requests by a plain producer, and the oracle over everything that
-Kafka holds afterwards.
+Method: a plain producer sends requests to a real sidecar. Then the oracle checks all records that Kafka holds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from support.waiting.rounds import LONGER, expect, first_kept
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _BINARY = bytes(range(256))
-#: ms. For how long a target that does not exist is tried.
+#: ms. The retry budget of a target that does not exist.
 _BUDGET_MS = 1_500
 _HEADERS: Sequence[Headers] = (
     [],
@@ -42,7 +41,7 @@ def _now_ms() -> int:
 
 
 def _at(target: str, due_ms: int, key: bytes | None, value: bytes | None, *more: tuple[str, bytes | None]) -> Sent:
-    """A request by instant; `more` are further headers, ours among them."""
+    """Returns a request that is due at an instant. `more` may contain headers of Postdate and of the message."""
     given = [(TOPIC, target.encode()), *more, (AT, b"%d" % due_ms)]
     return Sent(target, key, value, given, due_ms)
 
@@ -93,7 +92,7 @@ def test_every_notation_of_a_due_time_is_kept(env: Environment) -> None:
     requests, target = env.new_requests(), env.new_target()
     _serve(env, 1)
     base_ms = _now_ms()
-    ways: list[tuple[str, bytes, int]] = [
+    notations: list[tuple[str, bytes, int]] = [
         (DELAY, b"0", 0),
         (DELAY, b"700", 700),
         (DELAY, b"1500ms", 1500),
@@ -103,43 +102,47 @@ def test_every_notation_of_a_due_time_is_kept(env: Environment) -> None:
         (LEVEL, b"1", 1000),
     ]
     sender = env.sender()
-    asked = [Sent(target, b"k", b"v", [(TOPIC, target.encode()), (name, text)]) for name, text, _ in ways]
+    asked = [Sent(target, b"k", b"v", [(TOPIC, target.encode()), (name, text)]) for name, text, _ in notations]
     past = _at(target, base_ms - 86_400_000, b"k", b"from yesterday")
     instant = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(base_ms // 1000 + 2)).encode()
-    spoken = Sent(target, b"k", b"v", [(TOPIC, target.encode()), (AT, instant)], (base_ms // 1000 + 2) * 1000)
-    for sent in (*asked, past, spoken):
+    iso = Sent(target, b"k", b"v", [(TOPIC, target.encode()), (AT, instant)], (base_ms // 1000 + 2) * 1000)
+    for sent in (*asked, past, iso):
         sender.send(requests, sent)
     sender.flush()
-    for sent, (_, _, delay_ms) in zip(asked, ways, strict=True):
+    for sent, (_, _, delay_ms) in zip(asked, notations, strict=True):
         sent.due_ms = sent.appended_ms + delay_ms
     env.wait_for_ends(len(asked) + 2)
-    env.judge([*asked, past, spoken])
+    env.judge([*asked, past, iso])
 
 
 def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(env: Environment) -> None:
     requests, target = env.new_requests(2), env.new_target(3)
     _serve(env, 2)
-    keys, every, sender = [b"a", b"b", b"c", b"d"], list[Sent](), env.sender()
+    keys, all_sent, sender = [b"a", b"b", b"c", b"d"], list[Sent](), env.sender()
 
-    def place(seen: Seen) -> tuple[int, int]:
+    def position(seen: Seen) -> tuple[int, int]:
         return int(seen.last(DUE)), int(seen.origin.rpartition(b"/")[2])
 
-    def play(slower: int) -> None:
-        """What is known in time leaves in order; what comes too late for that may only overtake what nobody knew."""
-        base_ms, before = _now_ms() + 1500 * slower, {sent.origin for sent in every}
+    def attempt(slower: int) -> None:
+        """Fails if a key is out of order.
+
+        On a slow machine a request may be appended after its due time, so an earlier message may leave before it. Then
+        the round counts as disturbed.
+        """
+        base_ms, before = _now_ms() + 1500 * slower, {sent.origin for sent in all_sent}
         asked = [_at(target, base_ms + (n * 7919 % 50) * 10, keys[n % 4], b"%d" % n) for n in range(2_000)]
-        every.extend(sender.send(requests, sent) for sent in asked)
+        all_sent.extend(sender.send(requests, sent) for sent in asked)
         sender.flush()
-        env.wait_for_ends(len(every))
-        outcome = env.judge(every)
+        env.wait_for_ends(len(all_sent))
+        outcome = env.judge(all_sent)
         assert overtaken(outcome) == []
         new = sorted((seen for seen in outcome.delivered if seen.origin not in before), key=lambda seen: seen.offset)
         for key in keys:
-            arrived = [place(seen) for seen in new if seen.key == key]
+            arrived = [position(seen) for seen in new if seen.key == key]
             assert len(arrived) == 500
             expect(arrived == sorted(arrived), f"{key!r} is not in order: requests may have come too late")
 
-    first_kept(play, LONGER)
+    first_kept(attempt, LONGER)
 
 
 def test_replace_cancel_and_reschedule_take_effect(env: Environment) -> None:
@@ -168,7 +171,7 @@ def _replace_cancel_and_reschedule(env: Environment, lead_ms: int) -> None:
     silent.append(control(b"reschedule", (ORIGIN, moved_twice.origin), (AT, b"%d" % far_ms)))
     silent.append(control(b"reschedule", (ORIGIN, moved_twice.origin), (AT, b"%d" % (soon_ms + 400))))
     sender.flush()
-    expect(_now_ms() < soon_ms, "what was to be cancelled was due before its cancel was written")
+    expect(_now_ms() < soon_ms, "a message was due before its cancel was written")
     moved.due_ms, moved_twice.due_ms = soon_ms + 200, soon_ms + 400
     env.wait_for_ends(3 + len(silent))
     outcome = env.judge([second, moved, moved_twice], silent=silent)
@@ -184,18 +187,18 @@ def test_an_aborted_request_does_not_exist(env: Environment) -> None:
     producer.init_transactions(WAIT_TIMEOUT_S)
     due_ms = _now_ms() + 500
 
-    def ask(value: bytes) -> Sent:
+    def request(value: bytes) -> Sent:
         sent = _at(target, due_ms, b"k", value)
         producer.produce(requests, value, b"k", headers=list(sent.headers))
         return sent
 
     producer.begin_transaction()
     for index in range(50):
-        ask(b"aborted %d" % index)
+        request(b"aborted %d" % index)
     assert producer.flush(WAIT_TIMEOUT_S) == 0
     producer.abort_transaction(WAIT_TIMEOUT_S)
     producer.begin_transaction()
-    ask(b"committed")
+    request(b"committed")
     producer.commit_transaction(WAIT_TIMEOUT_S)
     last = env.sender().send(requests, _at(target, due_ms + 300, b"k", b"after it"))
     env.wait_for_ends(2)
@@ -220,7 +223,7 @@ def test_several_request_topics_share_a_process(env: Environment) -> None:
     env.judge(asked)
 
 
-def _reason_of(outcome: Outcome) -> dict[str, int]:
+def _reasons_of(outcome: Outcome) -> dict[str, int]:
     return dict(outcome.reasons())
 
 
@@ -240,7 +243,7 @@ def test_an_unknown_target_ends_as_a_dead_letter_and_delays_no_other(env: Enviro
         late_ms = watch.most().undisturbed([due[seen.origin] for seen in reader.records], arrivals)
     env.wait_for_ends(len(lost) + len(asked))
     outcome = env.judge(asked, dead=lost)
-    assert _reason_of(outcome) == {"unknown-target": 5}
-    ended = {origin: at for origin, fates in outcome.fates.items() for _, at in fates}
+    assert _reasons_of(outcome) == {"unknown-target": 5}
+    ended = {origin: appended_ms for origin, fates in outcome.fates.items() for _, appended_ms in fates}
     assert min(ended[sent.origin] for sent in lost) >= due_ms + _BUDGET_MS
     assert max(late_ms) < _BUDGET_MS, "the others wait until the unknown target is given up"

@@ -1,8 +1,8 @@
-"""Goal: `postdate demo` shows what it promises: with a sidecar killed on the way, its own count and the audit find
-every message delivered once, and nothing that it started outlives it.
+"""Goal: `postdate demo` kills a sidecar, and its count and the audit still find every message delivered once. No
+process that it starts outlives it.
 
-Method: the command itself with few messages, as one child process, to its end. The slowest single test: it starts a
-broker, three sidecars and Spark.
+Method: the test runs the command with few messages as a child process until it ends. It is the slowest single test,
+since it starts a broker, three sidecars and Spark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 from support.deployments.command import run_postdate
 
-#: s. Most of it is Java and Spark, which take many times as long on a machine that is slow and busy.
+#: s. Java and Spark take most of the time, and much longer on a slow and busy machine.
 DEMO_TIMEOUT_S = 1_500.0
 
 
@@ -22,15 +22,15 @@ DEMO_TIMEOUT_S = 1_500.0
 def test_the_demo_delivers_everything_once_although_a_sidecar_is_killed() -> None:
     done = run_postdate("demo", "--messages", "400", "--seconds", "6", timeout_s=DEMO_TIMEOUT_S)
 
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert re.search(r"killed sidecar-1 \(SIGKILL, process \d+\)", done.stdout), said
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    assert re.search(r"killed sidecar-1 \(SIGKILL, process \d+\)", done.stdout), output
     assert "verdict: nothing lost, nothing repeated, nothing early" in done.stdout
     for pid in re.findall(r"started as process (\d+)", done.stdout):
         assert not _is_a_sidecar(int(pid)), f"process {pid} outlived the demo"
 
 
 def _is_a_sidecar(pid: int) -> bool:
-    """Whether the process runs and is one of Postdate's; its number may have been given to another meanwhile."""
+    """True if the process runs and is one of Postdate's. Another program may have got its process id meanwhile."""
     command = Path(f"/proc/{pid}/cmdline")
     return command.exists() and b"postdate" in command.read_bytes()

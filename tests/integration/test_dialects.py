@@ -1,8 +1,9 @@
-"""Goal: the documented request of every other scheduler works unchanged, and so does the documented cancel.
+"""Goal: the documented requests and cancels of every other scheduler work unchanged.
 
-Method: one real sidecar and one request topic that speaks all dialects. Each example is sent as it is documented, then
-for a time to come, then cancelled; requests that fail come back as they were sent. The oracle wants each end once,
-each message where, when and as its own system would have delivered it.
+Method: one real sidecar serves a request topic with all dialects switched on. The test sends each example as it is
+documented, then with a due time in the future, and then with a cancel. Dead letters of requests that fail must contain
+the requests as sent. The oracle checks that each request ends once, and that each message has the target, due time and
+content that its own system would have given it.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ _WITH_CANCEL = [example for example in EXAMPLES if example.cancel is not None]
 
 
 @dataclass
-class _Asked:
-    """An example as it was acknowledged."""
+class _Acknowledged:
+    """An example and its request, as the broker acknowledged it."""
 
     example: Example
     sent: Sent
 
     def expected(self) -> Sent:
-        """The request in Postdate's own headers that would deliver the same."""
+        """Returns the equivalent request with Postdate's own headers."""
         example, sent = self.example, self.sent
         headers: Headers = [*example.delivered, *([(ID, example.id)] if example.id else [])]
         due_ms = sent.appended_ms + example.delay_ms if example.delay_ms >= 0 else example.due_ms
         return Sent(example.target, example.target_key, sent.value, headers, due_ms, origin=sent.origin)
 
 
-def _ask(sender: Sender, requests: str, example: Example) -> _Asked:
-    return _Asked(example, sender.send(requests, Sent("", example.key, example.value, example.headers)))
+def _send(sender: Sender, requests: str, example: Example) -> _Acknowledged:
+    return _Acknowledged(example, sender.send(requests, Sent("", example.key, example.value, example.headers)))
 
 
 def _cancel(sender: Sender, requests: str, example: Example) -> Sent:
@@ -52,8 +53,11 @@ def _cancel(sender: Sender, requests: str, example: Example) -> Sent:
     return sender.send(requests, Sent("", example.cancel.key, None, example.cancel.headers))
 
 
-def _bed_that_speaks_all(env: Environment) -> str:
-    """A request topic kept for ever, so that requests for 2030 are within its horizon; the documented targets."""
+def _serve_all_dialects(env: Environment) -> str:
+    """Creates the documented targets, and serves a request topic with all dialects, whose name it returns.
+
+    The topic has no retention limit, so that its horizon contains the year 2030.
+    """
     requests = env.new_requests(3)
     admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
     try:
@@ -70,21 +74,22 @@ def _bed_that_speaks_all(env: Environment) -> str:
 
 
 def _outcome(env: Environment, requests: str) -> Outcome:
-    """What has become of this test's requests: the targets have the documented names, so others may use them too."""
+    """Returns the outcome of this test's requests. Other tests may use the same targets, which have documented
+    names."""
     outcome = gather(env.bootstrap, [requests], _TARGETS)
     outcome.delivered = [seen for seen in outcome.delivered if seen.origin.startswith(requests.encode() + b"/")]
     return outcome
 
 
 def test_the_documented_requests_and_cancels_work_unchanged(env: Environment) -> None:
-    requests = _bed_that_speaks_all(env)
+    requests = _serve_all_dialects(env)
     sender = env.sender()
     now_ms = int(time.time() * 1000)
-    due: list[_Asked] = []
-    cancelled: list[_Asked] = []
+    due: list[_Acknowledged] = []
+    cancelled: list[_Acknowledged] = []
     controls: list[Sent] = []
     for example in EXAMPLES:
-        asked = _ask(sender, requests, example)
+        asked = _send(sender, requests, example)
         if example.due_ms > now_ms:
             cancelled.append(asked)
             controls.append(_cancel(sender, requests, example))
@@ -94,12 +99,12 @@ def test_the_documented_requests_and_cancels_work_unchanged(env: Environment) ->
     env.wait_for_ends(len(EXAMPLES) + len(controls))
 
     soon_s = int(time.time()) + 3
-    due += [_ask(sender, requests, example.at(soon_s)) for example in EXAMPLES]
+    due += [_send(sender, requests, example.at(soon_s)) for example in EXAMPLES]
     sender.flush()
     env.wait_for_ends(2 * len(EXAMPLES) + len(controls))
 
     late_s = soon_s + 3600
-    cancelled += [_ask(sender, requests, example.at(late_s)) for example in _WITH_CANCEL]
+    cancelled += [_send(sender, requests, example.at(late_s)) for example in _WITH_CANCEL]
     controls += [_cancel(sender, requests, example) for example in _WITH_CANCEL]
     sender.flush()
     env.wait_for_ends(len(due) + len(cancelled) + len(controls))
@@ -120,12 +125,14 @@ def test_the_documented_requests_and_cancels_work_unchanged(env: Environment) ->
         answers = {answer.origin: answer for answer in (decode_verdict(seen.value) for seen in verdicts.to_end())}
     finally:
         verdicts.close()
-    told = [(answers[control.origin.decode()].verdict, answers[control.origin.decode()].of) for control in controls]
-    assert told == [(Verdict.CANCELLED, asked.sent.origin.decode()) for asked in cancelled]
+    verdicts_and_origins = [
+        (answers[control.origin.decode()].verdict, answers[control.origin.decode()].of) for control in controls
+    ]
+    assert verdicts_and_origins == [(Verdict.CANCELLED, asked.sent.origin.decode()) for asked in cancelled]
 
 
 def test_a_request_that_fails_comes_back_as_it_was_sent(env: Environment) -> None:
-    requests = _bed_that_speaks_all(env)
+    requests = _serve_all_dialects(env)
     sender = env.sender()
     nowhere = unique_name("nowhere").encode()
     soon = b"%d" % time.time()
@@ -148,14 +155,14 @@ def test_a_request_that_fails_comes_back_as_it_was_sent(env: Environment) -> Non
     outcome = _outcome(env, requests)
     judge(outcome, [], dead=list(sent.values()))
     assert dict(outcome.reasons()) == dict.fromkeys(failing, 1)
-    letters = {seen.origin: seen for seen in outcome.dead}
+    dead_letters = {seen.origin: seen for seen in outcome.dead}
     for reason, request in sent.items():
-        letter = letters[request.origin]
-        assert (letter.key, letter.value, letter.headers[:-3]) == (request.key, request.value, request.headers), reason
-    assert b"Nats-Schedule '@at noon'" in letters[sent["bad-time"].origin].last(DEAD_DETAIL)
+        seen = dead_letters[request.origin]
+        assert (seen.key, seen.value, seen.headers[:-3]) == (request.key, request.value, request.headers), reason
+    assert b"Nats-Schedule '@at noon'" in dead_letters[sent["bad-time"].origin].last(DEAD_DETAIL)
 
 
-def test_switched_off_they_are_headers_of_the_message(env: Environment) -> None:
+def test_headers_of_a_dialect_that_is_off_are_delivered_with_the_message(env: Environment) -> None:
     requests, target = env.new_requests(), env.new_target()
     sidecar = env.new_sidecar()
     sidecar.start()

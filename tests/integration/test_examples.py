@@ -1,8 +1,8 @@
 """Goal: each program of `examples/` works as documented, by the command in `examples/README.md`.
 
-Method: all run against one request topic on a real broker, served by one real sidecar. An example is judged by what it
-prints, and then, without it, by what Kafka holds: the fates of exactly the requests that it made, and the messages on
-its target.
+Method: all examples use one request topic on a real broker, served by one real sidecar. The test checks the output of
+an example, and then what Kafka holds: the fates of exactly the requests that the example sent, and the messages on its
+target.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ _JAVA_KILLS = 3  # a JVM takes seconds to start
 
 @dataclass(frozen=True)
 class _Case:
-    """An example with the lines that it prints, the fates of its requests, and what arrives on its target, in order.
-    The last `unordered` lines tell what it read of several topics, which come in any order."""
+    """An example with the lines that it prints, the fates of its requests, and the values on its target, in order.
+
+    Its last `unordered` lines may come in any order, since the example prints them while it reads several topics.
+    """
 
     program: str
     lines: tuple[str, ...]
@@ -141,7 +143,7 @@ CASES = (
 
 
 class Served:
-    """The request topic that the examples share, and what became of the requests made since `mark`."""
+    """The request topic that the examples share, and the requests sent to it since `mark`."""
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -149,7 +151,7 @@ class Served:
         self._since: dict[int, int] = {}
 
     def mark(self) -> None:
-        """Forgets everything that was asked for up to now."""
+        """Ignores all requests sent up to now."""
         admin = AdminClient({"bootstrap.servers": self.env.bootstrap})
         ends = end_offsets(admin, [(self.requests, partition) for partition in range(PARTITIONS)])
         self._since = {partition: end for (_, partition), end in ends.items()}
@@ -158,8 +160,8 @@ class Served:
         topic, partition, offset = parse_origin(origin)
         return topic == self.requests and offset >= self._since[partition]
 
-    def asked(self) -> dict[tuple[int, int], Seen]:
-        """The request records by partition and offset, the new ones alone."""
+    def new_requests(self) -> dict[tuple[int, int], Seen]:
+        """Returns the new request records by partition and offset."""
         reader = self.env.reader(self.requests)
         try:
             records = reader.to_end()
@@ -168,29 +170,33 @@ class Served:
         return {(seen.partition, seen.offset): seen for seen in records if seen.offset >= self._since[seen.partition]}
 
     def misplaced(self) -> list[Seen]:
-        """New requests with an id that do not lie where Java's clients put that id as a key."""
-        named = [(seen, dict(seen.headers).get(ID)) for seen in self.asked().values()]
-        return [seen for seen, id in named if id and (seen.key, seen.partition) != (id, partition_for(id, PARTITIONS))]
+        """Returns the new requests with an id that are not on the partition which Java's clients choose for the id."""
+        named = [(seen, dict(seen.headers).get(ID)) for seen in self.new_requests().values()]
+        return [
+            seen
+            for seen, caller_id in named
+            if caller_id and (seen.key, seen.partition) != (caller_id, partition_for(caller_id, PARTITIONS))
+        ]
 
     def delay_ms(self, seen: Seen) -> int:
-        """Due time minus the time at which the broker appended the request: what the request asked for."""
-        return int(seen.last(DUE)) - self.asked()[parse_origin(seen.origin)[1:]].timestamp_ms
+        """Returns the requested delay: the due time minus the time at which the broker appended the request."""
+        return int(seen.last(DUE)) - self.new_requests()[parse_origin(seen.origin)[1:]].timestamp_ms
 
     def wait_for_fates(self, wanted: dict[str, int]) -> None:
-        """Returns when the final fates of the new requests are these; fails where they do not come to be."""
+        """Returns when the final fates of the new requests are `wanted`, and fails after a time-out."""
         reader = self.env.reader(f"{self.requests}.dispatch-log")
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
 
         def reached() -> bool:
             outcome = Outcome([], [], [(seen, decode_record(seen.value)) for seen in reader.records])
-            found.clear()
-            found.update(end for origin, ends in outcome.fates.items() if self.is_new(origin) for end, _ in ends)
-            return found == wanted
+            counts.clear()
+            counts.update(end for origin, ends in outcome.fates.items() if self.is_new(origin) for end, _ in ends)
+            return counts == wanted
 
         try:
             reader.until(reached, f"fates {wanted} (see {self.env.directory})")
         except AssertionError:
-            pytest.fail(f"fates {dict(found)} instead of {wanted}")
+            pytest.fail(f"fates {dict(counts)} instead of {wanted}")
         finally:
             reader.close()
 
@@ -203,15 +209,15 @@ def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> I
         sidecar.format_version = 3
         sidecar.start()
         sidecar.wait_for_shards(PARTITIONS)
-        made = Served(env)
-        made.mark()
-        yield made
+        topic = Served(env)
+        topic.mark()
+        yield topic
 
 
 def arrived(served: Served, target: str) -> list[Seen]:
-    """What the new requests brought to the target; none of them may have ended as a dead letter."""
+    """Returns the deliveries of the new requests on the target. Fails if a new request ended as a dead letter."""
     outcome = gather(served.env.bootstrap, [served.requests], [target])
-    assert [letter for letter in outcome.dead if served.is_new(letter.origin)] == []
+    assert [seen for seen in outcome.dead if served.is_new(seen.origin)] == []
     return [seen for seen in outcome.delivered if ORIGIN in dict(seen.headers) and served.is_new(seen.origin)]
 
 
@@ -271,15 +277,17 @@ def test_a_failed_record_is_returned_with_a_policy_until_its_attempts_are_exhaus
     waited = {(seen.key, seen.last(ATTEMPT)): served.delay_ms(seen) for seen in retries}
     bobs = {(b"bob", b"1"): 200, (b"bob", b"2"): 400}
     assert waited == bobs | {(b"carol", b"1"): 200, (b"carol", b"2"): 400, (b"carol", b"3"): 800}
-    (exhausted,) = [letter for letter in outcome.dead if served.is_new(letter.origin)]
+    (exhausted,) = [seen for seen in outcome.dead if served.is_new(seen.origin)]
     assert (exhausted.key, exhausted.last(DEAD_REASON)) == (b"carol", b"attempts-exhausted")
     names = [name for name, _ in retries[-1].headers]
     assert names == ["traceparent", ORIGIN, DUE, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR]
 
 
 def kill_consumers(run: Callable[[], AbstractContextManager[object]], output: Path, count: int) -> None:
-    """Kills a consumer by SIGKILL, `count` times, after it has handled a message: in a transaction, before or after its
-    commit, or while it joins its group."""
+    """Starts a consumer `count` times, and kills it with SIGKILL soon after it has handled a message.
+
+    The kill comes during a transaction, before or after its commit, or while the consumer joins its group.
+    """
     chance = random.Random(5)
     for _ in range(count):
         handled = output.read_bytes().count(b"customer-") if output.exists() else 0
@@ -289,15 +297,17 @@ def kill_consumers(run: Callable[[], AbstractContextManager[object]], output: Pa
 
 
 def judge_returns(served: Served, target: str, returns: dict[bytes, int], exhausted: frozenset[bytes]) -> Outcome:
-    """Each customer's message was returned so many times, each time once, and each return was delivered once, except
-    the last one of those that are exhausted."""
+    """Fails unless each customer's message has the given number of returns, each of them once.
+
+    Each return must be delivered once, except the last return of a message in `exhausted`.
+    """
     attempts = [None, b"1", b"2", b"3"]
-    asked = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in served.asked().values())
-    assert asked == {(customer, at): 1 for customer, count in returns.items() for at in attempts[:count]}
+    counts = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in served.new_requests().values())
+    assert counts == {(customer, attempt): 1 for customer, count in returns.items() for attempt in attempts[:count]}
     outcome = gather(served.env.bootstrap, [served.requests], [target])
     delivered = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in outcome.delivered)
     wanted = {customer: count + (customer not in exhausted) for customer, count in returns.items()}
-    assert delivered == {(customer, at): 1 for customer, count in wanted.items() for at in attempts[:count]}
+    assert delivered == {(customer, attempt): 1 for customer, count in wanted.items() for attempt in attempts[:count]}
     return outcome
 
 
@@ -388,4 +398,4 @@ def test_a_nightly_report_follows_the_clock_of_berlin(served: Served) -> None:
     assert served.misplaced() == []
     served.wait_for_fates({COMPLETED: 1})
     seen = arrived(served, "example.nightly-reports")
-    assert [int(each.last(DUE)) for each in seen] == [int(at.timestamp() * 1000) for at in times]
+    assert [int(record.last(DUE)) for record in seen] == [int(at.timestamp() * 1000) for at in times]

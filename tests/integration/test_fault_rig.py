@@ -1,13 +1,13 @@
-"""Goal: faults of network, broker, disk, members and other clients lose, repeat and change nothing, and delivery
-resumes.
+"""Goal: after faults of network, broker, disk, members and other clients, delivery resumes, and no message is lost,
+repeated or changed.
 
-Method: one rig for all: processes behind proxies, four partitions, a steady load with controls and bad requests in it.
-Each test does one fault to it, waits until nothing is overdue, and prints for how long nothing that was due was
-delivered, by what Kafka holds. The last test judges what came of it all. POSTDATE_FAULTS_SEED gives back the seed that
-is printed; `make soak` does all faults for as long as one likes. The aims for changes of the group stand in
-docs/testing.md. They hold for the time that is left without what other programs kept those of the rig from doing
-(`support/waiting/contention.py`); and whose shards a change concerns, and nobody else's, change hands, each of them
-once.
+Method: all tests share one rig with processes behind proxies, four partitions, and a steady load that includes controls
+and bad requests. Each test injects one fault and waits until nothing is overdue. By the records on Kafka, it prints the
+longest time in which no due message was delivered. The last test checks all records. POSTDATE_FAULTS_SEED repeats the
+printed seed, and `make soak` injects all faults for any length of time.
+
+docs/testing.md states the aims for group changes. They hold for the measured time less the time that other programs
+took (`support/waiting/contention.py`). Each shard that a change concerns moves once, and no other shard moves.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from support.waiting.contention import Watch, watch_contention
 
 _PER_SECOND = 100
 _DELAY_MS_MAX = 3_000
-#: s. Cuts that outlast a transaction are shorter with it.
+#: s. The time-out of transactions. A low one shortens the cuts that outlast a transaction.
 _TRANSACTION_S = 3.0
-#: ms. What a member that died is waited for here.
+#: ms. The session of a member. The group waits for so long before it removes a dead member.
 _SESSION_MS = 6_000
 
 
 @pytest.fixture(scope="module")
 def watch() -> Iterator[Watch]:
-    with watch_contention() as made:
-        yield made
+    with watch_contention() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +47,9 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultRig]:
     seed = int(os.environ.get("POSTDATE_FAULTS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}")
     directory: Path = tmp_path_factory.mktemp("rig")
-    with new_rig(directory, seed, _PER_SECOND, _DELAY_MS_MAX, _TRANSACTION_S) as made:
-        made.start()
-        yield made
+    with new_rig(directory, seed, _PER_SECOND, _DELAY_MS_MAX, _TRANSACTION_S) as running:
+        running.start()
+        yield running
 
 
 @pytest.mark.parametrize("name", ["held EndTxn", "short cut", "long cut", "id taken", "broker killed", "disk full"])
@@ -60,7 +60,7 @@ def test_delivery_resumes_without_an_operator_after(rig: FaultRig, name: str) ->
 
 
 def test_a_planned_hand_over_between_members_of_one_machine(rig: FaultRig, watch: Watch) -> None:
-    """Another member joins and takes some of the shards, then leaves; it shares a data directory with one of them."""
+    """A third member joins, takes over a shard and leaves. It shares a data directory with another member."""
     third = rig.extras[0]
     since_ms, owners = _before_change(rig)
     third.start()
@@ -91,18 +91,19 @@ def test_a_member_that_dies_is_missed_after_its_session(rig: FaultRig, watch: Wa
     shards = rig.dynamic.shards()
     rig.dynamic.kill()
     outage_ms = _recover(rig, watch, since_ms, "a dynamic member dies", _SESSION_MS + 2_000)
-    assert outage_ms > 1_000, "nobody missed it: it had no shards"
+    assert outage_ms > 1_000, "the dead member had no shards"
     handed_over = _handed_over(rig, owners)
     assert {(old, new) for _, old, new in handed_over} == {(rig.dynamic.instance, rig.static.instance)}
     assert len(handed_over) == shards
 
 
 def test_no_partition_is_left_paused_by_a_storm_of_rebalances(rig: FaultRig, watch: Watch) -> None:
-    """Members join, leave and die within a second of each other, while one is stopped in mid-recovery."""
+    """Members join, leave and die within about a second of each other, while one is stopped in the middle of
+    recovery."""
     stopped, since_ms = rig.dynamic, now_ms()
     stopped.failpoints = "takeover.bounded=stop"
     stopped.start()
-    wait_until(lambda: is_stopped(stopped), "a member stops in mid-recovery")
+    wait_until(lambda: is_stopped(stopped), "a member stops in the middle of recovery")
     stopped.failpoints = ""
     rig.extras[0].start()
     rig.wait(rig.chance.uniform(0.0, 2.0))
@@ -112,7 +113,10 @@ def test_no_partition_is_left_paused_by_a_storm_of_rebalances(rig: FaultRig, wat
         if not extra.is_alive():
             extra.start()
         elif rig.chance.random() < 0.5:
-            assert extra.stop() in (0, -signal.SIGTERM)  # the signal itself ends one that has only begun to start
+            assert extra.stop() in (
+                0,
+                -signal.SIGTERM,
+            )  # the signal ends a member that has not installed its handler yet
         else:
             extra.kill()
         rig.wait(rig.chance.uniform(0.2, 1.0))
@@ -122,29 +126,32 @@ def test_no_partition_is_left_paused_by_a_storm_of_rebalances(rig: FaultRig, wat
 
 
 def test_every_request_ended_exactly_once(rig: FaultRig) -> None:
-    """The last of this module: it judges the rig of the tests before it, and ends it."""
+    """Must be the last test of this module, since it stops the rig and checks the records of all tests."""
     exits = rig.finish()
-    found = judge(rig.ledger)
+    judged = judge(rig.ledger)
     print(
-        f"{found.requests} requests, {found.delivered} delivered, {found.dead} dead letters, {found.controls} "
-        f"controls, {len(rig.ledger.owners)} takeovers; lateness {found.late_ms}"
+        f"{judged.requests} requests, {judged.delivered} delivered, {judged.dead} dead letters, {judged.controls} "
+        f"controls, {len(rig.ledger.owners)} takeovers; lateness {judged.late_ms}"
     )
-    assert found.wrong == []
-    assert rig.count_fault(found.requests) == ""
+    assert judged.wrong == []
+    assert rig.count_fault(judged.requests) == ""
     assert exits == [0, 0]
     assert rig.look_through_logs() == []
-    assert min(found.delivered, found.dead, found.controls, len(rig.ledger.owners)) > 0
+    assert min(judged.delivered, judged.dead, judged.controls, len(rig.ledger.owners)) > 0
 
 
 def _before_change(rig: FaultRig) -> tuple[int, int]:
-    """The time (epoch ms) and the number of owner records, once no hand-over of an earlier fault is under way."""
+    """Waits until hand-overs after earlier faults are complete. Returns the time (epoch ms) and the number of owner
+    records."""
     wait_for_all_shards(rig)
     return now_ms(), len(rig.ledger.owners)
 
 
-def _recover(rig: FaultRig, watch: Watch, since_ms: int, what: str, aim_ms: int) -> int:
-    """For how long nothing that was due was delivered, once every partition is served and nothing is overdue. It must
-    be less than the aim, without what others kept the rig from doing meanwhile."""
+def _recover(rig: FaultRig, watch: Watch, since_ms: int, event: str, aim_ms: int) -> int:
+    """Waits until every partition is served and nothing is overdue, and returns the longest time (ms) without delivery.
+
+    Fails if this time is not below the aim, less the time that other programs took.
+    """
     wait_for_all_shards(rig)
     rig.fault_ends()
     rig.recover()
@@ -153,20 +160,22 @@ def _recover(rig: FaultRig, watch: Watch, since_ms: int, what: str, aim_ms: int)
     wanted, late = wanted[chosen], late[chosen]
     undisturbed = watch.average().undisturbed(wanted.tolist(), (wanted + late).tolist())
     outage_ms = int(undisturbed.max())
-    print(f"{what}: {late.max()} ms without a delivery, {outage_ms} without waiting for others; the aim is {aim_ms} ms")
+    print(f"{event}: {late.max()} ms without a delivery, {outage_ms} without other programs; the aim is {aim_ms} ms")
     assert outage_ms < aim_ms
     return int(late.max())
 
 
 def _handed_over(rig: FaultRig, since: int) -> list[tuple[int, str, str]]:
-    """Partition, old and new owner of each hand-over after the first `since` owner records; a process that takes its
-    own shard over again hands over nothing."""
+    """Returns partition, old and new owner of each hand-over after the first `since` owner records.
+
+    A process that takes its own shard over again counts as no hand-over.
+    """
     owner: dict[int, str] = {}
-    found = []
+    hand_overs = []
     with rig.ledger.lock:
         owners = list(rig.ledger.owners)
     for number, (part, _, instance, _) in enumerate(owners):
         if number >= since and owner[part] != instance:
-            found.append((part, owner[part], instance))
+            hand_overs.append((part, owner[part], instance))
         owner[part] = instance
-    return found
+    return hand_overs

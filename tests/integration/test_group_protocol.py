@@ -1,10 +1,10 @@
-"""Goal: the members of a running group change between the group protocols classic and consumer, one after the other and
-back, and meanwhile every message is delivered once and none early.
+"""Goal: the members of a running group change from the group protocol classic to consumer and back, one after the
+other. Meanwhile every message is delivered once, and none early.
 
-Method: a dynamic and a static member share four partitions. Each is stopped and started again with the other protocol;
-requests are due all through it. The first one with `consumer` stands by, ready, until the last one with `classic` has
-stopped; on the way back the group is mixed. Each time the test waits until all shards are served, and prints how long
-that took. POSTDATE_TEST_PROTOCOL_CHANGES makes more changes.
+Method: a dynamic and a static member share four partitions. Each is stopped and started again with the other protocol,
+while messages fall due. The first member with `consumer` waits, and reports that it is ready, until the last member
+with `classic` has stopped. On the way back the group is mixed. Each time the test waits until all shards are served,
+and prints the duration. POSTDATE_TEST_PROTOCOL_CHANGES makes more changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STEPS = [("consumer", [0, 4]), ("consumer", [2, 2]), ("classic", [2, 2]), ("cla
 
 
 def _send(env: Environment, requests: str, target: str, asked: list[Sent], ended: threading.Event) -> None:
-    """Requests with a due time one second ahead, at a steady rate, until `ended`."""
+    """Sends requests that are due one second later, at a steady rate, until `ended`."""
     sender = env.sender()
     while not ended.wait(1 / _PER_SECOND):
         due_ms = int(time.time() * 1000) + _DELAY_MS
@@ -43,14 +43,14 @@ def _send(env: Environment, requests: str, target: str, asked: list[Sent], ended
 
 
 def _served_s(processes: list[Sidecar], shards: list[int]) -> float:
-    """How long it takes until the processes serve these numbers of shards, s."""
+    """Waits until the processes serve these numbers of shards, and returns the time that this took, in seconds."""
     began = time.monotonic()
     wait_until(lambda: [process.shards() for process in processes] == shards, f"they serve {shards} shards")
     return time.monotonic() - began
 
 
 def _ready(port: int) -> int:
-    """The status of the readiness probe."""
+    """Returns the HTTP status of the readiness probe."""
     connection = HTTPConnection("127.0.0.1", port, timeout=WAIT_TIMEOUT_S)
     connection.request("GET", "/readyz")
     status = connection.getresponse().status

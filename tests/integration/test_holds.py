@@ -1,9 +1,9 @@
-"""Goal: a held message is not delivered, whatever happens to its process; nothing else waits; and after the release
-each leaves once.
+"""Goal: a held message is not delivered, whatever happens to its process, and no other message waits. After the release
+each message is delivered once.
 
-Method: two real processes share the shards of a request topic. Delivery of all shards but one and one target, and then
-the intake, are held; messages fall due meanwhile, a process is killed, another drained, and the topics are compared
-with what was asked.
+Method: two real processes share the shards of a request topic. An operator holds delivery of three shards and one
+target of the fourth, and then the intake. Messages fall due meanwhile, one process is killed, and the other drained.
+The oracle compares the topics with the requests.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from support.oracles.exactly_once import Sent
 from support.web.http_steps import Client, value_of
 
 SHARDS = 4
-#: Longer than anything here is waited for: what it hands over sooner, it hands over by itself.
+#: A session longer than the test: if shards move sooner, the process has handed them over, and the group did not evict
+#: it.
 _PATIENT = {"session.timeout.ms": "280000"}
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 
 
 @pytest.fixture
 def sidecars(env: Environment) -> list[Sidecar]:
-    """Two processes with two shards each; the second is a static member, whom the group would miss for long."""
+    """Two processes with two shards each. The second is a static member whose session does not expire in the test."""
     env.new_requests(SHARDS)
     env.new_target()
     env.new_target()
@@ -50,7 +51,7 @@ def client(sidecar: Sidecar) -> Client:
 
 
 def send(env: Environment, target: str, count: int, names: str) -> list[Sent]:
-    """Messages for one target that are due at once, spread over the partitions."""
+    """Sends messages for one target, due now and spread over the partitions, and returns them."""
     sender, sent = env.sender(), []
     due_ms = int(time.time() * 1000)
     for number in range(count):
@@ -62,7 +63,7 @@ def send(env: Environment, target: str, count: int, names: str) -> list[Sent]:
 
 
 def command(env: Environment, *arguments: str, exit_code: int = 0) -> Result:
-    """A command with a broker, the group and the token."""
+    """Runs a command with the options for broker, group and token, and checks its exit code."""
     options = ["-b", env.bootstrap, "--group-id", env.group_id, "--token-file", str(env.directory / "token")]
     result = CliRunner().invoke(program, [*arguments, *options])
     assert result.exit_code == exit_code, result.output
@@ -70,13 +71,13 @@ def command(env: Environment, *arguments: str, exit_code: int = 0) -> Result:
 
 
 def pending(sidecar: Sidecar, query: str = "") -> int:
-    """What all processes hold, by one's word; -1 while somebody has not answered."""
-    told = client(sidecar).get(f"/api/v1/pending/count{query}").json
-    return -1 if told["not_asked"] else int(told["count"])
+    """Returns the pending messages of all processes, queried from one; -1 if a process did not answer."""
+    answer = client(sidecar).get(f"/api/v1/pending/count{query}").json
+    return -1 if answer["not_asked"] else int(answer["count"])
 
 
 def held(sidecar: Sidecar) -> dict[int, Any]:
-    """What is held of each shard, by one's word."""
+    """Returns the holds of each running shard by partition, queried from one process."""
     shards = client(sidecar).get("/api/v1/shards").json["shards"]
     return {shard["partition"]: shard["held"] for shard in shards if shard["state"] == "RUNNING"}
 
@@ -89,12 +90,12 @@ def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: Environment,
     assert "is not a shard" in command(env, "hold", "delivery", f"{requests}/99", exit_code=Exit.USAGE).output
     assert held(one) == {0: ["delivery"], 1: ["delivery"], 2: ["delivery"], 3: [f"target {other}"]}
     asked = send(env, target, 40, "a") + send(env, other, 40, "b")
-    free = [each for each in asked if each.target == target and _shard(each) == 3]
+    free = [sent for sent in asked if sent.target == target and _shard(sent) == 3]
     env.wait_for_ends(len(free))
-    wait_until(lambda: pending(two) == len(asked) - len(free), "the rest was read and waits")
+    wait_until(lambda: pending(two) == len(asked) - len(free), "the other messages are read and wait")
     wait_until(
         lambda: sum(value_of(client(each).samples(), "postdate_held", what="delivery") for each in sidecars) == 3,
-        "three are held, say the metrics",
+        "the metrics show three held shards",
     )
     assert "is held by an operator: delivery" in client(one).get("/readyz").text + client(two).get("/readyz").text
     stopped = next(each for each in asked if _shard(each) == 0)
@@ -105,14 +106,14 @@ def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: Environment,
     two.wait_for_shards(SHARDS)
     wait_until(lambda: len(held(two)) == SHARDS, "the other one has all shards")
     assert held(two) == {0: ["delivery"], 1: ["delivery"], 2: ["delivery"], 3: [f"target {other}"]}
-    wait_until(lambda: pending(two) == len(asked) - len(free) - 1, "it holds what the other one held")
+    wait_until(lambda: pending(two) == len(asked) - len(free) - 1, "it holds the messages of the killed process")
     parked = sum(_shard(each) == 3 and each.target == other for each in asked)
     wait_until(
-        lambda: client(two).get("/api/v1/pending/count").json["parked"] == parked, "what is held is parked again"
+        lambda: client(two).get("/api/v1/pending/count").json["parked"] == parked, "held messages are parked again"
     )
     wait_until(lambda: client(two).get("/api/v1/pending/count").json["exact"], "it has read all requests")
     counted = command(env, "pending", "count", "--until", "now")
-    assert int(counted.output) == pending(two), "what is late is told, for whatever reason it is"
+    assert int(counted.output) == pending(two), "overdue messages count, whatever they wait for"
     unparked = command(env, "pending", "count", "--state", "waiting", "--until", str(int(time.time() * 1000)))
     assert int(unparked.output) == pending(two) - parked
     assert "nobody would deliver" in client(two).post("/api/v1/drain", {}).text
@@ -129,7 +130,10 @@ def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: Environment,
 
 
 def _hold_intake_and_drain(env: Environment, one: Sidecar, two: Sidecar, ended: int) -> list[Sent]:
-    """Requests that nobody reads until the intake is released, by when their shards have moved to one process."""
+    """Sends requests while the intake is held, and drains the second process.
+
+    Returns the requests after the release. By then all shards have moved to the first process.
+    """
     requests, target = env.requests[0], env.targets[0]
     assert client(one).post("/api/v1/hold", {"what": "intake"}, Authorization="Bearer no").status == 401
     command(env, "hold", "intake", requests)

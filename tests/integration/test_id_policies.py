@@ -1,7 +1,8 @@
-"""Goal: policies for ids hold on a real broker: the first of several requests wins, or the last one, and a series is
-not postponed beyond its limit; also if the process is killed meanwhile and its disk is lost.
+"""Goal: policies for ids hold on a real broker. The first of several requests survives, or the last one, and a series
+is not postponed beyond its limit. This also holds if the process is killed and its disk is lost.
 
-Method: one real broker, two sidecars one after the other. What survived is read from the dispatch log and the verdicts.
+Method: two sidecars run one after the other on a real broker. The test reads the dispatch log and the verdicts to see
+which requests survived.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from support.deployments.environment import Environment
 from support.oracles.exactly_once import Sent
 
 _LATEST_MS = 20_000
-#: ms. A poll and a transaction, on a machine that other tests use, too.
+#: ms. The time for a poll and a transaction, on a machine that runs other tests as well.
 _LATE_MS_MAX = 10_000
 
 
 def _send(env: Environment, value: bytes, due_ms: int, caller_id: bytes, *more: tuple[str, bytes]) -> Sent:
-    """One request of this id; the key of the record is the id, so all of them meet in one partition."""
+    """Sends one request with this id, which is also its key, so that all requests of the id share a partition."""
     sender = env.sender()
     given: Headers = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms), (ID, caller_id), *more]
     sent = sender.send(env.requests[0], Sent(env.targets[0], caller_id, value, given, due_ms))
@@ -62,8 +63,8 @@ def test_policies_hold_through_a_kill_and_a_lost_disk(env: Environment) -> None:
         SurvivorFate(_offset(sent), due_ms, "kept", _offset(kept[0])) for sent in kept[1:]
     ]
     assert [fates[_offset(sent)] for sent in series[:-1]] == [
-        SeriesFate(_offset(one), min(due_ms, start_ms + _LATEST_MS), "replaced", _offset(other), start_ms)
-        for one, other in pairwise(series)
+        SeriesFate(_offset(earlier), min(due_ms, start_ms + _LATEST_MS), "replaced", _offset(later), start_ms)
+        for earlier, later in pairwise(series)
     ]
 
 

@@ -1,9 +1,9 @@
-"""Goal: a request from a client without Postdate's library arrives unchanged, in the partition that a Java producer
-chooses.
+"""Goal: a message that a client without Postdate's library requests arrives unchanged, in the partition that a Java
+producer would choose.
 
-Method: kcat, Kafka's Java client and KafkaJS each produce the same messages as requests to a real broker; a sidecar
-runs as a process of its own; a read_committed consumer reads the target. The expected partitions are not computed: the
-Java client produces the same keys to a topic with as many partitions, and the broker says where they went.
+Method: kcat, Kafka's Java client and KafkaJS each send the same messages as requests to a real broker. A sidecar
+process delivers them, and a read_committed consumer reads the target. The Java client also produces the same keys to a
+topic with the same number of partitions, which gives the expected partitions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FULL = Message(
 BODILESS = (Message(b"tombstone", None), Message(b"empty", b""))
 KEYLESS = Message(None, b"without a key")
 KEYED = tuple(Message(key, key) for key in (b"a", b"order-9", b"\xf0\x9f\xa6\x89", b"k" * 300, b"21", b"x y", b"\x01"))
-# Names that repeat with others between them: KafkaJS takes headers as an object, so it cannot send them in this order.
+# A name repeats with other names in between. KafkaJS takes headers as an object, so it cannot send them in this order.
 INTERLEAVED = Message(b"interleaved", b"v", (("b", b"1"), ("a", b"2"), ("b", b"3"), ("B", b"4"), ("b", b"1")))
 ALL = (FULL, *BODILESS, KEYLESS, *KEYED)
 WITHOUT_NULL_HEADERS = tuple(Message(m.key, m.value, tuple(h for h in m.headers if h[1] is not None)) for m in ALL)
@@ -61,16 +61,16 @@ WITHOUT_NULL_HEADERS = tuple(Message(m.key, m.value, tuple(h for h in m.headers 
 
 @pytest.fixture(scope="module")
 def new_topic(broker: RunningBroker) -> Callable[[str], str]:
-    """Makes a topic of the test's own, with PARTITIONS partitions."""
+    """Returns a function that creates a topic with a unique name and PARTITIONS partitions."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
-    def make(prefix: str) -> str:
+    def create(prefix: str) -> str:
         name = unique_name(prefix)
-        for made in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
-            made.result(WAIT_TIMEOUT_S)
+        for future in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
+            future.result(WAIT_TIMEOUT_S)
         return name
 
-    return make
+    return create
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +89,15 @@ def requests(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def partition_by_java(broker: RunningBroker, new_topic: Callable[[str], str]) -> dict[bytes, int]:
-    """Where the Java client puts each key on a topic with PARTITIONS partitions, as acknowledged by the broker."""
+    """The partition of each key, as the broker acknowledged it to the Java client, on a topic with PARTITIONS
+    partitions."""
     messages = [message for message in (*ALL, INTERLEAVED) if message.key is not None]
     sent = send_with_java(broker.bootstrap_servers, new_topic("interop.reference"), messages)
     return {m.key: partition for m, (partition, _) in zip(messages, sent, strict=True) if m.key is not None}
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[Received]:
-    """The first `count` committed records of a topic; fails when they do not come in time."""
+    """Returns the first `count` committed records of a topic, and fails after a time-out."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -118,10 +119,10 @@ def read(bootstrap: str, topic: str, count: int) -> list[Received]:
     return records
 
 
-def as_message(record: Received, postdates: int = 0) -> Message:
-    """The record without the last `postdates` headers, which are Postdate's own."""
+def as_message(record: Received, postdate_headers: int = 0) -> Message:
+    """Returns the record as a message without its last `postdate_headers` headers, which Postdate added."""
     headers = cast("list[tuple[str, bytes | None]]", record.headers() or [])
-    return Message(record.key(), record.value(), tuple(headers[: len(headers) - postdates]))
+    return Message(record.key(), record.value(), tuple(headers[: len(headers) - postdate_headers]))
 
 
 CLIENTS = [
@@ -146,7 +147,7 @@ def test_a_message_arrives_as_it_was_sent_and_where_java_would_put_it(
 
     delivered = read(bootstrap, target, len(messages))
 
-    partitions = {as_message(record, postdates=2): record.partition() for record in delivered}
+    partitions = {as_message(record, postdate_headers=2): record.partition() for record in delivered}
     assert set(partitions) == set(messages)
     by_key = {message.key: partition for message, partition in partitions.items() if message.key is not None}
     assert by_key == {key: partition_by_java[key] for key in by_key}
@@ -159,8 +160,8 @@ def test_the_added_headers_are_last_and_hold_origin_and_due_time(
     bootstrap = broker.bootstrap_servers
     target = new_topic("interop.target")
     due_ms = time.time_ns() // 1_000_000 + 1_500
-    asked = Message(b"k", b"v", ((TOPIC, target.encode()), ("first", b"1"), (AT, b"%d" % due_ms), ("second", b"2")))
-    ((partition, offset),) = send_with_java(bootstrap, requests, [asked])
+    request = Message(b"k", b"v", ((TOPIC, target.encode()), ("first", b"1"), (AT, b"%d" % due_ms), ("second", b"2")))
+    ((partition, offset),) = send_with_java(bootstrap, requests, [request])
 
     (record,) = read(bootstrap, target, 1)
 
@@ -180,7 +181,7 @@ def test_a_delivered_record_sent_back_with_all_its_headers_is_delivered_again(
 
     (again,) = read(bootstrap, second, 1)
 
-    assert as_message(again, postdates=2) == FULL
+    assert as_message(again, postdate_headers=2) == FULL
 
 
 @pytest.mark.parametrize(("document", "language"), [("README.md", "python"), ("docs/client.md", "sh")])

@@ -1,15 +1,16 @@
 """Goal: a failing target delays no other, and its messages end as dead letters with the reason.
 
-Method: ten targets on a broker with ACLs: one missing, one that refuses by ACL, one whose records are beyond its size
-limit. The other seven get the same traffic twice, without and then with the three beside it, and their lateness in
-both is compared, without what other programs kept the sidecar from doing. How many transactions overtook a message is
-counted, too, which is the same on any machine. POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE make the run
-larger.
+Method: a broker with ACLs has ten targets: one does not exist, an ACL forbids writes to another, and the third gets
+records beyond its size limit. The other seven get the same traffic twice, first without and then with traffic for the
+three bad targets. The test compares the lateness of both rounds, less the time in which other programs kept the sidecar
+from running. It also counts how many transactions overtook a message, which does not depend on the machine.
+POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE make the run larger.
 
-Messages of the warm-up do not count: shards look up their targets for the first time. If an answer takes more than 100
-ms, as on a busy machine, messages for the target are parked, so that those for known targets need not wait
-(docs/protocol.md, Isolation). The latter overtake them, although no target is bad. Nor do messages count for a good
-target that was isolated because its own records timed out: the machine stopped the broker for two seconds.
+Messages of the warm-up do not count, since shards look up their targets for the first time. If an answer takes more
+than 100 ms, as on a busy machine, messages for the target are parked, so that messages for known targets need not wait
+(docs/protocol.md, Isolation). So the latter overtake the parked messages, although no target is bad. Messages for a
+good target do not count either if it was isolated because its own records timed out: then the machine stopped the
+broker for two seconds.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "6"))
 _RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
 _BUDGET_MS = 5_000
 _SMALL_TARGET_BYTES = 4_000
-#: Times the undisturbed p99, which is the promise, and ms on top: p99 of so few messages is a single moment's.
+#: The promised multiple of the p99 without bad targets, and ms on top: with so few messages, one pause determines p99.
 _RATIO_MAX, _SLACK_MS = 1.5, 150.0
-#: One transaction can have been under way at the due time, and one by what the clocks of process and broker differ.
+#: One transaction may be open at the due time, and another may begin before the process's clock reaches the due time.
 _PASSED_BY_MAX = 2
 #: Logged when a target is isolated because its own records timed out. No record is sent to a bad target of this test.
 _TIMED_OUT = re.compile(r"target (\S+) is isolated, .*: A record for \1 was not delivered: .*\(_MSG_TIMED_OUT\)")
@@ -53,7 +54,7 @@ _TIMED_OUT = re.compile(r"target (\S+) is isolated, .*: A record for \1 was not 
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Environment]:
-    """An environment on a broker that minds ACLs; who has none against him may do everything."""
+    """An environment on a broker with ACLs. It allows each operation on a resource without ACLs."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     with (
         local_broker(authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as broker,
@@ -63,20 +64,20 @@ def guarded(tmp_path: Path) -> Iterator[Environment]:
 
 
 def _forbid_writing(env: Environment, topic: str) -> None:
-    """Nobody may write to the topic, and everybody else may still do the rest."""
+    """Denies writes to the topic to everybody, and allows all other operations."""
     operations = ((AclOperation.WRITE, AclPermissionType.DENY), (AclOperation.ALL, AclPermissionType.ALLOW))
     acls = [
         AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
         for operation, permission in operations
     ]
     admin = AdminClient({"bootstrap.servers": env.bootstrap})
-    for made in admin.create_acls(acls).values():
-        made.result(WAIT_TIMEOUT_S)
+    for future in admin.create_acls(acls).values():
+        future.result(WAIT_TIMEOUT_S)
 
 
 @dataclass
 class _Play:
-    """The request topic, its targets, and all that was asked for."""
+    """The request topic, its targets, and all requests sent so far."""
 
     env: Environment
     requests: str
@@ -95,15 +96,20 @@ class _Play:
         return [self.missing, self.refusing, self.small]
 
     def compare(self, watch: Watch) -> None:
-        """The lateness of the good targets without and with the bad ones beside them."""
+        """Compares the lateness of the good targets without and with traffic for the bad ones."""
         quiet, disturbed = self.ask(self.good, _RATE), self.ask([*self.good, *self.bad], _RATE)
-        self.letters.until(lambda: len(self.letters.records) >= len(self.dead), "the bad ones are dead")
+        self.letters.until(
+            lambda: len(self.letters.records) >= len(self.dead), "messages for the bad targets are dead letters"
+        )
         waits = watch.most()
         quiet_ms, disturbed_ms = (_p99_ms(self.reader, asked, waits) for asked in (quiet, disturbed))
         assert disturbed_ms <= _RATIO_MAX * quiet_ms + _SLACK_MS
 
     def ask(self, targets: list[str], per_second: int, seconds: float = _SECONDS) -> list[Sent]:
-        """The requests for good targets, once all of them have arrived; they are read while more are sent."""
+        """Sends requests for these targets, reads deliveries meanwhile, and returns the requests for good targets.
+
+        Returns after all good targets have their messages.
+        """
         asked: list[Sent] = []
         sending = threading.Thread(target=lambda: asked.extend(self._send(targets, per_second, seconds)))
         sending.start()
@@ -114,16 +120,19 @@ class _Play:
         self.asked += good
         self.dead += [sent for sent in asked if sent.target in self.bad]
         expected = before + len(good)
-        self.reader.until(lambda: len(self.reader.records) >= expected, "the good targets have theirs")
+        self.reader.until(lambda: len(self.reader.records) >= expected, "the good targets have their messages")
         return good
 
     def _send(self, targets: list[str], per_second: int, seconds: float) -> list[Sent]:
-        """Requests for these targets in turn, `per_second` to each ten, due two seconds after they are sent."""
+        """Sends requests for these targets in turn, due two seconds later, and returns them.
+
+        Ten targets together get `per_second` requests a second, fewer targets proportionally fewer.
+        """
         sender, asked, first, wait = self.env.sender(), list[Sent](), time.time(), threading.Event()
         for index in range(int(seconds * per_second * len(targets) / 10)):
-            at = first + index * 10 / (per_second * len(targets))
-            wait.wait(max(at - time.time(), 0.0))
-            target, due_ms = targets[index % len(targets)], int(at * 1000) + 2_000
+            send_at = first + index * 10 / (per_second * len(targets))
+            wait.wait(max(send_at - time.time(), 0.0))
+            target, due_ms = targets[index % len(targets)], int(send_at * 1000) + 2_000
             given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
             body = b"y" * (2 * _SMALL_TARGET_BYTES) if target == self.small else b"x" * 200
             asked.append(sender.send(self.requests, Sent(target, b"%d" % index, body, given, due_ms)))
@@ -132,13 +141,13 @@ class _Play:
 
 
 def _p99_ms(reader: Reader, asked: list[Sent], waits: Waits) -> float:
-    """How late these messages were at their reader, without what was spent waiting for others."""
+    """Returns the p99 lateness of these messages at their reader, less the time that other programs took."""
     due = {sent.origin: sent.due_ms for sent in asked}
     seen = [record for record in reader.records if record.origin in due]
     dues, arrivals = [due[record.origin] for record in seen], [record.arrived_ms for record in seen]
     points, undisturbed = (50, 99, 100), waits.undisturbed(dues, arrivals)
     late = np.percentile(np.array(arrivals) - np.array(dues), points).round(1)
-    print(f"{len(seen)} messages, ms late, p50, p99, most: {late}; without waiting for others, which took ")
+    print(f"{len(seen)} messages, ms late, p50, p99, most: {late}; without other programs, which took ")
     print(f"{waits.share:.0%} of the time: {np.percentile(undisturbed, points).round(1)}")
     return float(np.percentile(undisturbed, 99))
 
@@ -169,26 +178,30 @@ def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Environment)
 
 
 def _judge_order(play: _Play, outcome: Outcome) -> None:
-    """Few transactions overtake a message for a good target, except those that do not count (see above)."""
+    """Fails if many transactions overtook a message for a good target that counts (see the docstring of the module)."""
     passed = passed_messages(outcome, {sent.origin: sent.due_ms for sent in play.asked}, out_of_turn=True)
-    timed_out = {name for each in play.env.sidecars for name in _TIMED_OUT.findall(each.all_logs())}
-    left_out = {each.origin for each in [*play.warm_up, *(sent for sent in play.asked if sent.target in timed_out)]}
-    judged = [each for each in passed if each.origin not in left_out]
-    for part, name in ((passed, "all messages"), (judged, "those that count")):
-        print(f"{name}, by the transactions that overtook them: {dict(counted(part))}\n{_explained(play, part)}")
+    timed_out = {name for sidecar in play.env.sidecars for name in _TIMED_OUT.findall(sidecar.all_logs())}
+    left_out = {sent.origin for sent in play.warm_up}
+    left_out |= {sent.origin for sent in play.asked if sent.target in timed_out}
+    judged = [message for message in passed if message.origin not in left_out]
+    for messages, name in ((passed, "all messages"), (judged, "messages that count")):
+        print(
+            f"{name}, by the transactions that overtook them: {dict(counted(messages))}\n{_explained(play, messages)}"
+        )
     assert judged, "the records of every good target timed out, so nothing was judged"
     assert max(counted(judged)) <= _PASSED_BY_MAX, _explained(play, judged)
 
 
 def _explained(play: _Play, passed: list[Passed]) -> str:
-    """Those of these messages that `_PASSED_BY_MAX` transactions or more overtook, each with these transactions."""
-    sent = {each.origin: each for each in [*play.asked, *play.dead]}
+    """Describes each message that `_PASSED_BY_MAX` transactions or more overtook, and these transactions."""
+    sent_by_origin = {sent.origin: sent for sent in [*play.asked, *play.dead]}
     arrived_ms = {record.origin: record.arrived_ms for record in play.reader.records}
-    return explained([each for each in passed if len(each.by) >= _PASSED_BY_MAX], sent, arrived_ms)
+    often_passed = [message for message in passed if len(message.by) >= _PASSED_BY_MAX]
+    return explained(often_passed, sent_by_origin, arrived_ms)
 
 
 def _judge_reasons(play: _Play, outcome: Outcome) -> None:
-    """Each dead letter says what is wrong with its own target."""
+    """Fails unless each dead letter has the reason that belongs to its target."""
     target_of = {sent.origin: sent.target for sent in play.dead}
     reasons = Counter((target_of[seen.origin], seen.last(DEAD_REASON).decode()) for seen in outcome.dead)
     counts = Counter(target_of.values())

@@ -1,15 +1,15 @@
-"""Goal: a target that refuses every record, one that is slow and one that is deleted delay no other target.
+"""Goal: a target that refuses every record, a slow target and a deleted target delay no other target.
 
-Method: ten healthy targets get traffic beside three bad ones, each of which gets as much as a healthy one: the broker
-refuses every record of the first (by a size limit that an ACL hides), a proxy passes on some 50 records a second for
-the second, and the third is deleted in the middle and created again. Each bad target may fail a transaction with
-messages for others until it is isolated, and none after that: these are counted, which does not depend on how busy the
-machine is. (tests/unit/sidecar/dispatch/targets/test_fault_attribution.py judges the pauses between trials, on a
-simulated clock.) Each message for a bad target ends once, as promised.
+Method: ten healthy targets and three bad ones get traffic at the same rate. The broker refuses every record of the
+first bad target, by a size limit that an ACL hides. A proxy slows the second down to about 50 records a second. The
+third is deleted in the middle of the run and created again. A bad target may make transactions with messages for other
+targets fail until it is isolated, and none after that. The test counts these transactions, which does not depend on the
+machine. (tests/unit/sidecar/dispatch/targets/test_fault_attribution.py tests the pauses between trials on a simulated
+clock.) Each message for a bad target ends once, as promised.
 
-With POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE the run is larger, and for an idle machine: before it, the
-healthy targets get the same traffic alone, and the p99 of their lateness is compared, at their reader, without what
-other programs kept the processes from doing (`support/waiting/contention.py`).
+POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE make the run larger; it then needs an idle machine. Before the
+bad targets get traffic, the healthy ones get theirs alone. The test compares the p99 of the lateness at the reader in
+both rounds, less the time that other programs took (`support/waiting/contention.py`).
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 from support.web.http_steps import Client, value_of
 
 _COMPARES_TIMES = "POSTDATE_ISOLATION_SECONDS" in os.environ
-#: In a comparison long enough that the stall that a deleted target may cost, half a second, is below 1 %.
+#: A comparison must be so long that the half second that a deleted target may cost is below 1 %.
 _SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "30"))
 _RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
-#: Times the undisturbed p99: the promise.
+#: The promised multiple of the p99 without bad targets.
 _RATIO_MAX = 1.5
 _BUDGET_MS = 5_000
 _TRANSACTIONS = "postdate_transactions_total"
-#: Of the transactions with messages for healthy targets: one for the refusing target, and for the deleted one a
-#: time-out, a refused abort and the transaction after it.
+#: Transactions with messages for healthy targets that may fail: one because of the refusing target; because of the
+#: deleted target a time-out, a refused abort and the transaction after it.
 _FAILED_MAX = 6
 _HEALTHY = 10
 _BODY = b"x" * 200
@@ -58,13 +58,13 @@ _ACLS = {
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow_everyone_if_no_acl_found": "true",
 }
-#: Bytes of 50 records of that size a second, with what Postdate adds and the frame around a few of them.
+#: 50 records of `_BODY` a second, with the headers that Postdate adds and the overhead of their batches.
 _SLOW_BYTES_PER_SECOND = 50 * 330
 
 
 @dataclass
 class _Play:
-    """A request topic with its targets, and what was sent so far."""
+    """A request topic with its targets, and the requests sent so far."""
 
     env: Environment
     broker: ProxiedBroker
@@ -80,17 +80,20 @@ class _Play:
     good: list[Sent] = field(default_factory=list)
 
     def disturb(self) -> list[Sent]:
-        """Requests for all targets; few transactions for healthy ones fail. Returns the requests for healthy ones."""
+        """Sends requests for all targets, and returns those for healthy ones.
+
+        Fails if more than `_FAILED_MAX` transactions with messages for healthy targets failed.
+        """
         self.broker.proxies[0].throttle(self.slow, _SLOW_BYTES_PER_SECOND)
         before, failed_before = self._transactions(), self._failed()
         asked = self.ask([*self.healthy, self.refusing, self.slow, self.deleted], disturbed=True)
         failed = self._failed() - failed_before
-        print(f"transactions beside the bad targets: {dict(self._transactions() - before)}; not of one alone: {failed}")
+        print(f"transactions beside the bad targets: {dict(self._transactions() - before)}; failed: {failed}")
         assert failed <= _FAILED_MAX
         return asked
 
     def compare(self, watch: Watch) -> None:
-        """Hold the p99 of the healthy targets with the bad ones beside them against that without."""
+        """Compares the p99 of the healthy targets without and with traffic for the bad ones."""
         quiet = self.ask(self.healthy, disturbed=False)
         disturbed = self.disturb()
         waits = watch.most()
@@ -98,7 +101,10 @@ class _Play:
         assert disturbed_ms <= _RATIO_MAX * quiet_ms
 
     def ask(self, targets: list[str], disturbed: bool, seconds: float = _SECONDS) -> list[Sent]:
-        """The requests for healthy targets, once all of them have arrived."""
+        """Sends requests for these targets, and returns those for healthy ones after all of them have arrived.
+
+        If `disturbed`, one target is deleted in the middle and created again at the end.
+        """
         asked: list[Sent] = []
         sending = threading.Thread(target=lambda: asked.extend(self._send(_RATE, targets, seconds)))
         sending.start()
@@ -111,29 +117,32 @@ class _Play:
         good = [sent for sent in asked if sent.target in self.healthy]
         self.good += good
         self.bad += [sent for sent in asked if sent.target not in self.healthy]
-        self.reader.until(lambda: len(self.reader.records) >= before + len(good), "the healthy ones have theirs")
+        self.reader.until(
+            lambda: len(self.reader.records) >= before + len(good), "the healthy targets have their messages"
+        )
         if disturbed:
             _create(self.env, self.deleted)
         return good
 
     def _transactions(self) -> Counter[str]:
-        """How many transactions the sidecar has ended, by outcome."""
+        """Returns the number of transactions that the sidecar has ended, by outcome."""
         samples = self.client.samples()
-        return Counter({each: int(value_of(samples, _TRANSACTIONS, outcome=each)) for each in OUTCOMES})
+        return Counter({outcome: int(value_of(samples, _TRANSACTIONS, outcome=outcome)) for outcome in OUTCOMES})
 
     def _failed(self) -> int:
-        """How many transactions that were not trials have failed: aborted ones are logged, the others are counted."""
+        """Returns how many transactions have failed, apart from trials. The log has the aborted ones, a metric the
+        others."""
         aborted = len(re.findall(r"(?:INFO|WARNING).* a transaction was aborted", self.sidecar.log_text()))
         return aborted + sum(self._transactions()[outcome] for outcome in (UNKNOWN, FENCED, FAILED))
 
     def _p99_ms(self, asked: list[Sent], waits: Waits) -> float:
-        """How late these messages were at their reader, without what was spent waiting for others."""
+        """Returns the p99 lateness of these messages at their reader, less the time that other programs took."""
         due = {sent.origin: sent.due_ms for sent in asked}
         seen = [record for record in self.reader.records if record.origin in due]
         dues, arrivals = [due[record.origin] for record in seen], [record.arrived_ms for record in seen]
         undisturbed, points = waits.undisturbed(dues, arrivals), (50, 99, 100)
         late = np.percentile(np.array(arrivals) - np.array(dues), points).round(1)
-        print(f"{len(seen)} messages, ms late, p50, p99, most: {late}; without waiting for others, which took ")
+        print(f"{len(seen)} messages, ms late, p50, p99, most: {late}; without other programs, which took ")
         print(f"{waits.share:.0%} of the time: {np.percentile(undisturbed, points).round(1)}")
         seconds = (np.array(dues) - min(dues)) // 1000
         p90s = [round(float(np.percentile(undisturbed[seconds == second], 90))) for second in range(int(max(seconds)))]
@@ -141,12 +150,15 @@ class _Play:
         return float(np.percentile(undisturbed, 99))
 
     def _send(self, per_second: int, targets: list[str], seconds: float) -> list[Sent]:
-        """Requests for these targets in turn, `per_second` to ten of them, due two seconds after they are sent."""
+        """Sends requests for these targets in turn, due two seconds later, and returns them.
+
+        Ten targets together get `per_second` requests a second, more targets proportionally more.
+        """
         sender, asked, first, wait = self.env.sender(), list[Sent](), time.time(), threading.Event()
         for index in range(int(seconds * per_second * len(targets) / _HEALTHY)):
-            at = first + index * _HEALTHY / (per_second * len(targets))
-            wait.wait(max(at - time.time(), 0.0))
-            target, due_ms = targets[index % len(targets)], int(at * 1000) + 2_000
+            send_at = first + index * _HEALTHY / (per_second * len(targets))
+            wait.wait(max(send_at - time.time(), 0.0))
+            target, due_ms = targets[index % len(targets)], int(send_at * 1000) + 2_000
             given = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
             asked.append(sender.send(self.requests, Sent(target, b"%d" % index, _BODY, list(given), due_ms)))
         sender.flush()
@@ -154,7 +166,7 @@ class _Play:
 
 
 def _hide_settings(env: Environment, topic: str) -> None:
-    """Nobody may read the settings of the topic; everything else stays allowed."""
+    """Denies everybody to read the settings of the topic, and allows all other operations."""
     operations = (
         (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY),
         (AclOperation.ALL, AclPermissionType.ALLOW),
@@ -164,8 +176,8 @@ def _hide_settings(env: Environment, topic: str) -> None:
         for operation, permission in operations
     ]
     admin = AdminClient({"bootstrap.servers": env.bootstrap})
-    for made in admin.create_acls(acls).values():
-        made.result(WAIT_TIMEOUT_S)
+    for future in admin.create_acls(acls).values():
+        future.result(WAIT_TIMEOUT_S)
 
 
 def _delete(env: Environment, topic: str) -> None:

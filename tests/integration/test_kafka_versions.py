@@ -1,8 +1,8 @@
-"""Goal: with brokers of other Kafka versions each message is delivered once and a cancel works, and the log names the
-remedy if they do not know the group protocol.
+"""Goal: with brokers of other Kafka versions, each message is delivered once and a cancel works. If the brokers lack
+the group protocol, the log names the remedy.
 
-Method: a local broker of each version, two processes, of which one is killed while messages are due, and the oracle.
-POSTDATE_TEST_KAFKA_VERSIONS="4.0.1 4.1.1" adds versions; their jars are fetched on first use.
+Method: two processes share a local broker of each version, and one of them is killed while messages are due. The oracle
+checks the deliveries. POSTDATE_TEST_KAFKA_VERSIONS="4.0.1 4.1.1" adds versions, whose jars are fetched on first use.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MESSAGES = 400
 
 @pytest.fixture
 def env(version: str, tmp_path: Path) -> Iterator[Environment]:
-    with local_broker(version) as broker, new_env(broker.bootstrap_servers, tmp_path) as made:
-        yield made
+    with local_broker(version) as broker, new_env(broker.bootstrap_servers, tmp_path) as environment:
+        yield environment
 
 
 @pytest.mark.timeout(900)

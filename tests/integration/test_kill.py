@@ -1,8 +1,9 @@
-"""Goal: processes die at any moment, and still every message is delivered once, none early, each key in order.
+"""Goal: although processes die at any moment, every message is delivered once, none early, and each key in order.
 
-Method: two processes share four partitions and are killed with SIGKILL at random moments, each started again on its
-own disk; requests are due all through it. Then the oracle judges all that Kafka holds. The seed is printed, and given
-back by POSTDATE_KILL_SEED; POSTDATE_KILL_MESSAGES, POSTDATE_KILL_KILLS and POSTDATE_KILL_SECONDS make the run larger.
+Method: two processes share four partitions. Each is killed with SIGKILL at random times and started again on the same
+disk, while messages fall due. Then the oracle checks all records that Kafka holds. The test prints its seed, and
+POSTDATE_KILL_SEED repeats it. POSTDATE_KILL_MESSAGES, POSTDATE_KILL_KILLS and POSTDATE_KILL_SECONDS make the run
+larger.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SECONDS = float(os.environ.get("POSTDATE_KILL_SECONDS", "8"))
 
 
 def _send(env: Environment, requests: str, target: str, chance: random.Random) -> list[Sent]:
-    """Requests due at random moments of the time of the killing, of keys and sizes that differ."""
+    """Sends requests with different keys, due at random times while processes are killed, and returns them."""
     sender, first_due_ms = env.sender(), int(time.time() * 1000) + 1000
     asked = []
     for index in range(_MESSAGES):
@@ -38,19 +39,19 @@ def _send(env: Environment, requests: str, target: str, chance: random.Random) -
 
 
 def _kill(processes: list[Sidecar], chance: random.Random) -> None:
-    """Kills one of the processes at a time, at random moments, and starts it again at once."""
+    """Kills one process at a time, at random times, and starts it again at once."""
     first, step = time.monotonic(), _SECONDS / _KILLS
     for number in range(_KILLS):
-        at = first + (number + chance.random()) * step
-        threading.Event().wait(max(at - time.monotonic(), 0.0))
+        kill_at = first + (number + chance.random()) * step
+        threading.Event().wait(max(kill_at - time.monotonic(), 0.0))
         victim = chance.choice(processes)
         victim.kill()
         victim.start()
 
 
-# A static member is back at once, so it dies in mid-dispatch; a dynamic one's shards move, often in mid-takeover. With
-# the group protocol consumer the second member is static: it waits until the session of its dead namesake is over. The
-# run grows with the environment; as it stands here it takes twenty seconds.
+# A static member keeps its shards when it returns, so the next kill interrupts a dispatch. The shards of a dynamic
+# member move, so a kill often interrupts a takeover. With the group protocol consumer the second member is static: it
+# waits until the session of its killed predecessor expires.
 @pytest.mark.timeout(1_800 + 20 * _KILLS + 2 * _SECONDS)
 @pytest.mark.parametrize("members", ["dynamic", "static", "consumer"])
 def test_killed_processes_deliver_each_message_once(env: Environment, members: str) -> None:
@@ -84,7 +85,7 @@ def test_killed_processes_deliver_each_message_once(env: Environment, members: s
         f"{outcome.takeovers()}, transactions {len(outcome.log)}; lateness ms p50 {late_ms[len(late_ms) // 2]}, "
         f"p99 {late_ms[len(late_ms) * 99 // 100]}, most {late_ms[-1]}"
     )
-    assert min(late_ms) >= 0, "the target's own clock says early"
+    assert min(late_ms) >= 0, "early by the clock of the target"
     assert outcome.takeovers() > 4, "no shard was ever taken over: the run proves nothing"
     assert exits == [0, 0]
     for process in processes:

@@ -1,10 +1,10 @@
-"""Goal: a thousand messages a second arrive within milliseconds of their time.
+"""Goal: a thousand messages a second arrive within milliseconds of their due times.
 
-Method: a thread asks for one message each millisecond, due a second later, for some seconds; a read_committed reader in
-the main thread notes when each arrives. Producer, broker and consumer share the machine with the sidecar. What other
-programs kept them from doing is taken from the lateness of each message (`support/waiting/contention.py`), and the
-figures are printed with and without it. What left too late for another reason shows in the order of the dispatch log as
-well: each message is in the first transaction that its shard could begin after its time.
+Method: for some seconds, a thread sends one request each millisecond, due a second later. A read_committed reader in
+the main thread records the arrivals. Producer, broker and consumer share the machine with the sidecar, so the time that
+other programs took is subtracted from the lateness of each message (`support/waiting/contention.py`). The test prints
+the figures with and without it. A delay with another cause shows in the dispatch log: each message must be in the first
+transaction that its shard can begin after the due time.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from support.waiting.lateness_in_commits import passed_by
 
 _PER_SECOND = 1_000
 _SECONDS = 6
-#: What a process knows of the broker's clock lags by its quickest transaction so far, which the first of them are not.
+#: These messages do not count: a process estimates the broker's clock by its fastest transaction, and the first
+#: transactions are slow.
 _WARM_UP = 1_000
 _P50_MS_MAX = 60.0
 _P99_MS_MAX = 400.0
-#: One transaction can have been under way at the due time, and one by what the clocks of process and broker differ.
+#: One transaction may be open at the due time, and another may begin before the process's clock reaches the due time.
 _PASSED_BY_MAX = 2
 
 
-def _ask(env: Environment, requests: str, target: str, asked: list[Sent]) -> None:
+def _send(env: Environment, requests: str, target: str, asked: list[Sent]) -> None:
     sender, first = env.sender(), time.time()
     pause = threading.Event()
     for index in range(_WARM_UP + _PER_SECOND * _SECONDS):
@@ -51,10 +52,10 @@ def test_a_thousand_a_second_arrive_within_milliseconds(env: Environment) -> Non
 
     with watch_contention() as watch:
         try:
-            asking = threading.Thread(target=_ask, args=(env, requests, target, asked))
-            asking.start()
+            sending = threading.Thread(target=_send, args=(env, requests, target, asked))
+            sending.start()
             reader.until(lambda: len(reader.records) >= _WARM_UP + _PER_SECOND * _SECONDS, "all arrive")
-            asking.join()
+            sending.join()
         finally:
             reader.close()
         waits = watch.most()
@@ -63,7 +64,7 @@ def test_a_thousand_a_second_arrive_within_milliseconds(env: Environment) -> Non
     dues, arrivals = [due[seen.origin] for seen in counted], [seen.arrived_ms for seen in counted]
     late, undisturbed = np.array(arrivals) - np.array(dues), waits.undisturbed(dues, arrivals)
     points = (50, 99, 99.9, 100)
-    print(f"ms late, p50, p99, p99.9, most: {np.percentile(late, points).round(1)}; without waiting for others, which ")
+    print(f"ms late, p50, p99, p99.9, most: {np.percentile(late, points).round(1)}; without other programs, which ")
     print(f"took {waits.share:.0%} of the time: {np.percentile(undisturbed, points).round(1)}")
     p50, p99 = np.percentile(undisturbed, (50, 99))
     assert p50 <= _P50_MS_MAX
@@ -71,5 +72,5 @@ def test_a_thousand_a_second_arrive_within_milliseconds(env: Environment) -> Non
     env.wait_for_ends(len(asked))
     outcome = env.judge(asked)
     passed = passed_by(outcome, due)
-    print(f"{len(outcome.log)} transactions; messages by those that left without them: {dict(passed)}")
+    print(f"{len(outcome.log)} transactions; messages by the transactions that overtook them: {dict(passed)}")
     assert max(passed) <= _PASSED_BY_MAX

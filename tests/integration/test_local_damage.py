@@ -1,10 +1,10 @@
-"""Goal: the local disk is a cache: no damage between two runs changes a delivery.
+"""Goal: the local disk is a cache: no damage to it between two runs changes a delivery.
 
-Method: a first process takes in requests and is stopped; its disk is copied. A second process goes on, delivers some,
-and ends cleanly or is killed. Then its directory is deleted, or the old copy is put back, or its wheel file is deleted,
-flipped bit by bit, cut, emptied, replaced by an older one or mixed with it, or a file of its timer log is deleted,
-flipped or cut, one kind at a time. A third process goes on. The oracle then judges all deliveries of all. Each damage
-has a request topic of its own, all served by the same processes.
+Method: a first process ingests requests and is stopped, and the test copies its disk. A second process continues,
+delivers some messages, and ends cleanly or is killed. Then the disk is damaged. Either the directory is deleted or
+replaced by the old copy; or the wheel file is deleted, corrupted, cut, zeroed, or replaced by an older one in whole or
+in part; or a file of the timer log is deleted, corrupted or cut. A third process continues, and the oracle checks all
+deliveries. The processes serve a separate request topic for each kind of damage.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from support.deployments.environment import Environment
 from support.oracles.exactly_once import Sent
 
 _MESSAGES = 200
-#: Under the data directory of a process: what its disk held before.
+#: The name of the copy of the data directory, beside it.
 _COPY = "copied"
 
 Damage = Callable[[Path, Path], None]
-"""What happens to a directory, given also the copy of it that was taken before."""
+"""Damages the first directory. The second one is an earlier copy of it."""
 
 
 def _delete_directory(directory: Path, _: Path) -> None:
@@ -43,18 +43,18 @@ def _delete_wheel(directory: Path, _: Path) -> None:
 
 
 def _flip_wheel(directory: Path, _: Path) -> None:
-    """A bit in every 64 bytes, in the headers of the file too."""
+    """Flips a bit in every 64 bytes, also in the headers of the file."""
     content, chance = bytearray(_wheel(directory).read_bytes()), random.Random(3)
-    for at in range(0, len(content), 64):
-        content[min(at + chance.randrange(64), len(content) - 1)] ^= 1 << chance.randrange(8)
+    for start in range(0, len(content), 64):
+        content[min(start + chance.randrange(64), len(content) - 1)] ^= 1 << chance.randrange(8)
     _wheel(directory).write_bytes(content)
 
 
 def _flip_wheel_body(directory: Path, _: Path) -> None:
-    """Only beyond the headers: what a checksum of the headers alone would not see."""
+    """Inverts a byte in every 16 bytes after the headers, which a checksum of the headers alone does not detect."""
     content, chance = bytearray(_wheel(directory).read_bytes()), random.Random(5)
-    for at in range(8192, len(content), 16):
-        content[min(at + chance.randrange(16), len(content) - 1)] ^= 0xFF
+    for start in range(8192, len(content), 16):
+        content[min(start + chance.randrange(16), len(content) - 1)] ^= 0xFF
     _wheel(directory).write_bytes(content)
 
 
@@ -71,10 +71,10 @@ def _old_wheel(directory: Path, before: Path) -> None:
 
 
 def _half_old_wheel(directory: Path, before: Path) -> None:
-    """Every other page is that of the old file, as after a power loss."""
+    """Replaces every second page by that of the old file, as after a power loss."""
     content, old = bytearray(_wheel(directory).read_bytes()), _wheel(before).read_bytes()
-    for at in range(0, len(content), 2 * 4096):
-        content[at : at + 4096] = old[at : at + 4096]
+    for start in range(0, len(content), 2 * 4096):
+        content[start : start + 4096] = old[start : start + 4096]
     _wheel(directory).write_bytes(content)
 
 
@@ -106,31 +106,33 @@ def _delete_current(directory: Path, _: Path) -> None:
 
 
 def _cut_log(directory: Path, _: Path) -> None:
-    """What was written last is gone, as after a power loss: the log opens at an earlier state. A process that ended
-    cleanly may have left nothing there to lose."""
+    """Cuts the end of the write-ahead log, as after a power loss, so that the timer log opens in an earlier state.
+
+    After a clean end the file may be empty.
+    """
     path = max((directory / "log").glob("*.log"), key=lambda path: path.stat().st_size)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
 
 
 def _flip(path: Path) -> None:
-    """Bytes in the middle of a file."""
+    """Changes up to 64 bytes in the middle of a file."""
     content = bytearray(path.read_bytes())
-    for at in range(len(content) // 3, len(content) // 3 + min(64, len(content) // 3)):
-        content[at] ^= 0x55
+    for position in range(len(content) // 3, len(content) // 3 + min(64, len(content) // 3)):
+        content[position] ^= 0x55
     path.write_bytes(content)
 
 
 def _wheel(directory: Path) -> Path:
-    found = [path for path in directory.rglob("*") if path.is_file() and path.name.startswith("wheel")]
-    assert len(found) == 1, f"one wheel file below {directory}, not {found}"
-    return found[0]
+    files = [path for path in directory.rglob("*") if path.is_file() and path.name.startswith("wheel")]
+    assert len(files) == 1, f"one wheel file below {directory}, not {files}"
+    return files[0]
 
 
 def _timer_log_files(directory: Path, *patterns: str) -> list[Path]:
-    """Those large enough to hold entries."""
-    found = [path for pattern in patterns for path in (directory / "log").glob(pattern) if path.stat().st_size > 100]
-    assert found, f"no {patterns} in {directory}"
-    return found
+    """Returns the files of these patterns that are large enough to hold entries."""
+    files = [path for pattern in patterns for path in (directory / "log").glob(pattern) if path.stat().st_size > 100]
+    assert files, f"no {patterns} in {directory}"
+    return files
 
 
 _DAMAGES: dict[str, Damage] = {
@@ -161,14 +163,14 @@ def test_no_damage_to_the_disk_changes_a_delivery(env: Environment, ends: str) -
     sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(len(damaged))
-    asked = _ask(env, list(damaged.values()), target)
+    asked = _send(env, list(damaged.values()), target)
     env.wait_for_ends(len(damaged))
     assert sidecar.stop() == 0
     before = sidecar.data_dir.with_name(_COPY)
     shutil.copytree(sidecar.data_dir, before)
     sidecar.start()
     sidecar.wait_for_shards(len(damaged))
-    asked += _ask(env, list(damaged.values()), target)
+    asked += _send(env, list(damaged.values()), target)
     env.wait_for_ends(len(asked) // 4)
     if ends == "cleanly":
         assert sidecar.stop() == 0
@@ -186,8 +188,8 @@ def test_no_damage_to_the_disk_changes_a_delivery(env: Environment, ends: str) -
     assert "HALTED" not in sidecar.all_logs()
 
 
-def _ask(env: Environment, topics: list[str], target: str) -> list[Sent]:
-    """Requests for all topics: some due before the damage, most after it, some at one and the same millisecond."""
+def _send(env: Environment, topics: list[str], target: str) -> list[Sent]:
+    """Sends requests to all topics, and returns them. Some are due before the damage, most after it, some together."""
     sender, first_due_ms = env.sender(), int(time.time() * 1000) + 500
     asked = []
     for index in range(_MESSAGES // 2):

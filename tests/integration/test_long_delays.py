@@ -1,9 +1,11 @@
-"""Goal: a long delay outlives its request and every disk: delivered once, at its time, and gone from the store after.
+"""Goal: a message with a long delay survives the loss of its request and of every disk. It is delivered once, at its
+due time, and then leaves the store.
 
-Method: real processes with `store_after_ms` 2 s. Messages due in some 15 s are accepted and stored; then the process is
-killed, its data directory deleted, and the requests are deleted from the request topic up to the low-water mark that
-the dispatch log carries. A second process starts with nothing. Controls act before and after. The oracle judges all
-that Kafka holds, and the store must have compacted to nothing: the last value of every key is null.
+Method: real processes with `store_after_ms` 2 s accept and store messages that are due after several seconds. Then the
+process is killed, its data directory is deleted, and the requests below the low-water mark of the dispatch log are
+deleted from the request topic. A second process starts without a disk. Controls come before and after the loss. The
+oracle checks all records that Kafka holds. In the store, the last value of every key must be null, so compaction leaves
+nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 _MESSAGES = 400
 _PARTITIONS = 2
 _STORE_AFTER_MS = 2_000
-#: ms. From the first request to the first due time: a kill and the loss of the disk lie in between.
+#: ms. From the first request to the first due time. The kill and the loss of the disk come in between.
 _LEAD_MS = 7_000
 _SPREAD_MS = 6_000
 
@@ -38,12 +40,13 @@ def _now_ms() -> int:
 
 
 class _Play:
-    """One request topic, what is sent to it, and what is read of its dispatch log and store."""
+    """One request topic and its process, with steps that send requests, lose the disk, and read the log and the
+    store."""
 
     def __init__(self, env: Environment) -> None:
         self.env = env
         self.requests, self.target = env.new_requests(_PARTITIONS), env.new_target(_PARTITIONS)
-        self.sender, self.told = env.sender(), list[Sent]()
+        self.sender, self.no_ops = env.sender(), list[Sent]()
         self.process = env.new_sidecar(static=True, topic={"store_after_ms": _STORE_AFTER_MS, "verdicts": "all"})
         self.process.start()
         self.process.wait_for_shards(_PARTITIONS)
@@ -53,22 +56,22 @@ class _Play:
         sent = Sent(self.target, b"%d" % (number % 31), value, given, due_ms)
         return self.sender.send(self.requests, sent, number % _PARTITIONS)
 
-    def control(self, action: bytes, of: Sent, *more: tuple[str, bytes | None]) -> Sent:
-        partition = int(of.origin.split(b"/")[1])
+    def control(self, action: bytes, controlled: Sent, *more: tuple[str, bytes | None]) -> Sent:
+        partition = int(controlled.origin.split(b"/")[1])
         sent = Sent("", b"", b"", [(ACTION, action), *more])
         return self.sender.send(self.requests, sent, partition)
 
     def wait_for_stored(self, count: int) -> None:
-        """Returns when the dispatch log says of `count` requests that they are stored."""
+        """Returns when the dispatch log marks `count` requests as stored."""
         reader, stored = self.env.reader(f"{self.requests}.dispatch-log"), set[tuple[int, int]]()
-        taken = 0
+        read = 0
 
         def enough() -> bool:
-            nonlocal taken
-            for seen in reader.records[taken:]:
+            nonlocal read
+            for seen in reader.records[read:]:
                 fates = decode_record(seen.value).fates
                 stored.update((seen.partition, fate.offset) for fate in fates if fate.name == STORED)
-            taken = len(reader.records)
+            read = len(reader.records)
             return len(stored) >= count
 
         try:
@@ -76,12 +79,12 @@ class _Play:
         finally:
             reader.close()
 
-    def tell_low_water(self) -> None:
-        """Has each shard write one more record, which carries the low-water mark that the ones before it made."""
+    def write_low_water(self) -> None:
+        """Makes each shard write one more record, whose low-water mark covers the records before it."""
         nobody: Headers = [(ACTION, b"cancel"), (ID, b"nobody")]
-        told = [self.sender.send(self.requests, Sent("", b"", b"", nobody), part) for part in range(_PARTITIONS)]
+        no_ops = [self.sender.send(self.requests, Sent("", b"", b"", nobody), part) for part in range(_PARTITIONS)]
         self.sender.flush()
-        self.told += told
+        self.no_ops += no_ops
         reader = self.env.reader(f"{self.requests}.dispatch-log")
 
         def applied() -> bool:
@@ -90,25 +93,25 @@ class _Play:
                 for seen in reader.records
                 for fate in decode_record(seen.value).fates
             }
-            return all(sent.origin in fates for sent in told)
+            return all(sent.origin in fates for sent in no_ops)
 
         try:
-            reader.until(applied, f"each shard has written once more; see {self.env.directory}")
+            reader.until(applied, f"each shard writes one more record; see {self.env.directory}")
         finally:
             reader.close()
 
     def lose_everything(self) -> dict[int, int]:
-        """Kills the process, deletes its disk and every request below the low-water mark; returns these marks."""
-        self.tell_low_water()
+        """Kills the process, and deletes its disk and every request below the low-water marks, which it returns."""
+        self.write_low_water()
         self.process.kill()
         shutil.rmtree(self.process.data_dir)
         log = self.env.reader(f"{self.requests}.dispatch-log")
         marks = {seen.partition: decode_record(seen.value).low_water for seen in log.to_end()}
         log.close()
         admin = AdminClient({"bootstrap.servers": self.env.bootstrap})
-        before = [TopicPartition(self.requests, partition, low) for partition, low in marks.items()]
-        for part, done in admin.delete_records(before).items():
-            assert done.result(WAIT_TIMEOUT_S).low_watermark == marks[part.partition]
+        deleted = [TopicPartition(self.requests, partition, low) for partition, low in marks.items()]
+        for part, future in admin.delete_records(deleted).items():
+            assert future.result(WAIT_TIMEOUT_S).low_watermark == marks[part.partition]
         return marks
 
     def restart(self) -> None:
@@ -116,7 +119,7 @@ class _Play:
         self.process.wait_for_shards(_PARTITIONS)
 
     def judge_store(self) -> int:
-        """Fails unless every key ends with a tombstone; returns how many records say what is kept."""
+        """Fails unless every key ends with a tombstone. Returns the number of other records."""
         reader, last, kept = self.env.reader(f"{self.requests}.store"), dict[tuple[int, int], bytes | None](), 0
         for seen in reader.to_end():
             last[(seen.partition, stored_offset(seen.key))] = seen.value
@@ -125,7 +128,7 @@ class _Play:
                 decode_stored(seen.key, seen.value, seen.headers)
         reader.close()
         alive = sorted(key for key, value in last.items() if value is not None)
-        assert not alive, f"{len(alive)} ended requests are still kept, among them {alive[:5]}"
+        assert not alive, f"{len(alive)} ended requests are still stored, among them {alive[:5]}"
         assert last, "nothing was stored: the run proves nothing"
         return kept
 
@@ -148,13 +151,13 @@ def _outlive(play: _Play, lead_ms: int) -> None:
     play.sender.flush()
     play.wait_for_stored(_MESSAGES)
     marks = play.lose_everything()
-    assert sum(marks.values()) > _MESSAGES * 0.9, f"the low-water mark does not pass what is stored: {marks}"
+    assert sum(marks.values()) > _MESSAGES * 0.9, f"the low-water mark stays below stored requests: {marks}"
     expect(_now_ms() < first_due_ms, "the disk was lost after the first due time")
     play.restart()
     assert "rebuilding from" in play.process.log_text()
-    play.env.wait_for_ends(_MESSAGES + len(play.told))
+    play.env.wait_for_ends(_MESSAGES + len(play.no_ops))
     assert play.process.stop() == 0
-    outcome = play.env.judge(asked, silent=play.told)
+    outcome = play.env.judge(asked, silent=play.no_ops)
     late_ms = sorted(outcome.fates[sent.origin][0][1] - sent.due_ms for sent in asked)
     print(f"low-water marks {marks}; lateness ms p50 {late_ms[len(late_ms) // 2]}, most {late_ms[-1]}")
     assert play.judge_store() == _MESSAGES
@@ -176,7 +179,7 @@ def _control(play: _Play, lead_ms: int) -> None:
     play.sender.flush()
     play.env.wait_for_ends(3)
     marks = play.lose_everything()
-    assert sum(marks.values()) > 35, f"the low-water mark does not pass what is stored: {marks}"
+    assert sum(marks.values()) > 35, f"the low-water mark stays below stored requests: {marks}"
     cancelled = [play.control(b"cancel", asked[n], (ID, b"id-%d" % n)) for n in range(2, 10)]
     cancelled += [play.control(b"cancel", asked[n], (NAMED, asked[n].origin)) for n in range(10, 20)]
     moved = [play.control(b"reschedule", asked[n], (ID, b"id-%d" % n), (AT, b"%d" % moved_ms)) for n in range(20, 30)]
@@ -184,7 +187,7 @@ def _control(play: _Play, lead_ms: int) -> None:
     play.sender.flush()
     expect(_now_ms() < due_ms, "the disk was lost, and the controls written, after the due time")
     play.restart()
-    silent = [*play.told, early, early_cancel, *asked[1:20], *cancelled, *moved, *asked[30:34]]
+    silent = [*play.no_ops, early, early_cancel, *asked[1:20], *cancelled, *moved, *asked[30:34]]
     for sent in [asked[0], *asked[20:30]]:
         sent.due_ms = moved_ms
     expected = [asked[0], *asked[20:30], *replacing, *asked[34:]]
@@ -196,7 +199,7 @@ def _control(play: _Play, lead_ms: int) -> None:
 
 
 def test_a_disk_lost_again_and_again_loses_nothing(env: Environment) -> None:
-    """Each start is an empty one, from the store that the one before it left; some messages end in between."""
+    """Each start begins with an empty disk and the store of the run before. Some messages end in between."""
     play = _Play(env)
     first_due_ms = _now_ms() + 4_000
     asked = [play.schedule(number, first_due_ms + number * 16_000 // _MESSAGES) for number in range(_MESSAGES)]
@@ -205,8 +208,8 @@ def test_a_disk_lost_again_and_again_loses_nothing(env: Environment) -> None:
     for _ in range(3):
         play.lose_everything()
         play.restart()
-    play.env.wait_for_ends(_MESSAGES + len(play.told))
+    play.env.wait_for_ends(_MESSAGES + len(play.no_ops))
     assert play.process.stop() == 0
-    env.judge(asked, silent=play.told)
+    env.judge(asked, silent=play.no_ops)
     play.judge_store()
     _assert_quiet(play.process)

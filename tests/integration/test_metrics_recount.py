@@ -1,8 +1,8 @@
-"""Goal: metrics equal a recount from the topics, after deliveries, cancels, reschedules, long delays and dead letters;
-probes follow a start, a halt and a stop.
+"""Goal: metrics equal a recount from the topics, after deliveries, cancels, reschedules, long delays and dead letters.
+Probes follow a start, a halt and a stop.
 
-Method: real sidecars and a real broker. What happened is counted anew from dispatch logs, dead letters and request
-topics by a reader that shares nothing with the sidecar, and must be what /metrics says.
+Method: real sidecars and a real broker. A reader that is independent of the sidecar counts the events on dispatch logs,
+dead letters and request topics. /metrics must show the same numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def start(env: Environment, shards: int) -> tuple[Sidecar, Client]:
 
 
 class _Traffic:
-    """Requests of every kind, and what each should become."""
+    """Requests of every kind, with their expected ends."""
 
     def __init__(self, env: Environment, requests: str, target: str) -> None:
         self._sender, self._requests, self._target = env.sender(), requests, target.encode()
@@ -47,38 +47,38 @@ class _Traffic:
         self.held: list[Sent] = []
         self.outcomes: Counter[str] = Counter()
 
-    def ask(self, into: list[Sent], outcome: str, key: bytes, *headers: tuple[str, bytes]) -> None:
+    def request(self, into: list[Sent], outcome: str, key: bytes, *headers: tuple[str, bytes]) -> None:
         given: Headers = list(headers)
         self.outcomes[outcome] += 1
         into.append(self._sender.send(self._requests, Sent(self._target.decode(), key, b"v", given)))
 
     def send(self) -> None:
-        """What ends, in the order in which controls need it; ids are keys, so that controls find them."""
+        """Sends the requests. Messages precede their controls, and ids are keys, so that controls find them."""
         to, now_ms = (TOPIC, self._target), int(time.time() * 1000)
         for number in range(40):
-            self.ask(self.delivered, "schedule", b"%d" % number, to, (AT, b"%d" % (now_ms + number * 25)))
+            self.request(self.delivered, "schedule", b"%d" % number, to, (AT, b"%d" % (now_ms + number * 25)))
         for number in range(12):
             name = b"id-%d" % number
             into = self.silent if number < 8 else self.delivered
-            self.ask(into, "schedule", name, to, (ID, name), (DELAY, _FAR))
+            self.request(into, "schedule", name, to, (ID, name), (DELAY, _FAR))
         for number in range(8):
-            self.ask(self.silent, "cancel", b"id-%d" % number, (ACTION, b"cancel"), (ID, b"id-%d" % number))
+            self.request(self.silent, "cancel", b"id-%d" % number, (ACTION, b"cancel"), (ID, b"id-%d" % number))
         for number in range(8, 12):
             name = b"id-%d" % number
-            self.ask(self.silent, "reschedule", name, (ACTION, b"reschedule"), (ID, name), (DELAY, b"300ms"))
+            self.request(self.silent, "reschedule", name, (ACTION, b"reschedule"), (ID, name), (DELAY, b"300ms"))
         for number in range(5):
-            self.ask(self.dead, "refused", b"%d" % number, to)  # says no time
+            self.request(self.dead, "refused", b"%d" % number, to)  # without a due time
         for number in range(3):
-            self.ask(self.dead, "schedule", b"%d" % number, (TOPIC, b"nowhere"), (DELAY, b"0"))
+            self.request(self.dead, "schedule", b"%d" % number, (TOPIC, b"nowhere"), (DELAY, b"0"))
         for number in range(4):
-            self.ask(self.held, "schedule", b"%d" % number, to, (DELAY, _FAR))
+            self.request(self.held, "schedule", b"%d" % number, to, (DELAY, _FAR))
         for number in range(2):
-            self.ask(self.held, "schedule", b"%d" % number, to, (DELAY, b"2h"))  # stored
+            self.request(self.held, "schedule", b"%d" % number, to, (DELAY, b"2h"))  # stored
         self._sender.flush()
 
 
 def recounted(outcome: Outcome) -> dict[str, Counter[str]]:
-    """What the topics say, in the shape of the metrics."""
+    """Returns the metrics that follow from the topics, by name and label."""
     records = [record for _, record in outcome.log]
     return {
         "postdate_fates_total": Counter(fate.name for record in records for fate in record.fates),
@@ -88,17 +88,17 @@ def recounted(outcome: Outcome) -> dict[str, Counter[str]]:
 
 
 def counted(samples: Samples, name: str, requests: str) -> Counter[str]:
-    """A metric's values by its other label, without the zeros."""
-    found: Counter[str] = Counter()
+    """Returns the values of a metric for a request topic by its other label, without zeros."""
+    counts: Counter[str] = Counter()
     for (sample, labels), value in samples.items():
         if sample == name and ("topic", requests) in labels:
             (kind,) = (text for label, text in labels if label != "topic")
-            found[kind] += int(value)
-    return +found
+            counts[kind] += int(value)
+    return +counts
 
 
 def eventually(check: Callable[[], None]) -> None:
-    """Returns when `check` passes; its last failure is the test's."""
+    """Returns when `check` passes. After a time-out, raises its last failure."""
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while True:
         try:
@@ -150,37 +150,42 @@ def _assert_no_lag(client: Client) -> None:
 
 
 def _assert_head_room(client: Client) -> None:
-    """Something not stored is held, for less than a day of the seven that its request is kept."""
+    """Fails unless the oldest pending request that is not stored has more than six of its seven days of retention
+    left."""
     samples = client.samples()
-    rooms = [value for (name, _), value in samples.items() if name == "postdate_low_water_head_room_seconds"]
-    assert rooms
-    assert all(6 * _DAY_S < room <= 7 * _DAY_S for room in rooms)
+    head_rooms = [value for (name, _), value in samples.items() if name == "postdate_low_water_head_room_seconds"]
+    assert head_rooms
+    assert all(6 * _DAY_S < head_room <= 7 * _DAY_S for head_room in head_rooms)
 
 
 def _assert_broker(client: Client) -> None:
     samples = client.samples()
-    assert value_of(samples, "postdate_broker_up") == 1  # there is one, and it serves
+    assert value_of(samples, "postdate_broker_up") == 1  # the only broker is up
     assert value_of(samples, "postdate_broker_round_trip_seconds") > 0
 
 
 def _judge_lateness(samples: Samples, outcome: Outcome, traffic: _Traffic) -> None:
-    """As many values as deliveries, none less late than the broker says of the record that names it, and none later
-    than now: `samples` were taken before."""
+    """Fails unless the lateness metric has one value per delivery, with a plausible sum.
+
+    The sum is at least the lateness by the timestamps of the dispatch log. It is at most the time since the requests
+    were appended.
+    """
     now_ms = time.time() * 1000
     appended = {origin: ends[0][1] for origin, ends in outcome.fates.items() if ends[0][0] == DELIVERED}
     assert value_of(samples, "postdate_lateness_seconds_count") == len(appended) == len(traffic.delivered)
     due = {}
     for sent in traffic.delivered:
-        at = dict(sent.headers).get(AT)
-        if at is not None:
-            due[sent.origin] = max(int(at), sent.appended_ms)
+        due_ms = dict(sent.headers).get(AT)
+        if due_ms is not None:
+            due[sent.origin] = max(int(due_ms), sent.appended_ms)
     least_ms = sum(appended[origin] - due_ms for origin, due_ms in due.items())
     total_ms = value_of(samples, "postdate_lateness_seconds_sum") * 1000
     assert least_ms <= total_ms <= sum(now_ms - sent.appended_ms for sent in traffic.delivered)
 
 
 def test_probes_follow_a_start_a_halt_and_a_stop(env: Environment) -> None:
-    """A stranger's record in the dispatch log halts its shard alone; the process goes on, and says so."""
+    """A foreign record in the dispatch log halts only its shard. The process continues, and `/readyz` names the
+    halt."""
     requests = env.new_requests(2)
     stranger = env.sender()
     stranger.send(f"{requests}.dispatch-log", Sent("", None, b"not Postdate's", []), 1)

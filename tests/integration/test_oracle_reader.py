@@ -1,6 +1,6 @@
-"""Goal: what the tests read from a topic is complete.
+"""Goal: the reader of the tests returns all committed records of a topic.
 
-Method: the reader of the tests beside a transaction that a real broker still holds open.
+Method: the reader reads a topic of a real broker while a transaction is still open.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def test_a_reader_waits_for_a_transaction_that_is_about_to_end(env: Environment) -> None:
-    """The broker writes the markers of a transaction to one partition after another."""
+    """A transaction may be open briefly after its end, since the broker writes its markers partition by partition."""
     topic = env.new_target()
     producer = Producer({"bootstrap.servers": env.bootstrap, "transactional.id": topic})
     producer.init_transactions(WAIT_TIMEOUT_S)

@@ -1,9 +1,9 @@
-"""Goal: the page shows pending messages, their due times and past lateness; with the token, and not without, a user
-finds a message, cancels one, moves another and delivers a third now. It works on phone and desktop, in light and dark
-mode; no text of a producer becomes markup; and its refresh every three seconds loses no click and no typed text.
+"""Goal: the page shows pending messages, their due times and past lateness. A user with the token can find a message,
+cancel it, reschedule it or deliver it now. The page works on phone and desktop, in light and dark mode. Text of
+producers never becomes markup. The refresh every three seconds loses no click and no typed text.
 
-Method: a real browser without a window, over two real processes. What the page says is compared with what was sent, and
-what it did with the topics. The test moves the page's clock where a refresh must fall into the middle of an action.
+Method: a headless browser shows the page of two real processes. The test compares the page with the requests, and the
+effect of its buttons with the topics. It controls the clock of the page if a refresh must fall into an action.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from support.web.http_steps import Client
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _EVIL = b"<img src=x onerror=document.title='evil'>"
 _HALF_AN_HOUR_MS = 1_800_000
-#: What the page waits for between two refreshes.
+#: ms. The interval between two refreshes of the page.
 _REFRESH_MS = 3_000
 
 
@@ -49,7 +49,7 @@ def send(env: Environment, count: int, due_ms: int, step_ms: int, names: str, *m
 
 
 def start(env: Environment, format_version: int = 2) -> list[Client]:
-    """Two processes with two shards each."""
+    """Starts two processes with two shards each, and returns clients of their APIs."""
     env.new_requests(4)
     env.new_target()
     (env.directory / "token").write_text(_TOKEN)
@@ -65,9 +65,9 @@ def start(env: Environment, format_version: int = 2) -> list[Client]:
     return clients
 
 
-def find(page: Page, what: str, shows: str) -> None:
-    """Look for an id or an origin, and wait for what must be shown."""
-    page.get_by_label("id, or origin").fill(what)
+def find(page: Page, query: str, shows: str) -> None:
+    """Searches for an id or an origin, and waits until the result contains `shows`."""
+    page.get_by_label("id, or origin").fill(query)
     page.get_by_role("button", name="Find").click()
     expect(page.locator("#found")).to_contain_text(shows)
 
@@ -125,7 +125,7 @@ def test_the_page_shows_finds_stops_and_moves(env: Environment, page: Page) -> N
     expect(change.get_by_label("deliver at")).to_be_hidden()
     change.get_by_role("button", name="Deliver it").click()
     expect(page.locator("#found")).to_contain_text(": delivered")
-    env.wait_for_ends(len(early) + 6)  # three controls, and what they were for
+    env.wait_for_ends(len(early) + 6)  # three controls and their messages
     find(page, sent[5].origin.decode(), ": delivered")
     wait_until(lambda: clients[1].get("/api/v1/pending/count").json["count"] == len(sent) - 3, "three are gone")
     kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])")
@@ -141,7 +141,7 @@ def test_a_schedule_is_paused_and_resumed(env: Environment, page: Page) -> None:
     sender.flush()
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 1, "the schedule is held")
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")
-    change, token, found = (page.locator(each) for each in ("#change-dialog", "#token-dialog", "#found"))
+    change, token, found = (page.locator(selector) for selector in ("#change-dialog", "#token-dialog", "#found"))
     find(page, "nightly", sent.origin.decode())
     expect(found.get_by_role("button")).to_have_text(["Cancel", "Pause", "Trigger", "Backfill"])
     found.get_by_role("button", name="Pause").click()
@@ -159,8 +159,8 @@ def test_a_schedule_is_paused_and_resumed(env: Environment, page: Page) -> None:
 
 
 def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(env: Environment, page: Page) -> None:
-    """What is confirmed with the Enter key, or in a dialog that was closed and opened again within one frame, happens;
-    the answer to an earlier search, which comes late, changes nothing below the search that is shown."""
+    """An action is carried out if the user confirms it with the Enter key, or in a dialog that was closed and opened
+    again within one frame. A late answer to an earlier search does not change the result of the current search."""
     clients = start(env)
     now_ms = int(time.time() * 1000)
     sent = send(env, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
@@ -213,7 +213,7 @@ def test_a_refresh_loses_no_click_and_no_typed_text(env: Environment, page: Page
     expect(page.locator("#pending")).to_have_text("5")
 
     def refresh() -> None:
-        """The page's clock stands still otherwise: each refresh falls exactly here."""
+        """Moves the clock of the page, which stands still otherwise, by one refresh."""
         page.locator("#pending").evaluate("(shown) => { shown.textContent = 'old'; }")
         page.clock.run_for(_REFRESH_MS)
         expect(page.locator("#pending")).to_have_text("5")
@@ -226,7 +226,7 @@ def test_a_refresh_loses_no_click_and_no_typed_text(env: Environment, page: Page
     expect(what).to_have_value("order-0")
 
     def click_slowly(name: str) -> None:
-        """Press the mouse button, let the page refresh, and release it."""
+        """Presses the mouse button, lets the page refresh, and releases the button."""
         page.get_by_role("button", name=name, exact=True).hover()
         page.mouse.down()
         refresh()

@@ -1,7 +1,7 @@
 """Goal: the page shows what the API answers in cases that real processes rarely cause: refusals, entries of an older
-process, and dead letters that were not read. What a user has typed outlives a refusal.
+process, and dead letters that were not read. A refusal keeps the text that the user typed.
 
-Method: a real browser with the files of the page. A function of the test answers its requests.
+Method: a real browser loads the files of the page, and a function of the test answers its requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.web.browser import browser_page, picture
 
 _FILES = Path(page_files.__file__).parent / "page"
 _ORIGIN = "requests/0/7"
-#: What the page waits for between two refreshes.
+#: ms. The interval between two refreshes of the page.
 _REFRESH_MS = 3_000
 _SCHEDULE = {
     "origin": _ORIGIN, "id": "nightly", "target": "orders", "state": "waiting", "due_ms": 1_900_000_000_000,
@@ -38,7 +38,7 @@ window.fetch = async (path, options) => {
 
 
 class Answers:
-    """The answers by path, without the query. Each request and its body are kept. No entry is parked."""
+    """The answers by path, without the query. Keeps each request and its body. No entry is parked."""
 
     def __init__(self) -> None:
         self.by_path: dict[str, tuple[int, Any]] = {"shards": (200, _SHARDS)}
@@ -118,7 +118,7 @@ def test_no_label_of_the_calendar_is_cut(page: Page, answers: Answers, width: in
 
 
 def test_a_rate_of_zero_needs_a_whole_window(page: Page, answers: Answers) -> None:
-    """Between two refreshes, a schedule with one occurrence in ten seconds had a rate of 0."""
+    """With a rate per refresh, a schedule with one occurrence in ten seconds would mostly show 0."""
     load = [{"from_ms": _SHARDS["at_ms"], "step_ms": 60_000, "counts": [1] + [0] * 59}]
     part = {"topic": "requests", "partition": 0, "process": "localhost:8080", "state": "RUNNING", "load": load}
     page.clock.install(time=_SHARDS["at_ms"] / 1_000)
@@ -177,8 +177,8 @@ def test_typed_times_outlive_a_refusal_and_a_token_outlives_a_name(page: Page, a
 
 def test_a_refused_bulk_control_is_reported_at_once(page: Page, answers: Answers) -> None:
     shard = {"topic": "requests", "partition": 0}
-    found = {"count": 2, "exact": True, "targets": {"orders": 2}, "shards": [shard], "not_asked": []}
-    answers.by_path["pending/selected"] = 200, found
+    selection = {"count": 2, "exact": True, "targets": {"orders": 2}, "shards": [shard], "not_asked": []}
+    answers.by_path["pending/selected"] = 200, selection
     answers.by_path["pending"] = 200, {"entries": [], "cursor": None, "not_asked": []}
     answers.by_path["cancel/selected"] = 202, {"controls": [{"origin": _ORIGIN}]}
     refused = {"state": "dead", "request": {"refused": "limit-exceeded"}, "events": []}
@@ -193,12 +193,12 @@ def test_a_refused_bulk_control_is_reported_at_once(page: Page, answers: Answers
 
 
 def test_a_requeue_names_letters_that_were_not_read_and_keeps_its_new_time(page: Page, answers: Answers) -> None:
-    hopeless = ("bad-action", "bad-headers")
+    final = ("bad-action", "bad-headers")
     group = {"reason": "expired", "count": 1, "targets": [], "newest_ms": 5, "oldest_ms": 5}
     letter = {"origin": _ORIGIN, "id": None, "died_ms": 5, "reason": "expired", "target": "orders"}
     listed = {
         "topic": "requests",
-        "groups": [group, *({**group, "reason": reason} for reason in hopeless)],
+        "groups": [group, *({**group, "reason": reason} for reason in final)],
         "letters": [letter],
         "complete": False,
     }

@@ -1,8 +1,9 @@
-"""Goal: the views of the page list what is pending, show recurring schedules with their latest and next occurrences,
-requeue dead letters, hold and release, and read the log of actions. A view works with the keyboard alone, and a refresh
-moves no focus.
+"""Goal: the views of the page list pending messages, show recurring schedules with their latest and next occurrences,
+requeue dead letters, hold and release, and show the log of actions. A user can work with the keyboard alone, and a
+refresh does not move the focus.
 
-Method: a real browser without a window, over two real processes. What the page did is read from the API and the topics.
+Method: a headless browser shows the page of two real processes. The test checks the effect of each action in the API
+and on the topics.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def page() -> Iterator[Page]:
 
 
 def start(env: Environment) -> list[Client]:
-    """Two processes with one shard each."""
+    """Starts two processes with one shard each, and returns clients of their APIs."""
     env.new_requests(2)
     env.new_target()
     env.new_target()
@@ -73,8 +74,8 @@ def at(due_ms: int) -> tuple[str, bytes]:
     return AT, b"%d" % due_ms
 
 
-def letters(client: Client) -> dict[str, int]:
-    """The number of dead letters by reason."""
+def dead_letters(client: Client) -> dict[str, int]:
+    """Returns the number of dead letters by reason."""
     return {group["reason"]: group["count"] for group in client.get("/api/v1/dead-letters").json["groups"]}
 
 
@@ -154,7 +155,7 @@ def test_schedules_are_found_shown_and_controlled(env: Environment, page: Page) 
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 4, "everything is held")
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
     open_view(page, "Schedules")
-    count, lanes, shown = (page.locator(each) for each in ("#schedules-count", "#lanes > li", "#schedule"))
+    count, lanes, shown = (page.locator(selector) for selector in ("#schedules-count", "#lanes > li", "#schedule"))
     expect(count).to_contain_text("3 schedules, as of")
     expect(lanes).to_have_count(3)
     for text in ("every 1s", "every 12h", "At 09:30 every day (30 9 * * *, Asia/Kolkata)"):
@@ -220,7 +221,7 @@ def test_dead_letters_are_grouped_and_requeued(env: Environment, page: Page) -> 
     missing = unique_name("missing")
     origins = [send_to(env, missing, f"lost-{number}", (AT, b"1")).origin.decode() for number in range(3)]
     send(env, "bad", 0, (AT, b"soon"))
-    wait_until(lambda: letters(clients[0]) == {"unknown-target": 3, "bad-time": 1}, "all four have died")
+    wait_until(lambda: dead_letters(clients[0]) == {"unknown-target": 3, "bad-time": 1}, "all four have died")
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
     open_view(page, "Dead letters")
     groups, plan = page.locator("#groups tr"), page.locator("#requeue")
@@ -322,8 +323,8 @@ def test_holds_are_set_and_released_with_the_keyboard_alone(env: Environment, pa
     expect(rows).to_contain_text([f"Ann Müller127.0.0.1releasetarget {target}2 shards changed", "hold"])
     expect(page.locator("#actions-count")).not_to_contain_text("did not answer")
     check_layouts(page, "page-log")
-    told = clients[1].get("/api/v1/actions").json["actions"]
-    assert [(each["action"], each["who"], each["answer"]["shards"]) for each in told] == [
+    actions = clients[1].get("/api/v1/actions").json["actions"]
+    assert [(action["action"], action["who"], action["answer"]["shards"]) for action in actions] == [
         ("release", "Ann Müller", 2),
         ("hold", "Ann Müller", 2),
-    ], "another process shows them, too, and each once"
+    ], "another process shows each action once, too"

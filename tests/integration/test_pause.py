@@ -1,7 +1,7 @@
-"""Goal: a process that slept while its shards moved to another delivers nothing when it wakes, and gives the reason.
+"""Goal: a process that was paused while its shards moved delivers nothing when it continues, and logs the reason.
 
-Method: two processes, one stopped with SIGSTOP in the midst of deliveries until the dispatch log shows that the other
-has taken over all shards, then continued. What the woken one had under way must be refused by Kafka.
+Method: one of two processes is stopped with SIGSTOP while it delivers. It continues once the dispatch log shows that
+the other process has taken over all shards. Kafka must refuse the open transactions of the process that continues.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from support.deployments.environment import Environment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Seen, Sent
 
-_SAYS_WHY = r"fenced|lost to another member"
+_REASON = r"fenced|lost to another member"
 _MESSAGES = 6_000
 _SECONDS = 15
 
 
 def _fill(env: Environment, requests: str, target: str) -> list[Sent]:
-    """Requests due evenly over the whole test."""
+    """Sends requests whose due times are spread evenly over the test, and returns them."""
     sender, first_due_ms = env.sender(), int(time.time() * 1000) + 1000
     asked = []
     for index in range(_MESSAGES):
@@ -33,7 +33,7 @@ def _fill(env: Environment, requests: str, target: str) -> list[Sent]:
 
 
 def _owners(log: list[Seen]) -> dict[int, str]:
-    """Partition -> the instance that wrote its last record."""
+    """Returns the instance that wrote the last record of each partition."""
     return {seen.partition: decode_record(seen.value).instance for seen in log}
 
 
@@ -50,13 +50,13 @@ def test_a_process_that_slept_through_a_takeover_delivers_nothing_more(env: Envi
     sleeper.pause()
     log.until(lambda: set(_owners(log.records).values()) == {"other-1"}, "the other owns all shards")
     sleeper.resume()
-    sleeper.wait_for_log(_SAYS_WHY)
+    sleeper.wait_for_log(_REASON)
     env.wait_for_ends(len(asked))
     exits = [sleeper.stop(), other.stop()]
     outcome = env.judge(asked)
     assert exits == [0, 0]
-    said = re.findall(rf".*(?:{_SAYS_WHY}).*", sleeper.log_text())
-    print(f"the woken process said: {said[0]}")
+    reasons = re.findall(rf".*(?:{_REASON}).*", sleeper.log_text())
+    print(f"the process that continued logged: {reasons[0]}")
     assert set(_stale_records(outcome.log).values()) == {0}
     log.close()
 
@@ -67,7 +67,8 @@ def _delivers(process: Sidecar, log: list[Seen]) -> bool:
 
 
 def _stale_records(log: list[tuple[Seen, DispatchRecord]]) -> dict[int, int]:
-    """Partition -> records of a takeover that a later one had ended already: what no owner may write."""
+    """Returns by partition how many records of an owner follow a record of a later takeover. No owner may write
+    these."""
     stale: dict[int, int] = {}
     newest: dict[int, int] = {}
     for seen, record in sorted(log, key=lambda pair: pair[0].offset):

@@ -1,9 +1,9 @@
-"""Goal: a query to any process, or by a broker address, covers all pending messages of the deployment; a process that
-is down is named and spoils nothing. A worker whose port another program uses still delivers, and nobody queries that
-port.
+"""Goal: a query to any process, or by a broker address, covers all pending messages of the deployment. The answer names
+a process that is down, and contains the messages of all others. A worker whose port another program uses still
+delivers, and no process queries that port.
 
-Method: a process, two workers of a parent, and a third process that is killed in the end share the shards of one
-request topic. What they list, count and tell together is compared with what was sent.
+Method: one process, two workers of a parent, and another process that is killed at the end share the shards of one
+request topic. The test compares their lists, counts and histories with the requests.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from support.web.http_steps import Client
 SHARDS, MESSAGES = 8, 60
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _HALF_AN_HOUR_MS = 1_800_000
-#: Longer than the test: the group goes on to name the process that was killed.
+#: A session longer than the test, so the killed process stays a member of the group.
 _PATIENT = {"session.timeout.ms": "280000"}
 
 
 @pytest.fixture
 def sidecars(env: Environment) -> Iterator[list[Sidecar]]:
-    """A process, a parent of two workers, and a process that is killed later: four members, two shards each."""
+    """A process, a parent of two workers, and a process that is killed later. Each of the four members has two
+    shards."""
     env.new_requests(SHARDS)
     env.new_target()
     token_file = env.directory / "token"
@@ -54,7 +55,7 @@ def sidecars(env: Environment) -> Iterator[list[Sidecar]]:
 
 
 def send(env: Environment) -> list[Sent]:
-    """Messages due a second apart, spread over the partitions by their ids."""
+    """Sends messages due a second apart, spread over the partitions by their ids, and returns them."""
     (requests,), (target,) = env.requests, env.targets
     first_ms = int(time.time() * 1000) + _HALF_AN_HOUR_MS
     sender, sent = env.sender(), []
@@ -67,7 +68,7 @@ def send(env: Environment) -> list[Sent]:
 
 
 def command(env: Environment, *arguments: str, **environment: str) -> Result:
-    """`postdate pending` with nothing but a broker and the group."""
+    """Runs `postdate pending` with a broker and the group as its only connection options."""
     words = [arguments[0], "-b", env.bootstrap, "--group-id", env.group_id, *arguments[1:]]
     result = CliRunner().invoke(program, ["pending", *words], env=environment)
     assert result.exit_code == 0, result.stderr
@@ -75,22 +76,22 @@ def command(env: Environment, *arguments: str, **environment: str) -> Result:
 
 
 def paged(client: Client) -> list[str]:
-    """All ids, page after page, as one process tells them."""
-    found: list[str] = []
+    """Returns the ids of all pending messages, read page by page from one process."""
+    ids: list[str] = []
     cursor = ""
     while True:
         page = client.get(f"/api/v1/pending?limit=7{cursor}").json
         assert page["not_asked"] == []
         assert len(page["entries"]) <= 7
-        found += [entry["id"] for entry in page["entries"]]
+        ids += [entry["id"] for entry in page["entries"]]
         if page["cursor"] is None:
-            return found
+            return ids
         cursor = f"&cursor={page['cursor']}"
 
 
-def lives(client: Client, sent: list[Sent]) -> set[str]:
-    """The states of some requests of all shards, as one process tells them."""
-    return {client.get(f"/api/v1/requests/{each.origin.decode()}").json["state"] for each in sent[:20]}
+def states(client: Client, sent: list[Sent]) -> set[str]:
+    """Returns the states of some requests of all shards, read from one process."""
+    return {client.get(f"/api/v1/requests/{request.origin.decode()}").json["state"] for request in sent[:20]}
 
 
 def _named(page: Any) -> set[tuple[str, int]]:
@@ -99,19 +100,17 @@ def _named(page: Any) -> set[tuple[str, int]]:
 
 def test_every_process_answers_for_all_and_one_that_is_down_is_named(env: Environment, sidecars: list[Sidecar]) -> None:
     sent = send(env)
-    ids = [each.id.decode() for each in sent]
+    ids = [request.id.decode() for request in sent]
     first, parent, doomed = (Client(int(str(sidecar.http["port"]))) for sidecar in sidecars)
     clients = [first, parent, Client(parent.port + 1), doomed]
-    wait_until(
-        lambda: first.get("/api/v1/pending/count").json["count"] == MESSAGES, "everything is held, by one's word"
-    )
+    wait_until(lambda: first.get("/api/v1/pending/count").json["count"] == MESSAGES, "one process counts all messages")
     parts = [client.get("/api/v1/pending/count?scope=process").json for client in clients]
     assert [len(part["shards"]) for part in parts] == [2, 2, 2, 2]
     assert sum(part["count"] for part in parts) == MESSAGES
     for client in clients:
         assert paged(client) == ids
         assert [entry["id"] for entry in client.get("/api/v1/pending?id=order-31").json["entries"]] == ["order-31"]
-        assert lives(client, sent) == {"waiting"}
+        assert states(client, sent) == {"waiting"}
         assert client.get(f"/api/v1/requests/{env.requests[0]}/0/99999").status == 404
 
     listed = command(env, "list", "--all", "--output", "json").stdout.splitlines()
@@ -122,11 +121,11 @@ def test_every_process_answers_for_all_and_one_that_is_down_is_named(env: Enviro
 
     missing = {(shard["topic"], shard["partition"]) for shard in parts[3]["shards"]}
     sidecars[2].kill()
-    told = first.get("/api/v1/pending?limit=1000")
-    assert told.status == 200, told.text
-    assert _named(told.json) == missing
-    assert len(told.json["entries"]) == MESSAGES - parts[3]["count"]
-    assert all(f"127.0.0.1:{doomed.port} holds it" in shard["why"] for shard in told.json["not_asked"])
+    answer = first.get("/api/v1/pending?limit=1000")
+    assert answer.status == 200, answer.text
+    assert _named(answer.json) == missing
+    assert len(answer.json["entries"]) == MESSAGES - parts[3]["count"]
+    assert all(f"127.0.0.1:{doomed.port} holds it" in shard["why"] for shard in answer.json["not_asked"])
     counted = command(env, "count")
     assert counted.stdout == f"{MESSAGES - parts[3]['count']} or more\n"
     assert "on the queried shards" in command(env, "list", "--until", "now").stderr
@@ -149,18 +148,18 @@ def test_processes_and_commands_query_by_tls(env: Environment) -> None:
     send(env)
     first, second = (Client(int(str(sidecar.http["port"])), ca=authority.ca) for sidecar in made)
 
-    def told(client: Client) -> tuple[int, int]:
+    def count(client: Client) -> tuple[int, int]:
         answer = client.get("/api/v1/pending/count").json
         return answer["count"], len(answer["not_asked"])
 
-    wait_until(lambda: told(first) == (MESSAGES, 0) == told(second), "both answer for all shards")
+    wait_until(lambda: count(first) == (MESSAGES, 0) == count(second), "both answer for all shards")
     assert command(env, "count", POSTDATE_HTTP_TLS_CA_FILE=str(authority.ca)).stdout == f"{MESSAGES}\n"
     with pytest.raises((OSError, HTTPException)):
         Client(first.port).get("/healthz")
 
 
-def _are_without_port(asked: Client) -> bool:
-    shards = asked.get("/api/v1/pending?limit=1000").json["not_asked"]
+def _are_without_port(client: Client) -> bool:
+    shards = client.get("/api/v1/pending?limit=1000").json["not_asked"]
     return len(shards) == SHARDS // 2 and all(shard["why"].endswith("holds it and serves no port") for shard in shards)
 
 
@@ -175,7 +174,7 @@ def test_a_worker_without_its_port_delivers_and_the_program_on_the_port_gets_no_
         parent.wait_for_shards(SHARDS)
         assert f"port {port + 1} of 127.0.0.1 is taken: this process delivers" in parent.log_text()
         send(env)
-        wait_until(lambda: _are_without_port(Client(port)), "the one that has its port knows the group as it is now")
+        wait_until(lambda: _are_without_port(Client(port)), "the worker with a port knows the present members")
         assert command(env, "count").stderr.count("holds it and serves no port") == SHARDS // 2
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):

@@ -1,8 +1,8 @@
-"""Goal: an operator finds every pending message in any process, follows one from acceptance to its end, and cancels or
-moves it, over HTTP and from the command line.
+"""Goal: an operator can query any process for all pending messages, follow a message from acceptance to its end, and
+cancel or reschedule it, over HTTP and on the command line.
 
-Method: two real sidecars share the partitions of a request topic on a real broker; what they list is compared with what
-was sent, and what a control did with the topics.
+Method: two real sidecars share the partitions of a request topic on a real broker. The test compares their lists with
+the requests, and the effects of controls with the topics.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ SECRETS = (b"a-secret-value", b"a-secret-key", b"a-secret-header")
 
 @pytest.fixture
 def clients(env: Environment) -> list[Client]:
-    """Two processes with two shards each."""
+    """Clients of the APIs of two processes with two shards each."""
     env.new_requests(4)
     env.new_target()
     token_file = env.directory / "token"
     token_file.write_text(_TOKEN)
-    found = []
+    clients = []
     for _ in range(2):
         sidecar = env.new_sidecar()
         sidecar.http = {"port": free_port(), "token_file": str(token_file)}
         sidecar.start()
-        found.append(Client(int(str(sidecar.http["port"])), _TOKEN))
+        clients.append(Client(int(str(sidecar.http["port"])), _TOKEN))
     for sidecar in env.sidecars:
         sidecar.wait_for_shards(2)
-    return found
+    return clients
 
 
 def send(env: Environment, count: int, due_ms: int) -> list[Sent]:
-    """Messages due a second apart, spread over the partitions by their ids, which are their keys."""
+    """Sends messages due a second apart, and returns them. Their ids, which are their keys, determine the
+    partitions."""
     sender, sent = env.sender(), []
     (requests,), (target,) = env.requests, env.targets
     for number in range(count):
@@ -62,7 +63,7 @@ def send(env: Environment, count: int, due_ms: int) -> list[Sent]:
 
 
 def command(*arguments: str, exit_code: int = 0) -> Result:
-    """What `postdate pending` does, run in this process."""
+    """Runs `postdate pending` in this process, and checks its exit code."""
     result = CliRunner().invoke(program, ["pending", *arguments])
     assert result.exit_code == exit_code, result.stderr
     return result
@@ -73,20 +74,20 @@ def urls(clients: list[Client]) -> list[str]:
 
 
 def listed(clients: list[Client], *options: str) -> list[dict[str, Any]]:
-    """What `postdate pending list` prints for all processes together."""
+    """Returns the entries that `postdate pending list` prints for all processes."""
     lines = command("list", *urls(clients), "--output", "json", "--all", *options).stdout.splitlines()
     return [json.loads(line) for line in lines]
 
 
 def history(clients: list[Client], origin: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(command("get", *urls(clients), origin, "--output", "json").stdout)
-    return told
+    answer: dict[str, Any] = json.loads(command("get", *urls(clients), origin, "--output", "json").stdout)
+    return answer
 
 
 def counted(clients: list[Client], *options: str) -> int:
-    """What `postdate pending count` prints; -1 while that is a lower bound."""
-    shown = command("count", *urls(clients), *options).stdout
-    return -1 if "or more" in shown else int(shown)
+    """Returns the count that `postdate pending count` prints, or -1 if it is a lower bound."""
+    output = command("count", *urls(clients), *options).stdout
+    return -1 if "or more" in output else int(output)
 
 
 def test_pending_messages_are_listed_counted_moved_and_cancelled(env: Environment, clients: list[Client]) -> None:
@@ -94,9 +95,9 @@ def test_pending_messages_are_listed_counted_moved_and_cancelled(env: Environmen
     due_ms = int(time.time() * 1000) + _HOUR_MS // 2
     sent = send(env, 30, due_ms)
     wait_until(lambda: counted(clients) == len(sent), "everything is held")
-    every = listed(clients)
-    assert [(entry["due_ms"], entry["id"], entry["origin"], entry["target"]) for entry in every] == [
-        (each.due_ms, each.id.decode(), each.origin.decode(), target) for each in sent
+    entries = listed(clients)
+    assert [(entry["due_ms"], entry["id"], entry["origin"], entry["target"]) for entry in entries] == [
+        (request.due_ms, request.id.decode(), request.origin.decode(), target) for request in sent
     ]
     window = ["--from", str(due_ms + 5_000), "--until", str(due_ms + 10_000)]
     assert [entry["id"] for entry in listed(clients, *window)] == [f"order-{number}" for number in range(5, 10)]
@@ -116,20 +117,20 @@ def test_pending_messages_are_listed_counted_moved_and_cancelled(env: Environmen
     env.wait_for_ends(4)
     wait_until(lambda: history(clients, stopped)["state"] == "cancelled", "the cancel is in the log")
     wait_until(lambda: history(clients, moved)["state"] == "delivered", "the delivery is in the log")
-    told = history(clients, moved)
-    assert (told["state"], [event["fate"] for event in told["events"]]) == ("delivered", ["moved", "delivered"])
-    assert told["events"][0]["by"] == by_origin.json["origin"]
-    assert told["request"]["target"] == target
+    answer = history(clients, moved)
+    assert (answer["state"], [event["fate"] for event in answer["events"]]) == ("delivered", ["moved", "delivered"])
+    assert answer["events"][0]["by"] == by_origin.json["origin"]
+    assert answer["request"]["target"] == target
     assert history(clients, by_id.json["origin"])["state"] == "applied"
     assert history(clients, sent[5].origin.decode())["state"] == "waiting"
     wait_until(lambda: counted(clients) == len(sent) - 2, "two are gone")
     assert "no record of a request" in command("get", *urls(clients), f"{requests}/0/99999", exit_code=1).stderr
-    _assert_no_payload(env, clients, every)
+    _assert_no_payload(env, clients, entries)
 
 
-def _assert_no_payload(env: Environment, clients: list[Client], every: list[dict[str, Any]]) -> None:
-    """No answer, metric or log line holds a key, a value or a header of a message."""
-    shown = [json.dumps(every), *(sidecar.all_logs() for sidecar in env.sidecars)]
+def _assert_no_payload(env: Environment, clients: list[Client], entries: list[dict[str, Any]]) -> None:
+    """Fails if an answer, a metric or a log line contains a key, a value or a header of a message, or the token."""
+    shown = [json.dumps(entries), *(sidecar.all_logs() for sidecar in env.sidecars)]
     for client in clients:
         shown += [client.get(path).text for path in ("/metrics", "/readyz", "/api/v1/pending")]
     for secret in SECRETS:
@@ -140,10 +141,11 @@ def _assert_no_payload(env: Environment, clients: list[Client], every: list[dict
 def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
     env: Environment, clients: list[Client]
 ) -> None:
-    """It sends the query of the example for KEDA: what is due already counts; what is due later, or for others, not."""
+    """The autoscaler sends the query of the KEDA example. Overdue messages count. Messages that are due later, or for
+    other targets, do not count."""
     trigger, other = keda_trigger(), env.new_target()
-    asked = urlsplit(trigger["url"])
-    query = urlencode({**dict(parse_qsl(asked.query)), "target": env.targets[0]})
+    url = urlsplit(trigger["url"])
+    query = urlencode({**dict(parse_qsl(url.query)), "target": env.targets[0]})
     assert clients[0].post("/api/v1/hold", {"what": "delivery"}).status == 200
     now_ms, sender = int(time.time() * 1000), env.sender()
     groups = [
@@ -160,17 +162,17 @@ def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
     wait_until(lambda: counted(clients) == 97, "everything is held")
 
     def read(client: Client) -> dict[str, Any]:
-        answer = client.get(f"{asked.path}?{query}")
+        answer = client.get(f"{url.path}?{query}")
         assert answer.status == 200, answer.text
-        found: dict[str, Any] = answer.json
-        return found
+        body: dict[str, Any] = answer.json
+        return body
 
     assert [read(client)[trigger["valueLocation"]] for client in clients] == [27, 27]
     env.sidecars[0].kill()
-    told = read(clients[1])
-    assert told["not_asked"], "the shards of a killed process are named until the other one has taken them over"
-    assert told[trigger["valueLocation"]] == sum(shard["count"] for shard in told["shards"]) < 27
-    answers = [told]
+    answer = read(clients[1])
+    assert answer["not_asked"], "the shards of a killed process are named until the other process has taken them over"
+    assert answer[trigger["valueLocation"]] == sum(shard["count"] for shard in answer["shards"]) < 27
+    answers = [answer]
 
     def is_whole() -> bool:
         answers.append(read(clients[1]))
@@ -181,7 +183,7 @@ def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
 
 
 def test_listing_a_backlog_delays_no_delivery(env: Environment, clients: list[Client]) -> None:
-    """While the whole backlog is listed and counted over and over, what falls due leaves."""
+    """Messages leave when they are due, although the whole backlog is listed and counted again and again."""
     (requests,), (target,) = env.requests, env.targets
     sender = env.sender()
     to = (TOPIC, target.encode())
@@ -195,12 +197,12 @@ def test_listing_a_backlog_delays_no_delivery(env: Environment, clients: list[Cl
         given: Headers = [to, (AT, b"%d" % (now_ms + number * 50))]
         due.append(sender.send(requests, Sent(target, b"%d" % number, b"due", given, now_ms + number * 50)))
     sender.flush()
-    looks = 0
-    while looks < 3 or time.time() * 1000 < now_ms + 2_000:
+    rounds = 0
+    while rounds < 3 or time.time() * 1000 < now_ms + 2_000:
         for client in clients:
             answer = client.get("/api/v1/pending?limit=1000&target=another")
             assert answer.status == 200, answer.text
             assert client.get("/api/v1/pending/count?until=2100-01-01T00:00:00Z").status == 200
-        looks += 1
+        rounds += 1
     env.wait_for_ends(len(due))
     env.judge(due)

@@ -1,11 +1,12 @@
-"""Goal: on a real broker a target with a rate gets at most that rate, in order and each message once, even if a
-process dies, and messages for other targets pass those that wait.
+"""Goal: on a real broker, a target with a limited rate gets its messages at most at that rate, in order and once, even
+if a process dies. Messages for other targets overtake messages that wait for the rate.
 
-Method: many messages for a limited target fall due at once, others for two more targets go on beside them, and the
-process is killed with SIGKILL while most of the first ones wait. The dispatch log says what left with which
-transaction. A shard decides what goes into one after the record of the one before was stamped, and before its own is:
-between these two stamps, and over each longer stretch, no more may leave than the rate allows. So this verdict does not
-depend on how slow the machine is; where it is too slow for messages to wait for their rate alone, the rate is lower.
+Method: many messages for a limited target fall due at once, while messages for two other targets fall due steadily. The
+process is killed with SIGKILL while most messages of the limited target wait. The dispatch log shows which transaction
+delivered each message. A shard fills a transaction after the broker stamped the record of the previous one, and before
+it stamps the record of this one. Between these two timestamps, and over each longer interval, the deliveries must not
+exceed the rate. So the result does not depend on the speed of the machine. If the machine is too slow to reach the
+rate, the round is repeated with a lower one.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from support.waiting.rounds import LONGER, expect, first_kept
 _PARTITIONS = 2
 _PER_SECOND = 60
 _LIMITED, _BURST, _OTHERS = 600, 500, 200
-#: When the process is killed: all others may have ended by then, and a third of the limited ones at least has not.
+#: The process is killed after so many ends. Then at least a third of the limited target's messages still wait.
 _ENDED_AT_KILL = _OTHERS + _LIMITED // 3
-#: ms. Rates are kept by the process's clock and judged by the broker's, both in whole milliseconds here.
+#: ms. The process keeps rates by its clock, and the test checks them by the broker's; both round to milliseconds.
 _CLOCKS_APART_MS = 5
 
 
@@ -40,7 +41,7 @@ def _limited(env: Environment, per_second: int) -> None:
     sidecar.start()
     sidecar.wait_for_shards(_PARTITIONS)
     due_ms, sender = int(time.time() * 1000) + 1_500, env.sender()
-    # A burst within three milliseconds, in another order than that of its requests, and more while it waits.
+    # A burst is due within three milliseconds, in a different order from its requests. More fall due while it waits.
     later = [number * 7 % 3 if number < _BURST else 20 * (number - _BURST) for number in range(_LIMITED)]
     asked = [_send(sender, requests, limited, number, due_ms + later[number]) for number in range(_LIMITED)]
     beside = [_send(sender, requests, others[number % 2], number, due_ms + 10 * number) for number in range(_OTHERS)]
@@ -62,33 +63,36 @@ def _limited(env: Environment, per_second: int) -> None:
         after_kill = [
             count for count, (_, record) in zip(left, log, strict=True) if record.instance == sidecar.instance
         ]
-        expect(sum(after_kill) > 0, "all had left before the kill: it proves nothing")
+        expect(sum(after_kill) > 0, "all messages left before the kill: the run proves nothing")
         half = sum(past) // 2
         passed = next(n for n in range(len(past)) if sum(past[: n + 1]) > half)
-        expect(sum(left[passed + 1 :]) > sum(left) // 2, "the others waited for what was due before them")
+        expect(sum(left[passed + 1 :]) > sum(left) // 2, "messages for other targets waited for the limited target")
 
 
 def _send(sender: Sender, requests: str, target: str, number: int, due_ms: int) -> Sent:
-    """One request; the messages of a target have three keys."""
+    """Sends a request with one of three keys, and returns it."""
     given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), ("n", b"%d" % number)]
     sent = Sent(target, b"%d" % (number % 3), b"v%d" % number, given, due_ms)
     return sender.send(requests, sent, number % _PARTITIONS)
 
 
 def _count(requests: str, partition: int, record: DispatchRecord, origins: set[bytes]) -> int:
-    """How many of these the record says are delivered."""
+    """Returns how many of these requests the record marks as delivered."""
     return sum(
         fate.name == DELIVERED and format_origin(requests, partition, fate.offset) in origins for fate in record.fates
     )
 
 
 def _check_rate(stamps_ms: list[int], left: list[int], per_second: int) -> None:
-    """Over each stretch from the stamp before a transaction to the last one's: no more than the rate and the burst."""
+    """Fails if more messages left than the rate and its saved burst allow.
+
+    Checks each interval from the timestamp of a record to that of a later one.
+    """
     for first in range(1, len(left)):
         count = 0
         for last in range(first, len(left)):
             count += left[last]
             within_s = (stamps_ms[last] - stamps_ms[first - 1] + _CLOCKS_APART_MS) / 1000
-            most = per_second * (within_s + RATE_SAVED_S) + 1
-            assert count <= most, f"{count} left within {within_s:.3f} s, transactions {first} to {last}"
-    assert left[0] == 0, "the first record of a shard says who owns it"
+            allowed = per_second * (within_s + RATE_SAVED_S) + 1
+            assert count <= allowed, f"{count} left within {within_s:.3f} s, transactions {first} to {last}"
+    assert left[0] == 0, "the first record of a shard is an owner record"

@@ -1,12 +1,13 @@
-"""Goal: a shard that would lose or repeat a message halts, names the reason and the loss, and continues when an
-operator accepts it; the other shards of its process deliver meanwhile.
+"""Goal: a shard that would lose or repeat a message halts, names the reason and the loss, and continues after an
+operator accepts the loss. The other shards of its process deliver meanwhile.
 
-Method: one process serves a request topic for each damage and one that nothing happens to. It delivers some messages,
-holds others, stores some, and is stopped. Then each topic, or the index of its shard, loses what only an administrator
-or a disaster takes: requests, fates, the ends of logs, the identity of a topic; or a stranger writes into its dispatch
-log. The process is started again. Each halt must be named by `postdate shard status` with its range, and be ended by
-`postdate shard resume` or `rebuild`. Last, everything that is left is made due: each message that was not given up
-must come exactly once, before the damage or after it, and none of the others.
+Method: one process serves a request topic for each kind of damage, and an undamaged one. It delivers some messages of
+each, keeps others pending, stores some, and is stopped. Then each topic, or the index of its shard, is damaged as only
+an administrator or a disaster can: requests or fates are deleted, a log is truncated, a topic is created again, or
+another program writes into the dispatch log. The process starts again. `postdate shard status` must show each halt with
+its range, and `postdate shard resume` or `rebuild` must end it. At last the test makes all pending messages due. Each
+message that was not given up must arrive exactly once, before or after the damage. No message that was given up may
+arrive.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _USAGE = 2
 
 @dataclass
 class Play:
-    """One request topic: what was asked, and what is to become of it."""
+    """One request topic, its requests, and the end that each of them must have."""
 
     env: Environment
     name: str
@@ -62,9 +63,9 @@ class Play:
     stored: list[Sent] = field(default_factory=list)
     given_up: list[Sent] = field(default_factory=list)
     log_end: int = -1
-    """Where its dispatch log ended before the damage."""
+    """The end of its dispatch log before the damage."""
     range: str = ""
-    """What its shard asks to have accepted."""
+    """The lost range that the operator must accept, as the command takes it."""
 
     @property
     def own(self) -> OwnTopics:
@@ -83,7 +84,7 @@ class Play:
         return self.sender.send(self.requests, Sent(self.target, b"k", b"v", list(given), due_ms), 0)
 
     def hurry(self, sent: Sent) -> None:
-        """Make a held message due at once."""
+        """Sends a reschedule that makes a pending message due now."""
         given = [(ACTION, b"reschedule"), (ORIGIN, sent.origin), (AT, b"1")]
         self.sender.send(self.requests, Sent("", b"k", None, list(given)), 0)
 
@@ -91,14 +92,14 @@ class Play:
         return self.admin.end_offsets([part], Isolation.READ_UNCOMMITTED)[part]
 
     def directory(self, sidecar: Sidecar) -> Path:
-        (found,) = [path for path in sidecar.data_dir.rglob(self.requests) if path.is_dir()]
-        return found / "0"
+        (directory,) = [path for path in sidecar.data_dir.rglob(self.requests) if path.is_dir()]
+        return directory / "0"
 
     def lose_disk(self, sidecar: Sidecar) -> None:
         self.directory(sidecar).rename(self.directory(sidecar).with_name("lost"))
 
     def change_index(self, sidecar: Sidecar, change: Callable[[EntryChanges, TimerIndex], None]) -> None:
-        """Change a position of the closed index, as if the log had once been longer."""
+        """Changes a position in the closed index, as if the log had once been longer."""
         live = self.admin.describe([self.requests, self.own.dispatch_log, self.own.store])
         ids = [live[name].topic_id for name in (self.requests, self.own.dispatch_log, self.own.store)]
         requests, dispatch_log, store = ids
@@ -129,7 +130,7 @@ def _lose_requests_and_disk(play: Play, sidecar: Sidecar) -> None:
 
 def _lose_fates_and_disk(play: Play, sidecar: Sidecar) -> None:
     play.lose_disk(sidecar)
-    delete_records(play.admin, {play.log: play.end(play.log) - 2})  # the last record and its marker stay
+    delete_records(play.admin, {play.log: play.end(play.log) - 2})  # keeps the last record and its marker
     play.given_up, play.later = play.later, []
 
 
@@ -178,18 +179,18 @@ def _forger(play: Play, sidecar: Sidecar) -> None:
 
 @dataclass(frozen=True)
 class _Case:
-    """What is done to a topic, the halt that must follow, the range it must name, and how many are held after it."""
+    """The damage of a topic, the reason and range of the halt that must follow, and how many messages stay pending."""
 
     damage: Callable[[Play, Sidecar], None]
     reason: str
     loss: Callable[[Play], tuple[int, int] | None]
-    """The first is that at most, where it follows from the low-water mark: a record tells that from before its fates.
-    """
+    """The lost range. If its first offset is the low-water mark, the halt may name a lower one: a record has the mark
+    from before its own fates."""
     held: int
 
 
-#: Asked for while no process serves the shard; the others are asked while one does.
-_ASKED_BEFORE_THE_START = ("requests lost", "fates and disk lost", "topics created again", "a stranger's record")
+#: These halts are ended while no process serves the shard, the others while one does.
+_ENDED_BEFORE_THE_START = ("requests lost", "fates and disk lost", "topics created again", "a stranger's record")
 _CASES: dict[str, _Case] = {
     "requests lost": _Case(_lose_requests, "requests-lost", lambda _: (_READ, _READ + _UNREAD), _LATER + _STORED),
     "requests and disk lost": _Case(_lose_requests_and_disk, "low-water-outside", lambda _: (_SOON, _READ), _STORED),
@@ -227,7 +228,7 @@ def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deli
     sidecar.start()
     sidecar.wait_for_shards(len(_CASES))
     _fill(env, plays)
-    wait_until(lambda: set(_held(sidecar).values()) == {_LATER + _STORED}, "everything is taken in")
+    wait_until(lambda: set(_held(sidecar).values()) == {_LATER + _STORED}, "everything is ingested")
     assert sidecar.stop() == 0
     for name, case in _CASES.items():
         case.damage(plays[name], sidecar)
@@ -235,21 +236,21 @@ def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deli
     halted = [name for name, case in _CASES.items() if case.reason]
     wait_until(lambda: _halted(sidecar) == len(halted), f"{len(halted)} shards halt: {sidecar.directory}")
     sidecar.wait_for_shards(1)
-    _check_told(sidecar, plays)
-    _deliver_anew(env, plays["nothing"])
+    _check_status(sidecar, plays)
+    _deliver_new(env, plays["nothing"])
 
     _fill_up(plays["requests truncated"])
     assert sidecar.stop() == 0
-    asleep = [name for name in halted if name in _ASKED_BEFORE_THE_START]
-    _end_halts(sidecar, plays, asleep)
+    stopped = [name for name in halted if name in _ENDED_BEFORE_THE_START]
+    _end_halts(sidecar, plays, stopped)
     sidecar.start()
-    wait_until(lambda: _halted(sidecar) == len(halted) - len(asleep), "those that were not asked stay halted")
-    sidecar.wait_for_shards(1 + len(asleep))
-    _end_halts(sidecar, plays, [name for name in halted if name not in asleep])
+    wait_until(lambda: _halted(sidecar) == len(halted) - len(stopped), "the other shards stay halted")
+    sidecar.wait_for_shards(1 + len(stopped))
+    _end_halts(sidecar, plays, [name for name in halted if name not in stopped])
     sidecar.wait_for_shards(len(_CASES))
 
     held = {plays[name].requests: case.held for name, case in _CASES.items()}
-    wait_until(lambda: _held(sidecar) == held, f"what was not given up is held: {held}")
+    wait_until(lambda: _held(sidecar) == held, f"the messages that were not given up are pending: {held}")
     _deliver_rest(env, plays)
     assert sidecar.stop() == 0
     _judge(env, plays)
@@ -264,28 +265,28 @@ def _fill(env: Environment, plays: dict[str, Play]) -> None:
         play.stored = [play.ask(now_ms + _STORED_MS) for _ in range(_STORED)]
         play.sender.flush()
     stores = env.reader(*(play.own.store for play in plays.values()))
-    stores.until(lambda: len(stores.records) == _STORED * len(plays), "the late ones are stored")
+    stores.until(lambda: len(stores.records) == _STORED * len(plays), "the messages with long delays are stored")
     stores.close()
     env.wait_for_ends(_SOON * len(plays))
 
 
 def _rows(sidecar: Sidecar) -> list[dict[str, Any]]:
-    said = said_by("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
-    return [json.loads(line) for line in said.splitlines()]
+    output = said_by("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
+    return [json.loads(line) for line in output.splitlines()]
 
 
 def _halted(sidecar: Sidecar) -> int:
-    """How many shards of the running process have halted."""
-    found = find_shards(sidecar.data_dir)
-    return sum(shard.state is State.HALTED and shard.status is not None and shard.status.served for shard in found)
+    """Returns how many shards of the running process have halted."""
+    shards = find_shards(sidecar.data_dir)
+    return sum(shard.state is State.HALTED and shard.status is not None and shard.status.served for shard in shards)
 
 
 def _held(sidecar: Sidecar) -> dict[str, int | None]:
-    """Pending by request topic."""
+    """Returns the number of pending messages by request topic."""
     return {shard.requests: shard.pending for shard in find_shards(sidecar.data_dir)}
 
 
-def _check_told(sidecar: Sidecar, plays: dict[str, Play]) -> None:
+def _check_status(sidecar: Sidecar, plays: dict[str, Play]) -> None:
     rows = {row["requests"]: row for row in _rows(sidecar)}
     for name, case in _CASES.items():
         row, expected = rows[plays[name].requests], case.loss(plays[name])
@@ -322,23 +323,25 @@ def _end_halts(sidecar: Sidecar, plays: dict[str, Play], names: list[str]) -> No
 
 
 def _fill_up(play: Play) -> None:
-    """Offsets are given out a second time: what is produced to them must never be taken for what was there before, and
-    that there was something must not be forgotten when the process is started anew."""
+    """Appends requests at offsets that the shard has already read once.
+
+    The shard must not take these requests for the old ones, and must remember the truncation after a restart.
+    """
     play.given_up += [play.ask(1) for _ in range(_FILLED)]
     play.sender.flush()
 
 
-def _deliver_anew(env: Environment, play: Play) -> None:
-    """New requests are taken in and delivered."""
+def _deliver_new(env: Environment, play: Play) -> None:
+    """Sends new requests, and returns after they are delivered."""
     play.delivered += [play.ask(1) for _ in range(2)]
     play.sender.flush()
     reader = env.reader(play.target)
-    reader.until(lambda: len(reader.records) >= len(play.delivered), f"{play.name}: new ones come")
+    reader.until(lambda: len(reader.records) >= len(play.delivered), f"{play.name}: new messages arrive")
     reader.close()
 
 
 def _deliver_rest(env: Environment, plays: dict[str, Play]) -> None:
-    """Whatever is held is made due, and new requests are taken in."""
+    """Makes all pending messages due, sends new requests, and returns after all are delivered."""
     for play in plays.values():
         for sent in (*play.later, *play.stored):
             play.hurry(sent)
@@ -347,7 +350,7 @@ def _deliver_rest(env: Environment, plays: dict[str, Play]) -> None:
         play.sender.flush()
     wanted = sum(len(play.delivered) for play in plays.values())
     reader = env.reader(*(play.target for play in plays.values()))
-    reader.until(lambda: len(reader.records) >= wanted, "everything that is held comes")
+    reader.until(lambda: len(reader.records) >= wanted, "all pending messages arrive")
     reader.close()
 
 
@@ -356,10 +359,10 @@ def _judge(env: Environment, plays: dict[str, Play]) -> None:
     seen = Counter((record.topic, record.origin) for record in reader.to_end())
     reader.close()
     for name, play in plays.items():
-        came = {origin: count for (topic, origin), count in seen.items() if topic == play.target}
+        arrived = {origin: count for (topic, origin), count in seen.items() if topic == play.target}
         wanted = Counter(sent.origin for sent in play.delivered)  # a topic created again repeats its origins
-        assert came == dict(wanted), name
-        assert not came.keys() & {sent.origin for sent in play.given_up}, name
-    accepted = gather(env.bootstrap, [plays["requests lost"].requests], [])
-    told = [loss for _, record in accepted.log if record.accepted for loss in record.accepted]
-    assert told == [("requests-lost", plays["requests lost"].requests, _READ, _READ + _UNREAD)]
+        assert arrived == dict(wanted), name
+        assert not arrived.keys() & {sent.origin for sent in play.given_up}, name
+    outcome = gather(env.bootstrap, [plays["requests lost"].requests], [])
+    losses = [loss for _, record in outcome.log if record.accepted for loss in record.accepted]
+    assert losses == [("requests-lost", plays["requests lost"].requests, _READ, _READ + _UNREAD)]

@@ -1,8 +1,8 @@
-"""Goal: the running processes serve partitions that are added to a request topic, without help.
+"""Goal: running processes serve partitions that are added to a request topic, without a restart or an operator.
 
-Method: a process serves a request topic of one partition; an administrator raises it to three, and nothing else. The
-process must take the new shards over, give the topics beside the request topic the partitions that they lack, and
-deliver what is asked for there.
+Method: a process serves a request topic with one partition, and an administrator adds two. The process must take the
+new shards over, add the missing partitions to the topics beside the request topic, and deliver requests of the new
+partitions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Goal: each request topic has its own targets, horizon, levels and limits, and refuses requests beyond them.
 
-Method: one process serves two request topics with different settings; the same requests go to both, and each topic's
-dead letters name what its own rules refuse.
+Method: one process serves two request topics with different settings, and gets the same requests on both. The dead
+letters of each topic must contain exactly the requests that its settings refuse.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from support.oracles.exactly_once import Sent
 _HOUR_MS = 3_600_000
 
 
-def test_two_request_topics_of_one_process_have_rules_of_their_own(env: Environment) -> None:
+def test_two_request_topics_of_one_process_have_different_rules(env: Environment) -> None:
     wide, narrow = env.new_requests(1), env.new_requests(1)
     orders, other = env.new_target(), env.new_target()
     sidecar = env.new_sidecar()
@@ -25,37 +25,38 @@ def test_two_request_topics_of_one_process_have_rules_of_their_own(env: Environm
     sidecar.wait_for_shards(2)
     sender, far_ms = env.sender(), int(time.time() * 1000) + 60 * _HOUR_MS
 
-    def ask(requests: str, target: str, *time_headers: tuple[str, bytes], due_ms: int = -1) -> Sent:
+    def request(requests: str, target: str, *time_headers: tuple[str, bytes], due_ms: int = -1) -> Sent:
         given: Headers = [(TOPIC, target.encode()), *time_headers]
         return sender.send(requests, Sent(target, b"k", b"v", given, due_ms), 0)
 
     delivered: list[Sent] = []
     dead: dict[str, list[Sent]] = {wide: [], narrow: []}
     for requests in (wide, narrow):
-        delivered.append(ask(requests, orders, (AT, b"1"), due_ms=1))
-        delivered.append(ask(requests, orders, (LEVEL, b"1")))  # a second, or 50 ms
-        (delivered if requests == wide else dead[narrow]).append(ask(requests, other, (AT, b"2"), due_ms=2))
-        held = [ask(requests, orders, (AT, b"%d" % far_ms)) for _ in range(1)]
+        delivered.append(request(requests, orders, (AT, b"1"), due_ms=1))
+        delivered.append(request(requests, orders, (LEVEL, b"1")))  # a second, or 50 ms
+        (delivered if requests == wide else dead[narrow]).append(request(requests, other, (AT, b"2"), due_ms=2))
+        held = [request(requests, orders, (AT, b"%d" % far_ms)) for _ in range(1)]
         if requests == narrow:
             dead[narrow] += held
     sender.flush()
     env.wait_for_ends(7)
-    # Held now: nothing on the narrow topic. Three more fit, the rest is beyond its limit; the wide one takes them all.
+    # Nothing is pending on the narrow topic. It accepts three requests and refuses the rest; the wide topic accepts
+    # all.
     soon = int(time.time() * 1000) + 6_000
     for requests in (wide, narrow):
-        more = [ask(requests, orders, (AT, b"%d" % soon), due_ms=soon) for _ in range(5)]
-        taken = 5 if requests == wide else 3
-        delivered += more[:taken]
-        dead[requests] += more[taken:]
+        more = [request(requests, orders, (AT, b"%d" % soon), due_ms=soon) for _ in range(5)]
+        accepted = 5 if requests == wide else 3
+        delivered += more[:accepted]
+        dead[requests] += more[accepted:]
     sender.flush()
     env.wait_for_ends(17)
     for sent in delivered:
         if sent.due_ms < 0:
             sent.due_ms = sent.appended_ms + (1_000 if sent.origin.startswith(wide.encode()) else 50)
     outcome = env.judge(delivered, [*dead[wide], *dead[narrow]])
-    reasons = Counter(letter.last(DEAD_REASON) for letter in outcome.dead)
+    reasons = Counter(seen.last(DEAD_REASON) for seen in outcome.dead)
     assert reasons == {b"forbidden-target": 1, b"beyond-horizon": 1, b"limit-exceeded": 2}
-    assert {letter.topic for letter in outcome.dead} == {f"{narrow}.dead-letters"}
+    assert {seen.topic for seen in outcome.dead} == {f"{narrow}.dead-letters"}
 
 
 def test_a_rate_beyond_the_limit_is_refused_and_not_slowed(env: Environment) -> None:
@@ -71,7 +72,7 @@ def test_a_rate_beyond_the_limit_is_refused_and_not_slowed(env: Environment) -> 
     for sent in asked:
         sent.due_ms = sent.appended_ms + 10
     reader = env.reader(f"{requests}.dead-letters")
-    letters = {seen.origin for seen in reader.to_end()}
+    refused = {seen.origin for seen in reader.to_end()}
     reader.close()
-    assert 20 <= 200 - len(letters) < 150
-    env.judge([sent for sent in asked if sent.origin not in letters], [s for s in asked if s.origin in letters])
+    assert 20 <= 200 - len(refused) < 150
+    env.judge([sent for sent in asked if sent.origin not in refused], [s for s in asked if s.origin in refused])

@@ -1,9 +1,10 @@
-"""Goal: a consumer returns messages again and again, and each is redelivered after its backoff, with the attempt and
-its root, until the dead letter: through a SIGKILL of the sidecar, and with a named policy that changes meanwhile.
+"""Goal: a consumer returns each message again and again. Each return is redelivered after its backoff, with its attempt
+and first origin, until the attempts are exhausted and a dead letter is written. This holds although the sidecar is
+killed with SIGKILL and a named policy changes.
 
-Method: a consumer copies all headers of a delivered message into a return, as a service would, in the client library's
-own types. Half of the messages use a policy in the header, half a named one. The sidecar is killed while returns are
-pending, and started again with another policy of that name, and the dispatch log says what it used.
+Method: as a service would, a consumer copies all headers of a delivered message into a return, in the types of the
+client library. Half of the messages have a policy in the header, the others name one. The sidecar is killed while
+returns are pending, and starts again with another policy of the same name. The dispatch log shows both policies.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(env: Envir
     producer = Producer({"bootstrap.servers": env.bootstrap, "linger.ms": 0})
     reader = env.reader(target)
     seen: list[Seen] = []
-    killed_at: list[int] = []
+    kills: list[int] = []
 
     def consume() -> bool:
         for message in reader.forgotten():
@@ -57,10 +58,10 @@ def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(env: Envir
             record = topic.retry(target, message.value, policy, key=message.key, headers=message.headers, error=error)
             producer.produce(**record)
         producer.poll(0)
-        if len(seen) >= 2 * _MESSAGES and not killed_at:
+        if len(seen) >= 2 * _MESSAGES and not kills:
             producer.flush(10)
             sidecar.kill()
-            killed_at.append(len(seen))
+            kills.append(len(seen))
             sidecar.topic = _policies("900ms")
             sidecar.start()
         return len(seen) >= _MESSAGES * (1 + _ATTEMPTS)
@@ -72,13 +73,13 @@ def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(env: Envir
     assert sidecar.stop() == 0
     assert len(seen) == _MESSAGES * (1 + _ATTEMPTS)
     _judge(seen)
-    letters, log = env.reader(f"{requests}.dead-letters"), env.reader(f"{requests}.dispatch-log")
-    dead, records = letters.to_end(), [decode_record(record.value) for record in log.to_end()]
-    letters.close()
+    dead_letters, log = env.reader(f"{requests}.dead-letters"), env.reader(f"{requests}.dispatch-log")
+    dead, records = dead_letters.to_end(), [decode_record(record.value) for record in log.to_end()]
+    dead_letters.close()
     log.close()
-    assert {letter.last("postdate-dead-reason") for letter in dead} == {b"attempts-exhausted"}
-    assert sorted(letter.value or b"" for letter in dead) == sorted(b"v%d" % number for number in range(_MESSAGES))
-    assert {letter.last("postdate-attempt") for letter in dead} == {b"%d" % _ATTEMPTS}
+    assert {record.last("postdate-dead-reason") for record in dead} == {b"attempts-exhausted"}
+    assert sorted(record.value or b"" for record in dead) == sorted(b"v%d" % number for number in range(_MESSAGES))
+    assert {record.last("postdate-attempt") for record in dead} == {b"%d" % _ATTEMPTS}
     policies = {text.split(",")[0] for record in records for _, _, text in record.policies or []}
     assert policies == {"base=500ms", "base=900ms"}
     assert {record.v for record in records} == {2}
@@ -87,20 +88,20 @@ def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(env: Envir
 
 
 def _judge(seen: list[Seen]) -> None:
-    """Every message has attempts 1 to 3 in order, one root, and waits as its policy says."""
+    """Fails unless every message has attempts 1 to 3 in order, one first origin, and the backoff of its policy."""
     by_number: defaultdict[bytes, list[Seen]] = defaultdict(list)
     for message in seen:
         by_number[message.last("n")].append(message)
     for number, (first, *again) in by_number.items():
         assert [message.last("postdate-attempt") for message in again] == [b"1", b"2", b"3"]
-        for at, message in enumerate(again):
+        for index, message in enumerate(again):
             names = [name for name, _ in message.headers]
             assert names == ["n", *(f"postdate-{name}" for name in _ADDED)]
             assert message.last("postdate-first-origin") == first.origin
             assert message.last("postdate-first-due") == first.last("postdate-due")
-            before = again[at - 1] if at else first
+            before = again[index - 1] if index else first
             due_ms = int(message.last("postdate-due"))
-            assert message.timestamp_ms >= due_ms, "the target's own clock says early"
-            least_ms = _STEADY_MS if int(number) % 2 else _INLINE_MS[at]
-            assert due_ms - before.timestamp_ms >= least_ms, f"{number!r}: attempt {at + 1}"
+            assert message.timestamp_ms >= due_ms, "early by the clock of the target"
+            least_ms = _STEADY_MS if int(number) % 2 else _INLINE_MS[index]
+            assert due_ms - before.timestamp_ms >= least_ms, f"{number!r}: attempt {index + 1}"
     assert len(by_number) == _MESSAGES

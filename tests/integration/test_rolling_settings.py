@@ -1,14 +1,14 @@
-"""Goal: processes that judge requests by different settings end each request once, through kills and takeovers.
+"""Goal: processes with different settings end each request once, through kills and takeovers.
 
-Method: the first test forces the decisive moment. An owner dies between ingest and dispatch, another one with other
-settings ends its requests, and the first one comes back with its old disk.
+Method: the first test forces the critical order of events. An owner dies between ingest and dispatch, another owner
+with other settings ends the requests, and the first owner returns with its old disk.
 
-In the second, two processes share four partitions. Each is killed with SIGKILL at random moments and started again with
-other settings: a narrower or wider allow list, other levels, a limit of requests or none, a shorter or longer horizon.
-So each shard passes back and forth between owners that accept, refuse and date the same requests differently. Then
-everything on Kafka is judged: each request has one final fate and what that fate names, is never both delivered and
-dead, and nothing is lost, changed or early. The seed is printed and given back by POSTDATE_KILL_SEED;
-POSTDATE_ROLLING_REQUESTS, POSTDATE_ROLLING_KILLS and POSTDATE_ROLLING_SECONDS make the run larger.
+In the second test, two processes share four partitions. Each is killed with SIGKILL at random times and started again
+with other settings: a narrower or wider allow list, other levels, a limit of requests or none, a shorter or longer
+horizon. So each shard moves back and forth between owners that accept, refuse and date the same requests differently.
+Then the test checks all records on Kafka. Each request has one final fate and the record that the fate names, and is
+never both delivered and dead; nothing is lost, changed or early. The test prints its seed, and POSTDATE_KILL_SEED
+repeats it. POSTDATE_ROLLING_REQUESTS, POSTDATE_ROLLING_KILLS and POSTDATE_ROLLING_SECONDS make the run larger.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REQUESTS = int(os.environ.get("POSTDATE_ROLLING_REQUESTS", "5000"))
 _KILLS = int(os.environ.get("POSTDATE_ROLLING_KILLS", "5"))
 _SECONDS = float(os.environ.get("POSTDATE_ROLLING_SECONDS", "15"))
 _PARTITIONS = 4
-#: Refusals that a difference of settings explains.
+#: Refusals that differences between settings may cause.
 _REFUSALS = {b"forbidden-target", b"limit-exceeded", b"beyond-horizon"}
 
 
@@ -49,7 +49,8 @@ def _settings(chance: random.Random, allowed: str) -> dict[str, object]:
 
 
 def _send(env: Environment, requests: str, targets: list[str], chance: random.Random) -> list[Sent]:
-    """Requests over the whole time, half of them by a level, some of them moved, cancelled or replaced by id."""
+    """Sends requests over the whole run, and returns them. Some move, cancel or replace an earlier request by its
+    id."""
     sender, asked, began = env.sender(), list[Sent](), time.monotonic()
     ids: list[bytes] = []
     for number in range(_REQUESTS):
@@ -84,11 +85,11 @@ def _send(env: Environment, requests: str, targets: list[str], chance: random.Ra
 
 
 def _roll(processes: list[Sidecar], chance: random.Random, allowed: str) -> None:
-    """Kills one process at a time, at random moments, and starts it again with other settings."""
+    """Kills one process at a time, at random times, and starts it again with other settings."""
     first, step = time.monotonic(), _SECONDS / _KILLS
     for number in range(_KILLS):
-        at = first + (number + chance.random()) * step
-        threading.Event().wait(max(at - time.monotonic(), 0.0))
+        kill_at = first + (number + chance.random()) * step
+        threading.Event().wait(max(kill_at - time.monotonic(), 0.0))
         victim = processes[number % 2]
         victim.kill()
         victim.topic = _settings(chance, allowed)
@@ -96,7 +97,7 @@ def _roll(processes: list[Sidecar], chance: random.Random, allowed: str) -> None
 
 
 def _judge(outcome: Outcome, asked: list[Sent]) -> list[str]:
-    """What is wrong with the ends of these requests."""
+    """Returns a description of each violation by the fates and records of these requests."""
     delivered, dead = _by_origin(outcome.delivered), _by_origin(outcome.dead)
     fates, moved, wrong = outcome.fates, _moved(outcome), list[str]()
     strangers = {*delivered, *dead, *fates} - {sent.origin for sent in asked}
@@ -130,14 +131,14 @@ def _judge(outcome: Outcome, asked: list[Sent]) -> list[str]:
 
 
 def _by_origin(records: list[Seen]) -> dict[bytes, list[Seen]]:
-    found: dict[bytes, list[Seen]] = defaultdict(list)
+    by_origin: dict[bytes, list[Seen]] = defaultdict(list)
     for seen in records:
-        found[seen.origin].append(seen)
-    return found
+        by_origin[seen.origin].append(seen)
+    return by_origin
 
 
 def _moved(outcome: Outcome) -> dict[bytes, int]:
-    """Origin -> the due time that the log moved it to last."""
+    """Returns the last due time in the log of each moved request, by origin."""
     last: dict[bytes, tuple[int, int]] = {}
     for seen, record in outcome.log:
         for fate in record.fates:
@@ -188,7 +189,7 @@ def test_an_owner_with_an_old_disk_applies_the_fates_of_others(
     assert [outcome.fates[sent.origin][0][0] for sent in asked[:300]] == [end] * 300
 
 
-# A dynamic member that was killed and comes back gets other shards, a static one the same.
+# After a kill, a dynamic member gets other shards, and a static member keeps its shards.
 @pytest.mark.timeout(1_800 + 20 * _KILLS + 2 * _SECONDS)
 @pytest.mark.parametrize("members", ["dynamic", "static"])
 def test_owners_with_different_settings_end_each_request_once(env: Environment, members: str) -> None:

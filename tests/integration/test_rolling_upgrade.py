@@ -1,14 +1,14 @@
-"""Goal: a rolling upgrade and its rollback lose nothing, repeat nothing and deliver nothing early: two versions serve
-one deployment side by side, hand partitions to each other, and each continues with the other's disk.
+"""Goal: a rolling upgrade and its rollback lose nothing, repeat nothing and deliver nothing early. Two versions serve
+one deployment side by side, hand partitions over to each other, and continue with each other's disks.
 
-Method: two places with a data directory each, on one group. An earlier version, built from the history of this
-repository, begins in both; each place is upgraded and rolled back, in good order or after a SIGKILL, and once its
-partitions are with the other version meanwhile. Requests are due all the time, near and far enough to be stored,
-and some are cancelled, moved or replaced, mostly by another version than the one that took them. The oracle judges all
-that Kafka holds; the dispatch log tells which version did what.
+Method: two hosts of one group have a data directory each. Both start with an earlier version, built from the history of
+this repository. Each host is upgraded and rolled back, after a clean end or a SIGKILL; once the other version owns its
+partitions meanwhile. Requests are due all the time, soon or so late that they are stored. Some are cancelled, moved or
+replaced, mostly after the version that serves their shard has changed. The oracle checks all records that Kafka holds,
+and the dispatch log shows which version wrote each fate.
 
-A second test follows docs/operations.md: it upgrades both places, permits the headers of format 2 in one after the
-other, uses every one of them through a SIGKILL, and withdraws them again. Each request must end once, as its headers
+A second test follows docs/operations.md. It upgrades both hosts, permits the headers of format 2 on one host after the
+other, uses all of them while a host is killed, and forbids them again. Each request must end once, as its headers
 require.
 """
 
@@ -56,9 +56,9 @@ from support.oracles.exactly_once import Outcome, Sent, gather
 
 _PARTITIONS = 4
 _STORE_AFTER_MS = 2_000
-#: ms. Far enough for no process to deliver it before a control has come.
+#: ms. So late that no process delivers the message before its control.
 _FAR_MS = 3_600_000
-#: s. Between two requests: a hundred a second are enough for something to be due at every moment.
+#: s. The pause between two requests. At a hundred requests a second, a message is due nearly all the time.
 _PACE_S = 0.01
 _SEED = 11
 
@@ -68,8 +68,11 @@ def _now_ms() -> int:
 
 
 class _Traffic:
-    """Requests without an end until `stop`, from a thread of its own; each group of eight is due soon, is due soon and
-    is replaced, or waits for a control that comes while other processes are there."""
+    """A thread that sends requests until `stop`.
+
+    Of each eight requests, seven are due soon. The eighth is due late and gets a control some five seconds after, when
+    another process may own its shard.
+    """
 
     def __init__(self, env: Environment, requests: str, target: str) -> None:
         self.expected: list[Sent] = []
@@ -82,7 +85,7 @@ class _Traffic:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it; every request is acknowledged, and every one that waited for a control has been told."""
+        """Ends the thread, and sends all outstanding controls. Returns after all requests are acknowledged."""
         self._over.set()
         self._thread.join()
         self._sender.flush()
@@ -93,12 +96,12 @@ class _Traffic:
     def _run(self) -> None:
         number = 0
         while not self._over.wait(_PACE_S):
-            self._one(number)
+            self._send_next(number)
             number += 1
-            if len(self._waiting) > 60:  # it waited for some five seconds, and is stored by then
+            if len(self._waiting) > 60:  # the oldest one was sent about five seconds ago, and is stored
                 self._control(*self._waiting.pop(0))
 
-    def _one(self, number: int) -> None:
+    def _send_next(self, number: int) -> None:
         if number % 8 == 0:
             self._waiting.append((number, self._schedule(number, _now_ms() + _FAR_MS)))
         else:
@@ -110,22 +113,22 @@ class _Traffic:
         return self._sender.send(self._requests, sent, number % _PARTITIONS)
 
     def _control(self, number: int, waiting: Sent) -> None:
-        """Cancels, moves or replaces a request that waits."""
+        """Cancels, moves or replaces a waiting request."""
         kind, due_ms = number // 8 % 3, _now_ms() + self._chance.randrange(3_000)
         if kind == 2:
             self.silent.append(waiting)
             self.expected.append(self._schedule(number, due_ms))
             return
-        told: Headers = [(ACTION, b"cancel"), (ID, b"%d" % number)]
+        headers: Headers = [(ACTION, b"cancel"), (ID, b"%d" % number)]
         if kind == 1:
-            told = [(ACTION, b"reschedule"), (ID, b"%d" % number), (AT, b"%d" % due_ms)]
+            headers = [(ACTION, b"reschedule"), (ID, b"%d" % number), (AT, b"%d" % due_ms)]
             waiting.due_ms = due_ms
         (self.silent, self.expected)[kind].append(waiting)
-        self.silent.append(self._sender.send(self._requests, Sent("", b"", b"", told), number % _PARTITIONS))
+        self.silent.append(self._sender.send(self._requests, Sent("", b"", b"", headers), number % _PARTITIONS))
 
 
-class _Place:
-    """A data directory and the processes that serve it one after the other, of either version."""
+class _Host:
+    """A data directory, and the processes of either version that use it one after the other."""
 
     def __init__(self, sidecar: Sidecar, versions: dict[str, str]) -> None:
         self.sidecar, self._versions = sidecar, versions
@@ -136,7 +139,7 @@ class _Place:
         self._versions[self.sidecar.instance] = "new" if release is None else "old"
 
     def replace(self, release: Path | None) -> None:
-        """What an upgrade does: the process ends in good order, and the next one starts on its disk."""
+        """Stops the process cleanly, and starts the next one on its disk, as an upgrade does."""
         assert self.sidecar.stop() == 0, self.sidecar.log_text()[-4000:]
         self.start(release)
 
@@ -149,117 +152,120 @@ def test_old_and_new_hand_over_to_each_other_and_back(
     target = env.new_target(_PARTITIONS, message_timestamp_type="LogAppendTime")
     versions: dict[str, str] = {}
     settings: dict[str, object] = {"store_after_ms": _STORE_AFTER_MS}
-    first, second = (_Place(env.new_sidecar(topic=settings), versions) for _ in range(2))
-    for place in (first, second):
-        place.start(old)
-    _settled(first, second)
+    first, second = (_Host(env.new_sidecar(topic=settings), versions) for _ in range(2))
+    for host in (first, second):
+        host.start(old)
+    _wait_until_balanced(first, second)
     traffic = _Traffic(env, requests, target)
     try:
         first.replace(new)
-        _settled(first, second)
-        second.sidecar.kill()  # the new version takes what the old one left half done
+        _wait_until_balanced(first, second)
+        second.sidecar.kill()  # the new version takes over the open transactions of the old one
         first.sidecar.wait_for_shards(_PARTITIONS)
-        second.start(old)  # and gives it back, to a disk from before
-        _settled(first, second)
+        second.start(old)  # the old version takes the shards back with an older disk
+        _wait_until_balanced(first, second)
         second.replace(new)
-        _settled(first, second)
-        first.replace(old)  # the way back
-        _settled(first, second)
+        _wait_until_balanced(first, second)
+        first.replace(old)  # the rollback
+        _wait_until_balanced(first, second)
         second.replace(old)
-        _settled(first, second)
+        _wait_until_balanced(first, second)
     finally:
         traffic.stop()
     env.wait_for_ends(len(traffic.expected) + len(traffic.silent))
     outcome = env.judge(traffic.expected, silent=traffic.silent)
     _judge_hand_overs(outcome, versions)
-    for place in (first, second):
-        assert place.sidecar.stop() == 0
-        logged = place.sidecar.all_logs()
+    for host in (first, second):
+        assert host.sidecar.stop() == 0
+        logged = host.sidecar.all_logs()
         assert not [word for word in ("HALTED", "Traceback", "kept as") if word in logged], logged[-4000:]
-        # Rebuilt is what a place has never had; from what a process of the other version has left there, it goes on.
+        # A host rebuilds the index of a shard only once. Later it continues from the index that the other version left.
         rebuilt = re.findall(r"shard (\S+): rebuilding from", logged)
         assert len(rebuilt) == len(set(rebuilt)), logged
 
 
-def _settled(first: _Place, second: _Place) -> None:
-    """Returns when each serves half of the partitions."""
-    for place in (first, second):
-        place.sidecar.wait_for_shards(_PARTITIONS // 2)
+def _wait_until_balanced(first: _Host, second: _Host) -> None:
+    """Returns when each host serves half of the partitions."""
+    for host in (first, second):
+        host.sidecar.wait_for_shards(_PARTITIONS // 2)
 
 
 def _judge_hand_overs(outcome: Outcome, versions: dict[str, str]) -> None:
-    """Both versions took over from each other, ended something after it, and ended what the other one had stored."""
-    did: set[tuple[str, str]] = set()
+    """Fails unless each version took over from the other, stored and moved messages, and delivered messages that the
+    other version had stored."""
+    deeds: set[tuple[str, str]] = set()
     owner: dict[int, str] = {}
     took: dict[tuple[int, int], str] = {}
     for seen, record in sorted(outcome.log, key=lambda pair: (pair[0].partition, pair[0].offset)):
         version = versions[record.instance]
         before = owner.get(seen.partition, version)
         if before != version:
-            did.add((version, f"took over from {before}"))
+            deeds.add((version, f"took over from {before}"))
         owner[seen.partition] = version
         for fate in record.fates:
-            did.add((version, fate.name))
+            deeds.add((version, fate.name))
             origin = (seen.partition, fate.offset)
             if fate.name == STORED:
                 took[origin] = version
             elif took.get(origin, version) != version:
-                did.add((version, f"{fate.name} what the other stored"))
+                deeds.add((version, f"{fate.name} what the other stored"))
     for version, other in (("old", "new"), ("new", "old")):
         for deed in (f"took over from {other}", STORED, MOVED, f"{DELIVERED} what the other stored"):
-            assert (version, deed) in did, f"no process of the {version} version {deed}: the run proves little"
+            assert (version, deed) in deeds, f"no process of the {version} version {deed}: the run proves little"
 
 
-class _Asked:
+class _Requests:
     """Requests, each with the final fate that it must have."""
 
     def __init__(self, env: Environment, requests: str, target: str) -> None:
         self.wanted: list[tuple[Sent, str]] = []
         self._requests, self._target, self._sender = requests, target, env.sender()
 
-    def ask(self, fate: str, partition: int, *headers: tuple[str, bytes]) -> None:
+    def send(self, fate: str, partition: int, *headers: tuple[str, bytes]) -> None:
         """Sends one request. A control names no target."""
-        given: Headers = list(headers) if ACTION in dict(headers) else [(TOPIC, self._target.encode()), *headers]
-        sent = self._sender.send(self._requests, Sent(self._target, b"%d" % partition, b"value", given), partition)
+        all_headers: Headers = list(headers) if ACTION in dict(headers) else [(TOPIC, self._target.encode()), *headers]
+        sent = self._sender.send(
+            self._requests, Sent(self._target, b"%d" % partition, b"value", all_headers), partition
+        )
         self.wanted.append((sent, fate))
 
-    def plain(self) -> None:
-        """Requests of format 1."""
+    def send_format_1(self) -> None:
+        """Sends requests with headers of format 1 alone."""
         for number in range(5 * _PARTITIONS):
-            self.ask(DELIVERED, number % _PARTITIONS, (DELAY, b"%d" % (number * 100)))
+            self.send(DELIVERED, number % _PARTITIONS, (DELAY, b"%d" % (number * 100)))
         self._sender.flush()
 
-    def returned(self, fate: str) -> None:
-        """A return for each partition."""
+    def send_returns(self, fate: str) -> None:
+        """Sends a return to each partition."""
         for partition in range(_PARTITIONS):
-            self.ask(fate, partition, (RETRY, b"base=1s, jitter=10%"))
+            self.send(fate, partition, (RETRY, b"base=1s, jitter=10%"))
         self._sender.flush()
 
-    def once(self, fate: str) -> None:
-        """A message for each partition that is dropped if it was delivered before."""
+    def send_once(self, fate: str) -> None:
+        """Sends a message to each partition that is dropped if its id was delivered before."""
         for partition in range(_PARTITIONS):
-            self.ask(fate, partition, (ID, b"once"), (IF_ENDED, b"drop"), (DELAY, b"0"))
+            self.send(fate, partition, (ID, b"once"), (IF_ENDED, b"drop"), (DELAY, b"0"))
         self._sender.flush()
 
-    def of_format_2(self) -> None:
-        """Every header of format 2 that needs no earlier delivery."""
+    def send_format_2(self) -> None:
+        """Sends requests with every header of format 2 that needs no earlier delivery."""
         even, soon, far = (SPREAD, b"even"), (DELAY, b"1s"), (DELAY, b"1h")
         for partition in range(_PARTITIONS):
             for more in ((), (even,)):
-                self.ask(DELIVERED, partition, soon, (WINDOW, b"3s"), *more)
+                self.send(DELIVERED, partition, soon, (WINDOW, b"3s"), *more)
             for fate in (DELIVERED, KEPT):
-                self.ask(fate, partition, (ID, b"first"), (IF_PENDING, b"keep"), (DELAY, b"3s"))
+                self.send(fate, partition, (ID, b"first"), (IF_PENDING, b"keep"), (DELAY, b"3s"))
             for fate in (REPLACED, DELIVERED):
-                self.ask(fate, partition, (ID, b"last"), (LATEST, b"3s"), (DELAY, b"2s"))
+                self.send(fate, partition, (ID, b"last"), (LATEST, b"3s"), (DELAY, b"2s"))
             for number in range(20):
-                self.ask(CANCELLED, partition, (ID, b"customer/%d" % number), far)
-            self.ask(APPLIED, partition, (ACTION, b"cancel"), (SELECT_ID, b"customer/"))
+                self.send(CANCELLED, partition, (ID, b"customer/%d" % number), far)
+            self.send(APPLIED, partition, (ACTION, b"cancel"), (SELECT_ID, b"customer/"))
         self._sender.flush()
 
     def judge(self, outcome: Outcome) -> None:
-        """Each request has ended once, as it must; records agree with that, and none is early."""
-        found = {origin: [name for name, _ in ends] for origin, ends in outcome.fates.items()}
-        assert found == {sent.origin: [fate] for sent, fate in self.wanted}
+        """Fails unless each request has its expected fate once, the records on the topics agree, and none is early."""
+        fates = {origin: [name for name, _ in ends] for origin, ends in outcome.fates.items()}
+        assert fates == {sent.origin: [fate] for sent, fate in self.wanted}
         for fate, records in ((DELIVERED, outcome.delivered), (DEAD, outcome.dead)):
             counts = Counter(seen.origin for seen in records)
             assert counts == {sent.origin: 1 for sent, wanted in self.wanted if wanted == fate}
@@ -272,45 +278,45 @@ def test_new_headers_are_permitted_after_the_upgrade(
 ) -> None:
     old, new = install_earlier(tmp_path_factory.mktemp("earlier")), None
     requests, target = env.new_requests(_PARTITIONS), env.new_target(_PARTITIONS)
-    first, second = places = [_Place(env.new_sidecar(), {}) for _ in range(2)]
-    asked = _Asked(env, requests, target)
+    first, second = hosts = [_Host(env.new_sidecar(), {}) for _ in range(2)]
+    sent = _Requests(env, requests, target)
 
-    def go_on() -> None:
-        _settled(first, second)
-        asked.plain()
+    def continue_traffic() -> None:
+        _wait_until_balanced(first, second)
+        sent.send_format_1()
 
-    for place in places:
-        place.start(old)
-    go_on()
-    for place in places:  # step 1
-        place.replace(new)
-        go_on()
-    asked.returned(DEAD)
-    env.wait_for_ends(len(asked.wanted))
-    for place in places:  # step 2
-        place.sidecar.format_version = 2
-        place.replace(new)
-        go_on()
-    asked.of_format_2()  # step 3
+    for host in hosts:
+        host.start(old)
+    continue_traffic()
+    for host in hosts:  # step 1
+        host.replace(new)
+        continue_traffic()
+    sent.send_returns(DEAD)
+    env.wait_for_ends(len(sent.wanted))
+    for host in hosts:  # step 2
+        host.sidecar.format_version = 2
+        host.replace(new)
+        continue_traffic()
+    sent.send_format_2()  # step 3
     second.sidecar.kill()
-    asked.returned(DELIVERED)
-    asked.once(DELIVERED)
+    sent.send_returns(DELIVERED)
+    sent.send_once(DELIVERED)
     second.start(new)
-    go_on()
-    env.wait_for_ends(len(asked.wanted))
-    asked.once(DROPPED)
-    env.wait_for_ends(len(asked.wanted))
-    for place in places:  # and back
-        place.sidecar.format_version = 1
-        place.replace(new)
-        go_on()
-    asked.returned(DEAD)
-    env.wait_for_ends(len(asked.wanted))
+    continue_traffic()
+    env.wait_for_ends(len(sent.wanted))
+    sent.send_once(DROPPED)
+    env.wait_for_ends(len(sent.wanted))
+    for host in hosts:  # back to format 1
+        host.sidecar.format_version = 1
+        host.replace(new)
+        continue_traffic()
+    sent.send_returns(DEAD)
+    env.wait_for_ends(len(sent.wanted))
     outcome = gather(env.bootstrap, env.requests, env.targets)
-    asked.judge(outcome)
+    sent.judge(outcome)
     assert outcome.reasons() == {"unknown-header": 2 * _PARTITIONS}
     assert {record.v for _, record in outcome.log} == {1, 2}
-    for place in places:
-        assert place.sidecar.stop() == 0
-        logged = place.sidecar.all_logs()
+    for host in hosts:
+        assert host.sidecar.stop() == 0
+        logged = host.sidecar.all_logs()
         assert not [word for word in ("HALTED", "Traceback") if word in logged], logged[-4000:]

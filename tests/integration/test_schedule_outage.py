@@ -1,10 +1,11 @@
 """Goal: after an outage, each recurring schedule follows its policy for missed occurrences exactly: `all`, `last` or
 `none`, with intervals and with cron expressions in zones.
 
-Method: a real broker. Half of the schedules are accepted before the only process is killed, and half are requested
-during the outage with a start that has passed. The nominal times are computed here by arithmetic. Each of them must
-have one fate, and each occurrence in the dispatch log one record on the target. Which occurrences must be skipped
-follows from the time of the restart and from the broker's timestamps of the fates, so a slow machine does not matter.
+Method: a real broker. Half of the schedules are accepted before the only process is killed. The other half are
+requested during the outage, with a start time in the past. The test computes the nominal times. Each of them must have
+one fate, and each occurrence in the dispatch log one record on the target. The test derives the occurrences that must
+be skipped from the time of the restart and from the broker's timestamps of the fates, so a slow machine does not
+matter.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 _SCHEDULES = int(os.environ.get("POSTDATE_OUTAGE_SCHEDULES", "72"))
 _OUTAGE_S = int(os.environ.get("POSTDATE_OUTAGE_SECONDS", "6"))
 
-#: Of the request topic.
+#: The partitions of the request topic.
 _PARTITIONS = 4
-#: ms. The schedules of the outage start that long before they are requested: `none` skips some in a short one, too.
+#: ms. Schedules that are requested during the outage start so long before their request. So `none` skips occurrences
+#: even if the outage is short.
 _PAST_MS = max(1_000 * _OUTAGE_S, 150_000)
 _INTERVALS_S = [each for each in (1, 2, 5, 15, 60, 300, 900, 3_600) if _OUTAGE_S <= 60 * each <= 60 * _OUTAGE_S]
 _POLICIES = ("all", "last", "none")
-#: Their clocks differ from UTC by whole hours.
+#: Zones whose offsets from UTC are whole hours.
 _ZONES = ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Pacific/Auckland")
 
 
 class _Log:
-    """The dispatch log, as far as it was read, by the origins of the schedules."""
+    """Reads the dispatch log, and collects the fates of each schedule by its origin."""
 
     def __init__(self, env: Environment) -> None:
         self.stored = 0
@@ -51,22 +53,25 @@ class _Log:
         self._reader.until(lambda: self._take() and self.stored >= count, f"{count} schedules are stored")
 
     def until_decided(self, calendars: list[Calendar], at_ms: int) -> None:
-        """Reads until every nominal time before `at_ms` has a fate, and each `last` schedule has delivered the newest,
-        which may leave in a later transaction than the skip of the others."""
-        for each in calendars:
-            each.steps = self.steps.setdefault(each.sent.origin, [])
-        behind = {each.sent.origin: each for each in calendars}
+        """Reads until every nominal time before `at_ms` has a fate.
 
-        def passed() -> bool:
+        Each schedule with `last` must also have delivered its newest missed occurrence, which may leave in a later
+        transaction than the one that skips the others.
+        """
+        for calendar in calendars:
+            calendar.steps = self.steps.setdefault(calendar.sent.origin, [])
+        undecided = {calendar.sent.origin: calendar for calendar in calendars}
+
+        def all_decided() -> bool:
             self._take()
-            for origin in [origin for origin, each in behind.items() if each.is_decided(at_ms)]:
-                del behind[origin]
-            return not behind
+            for origin in [origin for origin, calendar in undecided.items() if calendar.is_decided(at_ms)]:
+                del undecided[origin]
+            return not undecided
 
-        self._reader.until(passed, "each missed occurrence has a fate", WAIT_TIMEOUT_S + _OUTAGE_S)
+        self._reader.until(all_decided, "each missed occurrence has a fate", WAIT_TIMEOUT_S + _OUTAGE_S)
 
     def close(self) -> None:
-        """Reads what is left, too."""
+        """Reads the rest of the log, and closes the reader."""
         self._reader.to_end()
         self._take()
         self._reader.close()
@@ -84,7 +89,7 @@ class _Log:
 
 
 def cron(interval_s: int, phase_s: int) -> bytes:
-    """The expression of the times that leave `phase_s` when they are divided by the interval."""
+    """Returns the cron expression of the times t with t modulo `interval_s` = `phase_s`."""
     minute, second = divmod(phase_s, 60)
     if interval_s < 60:
         return b"%d-59/%d * * * * *" % (second, interval_s)
@@ -93,7 +98,8 @@ def cron(interval_s: int, phase_s: int) -> bytes:
 
 
 def request(env: Environment, number: int, start_ms: int) -> Calendar:
-    """A schedule with one of the policies and intervals; of these, every second one is a cron expression."""
+    """Returns the schedule with this number. The number determines policy, interval, and whether it is a cron
+    expression."""
     policy, interval_s = _POLICIES[number % 3], _INTERVALS_S[number // 6 % len(_INTERVALS_S)]
     phase_s = number * 7_919 % interval_s
     given: Headers = [(TOPIC, env.targets[0].encode()), (ID, b"schedule-%d" % number)]
@@ -111,8 +117,8 @@ def request(env: Environment, number: int, start_ms: int) -> Calendar:
 def send(env: Environment, numbers: range, start_ms: int) -> list[Calendar]:
     calendars = [request(env, number, start_ms) for number in numbers]
     sender = env.sender()
-    for number, each in zip(numbers, calendars, strict=True):
-        sender.send(env.requests[0], each.sent, number % _PARTITIONS)
+    for number, calendar in zip(numbers, calendars, strict=True):
+        sender.send(env.requests[0], calendar.sent, number % _PARTITIONS)
     sender.flush()
     return calendars
 
@@ -122,18 +128,23 @@ def wait_in_outage(sidecar: Sidecar) -> None:
     threading.Event().wait(_OUTAGE_S)
 
 
-def assert_delivered_as_the_log_says(env: Environment, calendars: list[Calendar]) -> int:
-    """Returns how many occurrences the target has."""
-    values = {each.sent.origin: each.sent.value for each in calendars}
-    reader, found = Reader(env.bootstrap, env.targets), Counter[tuple[bytes, int, int]]()
+def assert_target_matches_log(env: Environment, calendars: list[Calendar]) -> int:
+    """Fails unless the target and the dispatch log have the same occurrences, and returns how many the target has."""
+    values = {calendar.sent.origin: calendar.sent.value for calendar in calendars}
+    reader, delivered = Reader(env.bootstrap, env.targets), Counter[tuple[bytes, int, int]]()
     for seen in reader.passing():
-        found[(seen.origin, int(seen.last("postdate-occurrence")), int(seen.last("postdate-due")))] += 1
+        delivered[(seen.origin, int(seen.last("postdate-occurrence")), int(seen.last("postdate-due")))] += 1
         assert seen.timestamp_ms >= int(seen.last("postdate-due")), "early by the clock of the target"
         assert (seen.key, seen.value) == (b"key", values[seen.origin])
     reader.close()
-    fates = [(each.sent.origin, s.fate) for each in calendars for s in each.steps if isinstance(s.fate, Occurred)]
-    assert found == Counter((origin, fate.number, fate.nominal_ms) for origin, fate in fates)
-    return found.total()
+    fates = [
+        (calendar.sent.origin, step.fate)
+        for calendar in calendars
+        for step in calendar.steps
+        if isinstance(step.fate, Occurred)
+    ]
+    assert delivered == Counter((origin, fate.number, fate.nominal_ms) for origin, fate in fates)
+    return delivered.total()
 
 
 @pytest.mark.timeout(900 + 3 * _OUTAGE_S)
@@ -154,10 +165,11 @@ def test_schedules_follow_their_policies_after_an_outage(env: Environment) -> No
     log.until_decided(calendars, restarted_ms)
     assert sidecar.stop() == 0
     log.close()
-    wrong = [fault for each in calendars for fault in faults(each, sidecar.instance, restarted_ms)]
+    wrong = [fault for calendar in calendars for fault in faults(calendar, sidecar.instance, restarted_ms)]
     assert not wrong, f"{len(wrong)} faults:\n" + "\n".join(wrong[:10])
-    delivered, skipped = assert_delivered_as_the_log_says(env, calendars), Counter[str]()
-    for each in calendars:
-        skipped[each.missed] += sum(s.fate.last - s.fate.number + 1 for s in each.steps if isinstance(s.fate, Skipped))
+    delivered, skipped = assert_target_matches_log(env, calendars), Counter[str]()
+    for calendar in calendars:
+        fates = [step.fate for step in calendar.steps]
+        skipped[calendar.missed] += sum(fate.last - fate.number + 1 for fate in fates if isinstance(fate, Skipped))
     print(f"\n{len(calendars)} schedules, {_OUTAGE_S} s without a process: {delivered} delivered, skipped {skipped}")
     assert all(skipped[policy] for policy in ("last", "none")), "the outage was too short to skip any"

@@ -1,10 +1,10 @@
-"""Goal: Postdate connects by every documented mechanism, needs exactly the documented ACLs, names a missing one, and
+"""Goal: Postdate connects by every documented mechanism, needs exactly the documented ACLs, names a missing ACL, and
 shows neither payloads nor secrets.
 
-Method: a broker with TLS, SASL and an authorizer that allows nothing by itself. A sidecar with the documented ACLs and
-no others does everything that a sidecar does. Beside it, each ACL of another request topic is taken away, what the
-product says of it is compared with it, and it is given back. What the sidecar wrote and answered under load is searched
-for what must not be in it.
+Method: a broker with TLS, SASL and an authorizer that allows nothing without an ACL. A sidecar with only the documented
+ACLs serves a request topic. For another request topic, the test revokes one ACL at a time, compares the findings of
+Postdate with it, and grants it again. The test searches the files, logs and answers of the sidecar under load for
+payloads, ids and secrets.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _STORE_AFTER_MS = 60_000
 _LOAD = 300
 
 
-class _Place:
-    """One request topic on the secured broker, with the ACLs that are documented for it and no others."""
+class _SecuredTopic:
+    """One request topic on the secured broker, with the documented ACLs and no others."""
 
     def __init__(self, broker: SecuredBroker, directory: Path) -> None:
         self.broker = broker
@@ -64,7 +64,7 @@ class _Place:
         broker.grant(self.needed)
 
     def file(self, common: dict[str, str], servers: str = "") -> Path:
-        """The configuration of a program that comes in so."""
+        """Writes the configuration of a program that connects with these client settings, and returns its path."""
         file = self.directory / "postdate.toml"
         lines = [f'group_id = "{self.env.group_id}"', "[kafka]"]
         lines += [f'bootstrap_servers = "{servers or self.broker.sasl_servers}"', "[kafka.common]"]
@@ -86,23 +86,23 @@ class _Place:
         return sent
 
 
-def _judged(config: Config) -> list[tuple[TopicRule, str]]:
-    """What `postdate topics check` finds, as rule and what it says."""
+def _violations(config: Config) -> list[tuple[TopicRule, str]]:
+    """Returns rule and remedy of each violation that `postdate topics check` finds."""
     kafka, (topic,) = kafka_of(config), config.request_topics
     admin = kafka.admin()
-    found = rights.transactional_id_violations(config, topic, kafka) + rights.violations(config, topic, admin)
+    violations = rights.transactional_id_violations(config, topic, kafka) + rights.violations(config, topic, admin)
     admin.close()
-    return [(violation.rule, violation.remedy) for violation in found]
+    return [(violation.rule, violation.remedy) for violation in violations]
 
 
 def _settings(config: Config, admin_timeout_s: float) -> KafkaSettings:
-    """As `kafka_of`, but for a client that gives up sooner."""
+    """Returns the settings that `kafka_of` uses, with a shorter timeout."""
     kafka = config.kafka
     return KafkaSettings(kafka.bootstrap_servers, dict(kafka.common), admin_timeout_s=admin_timeout_s)
 
 
 def _refusal(config: Config, right: Right) -> str:
-    """What is said to who does the thing that a right is for; empty where it is done."""
+    """Does what a right permits. Returns the error, or an empty text if Kafka allows it."""
     kafka = kafka_of(config)
     part = Partition(right.name, 0)
     try:
@@ -113,8 +113,8 @@ def _refusal(config: Config, right: Right) -> str:
             kafka.producer(f"{right.name}0").init(WAIT_TIMEOUT_S)
         elif right.operation is Operation.DESCRIBE_CONFIGS:
             with closing(kafka.admin()) as admin:
-                found = admin.describe([right.name], ["cleanup.policy"])[right.name].config
-            return "" if found else "no ACL allows to read the settings"
+                settings = admin.describe([right.name], ["cleanup.policy"])[right.name].config
+            return "" if settings else "no ACL allows to read the settings"
         elif right.operation is Operation.WRITE:
             produce(kafka, part, UnsentRequest(b"k", b"v", []))
         else:
@@ -127,39 +127,39 @@ def _refusal(config: Config, right: Right) -> str:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
-    with secured_broker(tmp_path_factory.mktemp("broker")) as made:
-        yield made
+    with secured_broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def quiet(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> _Place:
-    """A request topic that nobody serves."""
-    return _Place(broker, tmp_path_factory.mktemp("quiet"))
+def quiet(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> _SecuredTopic:
+    """A request topic that no process serves."""
+    return _SecuredTopic(broker, tmp_path_factory.mktemp("quiet"))
 
 
-@pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER", "mTLS"])
-def test_each_way_in_finds_nothing_missing(quiet: _Place, way: str) -> None:
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER", "mTLS"])
+def test_each_way_in_finds_nothing_missing(quiet: _SecuredTopic, mechanism: str) -> None:
     broker, servers = quiet.broker, ""
-    if way == "mTLS":
+    if mechanism == "mTLS":
         common, servers = broker.mutual_tls(quiet.directory), broker.tls_servers
-    elif way == "OAUTHBEARER":
+    elif mechanism == "OAUTHBEARER":
         common = broker.oauth(quiet.directory)
     else:
-        common = broker.sasl(way, quiet.directory, PASSWORD if way == "PLAIN" else SCRAM_PASSWORD)
+        common = broker.sasl(mechanism, quiet.directory, PASSWORD if mechanism == "PLAIN" else SCRAM_PASSWORD)
     config, granted = quiet.config(common, servers), broker.tokens.granted
-    assert _judged(config) == []
-    assert (broker.tokens.granted > granted) is (way == "OAUTHBEARER")
+    assert _violations(config) == []
+    assert (broker.tokens.granted > granted) is (mechanism == "OAUTHBEARER")
     shown = repr(config) + json.dumps(config_docs.as_json_tree(config))
     assert not [secret for secret in _SECRETS if secret in shown]
 
 
 def test_clients_without_a_token_or_with_a_foreign_audience_are_rejected(
-    quiet: _Place, monkeypatch: pytest.MonkeyPatch
+    quiet: _SecuredTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(secret: str, words: str) -> None:
-        """Asks until it is told so, which it must be before it gives up."""
+        """Queries the broker, and fails unless the error contains `words` and not the secret."""
 
-        def play(slower: int) -> None:
+        def attempt(slower: int) -> None:
             config = quiet.config(quiet.broker.oauth(quiet.directory, secret))
             kafka = ConfluentKafka(_settings(config, admin_timeout_s=3.0 * slower))
             with closing(kafka.admin()) as admin, pytest.raises(KafkaFault) as refused:
@@ -168,7 +168,7 @@ def test_clients_without_a_token_or_with_a_foreign_audience_are_rejected(
             assert secret not in why
             expect(words in why, why)
 
-        first_kept(play, LONGER)
+        first_kept(attempt, LONGER)
 
     tokens = quiet.broker.tokens
     refused = tokens.refused
@@ -180,19 +180,19 @@ def test_clients_without_a_token_or_with_a_foreign_audience_are_rejected(
     assert tokens.granted > granted
 
 
-def test_each_missing_acl_is_named_and_no_other(quiet: _Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SILENCE_S", 0.2)  # of readers that are refused in silence, one for each right to read
+def test_each_missing_acl_is_named_and_no_other(quiet: _SecuredTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SILENCE_S", 0.2)  # each right to read makes one reader wait that long
     config = quiet.config(quiet.scram())
     for right in quiet.needed:
         quiet.broker.revoke(right)
         command = right.command(quiet.broker.sasl_servers, "User:postdate")
-        assert _judged(config) == [(TopicRule.MISSING_RIGHT, command)]
+        assert _violations(config) == [(TopicRule.MISSING_RIGHT, command)]
         assert "no ACL allows" in _refusal(config, right), f"Kafka allows {right} without an ACL: it is not needed"
         quiet.broker.grant([right])
-    assert _judged(config) == []
+    assert _violations(config) == []
 
 
-def test_a_process_that_lacks_rights_does_not_start_and_names_them(quiet: _Place) -> None:
+def test_a_process_that_lacks_rights_does_not_start_and_names_them(quiet: _SecuredTopic) -> None:
     file, gone = quiet.file(quiet.scram()), (quiet.needed[0], quiet.needed[4])
     for right in gone:
         quiet.broker.revoke(right)
@@ -206,65 +206,68 @@ def test_a_process_that_lacks_rights_does_not_start_and_names_them(quiet: _Place
 
 
 def test_a_password_that_was_replaced_reaches_a_client_that_lives(
-    quiet: _Place, monkeypatch: pytest.MonkeyPatch
+    quiet: _SecuredTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SECRET_CHECK_INTERVAL_S", 0.0)
     common = quiet.broker.sasl("PLAIN", quiet.directory, "not-the-password")
     file = Path(common.pop("sasl.password.file"))
     common["sasl.password"] = SecretFile(file.read_text().strip(), file)
 
-    def outside(slower: int) -> Admin:
-        """A client that has been told that its password is wrong."""
+    def refused_client(slower: int) -> Admin:
+        """Returns a client whose wrong password the broker has refused."""
         kafka = ConfluentKafka(KafkaSettings(quiet.broker.sasl_servers, common, admin_timeout_s=1.0 * slower))
         admin = kafka.admin()
         with pytest.raises(KafkaFault) as refused:
             admin.describe([quiet.requests])
         why = str(kafka.connection_fault(lambda: False))
         assert "not-the-password" not in f"{refused.value} {why}"
-        expect("Authentication failed" in why, f"a wrong password is told as such, not as: {why}")
+        expect("Authentication failed" in why, f"a wrong password is reported as: {why}")
         return admin
 
-    admin = first_kept(outside, LONGER)
+    admin = first_kept(refused_client, LONGER)
     file.write_text(PASSWORD)
 
-    def is_let_in() -> bool:
+    def is_connected() -> bool:
         try:
             return admin.describe([quiet.requests]).keys() == {quiet.requests}
         except KafkaFault:
             return False
 
-    wait_until(is_let_in, "the new password is used")
+    wait_until(is_connected, "the new password is used")
     admin.close()
 
 
 @pytest.fixture(scope="module")
-def served(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[_Place, Sidecar, Client]]:
-    """A request topic and the sidecar that serves it, by SCRAM over TLS, and talks as much as it can."""
-    place = _Place(broker, tmp_path_factory.mktemp("served"))
-    token_file, port = place.directory / "token", free_port()
+def served(
+    broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[_SecuredTopic, Sidecar, Client]]:
+    """A request topic, the sidecar that serves it by SCRAM over TLS and logs at level debug, and a client of its
+    API."""
+    secured = _SecuredTopic(broker, tmp_path_factory.mktemp("served"))
+    token_file, port = secured.directory / "token", free_port()
     token_file.write_text(_TOKEN)
     sidecar = Sidecar(
         "secured",
         broker.sasl_servers,
-        [place.requests],
-        place.directory,
-        place.env.group_id,
+        [secured.requests],
+        secured.directory,
+        secured.env.group_id,
         dispatch={"retry_budget_ms": 0},
-        common=place.scram(),
-        allow=[place.target],
+        common=secured.scram(),
+        allow=[secured.target],
         topic={"store_after_ms": _STORE_AFTER_MS},
         http={"port": port, "token_file": str(token_file)},
         options=("--log-level", "debug"),
     )
     sidecar.start()
     sidecar.wait_for_shards(1)
-    yield place, sidecar, Client(port, _TOKEN)
+    yield secured, sidecar, Client(port, _TOKEN)
     sidecar.kill()
 
 
-def _load(place: _Place) -> None:
-    """Every kind of request with something in it that must not be shown; returns when all that is due has ended."""
-    sender, topic = place.env.sender(), place.target.encode()
+def _load(secured: _SecuredTopic) -> None:
+    """Sends requests of every kind with payloads that must not be shown, and returns after all due ones have ended."""
+    sender, topic = secured.env.sender(), secured.target.encode()
     value, key, header, bad = (text.encode() for text in _PAYLOADS)
     in_hours = b"%d" % ((int(time.time()) + 7_200) * 1000)
     for number in range(_LOAD):
@@ -272,70 +275,70 @@ def _load(place: _Place) -> None:
         when = (AT, in_hours) if number % 3 == 0 else (DELAY, b"%d" % (number * 5))
         refused = number % 10 == 1
         given = [*named, (TOPIC, topic), (DELAY, bad) if refused else when]
-        sender.send(place.requests, Sent(place.target, f"{_ID}-{number}".encode(), value, given))
+        sender.send(secured.requests, Sent(secured.target, f"{_ID}-{number}".encode(), value, given))
         if number % 30 == 0:
             cancel: Headers = [(ACTION, b"cancel"), (ID, f"{_ID}-{number}".encode())]
-            sender.send(place.requests, Sent(place.target, f"{_ID}-{number}".encode(), None, cancel))
+            sender.send(secured.requests, Sent(secured.target, f"{_ID}-{number}".encode(), None, cancel))
     sender.flush()
-    # Two thirds are due, a third waits in the store, of which a tenth is cancelled; a cancel ends as well.
-    place.env.wait_for_ends(_LOAD * 2 // 3 + 2 * (_LOAD // 30))
+    # Two thirds are due. A third is stored, and a tenth of it is cancelled. Each cancel ends, too.
+    secured.env.wait_for_ends(_LOAD * 2 // 3 + 2 * (_LOAD // 30))
 
 
-def test_under_load_nothing_shows_a_payload_or_a_secret(served: tuple[_Place, Sidecar, Client]) -> None:
-    place, sidecar, client = served
-    _load(place)
+def test_under_load_nothing_shows_a_payload_or_a_secret(served: tuple[_SecuredTopic, Sidecar, Client]) -> None:
+    topic, sidecar, client = served
+    _load(topic)
     paths = ["metrics", "healthz", "readyz", "", "api/v1/openapi.json", "api/v1/pending?limit=1000"]
-    paths += ["api/v1/pending/count", "api/v1/pending?state=parked", f"api/v1/requests/{place.requests}/0/0"]
+    paths += ["api/v1/pending/count", "api/v1/pending?state=parked", f"api/v1/requests/{topic.requests}/0/0"]
     answers = {path: client.get(f"/{path}").text for path in paths}
     assert json.loads(answers["api/v1/pending?limit=1000"])["entries"], "something is held"
-    unsure = {path: client.ask("GET", f"/{path}", None, {}).text for path in ("api/v1/pending?payload=true", "nothing")}
-    refused = Client(client.port, "not-the-token").post("/api/v1/cancel", {"id": _ID, "topic": place.requests}).text
+    failed = {path: client.ask("GET", f"/{path}", None, {}).text for path in ("api/v1/pending?payload=true", "nothing")}
+    refused = Client(client.port, "not-the-token").post("/api/v1/cancel", {"id": _ID, "topic": topic.requests}).text
     status = [path.read_text() for path in sidecar.data_dir.rglob("status.json")]
-    assert status, "a shard lays out its status"
-    shown = run_postdate("config", "show", "--config", str(place.file(place.scram()))).stdout
-    said = {
+    assert status, "a shard writes its status"
+    settings = run_postdate("config", "show", "--config", str(topic.file(topic.scram()))).stdout
+    shown = {
         **answers,
-        **unsure,
+        **failed,
         "log": sidecar.log_text(),
         "refused": refused,
         "status": "".join(status),
-        "show": shown,
+        "show": settings,
     }
-    assert len(said["log"].splitlines()) > 3
-    for where, text in said.items():
-        found = [secret for secret in (*_SECRETS, *_PAYLOADS) if secret in text]
-        assert not found, f"{where} shows {found}"
-    for where in ("metrics", "healthz", "readyz", "log", "status"):
-        assert _ID not in said[where], f"{where} shows an id"
+    assert len(shown["log"].splitlines()) > 3
+    for secured, text in shown.items():
+        leaked = [secret for secret in (*_SECRETS, *_PAYLOADS) if secret in text]
+        assert not leaked, f"{place} shows {leaked}"
+    for place in ("metrics", "healthz", "readyz", "log", "status"):
+        assert _ID not in shown[place], f"{place} shows an id"
 
 
 def test_a_right_revoked_at_run_time_is_named_and_used_when_granted_again(
-    served: tuple[_Place, Sidecar, Client],
+    served: tuple[_SecuredTopic, Sidecar, Client],
 ) -> None:
-    place, sidecar, _ = served
-    ended = _count_ends(place)
-    (shards,) = (right for right in place.needed if right.resource == rights.TRANSACTIONAL_ID)
-    place.broker.revoke(shards)
-    place.send([(TOPIC, place.target.encode()), (DELAY, b"0")])
+    secured, sidecar, _ = served
+    ended = _count_ends(secured)
+    (shards,) = (right for right in secured.needed if right.resource == rights.TRANSACTIONAL_ID)
+    secured.broker.revoke(shards)
+    secured.send([(TOPIC, secured.target.encode()), (DELAY, b"0")])
     sidecar.wait_for_log("no ACL allows Write on this transactional id")
-    place.broker.grant([shards])
-    place.env.wait_for_ends(ended + 1)
-    (target,) = (right for right in place.needed if right.of_target)
-    place.broker.revoke(target)
-    forbidden = place.send([(TOPIC, place.target.encode()), (DELAY, b"0")])
-    place.env.wait_for_ends(ended + 2)
-    letters = Reader(place.broker.super_servers, [f"{place.requests}.dead-letters"])
+    secured.broker.grant([shards])
+    secured.env.wait_for_ends(ended + 1)
+    (target,) = (right for right in secured.needed if right.of_target)
+    secured.broker.revoke(target)
+    forbidden = secured.send([(TOPIC, secured.target.encode()), (DELAY, b"0")])
+    secured.env.wait_for_ends(ended + 2)
+    letters = Reader(secured.broker.super_servers, [f"{secured.requests}.dead-letters"])
     (letter,) = [seen for seen in letters.to_end() if seen.origin == forbidden.origin]
     letters.close()
     assert letter.last(DEAD_REASON) == b"unauthorized"
-    assert f"no ACL allows Write on topic {place.target}".encode() in letter.last(DEAD_DETAIL)
-    place.broker.grant([target])
+    assert f"no ACL allows Write on topic {secured.target}".encode() in letter.last(DEAD_DETAIL)
+    secured.broker.grant([target])
 
 
-def _count_ends(place: _Place) -> int:
-    """How many requests have ended so far, by the dispatch log."""
-    reader = place.env.reader(f"{place.requests}.dispatch-log")
+def _count_ends(secured: _SecuredTopic) -> int:
+    """Returns how many requests have ended so far, by the dispatch log."""
+    reader = secured.env.reader(f"{secured.requests}.dispatch-log")
     reader.to_end()
     reader.close()
     fates = [json.loads(seen.value or b"{}").get("fates", []) for seen in reader.records]
-    return len({fate[0] for each in fates for fate in each if fate[2] not in ("stored", "moved")})
+    return len({fate[0] for record_fates in fates for fate in record_fates if fate[2] not in ("stored", "moved")})

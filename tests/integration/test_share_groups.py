@@ -1,8 +1,8 @@
-"""Goal: a share group (KIP-932) reads aborted records by Kafka's default, `postdate topics check --consumers` warns
-about it, and the remedy that it prints ends both.
+"""Goal: by default, a share group (KIP-932) reads aborted records. `postdate topics check --consumers` warns about it.
+After the remedy that it prints, the group reads only committed records, and the check passes.
 
-Method: Kafka's own Java client consumes a topic with an aborted and a committed record as a member of a share group, on
-a real broker; the printed remedy runs as Kafka's own tool runs it.
+Method: Kafka's Java client joins a share group on a real broker, and consumes a topic with an aborted and a committed
+record. The test runs the printed remedy with Kafka's tool.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def read_from_the_start(bootstrap: str, group_id: str) -> None:
-    """Otherwise a share group begins at the end of the topic."""
+    """Lets the share group begin at the start of a topic. By default, it begins at the end."""
     earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.GROUP, group_id, incremental_configs=[earliest])
     client = AdminClient({"bootstrap.servers": bootstrap})

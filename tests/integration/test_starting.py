@@ -1,7 +1,8 @@
-"""Goal: a process that starts while brokers are unavailable waits, alive and not ready; a refusal ends it at once.
+"""Goal: a process that starts while brokers are unavailable waits, alive and not ready. If Kafka refuses it, the
+process ends at once.
 
-Method: a local broker of this module's own that is paused or killed, and a secured one with wrong credentials; the
-probes are asked over HTTP as Kubernetes asks them.
+Method: the tests of this module pause or kill their own local broker, and use wrong credentials for a secured broker.
+They query the probes over HTTP, as Kubernetes does.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from support.deployments.ports import free_port
 from support.deployments.sidecars import Sidecar, wait_until
 from support.web.http_steps import Client
 
-#: The line of one attempt in vain.
+#: The log line of a failed attempt.
 _WAITS = re.compile(r"Kafka does not answer for \d+ s: .*the next attempt is in (\d+) s")
-#: s. What a client waits for a silent broker, and a few times that for a busy machine: far less than the wait.
+#: s. A few times the time-out of a client whose broker does not answer, and far less than the process would wait.
 _PROMPT_S = 10.0
 
 
@@ -40,10 +41,10 @@ def own() -> Iterator[LocalBroker]:
 
 @pytest.fixture
 def env(own: LocalBroker, tmp_path: Path) -> Iterator[Environment]:
-    made = Environment(own.bootstrap_servers, tmp_path)
-    made.new_requests(1)
-    yield made
-    made.close()
+    environment = Environment(own.bootstrap_servers, tmp_path)
+    environment.new_requests(1)
+    yield environment
+    environment.close()
 
 
 def _served(env: Environment) -> tuple[Sidecar, Client]:
@@ -53,13 +54,13 @@ def _served(env: Environment) -> tuple[Sidecar, Client]:
 
 
 def _wait_for_attempts(sidecar: Sidecar, count: int) -> list[int]:
-    """The pauses that were logged, once there are so many."""
+    """Waits until `count` failed attempts are logged, and returns the logged pauses in seconds."""
 
     def pauses() -> list[int]:
         return [int(pause) for pause in _WAITS.findall(sidecar.log_text())]
 
     def enough() -> bool:
-        assert sidecar.is_alive(), f"it ended by itself:\n{sidecar.log_text()}"
+        assert sidecar.is_alive(), f"the process ended unexpectedly:\n{sidecar.log_text()}"
         return len(pauses()) >= count
 
     wait_until(enough, f"{count} attempts are logged")
@@ -113,8 +114,8 @@ def test_a_signal_ends_the_wait(own: LocalBroker, env: Environment) -> None:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
-    with secured_broker(tmp_path_factory.mktemp("secured")) as made:
-        yield made
+    with secured_broker(tmp_path_factory.mktemp("secured")) as running:
+        yield running
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_a_listener_of_the_other_protocol_ends_the_process_at_once(
 
 @contextmanager
 def _proxy_without_broker() -> Iterator[str]:
-    """The address of a listener that closes each connection at once."""
+    """Yields the address of a listener that closes each connection at once."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def close_each() -> None:
@@ -180,10 +181,10 @@ def _proxy_without_broker() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("also", ["", "a listener of the other protocol"])
-def test_a_connection_that_breaks_in_the_handshake_is_waited_for_and_its_likely_cause_is_logged(
+def test_a_broken_handshake_is_retried_and_its_likely_cause_is_logged(
     secured: SecuredBroker, env: Environment, also: str
 ) -> None:
-    """A proxy whose broker is away breaks it; the broker may be of the right protocol."""
+    """A proxy without a broker breaks the connection, so the broker behind it may still have the right protocol."""
     sidecar, _ = _served(env)
     sidecar.common = {"security.protocol": "SSL", "ssl.ca.location": str(secured.certificates.ca)}
     with _proxy_without_broker() as proxy:

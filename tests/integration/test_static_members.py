@@ -1,9 +1,9 @@
-"""Goal: after every fault each member that lives serves shards again soon, even if all members are static and the
-broker fences one of them for good.
+"""Goal: after every fault, each live member soon serves shards again, even if all members are static and the broker
+fences one of them permanently.
 
-Method: the rig of the fault tests with two static members. A client of the test takes the name of one of them; then
-faults follow, drawn by the seed that is printed. POSTDATE_TEST_FAULT_CYCLES=N does N faults beside three processes that
-keep the machine busy, and holds the members to a minute after each.
+Method: the rig of the fault tests with two static members. A client of the test joins the group with the instance id of
+one member. Then random faults follow; the test prints their seed. POSTDATE_TEST_FAULT_CYCLES=N injects N faults while
+three processes keep the machine busy, and each member must serve again within a minute after each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _CYCLES = int(os.environ.get("POSTDATE_TEST_FAULT_CYCLES", "0"))
 _BUSY_LOOPS = 3
-#: s. The aim after each fault; on a machine of unknown load only that it happens at all.
+#: s. The aim after each fault in the large form. Otherwise the load of the machine is unknown, so this is only a
+#: time-out.
 _SERVED_WITHIN_S = 60.0 if _CYCLES else WAIT_TIMEOUT_S
 _NAMES = ("broker killed", "held EndTxn", "id taken", "kill", "long cut", "paused", "short cut", "terminated")
 _PER_SECOND = 50
@@ -42,16 +43,16 @@ assert FAULT_MODULES, "the faults are registered"
 def rig(tmp_path: Path) -> Iterator[FaultRig]:
     seed = int(os.environ.get("POSTDATE_FAULTS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}")
-    with new_rig(tmp_path, seed, _PER_SECOND, _DELAY_MS_MAX, _TRANSACTION_S) as made:
-        for member in made.base:
+    with new_rig(tmp_path, seed, _PER_SECOND, _DELAY_MS_MAX, _TRANSACTION_S) as running:
+        for member in running.base:
             member.static = True
-        made.start()
-        yield made
+        running.start()
+        yield running
 
 
 @pytest.fixture
 def busy() -> Iterator[None]:
-    """In the large form: processes at normal priority that leave no core idle."""
+    """In the large form, processes at normal priority that keep all cores busy."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(_BUSY_LOOPS if _CYCLES else 0)]
     yield
     for loop in loops:
@@ -64,18 +65,18 @@ def test_every_member_that_lives_serves_again_soon_after_each_fault(rig: FaultRi
     print(f"name taken: served again after {_served_again_s(rig):.1f} s")
     for number in range(_CYCLES or 1):
         fault = FAULTS[_NAMES[0] if not _CYCLES else rig.chance.choice(_NAMES)]
-        what = fault.inject(rig)
+        detail = fault.inject(rig)
         rig.repair()
-        print(f"{number + 1} {fault.name}: {what}; served again after {_served_again_s(rig):.1f} s", flush=True)
+        print(f"{number + 1} {fault.name}: {detail}; served again after {_served_again_s(rig):.1f} s", flush=True)
         rig.wait(rig.chance.uniform(0.0, 5.0))
-    assert rig.wrong == [], "no member ended by itself"
+    assert rig.wrong == [], "no member ended unexpectedly"
     assert rig.finish() == [0, 0]
     assert judge(rig.ledger).wrong == []
     assert rig.look_through_logs() == []
 
 
 def _served_again_s(rig: FaultRig) -> float:
-    """How long it takes until every member serves shards, and all partitions are served."""
+    """Waits until every member serves shards and all partitions are served, and returns the time that this took."""
     began = time.monotonic()
 
     def served() -> bool:
@@ -87,7 +88,7 @@ def _served_again_s(rig: FaultRig) -> float:
 
 
 def _take_name(rig: FaultRig, member: Sidecar) -> None:
-    """A client with the static name of the member joins its group, until the member has noticed."""
+    """Joins the group with the instance id of the member, until the member has noticed that it is fenced."""
     conf: dict[str, str | int] = {
         "bootstrap.servers": rig.env.bootstrap,
         "group.id": member.group_id,
@@ -95,14 +96,14 @@ def _take_name(rig: FaultRig, member: Sidecar) -> None:
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": int(SESSION_S * 1000),
     }
-    stranger = Consumer(conf)
+    rival = Consumer(conf)
 
     def noticed() -> bool:
-        stranger.poll(0.1)
+        rival.poll(0.1)
         return "Static consumer fenced" in member.log_text() and member.shards() == 0
 
     try:
-        stranger.subscribe([rig.requests])
+        rival.subscribe([rig.requests])
         wait_until(noticed, f"{member.name} is fenced")
     finally:
-        stranger.close()
+        rival.close()

@@ -1,8 +1,8 @@
-"""Goal: `postdate.testing` keeps its promises to users' tests: a sidecar that delivers, on a given broker or its own,
-and helpful errors if a message is missing.
+"""Goal: `postdate.testing` gives users' tests a sidecar that delivers, on an existing broker or a new one, and its
+errors explain why a message is missing.
 
-Method: the context manager on the broker of the session; and pytest itself, as a user would run it, with the fixtures
-and no broker given. The example is in test_examples.py.
+Method: one test uses the context manager on the broker of the session. Another runs pytest as a user would, with the
+fixtures and without a broker. test_examples.py runs the documented example.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ def test_delivered_returns_due_messages_and_fails_if_some_are_missing(broker: Ru
         producer = Producer({"bootstrap.servers": postdate.bootstrap_servers})
         half = timedelta(milliseconds=500)
         headers = [("trace", b"1"), ("empty", None)]
-        asked = postdate.requests.schedule(target, b"v", key=b"k", headers=headers, delay=half, id="i")
-        producer.produce(**asked)
+        request = postdate.requests.schedule(target, b"v", key=b"k", headers=headers, delay=half, id="i")
+        producer.produce(**request)
         producer.produce(**postdate.requests.schedule(forbidden, b"never", delay=half))
-        producer.produce(target, b"of somebody else")
+        producer.produce(target, b"of another producer")
         assert producer.flush(WAIT_TIMEOUT_S) == 0
         (message,) = postdate.delivered(target, 1)
-        (letter,) = postdate.dead_letters(1)
+        (dead_letter,) = postdate.dead_letters(1)
         with pytest.raises(NotDelivered, match=rf"(?s){target} has 1 of 2 records after 0 s.\n.*takeover 1 complete"):
             postdate.delivered(target, 2, timeout_s=0.0)
     assert (message.key, message.value, message.id) == (b"k", b"v", b"i")
     assert message.headers == headers
     assert message.origin.startswith(f"{postdate.requests.name}/")
     assert 0 < message.due_ms <= message.timestamp_ms
-    assert letter.value == b"never"
+    assert dead_letter.value == b"never"
 
 
 def test_a_sidecar_that_cannot_start_gives_the_reason(broker: RunningBroker) -> None:

@@ -1,9 +1,10 @@
-"""Goal: during faults of one of three brokers, each message is delivered once, none early, and none late for long.
+"""Goal: during faults of one of three brokers, each message is delivered once, none early, and none much too late.
 
-Method: three broker processes with three replicas of everything, two of which must hold a write; two sidecars, one of
-them a static member, deliver a steady stream all the time. A broker is killed, frozen until others lead, or restarted,
-the active controller among them, and a sidecar is killed during each fault and after it. Then the oracle judges all
-that Kafka holds. POSTDATE_TEST_BROKER_FAULTS=N adds N random faults, POSTDATE_TEST_BROKER_SEED repeats their order.
+Method: three broker processes hold three replicas of each partition, and a write needs two of them. Two sidecars, one
+of them a static member, deliver a steady stream. A broker is killed, frozen until other brokers lead, or restarted;
+some faults hit the active controller. A sidecar is killed during each fault and after it. Then the oracle checks all
+records that Kafka holds. POSTDATE_TEST_BROKER_FAULTS=N adds N random faults, and POSTDATE_TEST_BROKER_SEED repeats
+their order.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from support.waiting.contention import watch_contention
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _RANDOM_FAULTS = int(os.environ.get("POSTDATE_TEST_BROKER_FAULTS", "0"))
-#: Requests a second: every second has five for each of the four shards. Three brokers with three replicas of everything
-#: need half a core for it.
+#: Requests a second, five for each of the four shards. Three brokers with three replicas of each partition need half a
+#: core for this rate.
 _PER_SECOND = 20
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ThreeBrokers]:
-    """Shared: each test leaves it whole."""
+    """A cluster that all tests share. Each test must leave all brokers running."""
     with three_brokers() as running:
         yield running
 
@@ -75,13 +76,13 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
     assert rig.exits == []
     assert outcome.takeovers() > len(names), "no shard was taken over: the run proves nothing"
     for sidecar in sidecars:
-        _look_through(sidecar)
+        _check_logs(sidecar)
 
 
-#: s. Clients continue within this time after another broker leads, while the broker that led stays frozen: half of the
-#: minute for which the library waits for an answer, a tenth of the five after which it asks by itself who leads.
-_WITHOUT_IT_S = 30.0
-#: The writers of the tests below, new clients each, are not judged: each record has a minute.
+#: s. Within this time after another broker leads, clients must continue, while the previous leader stays frozen. It is
+#: half of the client library's request time-out (a minute), and a tenth of its interval between metadata requests.
+_CONTINUE_WITHIN_S = 30.0
+#: The tests below do not measure their writers, so each record may take a minute.
 _PATIENT = {"message.timeout.ms": 60_000}
 
 
@@ -92,7 +93,7 @@ def test_clients_continue_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> 
     making.create_topics([NewTopic(topic, 6, 3, {})])
     making.close()
     cluster.wait_until_whole()
-    admins = [kafka.admin() for _ in range(6)]  # each takes one broker, by chance, for the controller
+    admins = [kafka.admin() for _ in range(6)]  # each chooses a random broker for its controller requests
     for admin in admins:
         admin.describe([topic])
     victim = next(node for node in NODES if node != cluster.controller())
@@ -106,7 +107,7 @@ def test_clients_continue_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> 
         append(kafka, topic, b"after", partition=part.index)
         began = time.monotonic()
         for values, reader in zip(found, readers, strict=True):
-            values += _values_until(reader, 1, began + _WITHOUT_IT_S - time.monotonic())
+            values += _values_until(reader, 1, began + _CONTINUE_WITHIN_S - time.monotonic())
         print(f"the readers continue {time.monotonic() - began:.1f} s after a record at the new leader")
         for admin in admins:
             _until_described(admin, topic)
@@ -154,11 +155,11 @@ def test_members_continue_while_the_leader_of_their_partition_stays_frozen(clust
     cluster.wait_until_whole()
     for member in everyone:
         member.consumer.close()
-    assert took_s < _WITHOUT_IT_S, f"the members continued after {took_s:.1f} s"
+    assert took_s < _CONTINUE_WITHIN_S, f"the members continued after {took_s:.1f} s"
 
 
 def _values_until(reader: LogReader, count: int, timeout_s: float) -> list[bytes | None]:
-    """What the reader returns until it has returned `count` records or the time is over."""
+    """Returns the values that the reader returns until it has returned `count` records or the time is over."""
     deadline, values = time.monotonic() + timeout_s, list[bytes | None]()
     while len(values) < count and time.monotonic() < deadline:
         values += [record.value for record in reader.read(10, 0.2)]
@@ -166,14 +167,14 @@ def _values_until(reader: LogReader, count: int, timeout_s: float) -> list[bytes
 
 
 def _until_described(admin: Admin, topic: str) -> None:
-    """Returns when the admin client has answered; fails where it does not."""
-    deadline, answered = time.monotonic() + _WITHOUT_IT_S, False
+    """Returns after the admin client has described the topic, and fails after `_CONTINUE_WITHIN_S`."""
+    deadline, answered = time.monotonic() + _CONTINUE_WITHIN_S, False
     while not answered:
         assert time.monotonic() < deadline, "an admin client still waits for the frozen broker"
         with suppress(Unreachable):
             answered = topic in admin.describe([topic])
 
 
-def _look_through(sidecar: Sidecar) -> None:
+def _check_logs(sidecar: Sidecar) -> None:
     assert "HALTED" not in sidecar.all_logs()
     assert "Traceback" not in sidecar.all_logs()

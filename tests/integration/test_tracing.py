@@ -1,7 +1,7 @@
-"""Goal: a process exports a span for each traced message that it accepts and delivers, the metrics name the last one of
-each class of lateness, and the message keeps its own `traceparent`.
+"""Goal: a process exports a span when it accepts a traced message and another when it delivers it. The metrics name the
+last trace of each class of lateness, and the message keeps its `traceparent`.
 
-Method: a process with `traces = opentelemetry`, and a collector of the test's own, which speaks OTLP over HTTP.
+Method: a process with `traces = opentelemetry` exports to a collector in the test, which implements OTLP over HTTP.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with Collector() as made:
-        serving = threading.Thread(target=made.serve_forever)
+    with Collector() as server:
+        serving = threading.Thread(target=server.serve_forever)
         serving.start()
-        yield made
-        made.shutdown()
+        yield server
+        server.shutdown()
         serving.join()
 
 
@@ -89,7 +89,7 @@ def test_traced_messages_have_spans_and_exemplars_and_keep_their_headers(
     metrics = connection.getresponse().read().decode()
     connection.close()
     assert sidecar.stop() == 0
-    env.judge(asked)  # each header as it was sent
+    env.judge(asked)  # also checks that each header is unchanged
     for name in (f"accept {requests}", f"deliver {target}"):
         spans = [span for span in collector.spans if span.name == name]
         linked = sorted(int.from_bytes(link.trace_id) for span in spans for link in span.links)

@@ -1,9 +1,9 @@
-"""Goal: two deployments with different groups on one request topic do not deliver twice, nor fence each other for
-ever.
+"""Goal: two deployments with different groups on one request topic deliver nothing twice, and do not fence each other
+endlessly.
 
-Method: one process of group A serves, and a process of group B is started beside it, with traffic all the while. The
-one whose group comes second in the order of names ends with exit code 3 and says which group has taken over, whoever
-came first; the other goes on, and each message arrives once.
+Method: a process of one group serves, and a process of another group starts while messages fall due. The process whose
+group name sorts second ends with exit code 3 and names the other group, no matter which process started first. The
+other process continues, and each message arrives once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FENCED = 3
 
 
 def _send(env: Environment, requests: str, target: str, asked: list[Sent], over: threading.Event) -> None:
-    """Traffic until it is over: a deployment that has nothing to deliver finds out only after a minute that it was
+    """Sends requests until `over`. Without deliveries, a deployment would notice only after a minute that it is
     fenced."""
     sender, first = env.sender(), time.time()
     for index in count():
@@ -53,10 +53,10 @@ def test_of_two_deployments_one_continues_and_the_other_stops_with_the_reason(en
     finally:
         over.set()
         sending.join()
-    stopped, going = (newer, older) if first == "older" else (older, newer)
+    stopped, survivor = (newer, older) if first == "older" else (older, newer)
     assert stopped.wait() == _FENCED
-    assert f"group {going.group_id}" in stopped.log_text()
+    assert f"group {survivor.group_id}" in stopped.log_text()
     env.wait_for_ends(len(asked))
-    assert going.is_alive()
-    assert going.stop() == 0
+    assert survivor.is_alive()
+    assert survivor.stop() == 0
     env.judge(asked)

@@ -1,7 +1,7 @@
-"""Goal: partitions that a rebalance has left without an owner are served again within a minute, without an operator.
+"""Goal: partitions that a rebalance left without an owner are served again within a minute, without an operator.
 
-Method: a static member of a real group is killed when it gives partitions back for a sidecar that joins, and starts
-again at once. So the coordinator assigns these partitions to nobody.
+Method: a sidecar joins a real group. Its static member exits when it must give up partitions for the sidecar, and
+starts again at once. So the coordinator assigns these partitions to nobody.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ while True:
     consumer.poll(0.1)
 """
 
+#: s. Two checks at intervals of 15 s, a third if the sidecar is the second member of the group, the rebalance and the
+#: takeovers.
 _WITHIN_S = 75.0
-"""Two looks at intervals of 15 s, a third if the sidecar's member is the second one, the rebalance, the takeovers."""
 
 
 @contextmanager
@@ -49,8 +50,8 @@ def _member(env: Environment, topic: str, *options: str) -> Iterator[subprocess.
             member.kill()
 
 
-def _given(member: subprocess.Popen[str]) -> int:
-    """Waits for the next assignment of a member, and returns how many partitions it adds."""
+def _assigned(member: subprocess.Popen[str]) -> int:
+    """Waits for the next assignment of the member, and returns the number of added partitions."""
     assert member.stdout is not None
     return int(member.stdout.readline())
 
@@ -58,12 +59,12 @@ def _given(member: subprocess.Popen[str]) -> int:
 def test_partitions_that_nobody_was_given_are_served_within_a_minute(env: Environment) -> None:
     requests = env.new_requests(4)
     sidecar = env.new_sidecar()
-    with _member(env, requests, "dies when it gives back") as first:
-        assert _given(first) == 4
+    with _member(env, requests, "exits on revocation") as first:
+        assert _assigned(first) == 4
         sidecar.start()
         assert first.wait(WAIT_TIMEOUT_S) == 9, sidecar.log_text()
     with _member(env, requests) as second:
-        assert _given(second) == 2
+        assert _assigned(second) == 2
         began = time.monotonic()
         sidecar.wait_for_shards(2, _WITHIN_S)
         print(f"served after {time.monotonic() - began:.1f} s")

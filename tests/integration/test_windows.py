@@ -1,8 +1,8 @@
-"""Goal: requests for one instant with a window leave at an even rate over the window: none before its due time, none
-before its chosen time, and none much later; also if the process is killed meanwhile.
+"""Goal: requests for one instant with a window leave at an even rate over the window. None leaves before its due time,
+before its chosen time or much later, even if the process is killed meanwhile.
 
-Method: one real broker, several thousand requests for the same instant on two partitions, and two sidecars one after
-the other. Times are those that the broker gave the records of the dispatch log; the expected draw is computed here.
+Method: several thousand requests for the same instant on two partitions of a real broker, and a sidecar that is killed
+and started again. The test uses the broker's timestamps of the dispatch log, and computes the expected chosen times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 _COUNT = 4_000
 _WINDOW_MS = 6_000
 _PARTS = 12
-#: ms. A poll, a transaction and the look-up of a new target, without what other programs kept the processes from doing.
+#: ms. The time for a poll, a transaction and the look-up of a new target, less the time that other programs took.
 _LATE_MS_MAX = 2_000
 
 
@@ -53,7 +53,7 @@ def send(env: Environment, due_ms: int) -> list[Sent]:
 
 
 def chosen(outcome: Outcome) -> dict[bytes, tuple[int, int]]:
-    """Origin -> its chosen time, and the time of the record that says so."""
+    """Returns by origin the chosen time, and the timestamp of the dispatch-log record that has it."""
     return {
         origin_of(seen.topic.removesuffix(".dispatch-log"), seen.partition, fate.offset): (
             fate.chosen_ms,
@@ -83,14 +83,14 @@ def test_requests_for_one_instant_leave_at_an_even_rate(env: Environment, is_kil
         env.wait_for_ends(_COUNT)
         waits = watch.most()
     outcome = env.judge(sent)
-    found = chosen(outcome)
-    assert {origin: at_ms for origin, (at_ms, _) in found.items()} == {
-        each.origin: due_ms + drawn_ms(each.origin) for each in sent
+    times_ms = chosen(outcome)
+    assert {origin: at_ms for origin, (at_ms, _) in times_ms.items()} == {
+        request.origin: due_ms + drawn_ms(request.origin) for request in sent
     }
-    assert all(at_ms <= ended_ms for at_ms, ended_ms in found.values())
+    assert all(at_ms <= ended_ms for at_ms, ended_ms in times_ms.values())
     if is_killed:
         return
-    aimed_ms, logged_ms = zip(*found.values(), strict=True)
+    aimed_ms, logged_ms = zip(*times_ms.values(), strict=True)
     late_ms = waits.undisturbed(aimed_ms, logged_ms)
     assert max(late_ms) < _LATE_MS_MAX
     counts = Counter((at_ms - due_ms) * _PARTS // (_WINDOW_MS + 1) for at_ms in aimed_ms)
@@ -99,7 +99,7 @@ def test_requests_for_one_instant_leave_at_an_even_rate(env: Environment, is_kil
 
 
 def unevenness(times_ms: Iterable[int], due_ms: int) -> float:
-    """The variance of the messages in the ticks of the window over their mean: about 1 if chance chooses each time."""
+    """Returns variance over mean of the number of messages in a tick of the window. Random times give about 1."""
     counts = Counter((at_ms - due_ms) // TICK_MS for at_ms in times_ms)
     ticks = EVEN_WINDOW_MS // TICK_MS
     mean = counts.total() / ticks
@@ -108,9 +108,9 @@ def unevenness(times_ms: Iterable[int], due_ms: int) -> float:
 
 @pytest.mark.timeout(3_600)
 def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(env: Environment) -> None:
-    """POSTDATE_EVEN_REQUESTS sets their number. The window is a minute from 100,000 on, and 6 s otherwise.
+    """POSTDATE_EVEN_REQUESTS sets the number of requests. From 100,000 on, the window is a minute, and otherwise 6 s.
 
-    Other messages lie in the first half of the window, so a draw makes it fuller than the second half.
+    Other messages are due in the first half of the window, so with a draw this half would get more messages.
     """
     env.new_requests(2)
     env.new_target(3)
@@ -118,32 +118,34 @@ def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(env: Environmen
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(2)
-    sender, ahead_ms = env.sender(), 30_000 + EVEN_COUNT // 10  # so all are ingested before the window
+    sender, ahead_ms = env.sender(), 30_000 + EVEN_COUNT // 10  # all requests are ingested before the window
     due_ms = (int(time.time() * 1000) + ahead_ms) // 1_000 * 1_000
     to = (TOPIC, env.targets[0].encode())
 
-    def ask(number: int, at_ms: int, *more: tuple[str, bytes]) -> Sent:
+    def request(number: int, at_ms: int, *more: tuple[str, bytes]) -> Sent:
         headers: list[tuple[str, bytes | None]] = [to, (AT, b"%d" % at_ms), *more]
         return sender.send(env.requests[0], Sent(env.targets[0], b"%d" % number, b"v", headers, at_ms))
 
     count = EVEN_COUNT // 4
-    others = [ask(number, due_ms + number * EVEN_WINDOW_MS // 2 // count) for number in range(count)]
+    others = [request(number, due_ms + number * EVEN_WINDOW_MS // 2 // count) for number in range(count)]
     window = ((WINDOW, b"%d" % EVEN_WINDOW_MS), (SPREAD, b"even"))
-    sent = [ask(number, due_ms, *window) for number in range(EVEN_COUNT)]
+    sent = [request(number, due_ms, *window) for number in range(EVEN_COUNT)]
     sender.flush()
     env.wait_for_ends(len(others) + len(sent), timeout_s=WAIT_TIMEOUT_S + ahead_ms / 1_000 + EVEN_WINDOW_MS / 1_000)
     outcome = env.judge([*others, *sent])
-    found = chosen(outcome)
-    assert found.keys() == {each.origin for each in sent}
-    assert all(due_ms <= at_ms <= due_ms + EVEN_WINDOW_MS and at_ms <= logged_ms for at_ms, logged_ms in found.values())
-    plain_ms = [each.due_ms for each in others]
-    drawn_ms_of = [due_ms + drawn_ms(each.origin, EVEN_WINDOW_MS) for each in sent]
-    drawn = unevenness([*plain_ms, *drawn_ms_of], due_ms)
-    even = unevenness([*plain_ms, *(at_ms for at_ms, _ in found.values())], due_ms)
+    times_ms = chosen(outcome)
+    assert times_ms.keys() == {message.origin for message in sent}
+    assert all(
+        due_ms <= at_ms <= due_ms + EVEN_WINDOW_MS and at_ms <= logged_ms for at_ms, logged_ms in times_ms.values()
+    )
+    plain_ms = [message.due_ms for message in others]
+    all_drawn_ms = [due_ms + drawn_ms(message.origin, EVEN_WINDOW_MS) for message in sent]
+    drawn = unevenness([*plain_ms, *all_drawn_ms], due_ms)
+    even = unevenness([*plain_ms, *(at_ms for at_ms, _ in times_ms.values())], due_ms)
     print(f"{EVEN_COUNT} requests in {EVEN_WINDOW_MS} ms: variance over mean {drawn:.2f} drawn, {even:.2f} even")
     assert even < drawn / 10
-    left = Counter((logged_ms - due_ms) * _PARTS // EVEN_WINDOW_MS for _, logged_ms in found.values())
-    aimed = Counter((at_ms - due_ms) * _PARTS // EVEN_WINDOW_MS for at_ms, _ in found.values())
+    left = Counter((logged_ms - due_ms) * _PARTS // EVEN_WINDOW_MS for _, logged_ms in times_ms.values())
+    aimed = Counter((at_ms - due_ms) * _PARTS // EVEN_WINDOW_MS for at_ms, _ in times_ms.values())
     print(f"chosen and left in each twelfth of the window: {sorted(aimed.items())} {sorted(left.items())}")
 
 
@@ -167,9 +169,9 @@ def test_the_command_sends_a_window_and_refuses_a_bad_one(env: Environment) -> N
         *given, "--window", "1s", "--spread", "even", "--wait-delivery", "--config", str(config), "--output", "json"
     )
     assert done.exit_code == 0, done.stderr
-    asked, ended = map(json.loads, done.stdout.splitlines())
+    request, ended = map(json.loads, done.stdout.splitlines())
     assert (ended["fate"], 0 <= ended["late_ms"] < _LATE_MS_MAX) == ("delivered", True)
-    assert ended["ended_ms"] - ended["late_ms"] - asked["due_ms"] in range(1_001)
+    assert ended["ended_ms"] - ended["late_ms"] - request["due_ms"] in range(1_001)
     env.wait_for_ends(1)
 
 
