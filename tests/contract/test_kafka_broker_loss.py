@@ -78,8 +78,7 @@ def own() -> Iterator[LocalBroker]:
 
 @pytest.fixture
 def kafka(own: LocalBroker) -> ConfluentKafka:
-    """Returns a client once the broker accepts transactions. After a pause the controller fences the broker for a
-    while."""
+    """A client of a broker that accepts transactions. The controller fences a paused broker for some time."""
     wait_until_ready(own.host, own.port, WAIT_TIMEOUT_S, lambda: None)
     return ConfluentKafka(KafkaSettings(own.bootstrap_servers))
 

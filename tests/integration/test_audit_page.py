@@ -67,8 +67,7 @@ def page() -> Iterator[Page]:
 
 
 def outcome() -> AuditOutcome:
-    """Returns the outcome of a run with violations, an exceeded bound of the lateness, and a range not yet
-    verifiable."""
+    """Returns the outcome of a run with violations, an exceeded lateness bound, and a range not yet verifiable."""
     counts = {**dict.fromkeys(VERDICTS, 0), "delivered": 120_034, "duplicate": 2, "capped": 12, "pending": 4_500}
     late = {"p50": 4, "p90": 21, "p99": 312, "p99_9": 1_900, "max": 92_000}
     samples = {"duplicate": [Sample("shop.requests/3/10177", ("2 committed records: shop.reminders/1/99",))]}

@@ -30,8 +30,8 @@ def _cancel_while_nobody_runs(env: Environment, lead_ms: int) -> None:
     due_ms = int(time.time() * 1000) + lead_ms
 
     def schedule(caller_id: bytes) -> Sent:
-        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, caller_id)]
-        return sender.send(requests, Sent(target, caller_id, b"v", given, due_ms), 0)
+        headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, caller_id)]
+        return sender.send(requests, Sent(target, caller_id, b"v", headers, due_ms), 0)
 
     def control(action: bytes, *headers: tuple[str, bytes]) -> Sent:
         return sender.send(requests, Sent(target, None, None, [(ACTION, action), *headers]), 0)

@@ -64,8 +64,8 @@ def arrived(env: Environment, target: str, count: int) -> list[Seen]:
 @pytest.mark.parametrize("by", ["id", "origin"])
 def test_a_message_is_moved_and_then_cancelled(env: Environment, requests: str, target: str, by: str) -> None:
     start(env)
-    given = ["--requests", requests, "--topic", target, "--key", "k", "--delay", "1h"]
-    (origin,) = command(env, "send", *given, "--id", "order-9")
+    options = ["--requests", requests, "--topic", target, "--key", "k", "--delay", "1h"]
+    (origin,) = command(env, "send", *options, "--id", "order-9")
     named = ["--requests", requests, "--id", "order-9"] if by == "id" else ["--origin", origin]
     moved = command(env, "reschedule", *named, "--delay", "2h", *WAIT)
     assert moved[1] == f"rescheduled {origin}"
@@ -92,8 +92,8 @@ def test_a_delivered_message_can_no_longer_be_changed(env: Environment, requests
 
 def test_a_message_moved_forward_arrives_by_its_new_time(env: Environment, requests: str, target: str) -> None:
     start(env)
-    given = ["--requests", requests, "--topic", target, "--value", "v", "--delay", "1h"]
-    (origin,) = command(env, "send", *given)
+    options = ["--requests", requests, "--topic", target, "--value", "v", "--delay", "1h"]
+    (origin,) = command(env, "send", *options)
     moved = ["reschedule", "--origin", origin, "--delay", "300ms", "--output", "json", *WAIT]
     (answer,) = map(json.loads, command(env, *moved))
     assert (answer["verdict"], answer["of"]) == ("rescheduled", origin)
@@ -105,8 +105,8 @@ def test_a_message_moved_forward_arrives_by_its_new_time(env: Environment, reque
 @pytest.mark.parametrize("by", ["id", "origin"])
 def test_a_message_is_delivered_now_and_never_early(env: Environment, requests: str, target: str, by: str) -> None:
     start(env)
-    given = ["--requests", requests, "--topic", target, "--value", "v", "--delay", "1h", "--id", "order-9"]
-    (origin,) = command(env, "send", *given)
+    options = ["--requests", requests, "--topic", target, "--value", "v", "--delay", "1h", "--id", "order-9"]
+    (origin,) = command(env, "send", *options)
     named = ["--requests", requests, "--id", "order-9"] if by == "id" else ["--origin", origin]
     (answer,) = map(json.loads, command(env, "deliver", *named, "--output", "json", *WAIT))
     assert (answer["verdict"], answer["of"]) == ("rescheduled", origin)
@@ -118,9 +118,9 @@ def test_a_message_is_delivered_now_and_never_early(env: Environment, requests: 
 
 def test_a_schedule_that_replaces_prints_the_replaced_origin(env: Environment, requests: str, target: str) -> None:
     start(env)
-    given = ["--requests", requests, "--topic", target, "--id", "order-9"]
-    (first,) = command(env, "send", *given, "--delay", "1h", "--value", "old")
-    second = command(env, "send", *given, "--delay", "100ms", "--value", "new", *WAIT)
+    options = ["--requests", requests, "--topic", target, "--id", "order-9"]
+    (first,) = command(env, "send", *options, "--delay", "1h", "--value", "old")
+    second = command(env, "send", *options, "--delay", "100ms", "--value", "new", *WAIT)
     assert second[1] == f"replaced {first}"
     assert [(seen.value, seen.origin.decode()) for seen in arrived(env, target, 1)] == [(b"new", second[0])]
     env.wait_for_ends(2)
@@ -140,8 +140,8 @@ def test_a_refused_control_is_rejected_and_changes_nothing(env: Environment, req
 
 def test_with_verdicts_all_a_command_waits_for_a_message(env: Environment, requests: str, target: str) -> None:
     start(env, verdicts="all")
-    given = ["send", "--requests", requests, "--topic", target, "--delay", "500ms", *WAIT]
-    lines = command(env, *given)
+    options = ["send", "--requests", requests, "--topic", target, "--delay", "500ms", *WAIT]
+    lines = command(env, *options)
     assert lines[1] == "delivered"
     assert [seen.origin.decode() for seen in arrived(env, target, 1)] == [lines[0]]
 

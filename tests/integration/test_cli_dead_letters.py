@@ -70,10 +70,10 @@ def create(env: Environment, topic: str) -> None:
 
 def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(env: Environment, requests: str) -> None:
     target, other = unique_name("missing"), unique_name("missing")
-    given = ["--delay", "10ms", "-H", "a=1", "-H", "a", "--value", "pay!"]
-    plain = send(env, requests, target, *given, "--key", "k")
-    named = send(env, requests, target, *given, "--key", "k", "--id", "order-9")
-    elsewhere = send(env, requests, other, *given)
+    message = ["--delay", "10ms", "-H", "a=1", "-H", "a", "--value", "pay!"]
+    plain = send(env, requests, target, *message, "--key", "k")
+    named = send(env, requests, target, *message, "--key", "k", "--id", "order-9")
+    elsewhere = send(env, requests, other, *message)
     wait_until(lambda: len(listed(env, requests)) == 3, "all three are dead letters")
     dead_letters = listed(env, requests, "--target", target, "--reason", "unknown-target")
     assert set(dead_letters) == {plain, named}
@@ -113,8 +113,7 @@ def test_a_requeued_message_can_be_cancelled_by_its_id(env: Environment, request
 def test_requeue_waits_for_an_open_transaction_that_hides_requeued_requests(
     env: Environment, requests: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requeued requests may follow the open transaction, so a run that did not wait for its end would requeue them
-    again."""
+    """Requeued requests may follow the open transaction, so a run that does not wait for its end repeats them."""
     target = unique_name("missing")
     origin = send(env, requests, target, "--delay", "10ms", "--key", "k")
     wait_until(lambda: origin in listed(env, requests), "it is a dead letter")

@@ -50,9 +50,9 @@ def test_the_file_is_what_the_python_client_makes() -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_helper_makes_of_each_case_what_the_python_client_makes(programs: ClientPrograms, language: str) -> None:
     stated = [case for case in CASES if language in case.get("only", LANGUAGES)]
-    made = [json.loads(line) for line in programs.conform(language)]
-    assert len(made) == len(stated) > 100
-    for case, result in zip(stated, made, strict=True):
+    results = [json.loads(line) for line in programs.conform(language)]
+    assert len(results) == len(stated) > 100
+    for case, result in zip(stated, results, strict=True):
         expected = {name: value for name, value in case.items() if name not in ("name", "call", "only", "input")}
         assert (case["name"], result) == (case["name"], expected)
 

@@ -57,16 +57,16 @@ def test_a_sidecar_delivers_through_it(bootstrap: str, tmp_path: Path) -> None:
         sidecar.start()
         sidecar.wait_for_shards(2)
         due_ms = int(time.time() * 1000) + 1000
-        asked = [
+        requested = [
             Sent(target, b"%d" % n, b"value", [(TOPIC, target.encode()), (AT, b"%d" % at_ms), (ID, b"%d" % n)], at_ms)
             for n, at_ms in enumerate(range(due_ms, due_ms + 500, 25))
         ]
         sender = env.sender()
-        for sent in asked:
+        for sent in requested:
             sender.send(requests, sent)
         sender.flush()
-        env.wait_for_ends(len(asked))
-        env.judge(asked)
+        env.wait_for_ends(len(requested))
+        env.judge(requested)
         assert sidecar.stop() == Exit.OK
 
 

@@ -67,8 +67,7 @@ class Release:
     token: str = ""
 
     def pod(self, name: str, workload: str, port: int = 8080, container: int = 0) -> Pod:
-        """Returns a pod of the workload (kind and name), not started. Pods share a network, so each needs its own
-        `port`."""
+        """Returns a pod of the workload (kind and name), not started. Pods share a network, but not their `port`."""
         objects = self.helm.render(self._values(port))
         files = {config["metadata"]["name"]: config["data"] for config in of_kind(objects, "ConfigMap")}
         for secret in of_kind(objects, "Secret"):
@@ -187,15 +186,15 @@ def _deliver(release: Release, env: Environment) -> None:
             assert pod.probe(kind)[0] == 200, pod.probe(kind)
     _judge_http(second, release.token)
     smoke = _helm_test(release)
-    asked = _traffic(env, release, 200)
+    requested = _traffic(env, release, 200)
     env.wait_for_ends(60)
     before = gather(*_topics(env)).takeovers()
     first.kill()
     _wait_for(second, 2)
-    env.wait_for_ends(len(asked) + 1)
+    env.wait_for_ends(len(requested) + 1)
     (seen,) = [record for record in gather(*_topics(env)).delivered if record.origin == smoke.origin]
     smoke.due_ms = int(seen.last(DUE))
-    outcome = env.judge([*asked, smoke])
+    outcome = env.judge([*requested, smoke])
     assert outcome.takeovers() > before, "another pod took over the shard of the killed pod"
     assert second.stop() == Exit.OK, second.logs()[-2000:]
 
@@ -236,12 +235,12 @@ def _traffic(env: Environment, release: Release, count: int) -> list[Sent]:
     """Sends messages that fall due one after another over the next seconds, and returns them."""
     target = release.target.encode()
     due_ms = int(time.time() * 1000) + 1000
-    asked = [
+    requested = [
         Sent(release.target, b"%d" % n, b"v%d" % n, [(TOPIC, target), (AT, b"%d" % (due_ms + 15 * n))], due_ms + 15 * n)
         for n in range(count)
     ]
     sender = env.sender()
-    for sent in asked:
+    for sent in requested:
         sender.send(release.requests, sent)
     sender.flush()
-    return asked
+    return requested

@@ -70,14 +70,14 @@ def _send(env: Environment, requests: str, target: str, chance: random.Random) -
     for step in _steps(int(time.time() * 1000), chance):
         wait.wait(max(step.at_ms / 1000 - time.time(), 0.0))
         caller_id = b"id-%d" % step.number
-        given: Headers = [(ID, caller_id)]
+        headers: Headers = [(ID, caller_id)]
         if step.action:
-            given.append((ACTION, step.action.encode()))
+            headers.append((ACTION, step.action.encode()))
         else:
-            given += [(TOPIC, target.encode()), (KEY, b"key-%d" % (step.number % 7))]
+            headers += [(TOPIC, target.encode()), (KEY, b"key-%d" % (step.number % 7))]
         if step.action != "cancel":
-            given.append((AT, b"%d" % step.due_ms))
-        sent = Sent(target, caller_id, b"value %d" % step.number, given, step.due_ms, b"key-%d" % (step.number % 7))
+            headers.append((AT, b"%d" % step.due_ms))
+        sent = Sent(target, caller_id, b"value %d" % step.number, headers, step.due_ms, b"key-%d" % (step.number % 7))
         (controls if step.action else schedules).append(sender.send(requests, sent))
     sender.flush()
     return schedules, controls

@@ -112,8 +112,8 @@ def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(env: Environment)
         value = b"%d " % index * (_SMALL_TARGET_BYTES // 2)
         bad_headers: Headers = [("kept", b"1"), *headers, ("kept", None)]
         dead.append((reason, sender.send(requests, Sent("", b"bad", value, bad_headers))))
-        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (now_ms + 200))]
-        good.append(sender.send(requests, Sent(target, b"good", b"%d" % index, given, now_ms + 200)))
+        good_headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (now_ms + 200))]
+        good.append(sender.send(requests, Sent(target, b"good", b"%d" % index, good_headers, now_ms + 200)))
     sender.flush()
     env.wait_for_ends(len(good) + len(dead))
     outcome = env.judge(good, dead=[sent for _, sent in dead])
@@ -135,8 +135,8 @@ def test_a_request_that_no_target_accepts_becomes_a_complete_dead_letter(env: En
     sidecar.start()
     sidecar.wait_for_shards(1)
     sender = env.sender()
-    given: Headers = [(TOPIC, small.encode()), (DELAY, b"0")]
-    sent = sender.send(requests, Sent(small, b"k", b"x" * value_bytes, given))
+    headers: Headers = [(TOPIC, small.encode()), (DELAY, b"0")]
+    sent = sender.send(requests, Sent(small, b"k", b"x" * value_bytes, headers))
     sender.flush()
     env.wait_for_ends(1)
     outcome = env.judge([], dead=[sent])
@@ -155,8 +155,8 @@ def test_headers_that_cannot_be_read_end_as_a_dead_letter_without_them(env: Envi
         command += ["-H", header]
     subprocess.run(command, input=b"value", check=True, timeout=WAIT_TIMEOUT_S)
     sender = env.sender()
-    given: Headers = [(TOPIC, target.encode()), (AT, b"1000")]
-    good = sender.send(requests, Sent(target, b"k", b"v", given, 1000), 0)
+    headers: Headers = [(TOPIC, target.encode()), (AT, b"1000")]
+    good = sender.send(requests, Sent(target, b"k", b"v", headers, 1000), 0)
     sender.flush()
     env.wait_for_ends(2)
     bad = Sent("", b"key", b"value", [], origin=requests.encode() + b"/0/0")

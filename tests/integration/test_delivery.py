@@ -42,8 +42,8 @@ def _now_ms() -> int:
 
 def _at(target: str, due_ms: int, key: bytes | None, value: bytes | None, *more: tuple[str, bytes | None]) -> Sent:
     """Returns a request that is due at an instant. `more` may contain headers of Postdate and of the message."""
-    given = [(TOPIC, target.encode()), *more, (AT, b"%d" % due_ms)]
-    return Sent(target, key, value, given, due_ms)
+    headers = [(TOPIC, target.encode()), *more, (AT, b"%d" % due_ms)]
+    return Sent(target, key, value, headers, due_ms)
 
 
 def _serve(env: Environment, shards: int, **dispatch: int) -> None:
@@ -56,19 +56,19 @@ def test_every_byte_arrives_on_the_partition_of_java(env: Environment) -> None:
     requests, target = env.new_requests(2), env.new_target(5)
     due_ms = _now_ms() + 1500
     messages = [(key, value) for key in (None, b"", b"key", _BINARY) for value in (None, b"", b"value", _BINARY * 400)]
-    asked = [_at(target, due_ms, key, value, *headers) for key, value in messages for headers in _HEADERS]
+    requested = [_at(target, due_ms, key, value, *headers) for key, value in messages for headers in _HEADERS]
     other_key = _at(target, due_ms, b"the request's own", b"v", (KEY, b"the target's"))
     other_key.target_key = b"the target's"
     placed = _at(target, due_ms, b"key", b"v", (PARTITION, b"3"), (ID, b"order-9"))
-    asked += [other_key, placed]
+    requested += [other_key, placed]
     _serve(env, 2)
     sender = env.sender()
-    for sent in asked:
+    for sent in requested:
         sender.send(requests, sent)
     sender.flush()
-    env.wait_for_ends(len(asked))
-    seen = {record.origin: record for record in env.judge(asked).delivered}
-    for sent in asked:
+    env.wait_for_ends(len(requested))
+    seen = {record.origin: record for record in env.judge(requested).delivered}
+    for sent in requested:
         key = sent.target_key or sent.key
         if sent is not placed and key is not None:
             assert seen[sent.origin].partition == partition_for(key, 5), sent
@@ -102,17 +102,17 @@ def test_every_notation_of_a_due_time_is_kept(env: Environment) -> None:
         (LEVEL, b"1", 1000),
     ]
     sender = env.sender()
-    asked = [Sent(target, b"k", b"v", [(TOPIC, target.encode()), (name, text)]) for name, text, _ in notations]
+    requested = [Sent(target, b"k", b"v", [(TOPIC, target.encode()), (name, text)]) for name, text, _ in notations]
     past = _at(target, base_ms - 86_400_000, b"k", b"from yesterday")
     instant = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(base_ms // 1000 + 2)).encode()
     iso = Sent(target, b"k", b"v", [(TOPIC, target.encode()), (AT, instant)], (base_ms // 1000 + 2) * 1000)
-    for sent in (*asked, past, iso):
+    for sent in (*requested, past, iso):
         sender.send(requests, sent)
     sender.flush()
-    for sent, (_, _, delay_ms) in zip(asked, notations, strict=True):
+    for sent, (_, _, delay_ms) in zip(requested, notations, strict=True):
         sent.due_ms = sent.appended_ms + delay_ms
-    env.wait_for_ends(len(asked) + 2)
-    env.judge([*asked, past, iso])
+    env.wait_for_ends(len(requested) + 2)
+    env.judge([*requested, past, iso])
 
 
 def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(env: Environment) -> None:
@@ -130,8 +130,8 @@ def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(env: Env
         the round counts as disturbed.
         """
         base_ms, before = _now_ms() + 1500 * slower, {sent.origin for sent in all_sent}
-        asked = [_at(target, base_ms + (n * 7919 % 50) * 10, keys[n % 4], b"%d" % n) for n in range(2_000)]
-        all_sent.extend(sender.send(requests, sent) for sent in asked)
+        requested = [_at(target, base_ms + (n * 7919 % 50) * 10, keys[n % 4], b"%d" % n) for n in range(2_000)]
+        all_sent.extend(sender.send(requests, sent) for sent in requested)
         sender.flush()
         env.wait_for_ends(len(all_sent))
         outcome = env.judge(all_sent)
@@ -213,14 +213,14 @@ def test_several_request_topics_share_a_process(env: Environment) -> None:
     _serve(env, 5)
     due_ms = _now_ms() + 1000
     sender = env.sender()
-    asked = [
+    requested = [
         sender.send(topics[index % 2], _at(target, due_ms + index % 300, b"%d" % index, b"v%d" % index), partition)
         for partition in range(2)
         for index in range(600)
     ]
     sender.flush()
-    env.wait_for_ends(len(asked))
-    env.judge(asked)
+    env.wait_for_ends(len(requested))
+    env.judge(requested)
 
 
 def _reasons_of(outcome: Outcome) -> dict[str, int]:
@@ -233,16 +233,16 @@ def test_an_unknown_target_ends_as_a_dead_letter_and_delays_no_other(env: Enviro
     with watch_contention() as watch:
         sender, due_ms = env.sender(), _now_ms() + 300
         lost = [sender.send(requests, _at(unique_name("nowhere"), due_ms, b"k", b"v")) for _ in range(5)]
-        asked = [sender.send(requests, _at(target, due_ms + index, b"k", b"%d" % index)) for index in range(1000)]
+        requested = [sender.send(requests, _at(target, due_ms + index, b"k", b"%d" % index)) for index in range(1000)]
         sender.flush()
         reader = env.reader(target)
-        reader.until(lambda: len(reader.records) == len(asked), "the others arrive")
+        reader.until(lambda: len(reader.records) == len(requested), "the others arrive")
         reader.close()
-        due = {sent.origin: max(sent.due_ms, sent.appended_ms) for sent in asked}
+        due = {sent.origin: max(sent.due_ms, sent.appended_ms) for sent in requested}
         arrivals = [seen.arrived_ms for seen in reader.records]
         late_ms = watch.most().undisturbed([due[seen.origin] for seen in reader.records], arrivals)
-    env.wait_for_ends(len(lost) + len(asked))
-    outcome = env.judge(asked, dead=lost)
+    env.wait_for_ends(len(lost) + len(requested))
+    outcome = env.judge(requested, dead=lost)
     assert _reasons_of(outcome) == {"unknown-target": 5}
     ended = {origin: appended_ms for origin, fates in outcome.fates.items() for _, appended_ms in fates}
     assert min(ended[sent.origin] for sent in lost) >= due_ms + _BUDGET_MS

@@ -30,7 +30,7 @@ _WITH_CANCEL = [example for example in EXAMPLES if example.cancel is not None]
 
 
 @dataclass
-class _Acknowledged:
+class _ExampleRequest:
     """An example and its request, as the broker acknowledged it."""
 
     example: Example
@@ -44,8 +44,8 @@ class _Acknowledged:
         return Sent(example.target, example.target_key, sent.value, headers, due_ms, origin=sent.origin)
 
 
-def _send(sender: Sender, requests: str, example: Example) -> _Acknowledged:
-    return _Acknowledged(example, sender.send(requests, Sent("", example.key, example.value, example.headers)))
+def _send(sender: Sender, requests: str, example: Example) -> _ExampleRequest:
+    return _ExampleRequest(example, sender.send(requests, Sent("", example.key, example.value, example.headers)))
 
 
 def _cancel(sender: Sender, requests: str, example: Example) -> Sent:
@@ -74,8 +74,7 @@ def _serve_all_dialects(env: Environment) -> str:
 
 
 def _outcome(env: Environment, requests: str) -> Outcome:
-    """Returns the outcome of this test's requests. Other tests may use the same targets, which have documented
-    names."""
+    """Returns the outcome of this test's requests. Other tests may use the same targets, since names are documented."""
     outcome = gather(env.bootstrap, [requests], _TARGETS)
     outcome.delivered = [seen for seen in outcome.delivered if seen.origin.startswith(requests.encode() + b"/")]
     return outcome
@@ -85,16 +84,16 @@ def test_the_documented_requests_and_cancels_work_unchanged(env: Environment) ->
     requests = _serve_all_dialects(env)
     sender = env.sender()
     now_ms = int(time.time() * 1000)
-    due: list[_Acknowledged] = []
-    cancelled: list[_Acknowledged] = []
+    due: list[_ExampleRequest] = []
+    cancelled: list[_ExampleRequest] = []
     controls: list[Sent] = []
     for example in EXAMPLES:
-        asked = _send(sender, requests, example)
+        request = _send(sender, requests, example)
         if example.due_ms > now_ms:
-            cancelled.append(asked)
+            cancelled.append(request)
             controls.append(_cancel(sender, requests, example))
         else:
-            due.append(asked)
+            due.append(request)
     sender.flush()
     env.wait_for_ends(len(EXAMPLES) + len(controls))
 
@@ -110,14 +109,16 @@ def test_the_documented_requests_and_cancels_work_unchanged(env: Environment) ->
     env.wait_for_ends(len(due) + len(cancelled) + len(controls))
 
     outcome = _outcome(env, requests)
-    judge(outcome, [asked.expected() for asked in due], silent=[*controls, *(asked.sent for asked in cancelled)])
+    judge(
+        outcome, [request.expected() for request in due], silent=[*controls, *(request.sent for request in cancelled)]
+    )
     fates = {origin: ends[0][0] for origin, ends in outcome.fates.items()}
-    assert {asked.example.dialect for asked in due} == {*DIALECTS}
-    assert {asked.example.dialect for asked in cancelled} == {"etf1", "karafka", "kaspr", "nats", "rocketmq"}
-    for asked in due:
-        assert fates[asked.sent.origin] == DELIVERED, asked.example.name
-    for asked in cancelled:
-        assert fates[asked.sent.origin] == CANCELLED, asked.example.name
+    assert {request.example.dialect for request in due} == {*DIALECTS}
+    assert {request.example.dialect for request in cancelled} == {"etf1", "karafka", "kaspr", "nats", "rocketmq"}
+    for request in due:
+        assert fates[request.sent.origin] == DELIVERED, request.example.name
+    for request in cancelled:
+        assert fates[request.sent.origin] == CANCELLED, request.example.name
     for control in controls:
         assert fates[control.origin] == APPLIED, control.headers
     verdicts = env.reader(f"{requests}.verdicts")
@@ -125,10 +126,8 @@ def test_the_documented_requests_and_cancels_work_unchanged(env: Environment) ->
         answers = {answer.origin: answer for answer in (decode_verdict(seen.value) for seen in verdicts.to_end())}
     finally:
         verdicts.close()
-    verdicts_and_origins = [
-        (answers[control.origin.decode()].verdict, answers[control.origin.decode()].of) for control in controls
-    ]
-    assert verdicts_and_origins == [(Verdict.CANCELLED, asked.sent.origin.decode()) for asked in cancelled]
+    outcomes = [(answers[control.origin.decode()].verdict, answers[control.origin.decode()].of) for control in controls]
+    assert outcomes == [(Verdict.CANCELLED, request.sent.origin.decode()) for request in cancelled]
 
 
 def test_a_request_that_fails_comes_back_as_it_was_sent(env: Environment) -> None:

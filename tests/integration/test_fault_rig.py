@@ -98,8 +98,7 @@ def test_a_member_that_dies_is_missed_after_its_session(rig: FaultRig, watch: Wa
 
 
 def test_no_partition_is_left_paused_by_a_storm_of_rebalances(rig: FaultRig, watch: Watch) -> None:
-    """Members join, leave and die within about a second of each other, while one is stopped in the middle of
-    recovery."""
+    """Members join, leave and die within about a second of each other, while one is stopped during its recovery."""
     stopped, since_ms = rig.dynamic, now_ms()
     stopped.failpoints = "takeover.bounded=stop"
     stopped.start()
@@ -141,8 +140,7 @@ def test_every_request_ended_exactly_once(rig: FaultRig) -> None:
 
 
 def _before_change(rig: FaultRig) -> tuple[int, int]:
-    """Waits until hand-overs after earlier faults are complete. Returns the time (epoch ms) and the number of owner
-    records."""
+    """Waits until earlier hand-overs are complete. Returns the time (epoch ms) and the number of owner records."""
     wait_for_all_shards(rig)
     return now_ms(), len(rig.ledger.owners)
 

@@ -46,7 +46,7 @@ def _processor_s(pid: int) -> float:
 
 def _round(env: Environment, requests: str, target: str, reader: Reader) -> list[Sent]:
     """Sends requests at a steady rate, due a second later, and returns them after all have arrived."""
-    asked: list[Sent] = []
+    requested: list[Sent] = []
 
     def send() -> None:
         sender, first, pause = env.sender(), time.time(), threading.Event()
@@ -54,15 +54,15 @@ def _round(env: Environment, requests: str, target: str, reader: Reader) -> list
             send_at = first + index / _RATE
             pause.wait(max(send_at - time.time(), 0.0))
             due_ms = int(send_at * 1000) + 1000
-            given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
-            asked.append(sender.send(requests, Sent(target, b"%d" % index, b"x" * 200, given, due_ms)))
+            headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+            requested.append(sender.send(requests, Sent(target, b"%d" % index, b"x" * 200, headers, due_ms)))
         sender.flush()
 
     sending, before = threading.Thread(target=send), len(reader.records)
     sending.start()
     reader.until(lambda: len(reader.records) >= before + int(_RATE * _SECONDS), "all arrive")
     sending.join()
-    return asked
+    return requested
 
 
 @pytest.mark.timeout(600 + 20 * _SECONDS)
@@ -88,8 +88,8 @@ def test_a_flood_of_the_http_port_delays_no_message(env: Environment) -> None:
             reader.close()
         waits = watch.most()
     p99 = []
-    for asked in rounds:
-        due = {sent.origin: sent.due_ms for sent in asked}
+    for requested in rounds:
+        due = {sent.origin: sent.due_ms for sent in requested}
         seen = [record for record in reader.records if record.origin in due]
         late = waits.undisturbed([due[record.origin] for record in seen], [record.arrived_ms for record in seen])
         p99.append(float(np.percentile(late, 99)))
@@ -103,7 +103,7 @@ def test_a_flood_of_the_http_port_delays_no_message(env: Environment) -> None:
     if _COMPARES_TIMES:
         assert p99[2] <= _RATIO_MAX * p99[1]
     env.wait_for_ends(3 * len(rounds[0]))
-    outcome = env.judge([sent for asked in rounds for sent in asked])
-    passed = passed_by(outcome, {sent.origin: sent.due_ms for asked in rounds for sent in asked})
+    outcome = env.judge([sent for requested in rounds for sent in requested])
+    passed = passed_by(outcome, {sent.origin: sent.due_ms for requested in rounds for sent in requested})
     print(f"{len(outcome.log)} transactions; messages by the transactions that overtook them: {dict(passed)}")
     assert max(passed) <= _PASSED_BY_MAX

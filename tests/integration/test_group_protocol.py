@@ -31,14 +31,14 @@ _PARTITIONS = 4
 _STEPS = [("consumer", [0, 4]), ("consumer", [2, 2]), ("classic", [2, 2]), ("classic", [2, 2])]
 
 
-def _send(env: Environment, requests: str, target: str, asked: list[Sent], ended: threading.Event) -> None:
+def _send(env: Environment, requests: str, target: str, requested: list[Sent], ended: threading.Event) -> None:
     """Sends requests that are due one second later, at a steady rate, until `ended`."""
     sender = env.sender()
     while not ended.wait(1 / _PER_SECOND):
         due_ms = int(time.time() * 1000) + _DELAY_MS
-        number = b"%d" % len(asked)
+        number = b"%d" % len(requested)
         headers: Headers = [(TOPIC, target.encode()), ("n", number), (AT, b"%d" % due_ms)]
-        asked.append(sender.send(requests, Sent(target, b"%d" % (len(asked) % 97), number, headers, due_ms)))
+        requested.append(sender.send(requests, Sent(target, b"%d" % (len(requested) % 97), number, headers, due_ms)))
     sender.flush()
 
 
@@ -66,8 +66,8 @@ def test_members_change_their_group_protocol_one_after_the_other(env: Environmen
     for process in processes:
         process.start()
     _served_s(processes, [2, 2])
-    asked, ended = list[Sent](), threading.Event()
-    load = threading.Thread(target=_send, args=(env, requests, target, asked, ended))
+    requested, ended = list[Sent](), threading.Event()
+    load = threading.Thread(target=_send, args=(env, requests, target, requested, ended))
     load.start()
     try:
         for protocol, shards in _STEPS * _CHANGES:
@@ -87,13 +87,13 @@ def test_members_change_their_group_protocol_one_after_the_other(env: Environmen
     finally:
         ended.set()
         load.join()
-    env.wait_for_ends(len(asked))
+    env.wait_for_ends(len(requested))
     assert [process.stop() for process in processes] == [0, 0]
-    outcome = env.judge(asked)
+    outcome = env.judge(requested)
     assert overtaken(outcome) == []
-    due_ms = {sent.origin: sent.due_ms for sent in asked}
+    due_ms = {sent.origin: sent.due_ms for sent in requested}
     late_ms = sorted(seen.timestamp_ms - due_ms[seen.origin] for seen in outcome.delivered)
-    print(f"{len(asked)} messages, lateness ms p50 {late_ms[len(late_ms) // 2]}, most {late_ms[-1]}")
+    print(f"{len(requested)} messages, lateness ms p50 {late_ms[len(late_ms) // 2]}, most {late_ms[-1]}")
     assert late_ms[0] >= 0
     for process in processes:
         assert "Traceback" not in process.all_logs()

@@ -37,13 +37,13 @@ def sidecars(env: Environment) -> list[Sidecar]:
     env.new_target()
     env.new_target()
     (env.directory / "token").write_text(_TOKEN)
-    made = [env.new_sidecar(), env.new_sidecar(static=True, consumer=_PATIENT)]
-    for sidecar in made:
+    sidecars = [env.new_sidecar(), env.new_sidecar(static=True, consumer=_PATIENT)]
+    for sidecar in sidecars:
         sidecar.http = {"port": free_port(), "token_file": str(env.directory / "token")}
         sidecar.start()
-    for sidecar in made:
+    for sidecar in sidecars:
         sidecar.wait_for_shards(2)
-    return made
+    return sidecars
 
 
 def client(sidecar: Sidecar) -> Client:
@@ -56,8 +56,8 @@ def send(env: Environment, target: str, count: int, names: str) -> list[Sent]:
     due_ms = int(time.time() * 1000)
     for number in range(count):
         name = f"{names}-{number}".encode()
-        given = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, name)]
-        sent.append(sender.send(env.requests[0], Sent(target, name, b"v", [*given], due_ms)))
+        headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, name)]
+        sent.append(sender.send(env.requests[0], Sent(target, name, b"v", [*headers], due_ms)))
     sender.flush()
     return sent
 
@@ -84,73 +84,75 @@ def held(sidecar: Sidecar) -> dict[int, Any]:
 
 def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: Environment, sidecars: list[Sidecar]) -> None:
     (requests,), (target, other) = env.requests, env.targets
-    one, two = sidecars
+    first, second = sidecars
     command(env, "hold", "delivery", f"{requests}/0", f"{requests}/1", f"{requests}/2")
     command(env, "hold", "target", other, f"{requests}/3")
     assert "is not a shard" in command(env, "hold", "delivery", f"{requests}/99", exit_code=Exit.USAGE).output
-    assert held(one) == {0: ["delivery"], 1: ["delivery"], 2: ["delivery"], 3: [f"target {other}"]}
-    asked = send(env, target, 40, "a") + send(env, other, 40, "b")
-    free = [sent for sent in asked if sent.target == target and _shard(sent) == 3]
-    env.wait_for_ends(len(free))
-    wait_until(lambda: pending(two) == len(asked) - len(free), "the other messages are read and wait")
+    assert held(first) == {0: ["delivery"], 1: ["delivery"], 2: ["delivery"], 3: [f"target {other}"]}
+    requested = send(env, target, 40, "a") + send(env, other, 40, "b")
+    unheld = [sent for sent in requested if sent.target == target and _shard(sent) == 3]
+    env.wait_for_ends(len(unheld))
+    wait_until(lambda: pending(second) == len(requested) - len(unheld), "the other messages are read and wait")
     wait_until(
-        lambda: sum(value_of(client(each).samples(), "postdate_held", what="delivery") for each in sidecars) == 3,
+        lambda: sum(value_of(client(sidecar).samples(), "postdate_held", what="delivery") for sidecar in sidecars) == 3,
         "the metrics show three held shards",
     )
-    assert "is held by an operator: delivery" in client(one).get("/readyz").text + client(two).get("/readyz").text
-    stopped = next(each for each in asked if _shard(each) == 0)
-    assert client(two).post("/api/v1/cancel", {"origin": stopped.origin.decode()}).status == 202
-    env.wait_for_ends(len(free) + 2)
+    assert "is held by an operator: delivery" in client(first).get("/readyz").text + client(second).get("/readyz").text
+    cancelled = next(sent for sent in requested if _shard(sent) == 0)
+    assert client(second).post("/api/v1/cancel", {"origin": cancelled.origin.decode()}).status == 202
+    env.wait_for_ends(len(unheld) + 2)
 
-    one.kill()
-    two.wait_for_shards(SHARDS)
-    wait_until(lambda: len(held(two)) == SHARDS, "the other one has all shards")
-    assert held(two) == {0: ["delivery"], 1: ["delivery"], 2: ["delivery"], 3: [f"target {other}"]}
-    wait_until(lambda: pending(two) == len(asked) - len(free) - 1, "it holds the messages of the killed process")
-    parked = sum(_shard(each) == 3 and each.target == other for each in asked)
+    first.kill()
+    second.wait_for_shards(SHARDS)
+    wait_until(lambda: len(held(second)) == SHARDS, "the second process has all shards")
+    assert held(second) == {0: ["delivery"], 1: ["delivery"], 2: ["delivery"], 3: [f"target {other}"]}
     wait_until(
-        lambda: client(two).get("/api/v1/pending/count").json["parked"] == parked, "held messages are parked again"
+        lambda: pending(second) == len(requested) - len(unheld) - 1, "it holds the messages of the killed process"
     )
-    wait_until(lambda: client(two).get("/api/v1/pending/count").json["exact"], "it has read all requests")
+    parked = sum(_shard(sent) == 3 and sent.target == other for sent in requested)
+    wait_until(
+        lambda: client(second).get("/api/v1/pending/count").json["parked"] == parked, "held messages are parked again"
+    )
+    wait_until(lambda: client(second).get("/api/v1/pending/count").json["exact"], "it has read all requests")
     counted = command(env, "pending", "count", "--until", "now")
-    assert int(counted.output) == pending(two), "overdue messages count, whatever they wait for"
+    assert int(counted.output) == pending(second), "overdue messages count, whatever they wait for"
     unparked = command(env, "pending", "count", "--state", "waiting", "--until", str(int(time.time() * 1000)))
-    assert int(unparked.output) == pending(two) - parked
-    assert "nobody would deliver" in client(two).post("/api/v1/drain", {}).text
+    assert int(unparked.output) == pending(second) - parked
+    assert "nobody would deliver" in client(second).post("/api/v1/drain", {}).text
 
-    one.start()
+    first.start()
     for sidecar in sidecars:
         sidecar.wait_for_shards(2)
     command(env, "release", "delivery")
     command(env, "release", "target", other)
-    assert set(map(tuple, held(one).values())) == {()}
-    env.wait_for_ends(len(asked) + 1)
-    waiting = _hold_intake_and_drain(env, one, two, len(asked) + 1)
-    env.judge([each for each in [*asked, *waiting] if each is not stopped], silent=[stopped])
+    assert set(map(tuple, held(first).values())) == {()}
+    env.wait_for_ends(len(requested) + 1)
+    waiting = _hold_intake_and_drain(env, first, second, len(requested) + 1)
+    env.judge([sent for sent in [*requested, *waiting] if sent is not cancelled], silent=[cancelled])
 
 
-def _hold_intake_and_drain(env: Environment, one: Sidecar, two: Sidecar, ended: int) -> list[Sent]:
+def _hold_intake_and_drain(env: Environment, first: Sidecar, second: Sidecar, ended: int) -> list[Sent]:
     """Sends requests while the intake is held, and drains the second process.
 
     Returns the requests after the release. By then all shards have moved to the first process.
     """
     requests, target = env.requests[0], env.targets[0]
-    assert client(one).post("/api/v1/hold", {"what": "intake"}, Authorization="Bearer no").status == 401
+    assert client(first).post("/api/v1/hold", {"what": "intake"}, Authorization="Bearer no").status == 401
     command(env, "hold", "intake", requests)
     waiting = send(env, target, 20, "c")
-    named = ["--url", f"http://127.0.0.1:{client(two).port}", "--token-file", str(env.directory / "token")]
+    named = ["--url", f"http://127.0.0.1:{client(second).port}", "--token-file", str(env.directory / "token")]
     drained = CliRunner().invoke(program, ["drain", *named])
     assert drained.exit_code == 0, drained.output
     assert "hands over 2 shards" in drained.output
-    one.wait_for_shards(SHARDS)
-    two.wait_for_shards(0)
-    assert "the process was drained" in client(two).get("/readyz").text
-    assert client(two).get("/healthz").status == 200
-    assert pending(one) == 0
+    first.wait_for_shards(SHARDS)
+    second.wait_for_shards(0)
+    assert "the process was drained" in client(second).get("/readyz").text
+    assert client(second).get("/healthz").status == 200
+    assert pending(first) == 0
     assert command(env, "hold", "list").stdout.count("held: intake") == SHARDS
     command(env, "release", "intake")
     env.wait_for_ends(ended + len(waiting))
-    assert two.stop() == 0
+    assert second.stop() == 0
     return waiting
 
 

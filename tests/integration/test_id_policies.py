@@ -27,8 +27,8 @@ _LATE_MS_MAX = 10_000
 def _send(env: Environment, value: bytes, due_ms: int, caller_id: bytes, *more: tuple[str, bytes]) -> Sent:
     """Sends one request with this id, which is also its key, so that all requests of the id share a partition."""
     sender = env.sender()
-    given: Headers = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms), (ID, caller_id), *more]
-    sent = sender.send(env.requests[0], Sent(env.targets[0], caller_id, value, given, due_ms))
+    headers: Headers = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms), (ID, caller_id), *more]
+    sent = sender.send(env.requests[0], Sent(env.targets[0], caller_id, value, headers, due_ms))
     sender.flush()
     return sent
 
@@ -103,21 +103,21 @@ def test_the_command_sends_policies_and_refuses_bad_ones(env: Environment) -> No
     config_file = env.directory / "client.toml"
     config_file.write_text("format_version = 2\n")
     config = ("-b", env.bootstrap, "--requests", env.requests[0], "--config", str(config_file))
-    given = ["send", "--topic", env.targets[0], "--value", "v", "--delay", "1h", "--id", "i"]
+    command = ["send", "--topic", env.targets[0], "--value", "v", "--delay", "1h", "--id", "i"]
     for more, word in (
         (("--if-pending", "drop"), "bad-if-pending"),
         (("--if-ended", "keep"), "bad-if-ended"),
         (("--latest", "0s"), "bad-latest"),
         (("--latest", "1s", "--if-pending", "keep"), "bad-latest"),
     ):
-        refused = call_postdate(*given, *more, *config)
+        refused = call_postdate(*command, *more, *config)
         assert (refused.exit_code, word in refused.stderr) == (2, True), refused.stderr
-    first = call_postdate(*given, *config, "--output", "json")
+    first = call_postdate(*command, *config, "--output", "json")
     assert first.exit_code == 0, first.stderr
-    kept = call_postdate(*given, "--if-pending", "keep", "--wait-verdict", *config, "--output", "json")
+    kept = call_postdate(*command, "--if-pending", "keep", "--wait-verdict", *config, "--output", "json")
     answer = json.loads(kept.stdout)
     assert (answer["verdict"], answer["by"]) == (Verdict.KEPT, json.loads(first.stdout)["origin"]), kept.stderr
-    done = call_postdate(*given, "--latest", "1s", "--wait-delivery", *config, "--output", "json")
+    done = call_postdate(*command, "--latest", "1s", "--wait-delivery", *config, "--output", "json")
     assert done.exit_code == 0, done.stderr
     ended = json.loads(done.stdout.splitlines()[-1])
     assert (ended["fate"], 0 <= ended["late_ms"] < _LATE_MS_MAX) == ("delivered", True)

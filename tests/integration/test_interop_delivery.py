@@ -89,8 +89,7 @@ def requests(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def partition_by_java(broker: RunningBroker, new_topic: Callable[[str], str]) -> dict[bytes, int]:
-    """The partition of each key, as the broker acknowledged it to the Java client, on a topic with PARTITIONS
-    partitions."""
+    """The partition of each key on a topic with PARTITIONS partitions, as acknowledged to the Java client."""
     messages = [message for message in (*ALL, INTERLEAVED) if message.key is not None]
     sent = send_with_java(broker.bootstrap_servers, new_topic("interop.reference"), messages)
     return {m.key: partition for m, (partition, _) in zip(messages, sent, strict=True) if m.key is not None}

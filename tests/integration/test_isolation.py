@@ -76,7 +76,7 @@ def _forbid_writing(env: Environment, topic: str) -> None:
 
 
 @dataclass
-class _Play:
+class _Scenario:
     """The request topic, its targets, and all requests sent so far."""
 
     env: Environment
@@ -86,9 +86,9 @@ class _Play:
     refusing: str
     small: str
     reader: Reader
-    letters: Reader
+    dead_letters: Reader
     warm_up: list[Sent] = field(default_factory=list)
-    asked: list[Sent] = field(default_factory=list)
+    requested: list[Sent] = field(default_factory=list)
     dead: list[Sent] = field(default_factory=list)
 
     @property
@@ -97,28 +97,28 @@ class _Play:
 
     def compare(self, watch: Watch) -> None:
         """Compares the lateness of the good targets without and with traffic for the bad ones."""
-        quiet, disturbed = self.ask(self.good, _RATE), self.ask([*self.good, *self.bad], _RATE)
-        self.letters.until(
-            lambda: len(self.letters.records) >= len(self.dead), "messages for the bad targets are dead letters"
+        quiet, disturbed = self.run_traffic(self.good, _RATE), self.run_traffic([*self.good, *self.bad], _RATE)
+        self.dead_letters.until(
+            lambda: len(self.dead_letters.records) >= len(self.dead), "messages for the bad targets are dead letters"
         )
         waits = watch.most()
-        quiet_ms, disturbed_ms = (_p99_ms(self.reader, asked, waits) for asked in (quiet, disturbed))
+        quiet_ms, disturbed_ms = (_p99_ms(self.reader, requested, waits) for requested in (quiet, disturbed))
         assert disturbed_ms <= _RATIO_MAX * quiet_ms + _SLACK_MS
 
-    def ask(self, targets: list[str], per_second: int, seconds: float = _SECONDS) -> list[Sent]:
+    def run_traffic(self, targets: list[str], per_second: int, seconds: float = _SECONDS) -> list[Sent]:
         """Sends requests for these targets, reads deliveries meanwhile, and returns the requests for good targets.
 
         Returns after all good targets have their messages.
         """
-        asked: list[Sent] = []
-        sending = threading.Thread(target=lambda: asked.extend(self._send(targets, per_second, seconds)))
+        requested: list[Sent] = []
+        sending = threading.Thread(target=lambda: requested.extend(self._send(targets, per_second, seconds)))
         sending.start()
         before = len(self.reader.records)
         while sending.is_alive():
             self.reader.read_new(0.05)
-        good = [sent for sent in asked if sent.target in self.good]
-        self.asked += good
-        self.dead += [sent for sent in asked if sent.target in self.bad]
+        good = [sent for sent in requested if sent.target in self.good]
+        self.requested += good
+        self.dead += [sent for sent in requested if sent.target in self.bad]
         expected = before + len(good)
         self.reader.until(lambda: len(self.reader.records) >= expected, "the good targets have their messages")
         return good
@@ -128,21 +128,21 @@ class _Play:
 
         Ten targets together get `per_second` requests a second, fewer targets proportionally fewer.
         """
-        sender, asked, first, wait = self.env.sender(), list[Sent](), time.time(), threading.Event()
+        sender, requested, first, wait = self.env.sender(), list[Sent](), time.time(), threading.Event()
         for index in range(int(seconds * per_second * len(targets) / 10)):
             send_at = first + index * 10 / (per_second * len(targets))
             wait.wait(max(send_at - time.time(), 0.0))
             target, due_ms = targets[index % len(targets)], int(send_at * 1000) + 2_000
-            given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+            headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
             body = b"y" * (2 * _SMALL_TARGET_BYTES) if target == self.small else b"x" * 200
-            asked.append(sender.send(self.requests, Sent(target, b"%d" % index, body, given, due_ms)))
+            requested.append(sender.send(self.requests, Sent(target, b"%d" % index, body, headers, due_ms)))
         sender.flush()
-        return asked
+        return requested
 
 
-def _p99_ms(reader: Reader, asked: list[Sent], waits: Waits) -> float:
+def _p99_ms(reader: Reader, requested: list[Sent], waits: Waits) -> float:
     """Returns the p99 lateness of these messages at their reader, less the time that other programs took."""
-    due = {sent.origin: sent.due_ms for sent in asked}
+    due = {sent.origin: sent.due_ms for sent in requested}
     seen = [record for record in reader.records if record.origin in due]
     dues, arrivals = [due[record.origin] for record in seen], [record.arrived_ms for record in seen]
     points, undisturbed = (50, 99, 100), waits.undisturbed(dues, arrivals)
@@ -162,52 +162,53 @@ def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Environment)
     sidecar = env.new_sidecar(dispatch={"retry_budget_ms": _BUDGET_MS})
     sidecar.start()
     sidecar.wait_for_shards(2)
-    reader, letters = env.reader(*good), env.reader(f"{requests}.dead-letters")
-    play = _Play(env, requests, good, missing, refusing, small, reader, letters)
-    play.warm_up = play.ask(good, _RATE, 2.0)
+    reader, dead_letters = env.reader(*good), env.reader(f"{requests}.dead-letters")
+    scenario = _Scenario(env, requests, good, missing, refusing, small, reader, dead_letters)
+    scenario.warm_up = scenario.run_traffic(good, _RATE, 2.0)
     try:
         with watch_contention() as watch:
-            play.compare(watch)
+            scenario.compare(watch)
     finally:
         reader.close()
-        letters.close()
+        dead_letters.close()
     wait_until(sidecar.is_alive, "the sidecar still runs")
-    outcome = env.judge(play.asked, play.dead)
-    _judge_reasons(play, outcome)
-    _judge_order(play, outcome)
+    outcome = env.judge(scenario.requested, scenario.dead)
+    _judge_reasons(scenario, outcome)
+    _judge_order(scenario, outcome)
 
 
-def _judge_order(play: _Play, outcome: Outcome) -> None:
+def _judge_order(scenario: _Scenario, outcome: Outcome) -> None:
     """Fails if many transactions overtook a message for a good target that counts (see the docstring of the module)."""
-    passed = passed_messages(outcome, {sent.origin: sent.due_ms for sent in play.asked}, out_of_turn=True)
-    timed_out = {name for sidecar in play.env.sidecars for name in _TIMED_OUT.findall(sidecar.all_logs())}
-    left_out = {sent.origin for sent in play.warm_up}
-    left_out |= {sent.origin for sent in play.asked if sent.target in timed_out}
+    passed = passed_messages(outcome, {sent.origin: sent.due_ms for sent in scenario.requested}, out_of_turn=True)
+    timed_out = {name for sidecar in scenario.env.sidecars for name in _TIMED_OUT.findall(sidecar.all_logs())}
+    left_out = {sent.origin for sent in scenario.warm_up}
+    left_out |= {sent.origin for sent in scenario.requested if sent.target in timed_out}
     judged = [message for message in passed if message.origin not in left_out]
     for messages, name in ((passed, "all messages"), (judged, "messages that count")):
         print(
-            f"{name}, by the transactions that overtook them: {dict(counted(messages))}\n{_explained(play, messages)}"
+            f"{name}, by the transactions that overtook them: {dict(counted(messages))}\n"
+            f"{_explained(scenario, messages)}"
         )
     assert judged, "the records of every good target timed out, so nothing was judged"
-    assert max(counted(judged)) <= _PASSED_BY_MAX, _explained(play, judged)
+    assert max(counted(judged)) <= _PASSED_BY_MAX, _explained(scenario, judged)
 
 
-def _explained(play: _Play, passed: list[Passed]) -> str:
+def _explained(scenario: _Scenario, passed: list[Passed]) -> str:
     """Describes each message that `_PASSED_BY_MAX` transactions or more overtook, and these transactions."""
-    sent_by_origin = {sent.origin: sent for sent in [*play.asked, *play.dead]}
-    arrived_ms = {record.origin: record.arrived_ms for record in play.reader.records}
+    sent_by_origin = {sent.origin: sent for sent in [*scenario.requested, *scenario.dead]}
+    arrived_ms = {record.origin: record.arrived_ms for record in scenario.reader.records}
     often_passed = [message for message in passed if len(message.by) >= _PASSED_BY_MAX]
     return explained(often_passed, sent_by_origin, arrived_ms)
 
 
-def _judge_reasons(play: _Play, outcome: Outcome) -> None:
+def _judge_reasons(scenario: _Scenario, outcome: Outcome) -> None:
     """Fails unless each dead letter has the reason that belongs to its target."""
-    target_of = {sent.origin: sent.target for sent in play.dead}
+    target_of = {sent.origin: sent.target for sent in scenario.dead}
     reasons = Counter((target_of[seen.origin], seen.last(DEAD_REASON).decode()) for seen in outcome.dead)
     counts = Counter(target_of.values())
     assert reasons == {
-        (play.missing, Reason.UNKNOWN_TARGET.value): counts[play.missing],
-        (play.refusing, Reason.UNAUTHORIZED.value): counts[play.refusing],
-        (play.small, Reason.TOO_LARGE.value): counts[play.small],
+        (scenario.missing, Reason.UNKNOWN_TARGET.value): counts[scenario.missing],
+        (scenario.refusing, Reason.UNAUTHORIZED.value): counts[scenario.refusing],
+        (scenario.small, Reason.TOO_LARGE.value): counts[scenario.small],
     }
     assert min(counts.values()) > 0

@@ -63,7 +63,7 @@ _SLOW_BYTES_PER_SECOND = 50 * 330
 
 
 @dataclass
-class _Play:
+class _Scenario:
     """A request topic with its targets, and the requests sent so far."""
 
     env: Environment
@@ -86,27 +86,27 @@ class _Play:
         """
         self.broker.proxies[0].throttle(self.slow, _SLOW_BYTES_PER_SECOND)
         before, failed_before = self._transactions(), self._failed()
-        asked = self.ask([*self.healthy, self.refusing, self.slow, self.deleted], disturbed=True)
+        requested = self.run_traffic([*self.healthy, self.refusing, self.slow, self.deleted], disturbed=True)
         failed = self._failed() - failed_before
         print(f"transactions beside the bad targets: {dict(self._transactions() - before)}; failed: {failed}")
         assert failed <= _FAILED_MAX
-        return asked
+        return requested
 
     def compare(self, watch: Watch) -> None:
         """Compares the p99 of the healthy targets without and with traffic for the bad ones."""
-        quiet = self.ask(self.healthy, disturbed=False)
+        quiet = self.run_traffic(self.healthy, disturbed=False)
         disturbed = self.disturb()
         waits = watch.most()
         quiet_ms, disturbed_ms = self._p99_ms(quiet, waits), self._p99_ms(disturbed, waits)
         assert disturbed_ms <= _RATIO_MAX * quiet_ms
 
-    def ask(self, targets: list[str], disturbed: bool, seconds: float = _SECONDS) -> list[Sent]:
+    def run_traffic(self, targets: list[str], disturbed: bool, seconds: float = _SECONDS) -> list[Sent]:
         """Sends requests for these targets, and returns those for healthy ones after all of them have arrived.
 
         If `disturbed`, one target is deleted in the middle and created again at the end.
         """
-        asked: list[Sent] = []
-        sending = threading.Thread(target=lambda: asked.extend(self._send(_RATE, targets, seconds)))
+        requested: list[Sent] = []
+        sending = threading.Thread(target=lambda: requested.extend(self._send(_RATE, targets, seconds)))
         sending.start()
         before, deletes_at = len(self.reader.records), time.monotonic() + seconds / 2 if disturbed else float("inf")
         while sending.is_alive():
@@ -114,9 +114,9 @@ class _Play:
             if time.monotonic() >= deletes_at:
                 deletes_at = float("inf")
                 _delete(self.env, self.deleted)
-        good = [sent for sent in asked if sent.target in self.healthy]
+        good = [sent for sent in requested if sent.target in self.healthy]
         self.good += good
-        self.bad += [sent for sent in asked if sent.target not in self.healthy]
+        self.bad += [sent for sent in requested if sent.target not in self.healthy]
         self.reader.until(
             lambda: len(self.reader.records) >= before + len(good), "the healthy targets have their messages"
         )
@@ -130,14 +130,13 @@ class _Play:
         return Counter({outcome: int(value_of(samples, _TRANSACTIONS, outcome=outcome)) for outcome in OUTCOMES})
 
     def _failed(self) -> int:
-        """Returns how many transactions have failed, apart from trials. The log has the aborted ones, a metric the
-        others."""
+        """Returns how many transactions have failed, except trials. The log has aborts, a metric all other failures."""
         aborted = len(re.findall(r"(?:INFO|WARNING).* a transaction was aborted", self.sidecar.log_text()))
         return aborted + sum(self._transactions()[outcome] for outcome in (UNKNOWN, FENCED, FAILED))
 
-    def _p99_ms(self, asked: list[Sent], waits: Waits) -> float:
+    def _p99_ms(self, requested: list[Sent], waits: Waits) -> float:
         """Returns the p99 lateness of these messages at their reader, less the time that other programs took."""
-        due = {sent.origin: sent.due_ms for sent in asked}
+        due = {sent.origin: sent.due_ms for sent in requested}
         seen = [record for record in self.reader.records if record.origin in due]
         dues, arrivals = [due[record.origin] for record in seen], [record.arrived_ms for record in seen]
         undisturbed, points = waits.undisturbed(dues, arrivals), (50, 99, 100)
@@ -154,15 +153,15 @@ class _Play:
 
         Ten targets together get `per_second` requests a second, more targets proportionally more.
         """
-        sender, asked, first, wait = self.env.sender(), list[Sent](), time.time(), threading.Event()
+        sender, requested, first, wait = self.env.sender(), list[Sent](), time.time(), threading.Event()
         for index in range(int(seconds * per_second * len(targets) / _HEALTHY)):
             send_at = first + index * _HEALTHY / (per_second * len(targets))
             wait.wait(max(send_at - time.time(), 0.0))
             target, due_ms = targets[index % len(targets)], int(send_at * 1000) + 2_000
-            given = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
-            asked.append(sender.send(self.requests, Sent(target, b"%d" % index, _BODY, list(given), due_ms)))
+            headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+            requested.append(sender.send(self.requests, Sent(target, b"%d" % index, _BODY, list(headers), due_ms)))
         sender.flush()
-        return asked
+        return requested
 
 
 def _hide_settings(env: Environment, topic: str) -> None:
@@ -191,7 +190,7 @@ def _create(env: Environment, topic: str) -> None:
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Iterator[_Play]:
+def scenario(tmp_path: Path) -> Iterator[_Scenario]:
     with proxied_broker(1, None, **_ACLS) as broker, new_env(broker.bootstrap, tmp_path) as env:
         requests, healthy = env.new_requests(), [env.new_target() for _ in range(_HEALTHY)]
         refusing = env.new_target(max_message_bytes="100")
@@ -205,27 +204,27 @@ def play(tmp_path: Path) -> Iterator[_Play]:
         reader = env.reader(*healthy)
         try:
             client = Client(int(str(sidecar.http["port"])))
-            yield _Play(env, broker, sidecar, client, requests, healthy, refusing, slow, deleted, reader)
+            yield _Scenario(env, broker, sidecar, client, requests, healthy, refusing, slow, deleted, reader)
         finally:
             reader.close()
 
 
 @pytest.mark.timeout(1_800 + 40 * _SECONDS)
-def test_a_refusing_a_slow_and_a_deleted_target_delay_no_other(play: _Play) -> None:
-    play.ask(play.healthy, disturbed=False, seconds=5.0)  # to warm up
+def test_a_refusing_a_slow_and_a_deleted_target_delay_no_other(scenario: _Scenario) -> None:
+    scenario.run_traffic(scenario.healthy, disturbed=False, seconds=5.0)  # to warm up
     if _COMPARES_TIMES:
         with watch_contention() as watch:
-            play.compare(watch)
+            scenario.compare(watch)
     else:
-        play.disturb()
-    play.broker.heal()
-    play.env.wait_for_ends(len(play.good) + len(play.bad), 20 * WAIT_TIMEOUT_S)
-    letters = play.env.reader(f"{play.requests}.dead-letters")
-    target_of = {sent.origin: sent.target for sent in play.bad}
-    letters.until(lambda: len(letters.records) > 0, "there are dead letters")
-    letters.read_new(2.0)
-    reasons = Counter((target_of.get(seen.last(ORIGIN)), seen.last(DEAD_REASON)) for seen in letters.records)
-    letters.close()
+        scenario.disturb()
+    scenario.broker.heal()
+    scenario.env.wait_for_ends(len(scenario.good) + len(scenario.bad), 20 * WAIT_TIMEOUT_S)
+    dead_letters = scenario.env.reader(f"{scenario.requests}.dead-letters")
+    target_of = {sent.origin: sent.target for sent in scenario.bad}
+    dead_letters.until(lambda: len(dead_letters.records) > 0, "there are dead letters")
+    dead_letters.read_new(2.0)
+    reasons = Counter((target_of.get(seen.last(ORIGIN)), seen.last(DEAD_REASON)) for seen in dead_letters.records)
+    dead_letters.close()
     print(reasons)
-    assert reasons.keys() <= {(play.refusing, b"too-large"), (play.deleted, b"unknown-target")}
-    assert reasons[play.refusing, b"too-large"] > 0
+    assert reasons.keys() <= {(scenario.refusing, b"too-large"), (scenario.deleted, b"unknown-target")}
+    assert reasons[scenario.refusing, b"too-large"] > 0

@@ -40,11 +40,11 @@ def test_a_broker_of_this_version_delivers_each_message_once(env: Environment, v
     for process in processes:
         process.wait_for_shards(1)
     sender, first_ms = env.sender(), int(time.time() * 1000) + 1_000
-    asked = []
+    requested = []
     for number in range(_MESSAGES):
         due_ms = first_ms + 5 * number
         headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
-        asked.append(sender.send(requests, Sent(target, b"%d" % (number % 7), b"v%d" % number, headers, due_ms)))
+        requested.append(sender.send(requests, Sent(target, b"%d" % (number % 7), b"v%d" % number, headers, due_ms)))
     late_ms = first_ms + 600_000
     named: Headers = [(TOPIC, target.encode()), (AT, b"%d" % late_ms), (ID, b"x")]
     cancelled = sender.send(requests, Sent(target, b"x", b"never", named, late_ms))
@@ -54,7 +54,7 @@ def test_a_broker_of_this_version_delivers_each_message_once(env: Environment, v
     processes[0].start()
     env.wait_for_ends(_MESSAGES + 2)
     assert [process.stop() for process in processes] == [Exit.OK, Exit.OK]
-    env.judge(asked, silent=[cancelled, control])
+    env.judge(requested, silent=[cancelled, control])
     if version.startswith("3."):
         unknown = env.new_sidecar(group_protocol="consumer")
         unknown.start()

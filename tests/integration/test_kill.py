@@ -29,13 +29,13 @@ _SECONDS = float(os.environ.get("POSTDATE_KILL_SECONDS", "8"))
 def _send(env: Environment, requests: str, target: str, chance: random.Random) -> list[Sent]:
     """Sends requests with different keys, due at random times while processes are killed, and returns them."""
     sender, first_due_ms = env.sender(), int(time.time() * 1000) + 1000
-    asked = []
+    requested = []
     for index in range(_MESSAGES):
         due_ms = first_due_ms + int(chance.random() * _SECONDS * 1000)
-        given: Headers = [(TOPIC, target.encode()), ("n", b"%d" % index), (AT, b"%d" % due_ms)]
-        asked.append(sender.send(requests, Sent(target, b"%d" % (index % 97), b"v%d" % index, given, due_ms)))
+        headers: Headers = [(TOPIC, target.encode()), ("n", b"%d" % index), (AT, b"%d" % due_ms)]
+        requested.append(sender.send(requests, Sent(target, b"%d" % (index % 97), b"v%d" % index, headers, due_ms)))
     sender.flush()
-    return asked
+    return requested
 
 
 def _kill(processes: list[Sidecar], chance: random.Random) -> None:
@@ -71,15 +71,15 @@ def test_killed_processes_deliver_each_message_once(env: Environment, members: s
     killer = threading.Thread(target=_kill, args=(processes, chance))
     began = time.monotonic()
     killer.start()
-    asked = _send(env, requests, target, random.Random(seed + 1))
+    requested = _send(env, requests, target, random.Random(seed + 1))
     killer.join()
     killed = time.monotonic()
-    env.wait_for_ends(len(asked), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
+    env.wait_for_ends(len(requested), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
     settled = time.monotonic()
     exits = [process.stop() for process in processes]
-    outcome = env.judge(asked)
+    outcome = env.judge(requested)
     assert overtaken(outcome) == [], "order, through kills and takeovers"
-    late_ms = sorted(seen.timestamp_ms - sent.due_ms for seen, sent in _pairs(outcome.delivered, asked))
+    late_ms = sorted(seen.timestamp_ms - sent.due_ms for seen, sent in _pairs(outcome.delivered, requested))
     print(
         f"killed {_KILLS} in {killed - began:.1f} s, settled {settled - killed:.1f} s after the last; takeovers "
         f"{outcome.takeovers()}, transactions {len(outcome.log)}; lateness ms p50 {late_ms[len(late_ms) // 2]}, "
@@ -93,6 +93,6 @@ def test_killed_processes_deliver_each_message_once(env: Environment, members: s
         assert "Traceback" not in process.all_logs()
 
 
-def _pairs(delivered: list[Seen], asked: list[Sent]) -> list[tuple[Seen, Sent]]:
-    by_origin = {sent.origin: sent for sent in asked}
+def _pairs(delivered: list[Seen], requested: list[Sent]) -> list[tuple[Seen, Sent]]:
+    by_origin = {sent.origin: sent for sent in requested}
     return [(seen, by_origin[seen.origin]) for seen in delivered]

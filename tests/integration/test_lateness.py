@@ -31,14 +31,14 @@ _P99_MS_MAX = 400.0
 _PASSED_BY_MAX = 2
 
 
-def _send(env: Environment, requests: str, target: str, asked: list[Sent]) -> None:
+def _send(env: Environment, requests: str, target: str, requested: list[Sent]) -> None:
     sender, first = env.sender(), time.time()
     pause = threading.Event()
     for index in range(_WARM_UP + _PER_SECOND * _SECONDS):
         pause.wait(max(first + index / _PER_SECOND - time.time(), 0.0) if index % 10 == 0 else 0.0)
         due_ms = int((first + index / _PER_SECOND) * 1000) + 1000
-        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
-        asked.append(sender.send(requests, Sent(target, b"%d" % index, b"x" * 200, given, due_ms)))
+        headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+        requested.append(sender.send(requests, Sent(target, b"%d" % index, b"x" * 200, headers, due_ms)))
     sender.flush()
 
 
@@ -47,19 +47,19 @@ def test_a_thousand_a_second_arrive_within_milliseconds(env: Environment) -> Non
     sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(2)
-    reader, asked = env.reader(target), list[Sent]()
+    reader, requested = env.reader(target), list[Sent]()
     reader.read_new(1.0)
 
     with watch_contention() as watch:
         try:
-            sending = threading.Thread(target=_send, args=(env, requests, target, asked))
+            sending = threading.Thread(target=_send, args=(env, requests, target, requested))
             sending.start()
             reader.until(lambda: len(reader.records) >= _WARM_UP + _PER_SECOND * _SECONDS, "all arrive")
             sending.join()
         finally:
             reader.close()
         waits = watch.most()
-    due = {sent.origin: sent.due_ms for sent in asked[_WARM_UP:]}
+    due = {sent.origin: sent.due_ms for sent in requested[_WARM_UP:]}
     counted = [seen for seen in reader.records if seen.origin in due]
     dues, arrivals = [due[seen.origin] for seen in counted], [seen.arrived_ms for seen in counted]
     late, undisturbed = np.array(arrivals) - np.array(dues), waits.undisturbed(dues, arrivals)
@@ -69,8 +69,8 @@ def test_a_thousand_a_second_arrive_within_milliseconds(env: Environment) -> Non
     p50, p99 = np.percentile(undisturbed, (50, 99))
     assert p50 <= _P50_MS_MAX
     assert p99 <= _P99_MS_MAX
-    env.wait_for_ends(len(asked))
-    outcome = env.judge(asked)
+    env.wait_for_ends(len(requested))
+    outcome = env.judge(requested)
     passed = passed_by(outcome, due)
     print(f"{len(outcome.log)} transactions; messages by the transactions that overtook them: {dict(passed)}")
     assert max(passed) <= _PASSED_BY_MAX

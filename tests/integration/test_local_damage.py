@@ -163,15 +163,15 @@ def test_no_damage_to_the_disk_changes_a_delivery(env: Environment, ends: str) -
     sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(len(damaged))
-    asked = _send(env, list(damaged.values()), target)
+    requested = _send(env, list(damaged.values()), target)
     env.wait_for_ends(len(damaged))
     assert sidecar.stop() == 0
     before = sidecar.data_dir.with_name(_COPY)
     shutil.copytree(sidecar.data_dir, before)
     sidecar.start()
     sidecar.wait_for_shards(len(damaged))
-    asked += _send(env, list(damaged.values()), target)
-    env.wait_for_ends(len(asked) // 4)
+    requested += _send(env, list(damaged.values()), target)
+    env.wait_for_ends(len(requested) // 4)
     if ends == "cleanly":
         assert sidecar.stop() == 0
     else:
@@ -182,20 +182,20 @@ def test_no_damage_to_the_disk_changes_a_delivery(env: Environment, ends: str) -
         _DAMAGES[name](directory / "0", copy / "0")
     sidecar.start()
     sidecar.wait_for_shards(len(damaged))
-    env.wait_for_ends(len(asked))
+    env.wait_for_ends(len(requested))
     assert sidecar.stop() == 0
-    env.judge(asked)
+    env.judge(requested)
     assert "HALTED" not in sidecar.all_logs()
 
 
 def _send(env: Environment, topics: list[str], target: str) -> list[Sent]:
     """Sends requests to all topics, and returns them. Some are due before the damage, most after it, some together."""
     sender, first_due_ms = env.sender(), int(time.time() * 1000) + 500
-    asked = []
+    requested = []
     for index in range(_MESSAGES // 2):
         for requests in topics:
             due_ms = first_due_ms + (index if index % 4 == 0 else 6_000 + index // 8 * 8 * 5)
-            given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
-            asked.append(sender.send(requests, Sent(target, b"%d" % index, requests.encode(), given, due_ms)))
+            headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+            requested.append(sender.send(requests, Sent(target, b"%d" % index, requests.encode(), headers, due_ms)))
     sender.flush()
-    return asked
+    return requested

@@ -39,9 +39,8 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-class _Play:
-    """One request topic and its process, with steps that send requests, lose the disk, and read the log and the
-    store."""
+class _Scenario:
+    """One request topic and its process. The methods send requests, lose the disk, and read the log and the store."""
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -52,8 +51,8 @@ class _Play:
         self.process.wait_for_shards(_PARTITIONS)
 
     def schedule(self, number: int, due_ms: int, *more: tuple[str, bytes | None], value: bytes | None = b"v") -> Sent:
-        given: Headers = [("n", b"%d" % number), (TOPIC, self.target.encode()), (AT, b"%d" % due_ms), *more]
-        sent = Sent(self.target, b"%d" % (number % 31), value, given, due_ms)
+        headers: Headers = [("n", b"%d" % number), (TOPIC, self.target.encode()), (AT, b"%d" % due_ms), *more]
+        sent = Sent(self.target, b"%d" % (number % 31), value, headers, due_ms)
         return self.sender.send(self.requests, sent, number % _PARTITIONS)
 
     def control(self, action: bytes, controlled: Sent, *more: tuple[str, bytes | None]) -> Sent:
@@ -139,77 +138,80 @@ def _assert_quiet(process: Sidecar) -> None:
 
 
 def test_stored_messages_outlive_their_requests_and_the_disk(env: Environment) -> None:
-    first_kept(lambda slower: _outlive(_Play(env.another()), _LEAD_MS * slower), LONGER)
+    first_kept(lambda slower: _outlive(_Scenario(env.another()), _LEAD_MS * slower), LONGER)
 
 
-def _outlive(play: _Play, lead_ms: int) -> None:
+def _outlive(scenario: _Scenario, lead_ms: int) -> None:
     first_due_ms = _now_ms() + lead_ms
-    asked = [
-        play.schedule(number, first_due_ms + number * _SPREAD_MS // _MESSAGES, value=None if number % 50 == 7 else b"v")
+    requested = [
+        scenario.schedule(
+            number, first_due_ms + number * _SPREAD_MS // _MESSAGES, value=None if number % 50 == 7 else b"v"
+        )
         for number in range(_MESSAGES)
     ]
-    play.sender.flush()
-    play.wait_for_stored(_MESSAGES)
-    marks = play.lose_everything()
+    scenario.sender.flush()
+    scenario.wait_for_stored(_MESSAGES)
+    marks = scenario.lose_everything()
     assert sum(marks.values()) > _MESSAGES * 0.9, f"the low-water mark stays below stored requests: {marks}"
     expect(_now_ms() < first_due_ms, "the disk was lost after the first due time")
-    play.restart()
-    assert "rebuilding from" in play.process.log_text()
-    play.env.wait_for_ends(_MESSAGES + len(play.no_ops))
-    assert play.process.stop() == 0
-    outcome = play.env.judge(asked, silent=play.no_ops)
-    late_ms = sorted(outcome.fates[sent.origin][0][1] - sent.due_ms for sent in asked)
+    scenario.restart()
+    assert "rebuilding from" in scenario.process.log_text()
+    scenario.env.wait_for_ends(_MESSAGES + len(scenario.no_ops))
+    assert scenario.process.stop() == 0
+    outcome = scenario.env.judge(requested, silent=scenario.no_ops)
+    late_ms = sorted(outcome.fates[sent.origin][0][1] - sent.due_ms for sent in requested)
     print(f"low-water marks {marks}; lateness ms p50 {late_ms[len(late_ms) // 2]}, most {late_ms[-1]}")
-    assert play.judge_store() == _MESSAGES
-    _assert_quiet(play.process)
+    assert scenario.judge_store() == _MESSAGES
+    _assert_quiet(scenario.process)
 
 
 def test_controls_find_a_stored_message_before_and_after_the_disk_is_lost(env: Environment) -> None:
-    first_kept(lambda slower: _control(_Play(env.another()), _LEAD_MS * slower), LONGER)
+    first_kept(lambda slower: _control(_Scenario(env.another()), _LEAD_MS * slower), LONGER)
 
 
-def _control(play: _Play, lead_ms: int) -> None:
+def _control(scenario: _Scenario, lead_ms: int) -> None:
     due_ms = _now_ms() + lead_ms
-    asked = [play.schedule(number, due_ms, (ID, b"id-%d" % number)) for number in range(40)]
-    play.sender.flush()
-    play.wait_for_stored(40)
+    requested = [scenario.schedule(number, due_ms, (ID, b"id-%d" % number)) for number in range(40)]
+    scenario.sender.flush()
+    scenario.wait_for_stored(40)
     moved_ms = due_ms + 2_000
-    early = play.control(b"reschedule", asked[0], (ID, b"id-0"), (AT, b"%d" % moved_ms))
-    early_cancel = play.control(b"cancel", asked[1], (ID, b"id-1"))
-    play.sender.flush()
-    play.env.wait_for_ends(3)
-    marks = play.lose_everything()
+    early = scenario.control(b"reschedule", requested[0], (ID, b"id-0"), (AT, b"%d" % moved_ms))
+    early_cancel = scenario.control(b"cancel", requested[1], (ID, b"id-1"))
+    scenario.sender.flush()
+    scenario.env.wait_for_ends(3)
+    marks = scenario.lose_everything()
     assert sum(marks.values()) > 35, f"the low-water mark stays below stored requests: {marks}"
-    cancelled = [play.control(b"cancel", asked[n], (ID, b"id-%d" % n)) for n in range(2, 10)]
-    cancelled += [play.control(b"cancel", asked[n], (NAMED, asked[n].origin)) for n in range(10, 20)]
-    moved = [play.control(b"reschedule", asked[n], (ID, b"id-%d" % n), (AT, b"%d" % moved_ms)) for n in range(20, 30)]
-    replacing = [play.schedule(n, moved_ms, (ID, b"id-%d" % n)) for n in range(30, 34)]
-    play.sender.flush()
+    cancelled = [scenario.control(b"cancel", requested[n], (ID, b"id-%d" % n)) for n in range(2, 10)]
+    cancelled += [scenario.control(b"cancel", requested[n], (NAMED, requested[n].origin)) for n in range(10, 20)]
+    moved_at = (AT, b"%d" % moved_ms)
+    moved = [scenario.control(b"reschedule", requested[n], (ID, b"id-%d" % n), moved_at) for n in range(20, 30)]
+    replacing = [scenario.schedule(n, moved_ms, (ID, b"id-%d" % n)) for n in range(30, 34)]
+    scenario.sender.flush()
     expect(_now_ms() < due_ms, "the disk was lost, and the controls written, after the due time")
-    play.restart()
-    silent = [*play.no_ops, early, early_cancel, *asked[1:20], *cancelled, *moved, *asked[30:34]]
-    for sent in [asked[0], *asked[20:30]]:
+    scenario.restart()
+    silent = [*scenario.no_ops, early, early_cancel, *requested[1:20], *cancelled, *moved, *requested[30:34]]
+    for sent in [requested[0], *requested[20:30]]:
         sent.due_ms = moved_ms
-    expected = [asked[0], *asked[20:30], *replacing, *asked[34:]]
-    play.env.wait_for_ends(len(silent) + len(expected))
-    assert play.process.stop() == 0
-    play.env.judge(expected, silent=silent)
-    play.judge_store()
-    _assert_quiet(play.process)
+    expected = [requested[0], *requested[20:30], *replacing, *requested[34:]]
+    scenario.env.wait_for_ends(len(silent) + len(expected))
+    assert scenario.process.stop() == 0
+    scenario.env.judge(expected, silent=silent)
+    scenario.judge_store()
+    _assert_quiet(scenario.process)
 
 
 def test_a_disk_lost_again_and_again_loses_nothing(env: Environment) -> None:
     """Each start begins with an empty disk and the store of the run before. Some messages end in between."""
-    play = _Play(env)
+    scenario = _Scenario(env)
     first_due_ms = _now_ms() + 4_000
-    asked = [play.schedule(number, first_due_ms + number * 16_000 // _MESSAGES) for number in range(_MESSAGES)]
-    play.sender.flush()
-    play.wait_for_stored(_MESSAGES * 9 // 10)
+    requested = [scenario.schedule(number, first_due_ms + number * 16_000 // _MESSAGES) for number in range(_MESSAGES)]
+    scenario.sender.flush()
+    scenario.wait_for_stored(_MESSAGES * 9 // 10)
     for _ in range(3):
-        play.lose_everything()
-        play.restart()
-    play.env.wait_for_ends(_MESSAGES + len(play.no_ops))
-    assert play.process.stop() == 0
-    env.judge(asked, silent=play.no_ops)
-    play.judge_store()
-    _assert_quiet(play.process)
+        scenario.lose_everything()
+        scenario.restart()
+    scenario.env.wait_for_ends(_MESSAGES + len(scenario.no_ops))
+    assert scenario.process.stop() == 0
+    env.judge(requested, silent=scenario.no_ops)
+    scenario.judge_store()
+    _assert_quiet(scenario.process)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, DELIVERED, FATES
-from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC, Headers
+from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC
 from support.deployments.environment import Environment
 from support.deployments.ports import free_port
 from support.deployments.sidecars import QUICK_SESSION, Sidecar
@@ -48,9 +48,8 @@ class _Traffic:
         self.outcomes: Counter[str] = Counter()
 
     def request(self, into: list[Sent], outcome: str, key: bytes, *headers: tuple[str, bytes]) -> None:
-        given: Headers = list(headers)
         self.outcomes[outcome] += 1
-        into.append(self._sender.send(self._requests, Sent(self._target.decode(), key, b"v", given)))
+        into.append(self._sender.send(self._requests, Sent(self._target.decode(), key, b"v", list(headers))))
 
     def send(self) -> None:
         """Sends the requests. Messages precede their controls, and ids are keys, so that controls find them."""
@@ -150,8 +149,7 @@ def _assert_no_lag(client: Client) -> None:
 
 
 def _assert_head_room(client: Client) -> None:
-    """Fails unless the oldest pending request that is not stored has more than six of its seven days of retention
-    left."""
+    """Fails unless more than six of the seven days of retention are left for the oldest request that is not stored."""
     samples = client.samples()
     head_rooms = [value for (name, _), value in samples.items() if name == "postdate_low_water_head_room_seconds"]
     assert head_rooms
@@ -184,8 +182,7 @@ def _judge_lateness(samples: Samples, outcome: Outcome, traffic: _Traffic) -> No
 
 
 def test_probes_follow_a_start_a_halt_and_a_stop(env: Environment) -> None:
-    """A foreign record in the dispatch log halts only its shard. The process continues, and `/readyz` names the
-    halt."""
+    """A foreign record in the dispatch log halts only its shard. The process continues, and `/readyz` has a note."""
     requests = env.new_requests(2)
     stranger = env.sender()
     stranger.send(f"{requests}.dispatch-log", Sent("", None, b"not Postdate's", []), 1)

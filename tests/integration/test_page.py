@@ -40,10 +40,10 @@ def send(env: Environment, count: int, due_ms: int, step_ms: int, names: str, *m
     sender, sent = env.sender(), []
     for number in range(count):
         name, at_ms = f"{names}-{number}".encode(), due_ms + number * step_ms
-        given = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % at_ms), (ID, name)]
-        sent.append(sender.send(env.requests[0], Sent(env.targets[0], name, b"v", [*given], at_ms)))
-    given = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms), (ID, _EVIL), *more]
-    sent.append(sender.send(env.requests[0], Sent(env.targets[0], _EVIL, b"v", [*given], due_ms)))
+        headers = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % at_ms), (ID, name)]
+        sent.append(sender.send(env.requests[0], Sent(env.targets[0], name, b"v", [*headers], at_ms)))
+    headers = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms), (ID, _EVIL), *more]
+    sent.append(sender.send(env.requests[0], Sent(env.targets[0], _EVIL, b"v", [*headers], due_ms)))
     sender.flush()
     return sent
 
@@ -135,9 +135,9 @@ def test_the_page_shows_finds_stops_and_moves(env: Environment, page: Page) -> N
 
 def test_a_schedule_is_paused_and_resumed(env: Environment, page: Page) -> None:
     clients = start(env, format_version=3)
-    given = [(TOPIC, env.targets[0].encode()), (ID, b"nightly"), (EVERY, b"1h")]
+    headers = [(TOPIC, env.targets[0].encode()), (ID, b"nightly"), (EVERY, b"1h")]
     sender = env.sender()
-    sent = sender.send(env.requests[0], Sent(env.targets[0], b"nightly", b"v", [*given], 0))
+    sent = sender.send(env.requests[0], Sent(env.targets[0], b"nightly", b"v", [*headers], 0))
     sender.flush()
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 1, "the schedule is held")
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")

@@ -195,11 +195,11 @@ def test_a_refused_bulk_control_is_reported_at_once(page: Page, answers: Answers
 def test_a_requeue_names_letters_that_were_not_read_and_keeps_its_new_time(page: Page, answers: Answers) -> None:
     final = ("bad-action", "bad-headers")
     group = {"reason": "expired", "count": 1, "targets": [], "newest_ms": 5, "oldest_ms": 5}
-    letter = {"origin": _ORIGIN, "id": None, "died_ms": 5, "reason": "expired", "target": "orders"}
+    dead_letter = {"origin": _ORIGIN, "id": None, "died_ms": 5, "reason": "expired", "target": "orders"}
     listed = {
         "topic": "requests",
         "groups": [group, *({**group, "reason": reason} for reason in final)],
-        "letters": [letter],
+        "letters": [dead_letter],
         "complete": False,
     }
     planned: dict[str, Any] = {"requeued": 1, "requeued_before": 0, "outcomes": [], "missing_targets": [], "with_id": 0}

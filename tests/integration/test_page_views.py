@@ -64,8 +64,8 @@ def send(env: Environment, name: str, target: int, *more: tuple[str, bytes]) -> 
 
 def send_to(env: Environment, target: str, name: str, *more: tuple[str, bytes]) -> Sent:
     sender = env.sender()
-    given: Headers = [(TOPIC, target.encode()), (ID, name.encode()), *more]
-    sent = sender.send(env.requests[0], Sent(target, name.encode(), b"v", given, 0))
+    headers: Headers = [(TOPIC, target.encode()), (ID, name.encode()), *more]
+    sent = sender.send(env.requests[0], Sent(target, name.encode(), b"v", headers, 0))
     sender.flush()
     return sent
 

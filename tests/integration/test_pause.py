@@ -23,13 +23,13 @@ _SECONDS = 15
 def _fill(env: Environment, requests: str, target: str) -> list[Sent]:
     """Sends requests whose due times are spread evenly over the test, and returns them."""
     sender, first_due_ms = env.sender(), int(time.time() * 1000) + 1000
-    asked = []
+    requested = []
     for index in range(_MESSAGES):
         due_ms = first_due_ms + index * _SECONDS * 1000 // _MESSAGES
-        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
-        asked.append(sender.send(requests, Sent(target, b"%d" % index, b"v%d" % index, given, due_ms)))
+        headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+        requested.append(sender.send(requests, Sent(target, b"%d" % index, b"v%d" % index, headers, due_ms)))
     sender.flush()
-    return asked
+    return requested
 
 
 def _owners(log: list[Seen]) -> dict[int, str]:
@@ -44,16 +44,16 @@ def test_a_process_that_slept_through_a_takeover_delivers_nothing_more(env: Envi
     other.start()
     for process in (sleeper, other):
         process.wait_for_shards(1)
-    asked = _fill(env, requests, target)
+    requested = _fill(env, requests, target)
     log = env.reader(f"{requests}.dispatch-log")
     log.until(lambda: _delivers(sleeper, log.records), "the sleeper delivers")
     sleeper.pause()
     log.until(lambda: set(_owners(log.records).values()) == {"other-1"}, "the other owns all shards")
     sleeper.resume()
     sleeper.wait_for_log(_REASON)
-    env.wait_for_ends(len(asked))
+    env.wait_for_ends(len(requested))
     exits = [sleeper.stop(), other.stop()]
-    outcome = env.judge(asked)
+    outcome = env.judge(requested)
     assert exits == [0, 0]
     reasons = re.findall(rf".*(?:{_REASON}).*", sleeper.log_text())
     print(f"the process that continued logged: {reasons[0]}")
@@ -67,8 +67,7 @@ def _delivers(process: Sidecar, log: list[Seen]) -> bool:
 
 
 def _stale_records(log: list[tuple[Seen, DispatchRecord]]) -> dict[int, int]:
-    """Returns by partition how many records of an owner follow a record of a later takeover. No owner may write
-    these."""
+    """Returns by partition how many records follow a record of a later takeover, which no owner may write."""
     stale: dict[int, int] = {}
     newest: dict[int, int] = {}
     for seen, record in sorted(log, key=lambda pair: pair[0].offset):

@@ -36,22 +36,21 @@ _PATIENT = {"session.timeout.ms": "280000"}
 
 @pytest.fixture
 def sidecars(env: Environment) -> Iterator[list[Sidecar]]:
-    """A process, a parent of two workers, and a process that is killed later. Each of the four members has two
-    shards."""
+    """A process, a parent of two workers, and a process that is killed later: four members with two shards each."""
     env.new_requests(SHARDS)
     env.new_target()
     token_file = env.directory / "token"
     token_file.write_text(_TOKEN)
-    made = [env.new_sidecar(consumer=_PATIENT) for _ in range(3)]
-    made[1].workers = 2
-    for sidecar in made:
+    sidecars = [env.new_sidecar(consumer=_PATIENT) for _ in range(3)]
+    sidecars[1].workers = 2
+    for sidecar in sidecars:
         port = free_ports(2) if sidecar.workers > 1 else free_port()
         sidecar.http = {"port": port, "token_file": str(token_file)}
         sidecar.start()
-    for sidecar in made:
+    for sidecar in sidecars:
         sidecar.wait_for_shards(2 * sidecar.workers)
-    yield made
-    made[1].stop()
+    yield sidecars
+    sidecars[1].stop()
 
 
 def send(env: Environment) -> list[Sent]:
@@ -61,8 +60,8 @@ def send(env: Environment) -> list[Sent]:
     sender, sent = env.sender(), []
     for number in range(MESSAGES):
         name, due_ms = b"order-%d" % number, first_ms + number * 1000
-        given = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, name)]
-        sent.append(sender.send(requests, Sent(target, name, b"v", [*given], due_ms)))
+        headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, name)]
+        sent.append(sender.send(requests, Sent(target, name, b"v", [*headers], due_ms)))
     sender.flush()
     return sent
 
@@ -138,15 +137,15 @@ def test_processes_and_commands_query_by_tls(env: Environment) -> None:
     authority, token_file = Authority(env.directory / "authority"), env.directory / "token"
     key, cert = authority.issue("members", "IP:127.0.0.1")
     token_file.write_text(_TOKEN)
-    made = [env.new_sidecar() for _ in range(2)]
+    sidecars = [env.new_sidecar() for _ in range(2)]
     files = {"tls_cert_file": cert, "tls_key_file": key, "tls_ca_file": authority.ca, "token_file": token_file}
-    for sidecar in made:
+    for sidecar in sidecars:
         sidecar.http = {"port": free_port(), **{name: str(file) for name, file in files.items()}}
         sidecar.start()
-    for sidecar in made:
+    for sidecar in sidecars:
         sidecar.wait_for_shards(SHARDS // 2)
     send(env)
-    first, second = (Client(int(str(sidecar.http["port"])), ca=authority.ca) for sidecar in made)
+    first, second = (Client(int(str(sidecar.http["port"])), ca=authority.ca) for sidecar in sidecars)
 
     def count(client: Client) -> tuple[int, int]:
         answer = client.get("/api/v1/pending/count").json

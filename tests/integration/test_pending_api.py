@@ -48,16 +48,15 @@ def clients(env: Environment) -> list[Client]:
 
 
 def send(env: Environment, count: int, due_ms: int) -> list[Sent]:
-    """Sends messages due a second apart, and returns them. Their ids, which are their keys, determine the
-    partitions."""
+    """Sends messages due a second apart, and returns them. Their ids are their keys, which spread over partitions."""
     sender, sent = env.sender(), []
     (requests,), (target,) = env.requests, env.targets
     for number in range(count):
         name = b"order-%d" % number
-        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (due_ms + number * 1000)), (ID, name)]
-        given.append(("h", SECRETS[2]))
-        given.append(("postdate-key", SECRETS[1]))
-        sent.append(sender.send(requests, Sent(target, name, SECRETS[0], given, due_ms + number * 1000)))
+        headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (due_ms + number * 1000)), (ID, name)]
+        headers.append(("h", SECRETS[2]))
+        headers.append(("postdate-key", SECRETS[1]))
+        sent.append(sender.send(requests, Sent(target, name, SECRETS[0], headers, due_ms + number * 1000)))
     sender.flush()
     return sent
 
@@ -141,8 +140,10 @@ def _assert_no_payload(env: Environment, clients: list[Client], entries: list[di
 def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
     env: Environment, clients: list[Client]
 ) -> None:
-    """The autoscaler sends the query of the KEDA example. Overdue messages count. Messages that are due later, or for
-    other targets, do not count."""
+    """The autoscaler sends the query of the KEDA example.
+
+    Overdue messages count. Messages that are due later, or for other targets, do not count.
+    """
     trigger, other = keda_trigger(), env.new_target()
     url = urlsplit(trigger["url"])
     query = urlencode({**dict(parse_qsl(url.query)), "target": env.targets[0]})
@@ -156,8 +157,8 @@ def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
     ]
     for target, ahead_ms, count in groups:
         for number in range(count):
-            given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (now_ms + ahead_ms))]
-            sender.send(env.requests[0], Sent(target, b"%d" % number, b"x", given, now_ms + ahead_ms))
+            headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (now_ms + ahead_ms))]
+            sender.send(env.requests[0], Sent(target, b"%d" % number, b"x", headers, now_ms + ahead_ms))
     sender.flush()
     wait_until(lambda: counted(clients) == 97, "everything is held")
 
@@ -194,8 +195,8 @@ def test_listing_a_backlog_delays_no_delivery(env: Environment, clients: list[Cl
     now_ms = int(time.time() * 1000)
     due = []
     for number in range(40):
-        given: Headers = [to, (AT, b"%d" % (now_ms + number * 50))]
-        due.append(sender.send(requests, Sent(target, b"%d" % number, b"due", given, now_ms + number * 50)))
+        headers: Headers = [to, (AT, b"%d" % (now_ms + number * 50))]
+        due.append(sender.send(requests, Sent(target, b"%d" % number, b"due", headers, now_ms + number * 50)))
     sender.flush()
     rounds = 0
     while rounds < 3 or time.time() * 1000 < now_ms + 2_000:

@@ -43,7 +43,7 @@ def _limited(env: Environment, per_second: int) -> None:
     due_ms, sender = int(time.time() * 1000) + 1_500, env.sender()
     # A burst is due within three milliseconds, in a different order from its requests. More fall due while it waits.
     later = [number * 7 % 3 if number < _BURST else 20 * (number - _BURST) for number in range(_LIMITED)]
-    asked = [_send(sender, requests, limited, number, due_ms + later[number]) for number in range(_LIMITED)]
+    requested = [_send(sender, requests, limited, number, due_ms + later[number]) for number in range(_LIMITED)]
     beside = [_send(sender, requests, others[number % 2], number, due_ms + 10 * number) for number in range(_OTHERS)]
     sender.flush()
     env.wait_for_ends(_ENDED_AT_KILL)
@@ -51,13 +51,13 @@ def _limited(env: Environment, per_second: int) -> None:
     sidecar.start()
     env.wait_for_ends(_LIMITED + _OTHERS)
     assert sidecar.stop() == 0
-    outcome = env.judge(asked + beside)
+    outcome = env.judge(requested + beside)
     assert overtaken(outcome) == []
     for partition in range(_PARTITIONS):
         log = sorted((pair for pair in outcome.log if pair[0].partition == partition), key=lambda pair: pair[0].offset)
         left, past = (
             [_count(requests, partition, record, {sent.origin for sent in sent_to}) for _, record in log]
-            for sent_to in (asked, beside)
+            for sent_to in (requested, beside)
         )
         _check_rate([seen.timestamp_ms for seen, _ in log], left, per_second)
         after_kill = [
@@ -71,8 +71,8 @@ def _limited(env: Environment, per_second: int) -> None:
 
 def _send(sender: Sender, requests: str, target: str, number: int, due_ms: int) -> Sent:
     """Sends a request with one of three keys, and returns it."""
-    given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), ("n", b"%d" % number)]
-    sent = Sent(target, b"%d" % (number % 3), b"v%d" % number, given, due_ms)
+    headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), ("n", b"%d" % number)]
+    sent = Sent(target, b"%d" % (number % 3), b"v%d" % number, headers, due_ms)
     return sender.send(requests, sent, number % _PARTITIONS)
 
 

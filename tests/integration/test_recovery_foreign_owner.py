@@ -20,8 +20,8 @@ from support.oracles.exactly_once import Sender, Sent
 
 def _send(sender: Sender, requests: str, target: str) -> Sent:
     due_ms = int(time.time() * 1000) + 200
-    given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
-    return sender.send(requests, Sent(target, b"k", b"v", given, due_ms), 0)
+    headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+    return sender.send(requests, Sent(target, b"k", b"v", headers, due_ms), 0)
 
 
 def _status(sidecar: Sidecar, requests: str) -> tuple[str, str]:
@@ -41,20 +41,20 @@ def test_a_foreign_owner_takes_one_shard_and_the_others_go_on(env: Environment) 
     newer.group_id, newer.requests = f"a-{older.group_id}", [contested]
     newer.start()
     newer.wait_for_shards(1)
-    asked = [_send(sender, contested, target)]  # the older owner is fenced in the transaction of this message
+    requested = [_send(sender, contested, target)]  # the older owner is fenced in the transaction of this message
     sender.flush()
     older.wait_for_shards(1)
     wait_until(lambda: _status(older, contested)[0] == "FENCED", "the status of the older owner is FENCED")
     wait_until(lambda: f"group {newer.group_id}" in _status(older, contested)[1], "the status names the new owner")
-    asked += [_send(sender, requests, target) for requests in (contested, quiet) for _ in range(5)]
+    requested += [_send(sender, requests, target) for requests in (contested, quiet) for _ in range(5)]
     sender.flush()
-    env.wait_for_ends(len(asked))
+    env.wait_for_ends(len(requested))
     assert older.is_alive()
     assert newer.stop() == 0
     postdate("shard", "resume", f"{contested}/0", "--data", str(older.data_dir))
     older.wait_for_shards(2)
-    asked += [_send(sender, requests, target) for requests in (contested, quiet)]
+    requested += [_send(sender, requests, target) for requests in (contested, quiet)]
     sender.flush()
-    env.wait_for_ends(len(asked))
+    env.wait_for_ends(len(requested))
     assert older.stop() == 0
-    env.judge(asked)
+    env.judge(requested)

@@ -49,7 +49,7 @@ _USAGE = 2
 
 
 @dataclass
-class Play:
+class Scenario:
     """One request topic, its requests, and the end that each of them must have."""
 
     env: Environment
@@ -79,14 +79,14 @@ class Play:
     def part(self) -> Partition:
         return Partition(self.requests, 0)
 
-    def ask(self, due_ms: int) -> Sent:
-        given = [(TOPIC, self.target.encode()), (AT, b"%d" % due_ms)]
-        return self.sender.send(self.requests, Sent(self.target, b"k", b"v", list(given), due_ms), 0)
+    def send(self, due_ms: int) -> Sent:
+        headers = [(TOPIC, self.target.encode()), (AT, b"%d" % due_ms)]
+        return self.sender.send(self.requests, Sent(self.target, b"k", b"v", list(headers), due_ms), 0)
 
     def hurry(self, sent: Sent) -> None:
         """Sends a reschedule that makes a pending message due now."""
-        given = [(ACTION, b"reschedule"), (ORIGIN, sent.origin), (AT, b"1")]
-        self.sender.send(self.requests, Sent("", b"k", None, list(given)), 0)
+        headers = [(ACTION, b"reschedule"), (ORIGIN, sent.origin), (AT, b"1")]
+        self.sender.send(self.requests, Sent("", b"k", None, list(headers)), 0)
 
     def end(self, part: Partition) -> int:
         return self.admin.end_offsets([part], Isolation.READ_UNCOMMITTED)[part]
@@ -116,74 +116,75 @@ class Play:
         assert producer.flush(WAIT_TIMEOUT_S) == 0
 
 
-def _lose_requests(play: Play, sidecar: Sidecar) -> None:
-    play.given_up += [play.ask(1) for _ in range(_UNREAD)]
-    play.sender.flush()
-    delete_records(play.admin, {play.part: -1})
+def _lose_requests(scenario: Scenario, sidecar: Sidecar) -> None:
+    scenario.given_up += [scenario.send(1) for _ in range(_UNREAD)]
+    scenario.sender.flush()
+    delete_records(scenario.admin, {scenario.part: -1})
 
 
-def _lose_requests_and_disk(play: Play, sidecar: Sidecar) -> None:
-    play.lose_disk(sidecar)
-    delete_records(play.admin, {play.part: -1})
-    play.given_up, play.later = play.later, []
+def _lose_requests_and_disk(scenario: Scenario, sidecar: Sidecar) -> None:
+    scenario.lose_disk(sidecar)
+    delete_records(scenario.admin, {scenario.part: -1})
+    scenario.given_up, scenario.later = scenario.later, []
 
 
-def _lose_fates_and_disk(play: Play, sidecar: Sidecar) -> None:
-    play.lose_disk(sidecar)
-    delete_records(play.admin, {play.log: play.end(play.log) - 2})  # keeps the last record and its marker
-    play.given_up, play.later = play.later, []
+def _lose_fates_and_disk(scenario: Scenario, sidecar: Sidecar) -> None:
+    scenario.lose_disk(sidecar)
+    # The last record and its marker stay.
+    delete_records(scenario.admin, {scenario.log: scenario.end(scenario.log) - 2})
+    scenario.given_up, scenario.later = scenario.later, []
 
 
-def _lose_all_fates_and_disk(play: Play, sidecar: Sidecar) -> None:
-    play.lose_disk(sidecar)
-    delete_records(play.admin, {play.log: -1})
-    play.given_up, play.later = play.later, []
+def _lose_all_fates_and_disk(scenario: Scenario, sidecar: Sidecar) -> None:
+    scenario.lose_disk(sidecar)
+    delete_records(scenario.admin, {scenario.log: -1})
+    scenario.given_up, scenario.later = scenario.later, []
 
 
-def _truncate_requests(play: Play, sidecar: Sidecar) -> None:
+def _truncate_requests(scenario: Scenario, sidecar: Sidecar) -> None:
     def change(changes: EntryChanges, index: TimerIndex) -> None:
         changes.next_request = (index.checkpoint.next_request or 0) + _FILLED
 
-    play.change_index(sidecar, change)
+    scenario.change_index(sidecar, change)
 
 
-def _truncate_log(play: Play, sidecar: Sidecar) -> None:
+def _truncate_log(scenario: Scenario, sidecar: Sidecar) -> None:
     def change(changes: EntryChanges, index: TimerIndex) -> None:
-        play.log_end = play.end(play.log)
-        changes.next_dispatch = play.log_end + 1_000
+        scenario.log_end = scenario.end(scenario.log)
+        changes.next_dispatch = scenario.log_end + 1_000
 
-    play.change_index(sidecar, change)
+    scenario.change_index(sidecar, change)
 
 
-def _recreate_topics(play: Play, sidecar: Sidecar) -> None:
-    play.admin.delete_topics(sorted(play.own.names()))
-    wait_until(lambda: not play.admin.describe(play.own.names()), "the topics are gone")
+def _recreate_topics(scenario: Scenario, sidecar: Sidecar) -> None:
+    scenario.admin.delete_topics(sorted(scenario.own.names()))
+    wait_until(lambda: not scenario.admin.describe(scenario.own.names()), "the topics are gone")
     said_by(
-        *("topics", "create", "-b", play.env.bootstrap, "--requests", play.requests),
+        *("topics", "create", "-b", scenario.env.bootstrap, "--requests", scenario.requests),
         *("--partitions", "1", "--replication-factor", "1"),
     )
-    play.given_up, play.later, play.stored = [], [], []
+    scenario.given_up, scenario.later, scenario.stored = [], [], []
 
 
-def _stranger(play: Play, sidecar: Sidecar) -> None:
-    play.write_into_log(b"hello")
+def _stranger(scenario: Scenario, sidecar: Sidecar) -> None:
+    scenario.write_into_log(b"hello")
 
 
-def _forger(play: Play, sidecar: Sidecar) -> None:
+def _forger(scenario: Scenario, sidecar: Sidecar) -> None:
     forged = DispatchRecord(
         seq=1_000, takeover=1, instance="x", group="x", at=1, next_request=_READ, low_water=0, kind=BEAT
     )
-    play.write_into_log(encode_record(forged))
-    play.given_up, play.later = play.later, []
+    scenario.write_into_log(encode_record(forged))
+    scenario.given_up, scenario.later = scenario.later, []
 
 
 @dataclass(frozen=True)
 class _Case:
     """The damage of a topic, the reason and range of the halt that must follow, and how many messages stay pending."""
 
-    damage: Callable[[Play, Sidecar], None]
+    damage: Callable[[Scenario, Sidecar], None]
     reason: str
-    loss: Callable[[Play], tuple[int, int] | None]
+    loss: Callable[[Scenario], tuple[int, int] | None]
     """The lost range. If its first offset is the low-water mark, the halt may name a lower one: a record has the mark
     from before its own fates."""
     held: int
@@ -199,20 +200,22 @@ _CASES: dict[str, _Case] = {
     "requests truncated": _Case(
         _truncate_requests, "requests-truncated", lambda _: (_READ, _READ + _FILLED), _LATER + _STORED
     ),
-    "log truncated": _Case(_truncate_log, "dispatch-log-truncated", lambda play: _beyond(play), _LATER + _STORED),
+    "log truncated": _Case(
+        _truncate_log, "dispatch-log-truncated", lambda scenario: _beyond(scenario), _LATER + _STORED
+    ),
     "topics created again": _Case(_recreate_topics, "topic-recreated", lambda _: None, 0),
-    "a stranger's record": _Case(_stranger, "foreign-record", lambda play: _last(play), _LATER + _STORED),
+    "a stranger's record": _Case(_stranger, "foreign-record", lambda scenario: _last(scenario), _LATER + _STORED),
     "a forged record": _Case(_forger, "seq-broken", lambda _: (_SOON, _READ), _STORED),
-    "nothing": _Case(lambda play, sidecar: None, "", lambda _: None, _LATER + _STORED),
+    "nothing": _Case(lambda scenario, sidecar: None, "", lambda _: None, _LATER + _STORED),
 }
 
 
-def _beyond(play: Play) -> tuple[int, int]:
-    return play.log_end, play.log_end + 1_000
+def _beyond(scenario: Scenario) -> tuple[int, int]:
+    return scenario.log_end, scenario.log_end + 1_000
 
 
-def _last(play: Play) -> tuple[int, int]:
-    end = play.end(play.log)
+def _last(scenario: Scenario) -> tuple[int, int]:
+    end = scenario.end(scenario.log)
     return end - 1, end
 
 
@@ -220,54 +223,54 @@ def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deli
     sender = env.sender()
     admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
     topics = env.new_request_topics(len(_CASES))
-    plays = {
-        name: Play(env, name, requests, env.new_target(), sender, admin)
+    scenarios = {
+        name: Scenario(env, name, requests, env.new_target(), sender, admin)
         for name, requests in zip(_CASES, topics, strict=True)
     }
     sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(len(_CASES))
-    _fill(env, plays)
+    _fill(env, scenarios)
     wait_until(lambda: set(_held(sidecar).values()) == {_LATER + _STORED}, "everything is ingested")
     assert sidecar.stop() == 0
     for name, case in _CASES.items():
-        case.damage(plays[name], sidecar)
+        case.damage(scenarios[name], sidecar)
     sidecar.start()
     halted = [name for name, case in _CASES.items() if case.reason]
     wait_until(lambda: _halted(sidecar) == len(halted), f"{len(halted)} shards halt: {sidecar.directory}")
     sidecar.wait_for_shards(1)
-    _check_status(sidecar, plays)
-    _deliver_new(env, plays["nothing"])
+    _check_status(sidecar, scenarios)
+    _deliver_new(env, scenarios["nothing"])
 
-    _fill_up(plays["requests truncated"])
+    _fill_up(scenarios["requests truncated"])
     assert sidecar.stop() == 0
     stopped = [name for name in halted if name in _ENDED_BEFORE_THE_START]
-    _end_halts(sidecar, plays, stopped)
+    _end_halts(sidecar, scenarios, stopped)
     sidecar.start()
     wait_until(lambda: _halted(sidecar) == len(halted) - len(stopped), "the other shards stay halted")
     sidecar.wait_for_shards(1 + len(stopped))
-    _end_halts(sidecar, plays, [name for name in halted if name not in stopped])
+    _end_halts(sidecar, scenarios, [name for name in halted if name not in stopped])
     sidecar.wait_for_shards(len(_CASES))
 
-    held = {plays[name].requests: case.held for name, case in _CASES.items()}
+    held = {scenarios[name].requests: case.held for name, case in _CASES.items()}
     wait_until(lambda: _held(sidecar) == held, f"the messages that were not given up are pending: {held}")
-    _deliver_rest(env, plays)
+    _deliver_rest(env, scenarios)
     assert sidecar.stop() == 0
-    _judge(env, plays)
+    _judge(env, scenarios)
     admin.close()
 
 
-def _fill(env: Environment, plays: dict[str, Play]) -> None:
+def _fill(env: Environment, scenarios: dict[str, Scenario]) -> None:
     now_ms = int(time.time() * 1000)
-    for play in plays.values():
-        play.delivered = [play.ask(now_ms) for _ in range(_SOON)]
-        play.later = [play.ask(now_ms + _LATER_MS) for _ in range(_LATER)]
-        play.stored = [play.ask(now_ms + _STORED_MS) for _ in range(_STORED)]
-        play.sender.flush()
-    stores = env.reader(*(play.own.store for play in plays.values()))
-    stores.until(lambda: len(stores.records) == _STORED * len(plays), "the messages with long delays are stored")
+    for scenario in scenarios.values():
+        scenario.delivered = [scenario.send(now_ms) for _ in range(_SOON)]
+        scenario.later = [scenario.send(now_ms + _LATER_MS) for _ in range(_LATER)]
+        scenario.stored = [scenario.send(now_ms + _STORED_MS) for _ in range(_STORED)]
+        scenario.sender.flush()
+    stores = env.reader(*(scenario.own.store for scenario in scenarios.values()))
+    stores.until(lambda: len(stores.records) == _STORED * len(scenarios), "the messages with long delays are stored")
     stores.close()
-    env.wait_for_ends(_SOON * len(plays))
+    env.wait_for_ends(_SOON * len(scenarios))
 
 
 def _rows(sidecar: Sidecar) -> list[dict[str, Any]]:
@@ -286,10 +289,10 @@ def _held(sidecar: Sidecar) -> dict[str, int | None]:
     return {shard.requests: shard.pending for shard in find_shards(sidecar.data_dir)}
 
 
-def _check_status(sidecar: Sidecar, plays: dict[str, Play]) -> None:
+def _check_status(sidecar: Sidecar, scenarios: dict[str, Scenario]) -> None:
     rows = {row["requests"]: row for row in _rows(sidecar)}
     for name, case in _CASES.items():
-        row, expected = rows[plays[name].requests], case.loss(plays[name])
+        row, expected = rows[scenarios[name].requests], case.loss(scenarios[name])
         if not case.reason:
             assert row["reason"] is None, row
             continue
@@ -302,67 +305,68 @@ def _check_status(sidecar: Sidecar, plays: dict[str, Play]) -> None:
             assert loss["end"] == expected[1], row
             assert loss["first"] == expected[0] or (expected[0] == _SOON and loss["first"] < _SOON), row
             assert str(loss["first"]) in row["why"], row
-            plays[name].range = f"{loss['first']}-{loss['end']}"
+            scenarios[name].range = f"{loss['first']}-{loss['end']}"
 
 
-def _end_halts(sidecar: Sidecar, plays: dict[str, Play], names: list[str]) -> None:
+def _end_halts(sidecar: Sidecar, scenarios: dict[str, Scenario], names: list[str]) -> None:
     where = ("--data", str(sidecar.data_dir))
     for name in names:
-        play = plays[name]
-        shard = f"{play.requests}/0"
+        scenario = scenarios[name]
+        shard = f"{scenario.requests}/0"
         if name == "topics created again":
             said_by("shard", "rebuild", shard, "--yes", *where)
-        elif play.range:
+        elif scenario.range:
             if name == names[0]:
                 refused = run_postdate("shard", "resume", shard, *where)
-                assert (refused.returncode, f"--accept-loss {play.range}" in refused.stderr) == (_USAGE, True), refused
+                assert refused.returncode == _USAGE, refused
+                assert f"--accept-loss {scenario.range}" in refused.stderr
                 assert run_postdate("shard", "resume", shard, "--accept-loss", "0-1000000", *where).returncode == _USAGE
-            said_by("shard", "resume", shard, "--accept-loss", play.range, *where)
+            said_by("shard", "resume", shard, "--accept-loss", scenario.range, *where)
         else:
             said_by("shard", "resume", shard, *where)
 
 
-def _fill_up(play: Play) -> None:
+def _fill_up(scenario: Scenario) -> None:
     """Appends requests at offsets that the shard has already read once.
 
     The shard must not take these requests for the old ones, and must remember the truncation after a restart.
     """
-    play.given_up += [play.ask(1) for _ in range(_FILLED)]
-    play.sender.flush()
+    scenario.given_up += [scenario.send(1) for _ in range(_FILLED)]
+    scenario.sender.flush()
 
 
-def _deliver_new(env: Environment, play: Play) -> None:
+def _deliver_new(env: Environment, scenario: Scenario) -> None:
     """Sends new requests, and returns after they are delivered."""
-    play.delivered += [play.ask(1) for _ in range(2)]
-    play.sender.flush()
-    reader = env.reader(play.target)
-    reader.until(lambda: len(reader.records) >= len(play.delivered), f"{play.name}: new messages arrive")
+    scenario.delivered += [scenario.send(1) for _ in range(2)]
+    scenario.sender.flush()
+    reader = env.reader(scenario.target)
+    reader.until(lambda: len(reader.records) >= len(scenario.delivered), f"{scenario.name}: new messages arrive")
     reader.close()
 
 
-def _deliver_rest(env: Environment, plays: dict[str, Play]) -> None:
+def _deliver_rest(env: Environment, scenarios: dict[str, Scenario]) -> None:
     """Makes all pending messages due, sends new requests, and returns after all are delivered."""
-    for play in plays.values():
-        for sent in (*play.later, *play.stored):
-            play.hurry(sent)
-            play.delivered.append(sent)
-        play.delivered += [play.ask(1) for _ in range(2)]
-        play.sender.flush()
-    wanted = sum(len(play.delivered) for play in plays.values())
-    reader = env.reader(*(play.target for play in plays.values()))
+    for scenario in scenarios.values():
+        for sent in (*scenario.later, *scenario.stored):
+            scenario.hurry(sent)
+            scenario.delivered.append(sent)
+        scenario.delivered += [scenario.send(1) for _ in range(2)]
+        scenario.sender.flush()
+    wanted = sum(len(scenario.delivered) for scenario in scenarios.values())
+    reader = env.reader(*(scenario.target for scenario in scenarios.values()))
     reader.until(lambda: len(reader.records) >= wanted, "all pending messages arrive")
     reader.close()
 
 
-def _judge(env: Environment, plays: dict[str, Play]) -> None:
-    reader = env.reader(*(play.target for play in plays.values()))
+def _judge(env: Environment, scenarios: dict[str, Scenario]) -> None:
+    reader = env.reader(*(scenario.target for scenario in scenarios.values()))
     seen = Counter((record.topic, record.origin) for record in reader.to_end())
     reader.close()
-    for name, play in plays.items():
-        arrived = {origin: count for (topic, origin), count in seen.items() if topic == play.target}
-        wanted = Counter(sent.origin for sent in play.delivered)  # a topic created again repeats its origins
+    for name, scenario in scenarios.items():
+        arrived = {origin: count for (topic, origin), count in seen.items() if topic == scenario.target}
+        wanted = Counter(sent.origin for sent in scenario.delivered)  # a topic created again repeats its origins
         assert arrived == dict(wanted), name
-        assert not arrived.keys() & {sent.origin for sent in play.given_up}, name
-    outcome = gather(env.bootstrap, [plays["requests lost"].requests], [])
+        assert not arrived.keys() & {sent.origin for sent in scenario.given_up}, name
+    outcome = gather(env.bootstrap, [scenarios["requests lost"].requests], [])
     losses = [loss for _, record in outcome.log if record.accepted for loss in record.accepted]
-    assert losses == [("requests-lost", plays["requests lost"].requests, _READ, _READ + _UNREAD)]
+    assert losses == [("requests-lost", scenarios["requests lost"].requests, _READ, _READ + _UNREAD)]

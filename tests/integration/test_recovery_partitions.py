@@ -28,15 +28,15 @@ def test_added_partitions_are_served_without_a_restart(env: Environment) -> None
     admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
     admin.add_partitions({requests: _ADDED})
     sidecar.wait_for_shards(_ADDED)
-    asked, sender = [], env.sender()
+    requested, sender = [], env.sender()
     for index in range(30):
         due_ms = int(time.time() * 1000) + 10 * index
-        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
-        asked.append(sender.send(requests, Sent(target, b"%d" % index, b"v", given, due_ms), index % _ADDED))
+        headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+        requested.append(sender.send(requests, Sent(target, b"%d" % index, b"v", headers, due_ms), index % _ADDED))
     sender.flush()
-    env.wait_for_ends(len(asked))
+    env.wait_for_ends(len(requested))
     assert {len(info.partitions) for info in admin.describe(OwnTopics.of(requests).names()).values()} == {_ADDED}
     admin.close()
     assert sidecar.stop() == 0
-    env.judge(asked)
+    env.judge(requested)
     assert "HALTED" not in sidecar.all_logs()

@@ -26,8 +26,8 @@ def test_two_request_topics_of_one_process_have_different_rules(env: Environment
     sender, far_ms = env.sender(), int(time.time() * 1000) + 60 * _HOUR_MS
 
     def request(requests: str, target: str, *time_headers: tuple[str, bytes], due_ms: int = -1) -> Sent:
-        given: Headers = [(TOPIC, target.encode()), *time_headers]
-        return sender.send(requests, Sent(target, b"k", b"v", given, due_ms), 0)
+        headers: Headers = [(TOPIC, target.encode()), *time_headers]
+        return sender.send(requests, Sent(target, b"k", b"v", headers, due_ms), 0)
 
     delivered: list[Sent] = []
     dead: dict[str, list[Sent]] = {wide: [], narrow: []}
@@ -65,14 +65,14 @@ def test_a_rate_beyond_the_limit_is_refused_and_not_slowed(env: Environment) -> 
     sidecar.start()
     sidecar.wait_for_shards(1)
     sender = env.sender()
-    given: Headers = [(TOPIC, target.encode()), (DELAY, b"10")]
-    asked = [sender.send(requests, Sent(target, b"k", b"v", given), 0) for _ in range(200)]
+    headers: Headers = [(TOPIC, target.encode()), (DELAY, b"10")]
+    requested = [sender.send(requests, Sent(target, b"k", b"v", headers), 0) for _ in range(200)]
     sender.flush()
     env.wait_for_ends(200)
-    for sent in asked:
+    for sent in requested:
         sent.due_ms = sent.appended_ms + 10
     reader = env.reader(f"{requests}.dead-letters")
     refused = {seen.origin for seen in reader.to_end()}
     reader.close()
     assert 20 <= 200 - len(refused) < 150
-    env.judge([sent for sent in asked if sent.origin not in refused], [s for s in asked if s.origin in refused])
+    env.judge([sent for sent in requested if sent.origin not in refused], [s for s in requested if s.origin in refused])

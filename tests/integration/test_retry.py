@@ -41,8 +41,8 @@ def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(env: Envir
     sidecar.wait_for_shards(1)
     sender, due_ms = env.sender(), int(time.time() * 1000)
     for number in range(_MESSAGES):
-        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), ("n", b"%d" % number)]
-        sender.send(requests, Sent(target, b"%d" % number, b"v%d" % number, given, due_ms))
+        headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), ("n", b"%d" % number)]
+        sender.send(requests, Sent(target, b"%d" % number, b"v%d" % number, headers, due_ms))
     sender.flush()
     topic = RequestTopic(requests, partitions=1)
     producer = Producer({"bootstrap.servers": env.bootstrap, "linger.ms": 0})

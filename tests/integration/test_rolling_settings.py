@@ -49,39 +49,38 @@ def _settings(chance: random.Random, allowed: str) -> dict[str, object]:
 
 
 def _send(env: Environment, requests: str, targets: list[str], chance: random.Random) -> list[Sent]:
-    """Sends requests over the whole run, and returns them. Some move, cancel or replace an earlier request by its
-    id."""
-    sender, asked, began = env.sender(), list[Sent](), time.monotonic()
+    """Sends requests over the whole run, and returns them. Some move, cancel or replace earlier ones by their ids."""
+    sender, requested, began = env.sender(), list[Sent](), time.monotonic()
     ids: list[bytes] = []
     for number in range(_REQUESTS):
         ahead = began + number * _SECONDS / _REQUESTS - time.monotonic()
         if ahead > 0.01:
             threading.Event().wait(ahead)
         key, target = b"%d" % (number % 97), chance.choice(targets)
-        given: Headers = [("n", b"%d" % number)]
+        headers: Headers = [("n", b"%d" % number)]
         if ids and chance.random() < 0.2:
             named = chance.choice(ids[-200:])
             key, action = b"key of " + named, chance.choice([b"cancel", b"reschedule", b"replace"])
-            given += [(ID, named)]
+            headers += [(ID, named)]
             if action != b"replace":
-                given += [(ACTION, action)]
+                headers += [(ACTION, action)]
             if action != b"cancel":
-                given += [("postdate-delay", chance.choice([b"1s", b"4s", b"11s"]))]
+                headers += [("postdate-delay", chance.choice([b"1s", b"4s", b"11s"]))]
             if action == b"replace":
-                given += [(TOPIC, target.encode())]
+                headers += [(TOPIC, target.encode())]
         else:
-            given += [(TOPIC, target.encode())]
+            headers += [(TOPIC, target.encode())]
             if chance.random() < 0.3:
                 ids.append(b"id-%d" % number)
                 key = b"key of " + ids[-1]
-                given += [(ID, ids[-1]), ("postdate-delay", b"3s")]
+                headers += [(ID, ids[-1]), ("postdate-delay", b"3s")]
             elif chance.random() < 0.6:
-                given += [("postdate-level", chance.choice([b"1", b"2"]))]
+                headers += [("postdate-level", chance.choice([b"1", b"2"]))]
             else:
-                given += [("postdate-delay", b"%dms" % chance.randrange(4_000))]
-        asked.append(sender.send(requests, Sent(target, key, b"value %d" % number, given)))
+                headers += [("postdate-delay", b"%dms" % chance.randrange(4_000))]
+        requested.append(sender.send(requests, Sent(target, key, b"value %d" % number, headers)))
     sender.flush()
-    return asked
+    return requested
 
 
 def _roll(processes: list[Sidecar], chance: random.Random, allowed: str) -> None:
@@ -96,13 +95,13 @@ def _roll(processes: list[Sidecar], chance: random.Random, allowed: str) -> None
         victim.start()
 
 
-def _judge(outcome: Outcome, asked: list[Sent]) -> list[str]:
+def _judge(outcome: Outcome, requested: list[Sent]) -> list[str]:
     """Returns a description of each violation by the fates and records of these requests."""
     delivered, dead = _by_origin(outcome.delivered), _by_origin(outcome.dead)
     fates, moved, wrong = outcome.fates, _moved(outcome), list[str]()
-    strangers = {*delivered, *dead, *fates} - {sent.origin for sent in asked}
+    strangers = {*delivered, *dead, *fates} - {sent.origin for sent in requested}
     wrong += [f"{origin!r} is no request" for origin in strangers]
-    for sent in asked:
+    for sent in requested:
         ends = fates.get(sent.origin, [])
         records = len(delivered[sent.origin]), len(dead[sent.origin])
         if len(ends) != 1:
@@ -165,28 +164,28 @@ def test_an_owner_with_an_old_disk_applies_the_fates_of_others(
     sender = env.sender()
 
     def send(number: int) -> Sent:
-        given: Headers = [("n", b"%d" % number), (TOPIC, target.encode()), ("postdate-level", b"1")]
-        return sender.send(requests, Sent(target, b"%d" % number, b"v", given))
+        headers: Headers = [("n", b"%d" % number), (TOPIC, target.encode()), ("postdate-level", b"1")]
+        return sender.send(requests, Sent(target, b"%d" % number, b"v", headers))
 
-    asked = [send(number) for number in range(300)]
+    requested = [send(number) for number in range(300)]
     sender.flush()
     old, new = (env.new_sidecar(topic=settings) for settings in (first, second))
     old.failpoints = "ingest.written=kill"
     old.start()
     old.wait()
     new.start()
-    env.wait_for_ends(len(asked))
+    env.wait_for_ends(len(requested))
     assert new.stop() == 0
     old.failpoints = ""
     old.start()
     old.wait_for_shards(1)
-    asked.append(send(300))
+    requested.append(send(300))
     sender.flush()
-    env.wait_for_ends(len(asked))
+    env.wait_for_ends(len(requested))
     assert old.stop() == 0
     outcome = gather(env.bootstrap, env.requests, env.targets)
-    assert _judge(outcome, asked) == []
-    assert [outcome.fates[sent.origin][0][0] for sent in asked[:300]] == [end] * 300
+    assert _judge(outcome, requested) == []
+    assert [outcome.fates[sent.origin][0][0] for sent in requested[:300]] == [end] * 300
 
 
 # After a kill, a dynamic member gets other shards, and a static member keeps its shards.
@@ -205,12 +204,12 @@ def test_owners_with_different_settings_end_each_request_once(env: Environment, 
         process.wait_for_shards(_PARTITIONS // 2)
     roller = threading.Thread(target=_roll, args=(processes, chance, targets[0]))
     roller.start()
-    asked = _send(env, requests, targets, random.Random(seed + 1))
+    requested = _send(env, requests, targets, random.Random(seed + 1))
     roller.join()
-    env.wait_for_ends(len(asked), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
+    env.wait_for_ends(len(requested), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
     assert [process.stop() for process in processes] == [0, 0]
     outcome = gather(env.bootstrap, env.requests, env.targets)
-    wrong = _judge(outcome, asked)
+    wrong = _judge(outcome, requested)
     names = Counter(ends[0][0] for ends in outcome.fates.values())
     print(f"{dict(names)}, {dict(outcome.reasons())}, takeovers {outcome.takeovers()}, {len(_moved(outcome))} moved")
     assert not wrong, f"{len(wrong)} violations:\n" + "\n".join(wrong[:10])

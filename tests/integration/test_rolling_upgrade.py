@@ -108,8 +108,8 @@ class _Traffic:
             self.expected.append(self._schedule(number, _now_ms() + self._chance.randrange(5_000)))
 
     def _schedule(self, number: int, due_ms: int) -> Sent:
-        given: Headers = [(TOPIC, self._target.encode()), (AT, b"%d" % due_ms), (ID, b"%d" % number), ("n", b"x")]
-        sent = Sent(self._target, b"%d" % (number % 31), b"value %d" % number, given, due_ms)
+        headers: Headers = [(TOPIC, self._target.encode()), (AT, b"%d" % due_ms), (ID, b"%d" % number), ("n", b"x")]
+        sent = Sent(self._target, b"%d" % (number % 31), b"value %d" % number, headers, due_ms)
         return self._sender.send(self._requests, sent, number % _PARTITIONS)
 
     def _control(self, number: int, waiting: Sent) -> None:

@@ -34,7 +34,9 @@ _PARTITIONS = 4
 #: ms. Schedules that are requested during the outage start so long before their request. So `none` skips occurrences
 #: even if the outage is short.
 _PAST_MS = max(1_000 * _OUTAGE_S, 150_000)
-_INTERVALS_S = [each for each in (1, 2, 5, 15, 60, 300, 900, 3_600) if _OUTAGE_S <= 60 * each <= 60 * _OUTAGE_S]
+_INTERVALS_S = [
+    seconds for seconds in (1, 2, 5, 15, 60, 300, 900, 3_600) if _OUTAGE_S <= 60 * seconds <= 60 * _OUTAGE_S
+]
 _POLICIES = ("all", "last", "none")
 #: Zones whose offsets from UTC are whole hours.
 _ZONES = ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Pacific/Auckland")
@@ -98,20 +100,19 @@ def cron(interval_s: int, phase_s: int) -> bytes:
 
 
 def request(env: Environment, number: int, start_ms: int) -> Calendar:
-    """Returns the schedule with this number. The number determines policy, interval, and whether it is a cron
-    expression."""
+    """Returns the schedule with this number, which determines its policy, its interval and the kind of expression."""
     policy, interval_s = _POLICIES[number % 3], _INTERVALS_S[number // 6 % len(_INTERVALS_S)]
     phase_s = number * 7_919 % interval_s
-    given: Headers = [(TOPIC, env.targets[0].encode()), (ID, b"schedule-%d" % number)]
-    given += [("postdate-missed", policy.encode()), ("postdate-start", b"%d" % start_ms)]
+    headers: Headers = [(TOPIC, env.targets[0].encode()), (ID, b"schedule-%d" % number)]
+    headers += [("postdate-missed", policy.encode()), ("postdate-start", b"%d" % start_ms)]
     if number // 3 % 2:
         zone = _ZONES[number % len(_ZONES)].encode()
-        given += [("postdate-cron", cron(interval_s, phase_s)), ("postdate-zone", zone)]
+        headers += [("postdate-cron", cron(interval_s, phase_s)), ("postdate-zone", zone)]
     else:
-        given += [("postdate-every", b"%ds/%ds" % (interval_s, phase_s))]
+        headers += [("postdate-every", b"%ds/%ds" % (interval_s, phase_s))]
     interval_ms, phase_ms = 1_000 * interval_s, 1_000 * phase_s
     first_ms = start_ms + (phase_ms - start_ms) % interval_ms
-    return Calendar(Sent(env.targets[0], b"key", b"%d" % number, given), policy, first_ms, interval_ms)
+    return Calendar(Sent(env.targets[0], b"key", b"%d" % number, headers), policy, first_ms, interval_ms)
 
 
 def send(env: Environment, numbers: range, start_ms: int) -> list[Calendar]:

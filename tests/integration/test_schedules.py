@@ -31,22 +31,22 @@ _FILLED = 2_500
 
 def calendar(env: Environment, caller_id: bytes, *more: tuple[str, bytes]) -> tuple[bytes, int]:
     """Sends a schedule that fires every second. Returns its origin, and the timestamp of its request."""
-    given: Headers = [(TOPIC, env.targets[0].encode()), (ID, caller_id), ("postdate-every", b"1s"), *more]
+    headers: Headers = [(TOPIC, env.targets[0].encode()), (ID, caller_id), ("postdate-every", b"1s"), *more]
     sender = env.sender()
-    sent = sender.send(env.requests[0], Sent(env.targets[0], b"key", b"value", given, 0), partition=0)
+    sent = sender.send(env.requests[0], Sent(env.targets[0], b"key", b"value", headers, 0), partition=0)
     sender.flush()
     return sent.origin, sent.appended_ms
 
 
-def nominal_ms(asked_ms: int, number: int) -> int:
-    return asked_ms - asked_ms % _EVERY_MS + number * _EVERY_MS
+def nominal_ms(request_ms: int, number: int) -> int:
+    return request_ms - request_ms % _EVERY_MS + number * _EVERY_MS
 
 
 def control(env: Environment, action: bytes, *more: tuple[str, bytes]) -> Sent:
     """Pauses, resumes, triggers or backfills the schedule with the id `controlled`."""
-    given: Headers = [(ACTION, action), (ID, b"controlled"), *more]
+    headers: Headers = [(ACTION, action), (ID, b"controlled"), *more]
     sender = env.sender()
-    sent = sender.send(env.requests[0], Sent("", b"", None, given), partition=0)
+    sent = sender.send(env.requests[0], Sent("", b"", None, headers), partition=0)
     sender.flush()
     return sent
 
@@ -62,13 +62,13 @@ def occurrences_of(env: Environment, origin: bytes, count: int = 0) -> list[Seen
         reader.close()
 
 
-def assert_once_each(seen_occurrences: list[Seen], asked_ms: int, numbers: range) -> None:
-    counted = Counter(int(seen.last("postdate-occurrence")) for seen in seen_occurrences)
+def assert_once_each(occurrences: list[Seen], request_ms: int, numbers: range) -> None:
+    counted = Counter(int(seen.last("postdate-occurrence")) for seen in occurrences)
     assert counted == Counter(numbers), f"not once each: {counted}"
-    for seen in seen_occurrences:
+    for seen in occurrences:
         number = int(seen.last("postdate-occurrence"))
-        assert int(seen.last("postdate-due")) == nominal_ms(asked_ms, number)
-        assert seen.timestamp_ms >= nominal_ms(asked_ms, number), "early by the clock of the target"
+        assert int(seen.last("postdate-due")) == nominal_ms(request_ms, number)
+        assert seen.timestamp_ms >= nominal_ms(request_ms, number), "early by the clock of the target"
         assert (seen.key, seen.value) == (b"key", b"value")
 
 
@@ -85,10 +85,10 @@ def test_a_schedule_that_fires_every_second_survives_kills(env: Environment) -> 
     sidecar = new_sidecar(env)
     sidecar.start()
     sidecar.wait_for_shards(1)
-    origin, asked_ms = calendar(env, b"every-second", ("postdate-count", b"%d" % _COUNT))
+    origin, request_ms = calendar(env, b"every-second", ("postdate-count", b"%d" % _COUNT))
     for number in range(_KILLS):
         # Each kill comes a tenth of a second later relative to the occurrences than the one before.
-        at_s = nominal_ms(asked_ms, _KILL_EVERY * number + 2) / 1000 + 0.1 * (number % 10)
+        at_s = nominal_ms(request_ms, _KILL_EVERY * number + 2) / 1000 + 0.1 * (number % 10)
         threading.Event().wait(max(at_s - time.time(), 0.0))
         sidecar.kill()
         if number == _KILLS // 2:
@@ -97,10 +97,11 @@ def test_a_schedule_that_fires_every_second_survives_kills(env: Environment) -> 
     occurrences_of(env, origin, _COUNT)
     env.wait_for_ends(1)
     assert sidecar.stop() == 0
-    found = occurrences_of(env, origin)
-    assert_once_each(found, asked_ms, range(1, _COUNT + 1))
-    late_ms = sorted(seen.timestamp_ms - int(seen.last("postdate-due")) for seen in found)
-    print(f"\n{len(found)} occurrences, {_KILLS} kills: {late_ms[len(found) // 2]} ms late (p50), {late_ms[-1]} (most)")
+    occurrences = occurrences_of(env, origin)
+    assert_once_each(occurrences, request_ms, range(1, _COUNT + 1))
+    late_ms = sorted(seen.timestamp_ms - int(seen.last("postdate-due")) for seen in occurrences)
+    p50_ms = late_ms[len(occurrences) // 2]
+    print(f"\n{len(occurrences)} occurrences, {_KILLS} kills: {p50_ms} ms late (p50), {late_ms[-1]} (most)")
 
 
 @pytest.mark.timeout(600)
@@ -137,7 +138,7 @@ def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(env: Envir
     sidecar = new_sidecar(env)
     sidecar.start()
     sidecar.wait_for_shards(1)
-    origin, asked_ms = calendar(env, b"controlled", ("postdate-count", b"14"))
+    origin, request_ms = calendar(env, b"controlled", ("postdate-count", b"14"))
     occurrences_of(env, origin, 2)
     pause = control(env, b"pause")
     threading.Event().wait(max(pause.appended_ms / 1000 + 2.5 - time.time(), 0.0))
@@ -151,7 +152,7 @@ def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(env: Envir
     fates = [fate for _, record in gather(env.bootstrap, [requests], [target]).log for fate in record.fates]
     assert [fate.control for fate in fates if isinstance(fate, Switched)] == [1, 2]
     paused_at = next(index for index, fate in enumerate(fates) if isinstance(fate, Switched))
-    in_pause = {n for n in range(1, 15) if pause.appended_ms <= nominal_ms(asked_ms, n) < resume.appended_ms}
+    in_pause = {n for n in range(1, 15) if pause.appended_ms <= nominal_ms(request_ms, n) < resume.appended_ms}
     early = {fate.number for fate in fates[:paused_at] if isinstance(fate, Occurred)}  # before the pause was read
     skipped = [n for fate in fates if isinstance(fate, Skipped) for n in range(fate.number, fate.last + 1)]
     assert {fate.reason for fate in fates if isinstance(fate, Skipped)} == {"paused"}
@@ -169,10 +170,10 @@ def test_extra_deliveries_leave_once_through_a_kill_and_a_lost_disk(env: Environ
     sidecar = new_sidecar(env)
     sidecar.start()
     sidecar.wait_for_shards(1)
-    origin, asked_ms = calendar(env, b"controlled", ("postdate-count", b"8"))
+    origin, request_ms = calendar(env, b"controlled", ("postdate-count", b"8"))
     occurrences_of(env, origin, 2)
     triggers = [control(env, b"trigger") for _ in range(3)]
-    times_ms = range(nominal_ms(asked_ms, -_FILLED), nominal_ms(asked_ms, 0), _EVERY_MS)
+    times_ms = range(nominal_ms(request_ms, -_FILLED), nominal_ms(request_ms, 0), _EVERY_MS)
     bounds = ("postdate-start", b"%d" % times_ms[0]), ("postdate-end", b"%d" % times_ms[-1])
     backfill = control(env, b"backfill", *bounds)
     occurrences_of(env, origin, 3)
@@ -204,8 +205,8 @@ def test_a_deployment_accepts_schedules_once_it_has_the_setting(env: Environment
     sidecar.start()
     sidecar.wait_for_shards(1)
     sender = env.sender()
-    given: Headers = [(TOPIC, env.targets[0].encode()), (ID, b"c"), ("postdate-every", b"1s")]
-    sent = sender.send(env.requests[0], Sent(env.targets[0], b"k", b"v", given, 1), partition=0)
+    headers: Headers = [(TOPIC, env.targets[0].encode()), (ID, b"c"), ("postdate-every", b"1s")]
+    sent = sender.send(env.requests[0], Sent(env.targets[0], b"k", b"v", headers, 1), partition=0)
     sender.flush()
     env.wait_for_ends(1)
     outcome = env.judge([], dead=[sent])
@@ -214,6 +215,6 @@ def test_a_deployment_accepts_schedules_once_it_has_the_setting(env: Environment
     sidecar.stop()
     sidecar.format_version = 3
     sidecar.start()
-    origin, asked_ms = calendar(env, b"c", ("postdate-count", b"2"))
+    origin, request_ms = calendar(env, b"c", ("postdate-count", b"2"))
     env.wait_for_ends(2)
-    assert_once_each(occurrences_of(env, origin), asked_ms, range(1, 3))
+    assert_once_each(occurrences_of(env, origin), request_ms, range(1, 3))

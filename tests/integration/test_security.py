@@ -79,9 +79,9 @@ class _SecuredTopic:
     def scram(self) -> dict[str, str]:
         return self.broker.sasl("SCRAM-SHA-512", self.directory, SCRAM_PASSWORD)
 
-    def send(self, given: Headers, value: str = _PAYLOADS[0], key: str = _PAYLOADS[1]) -> Sent:
+    def send(self, headers: Headers, value: str = _PAYLOADS[0], key: str = _PAYLOADS[1]) -> Sent:
         sender = self.env.sender()
-        sent = sender.send(self.requests, Sent(self.target, key.encode(), value.encode(), given))
+        sent = sender.send(self.requests, Sent(self.target, key.encode(), value.encode(), headers))
         sender.flush()
         return sent
 
@@ -241,8 +241,7 @@ def test_a_password_that_was_replaced_reaches_a_client_that_lives(
 def served(
     broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[_SecuredTopic, Sidecar, Client]]:
-    """A request topic, the sidecar that serves it by SCRAM over TLS and logs at level debug, and a client of its
-    API."""
+    """A request topic, its sidecar, which uses SCRAM over TLS and logs at level debug, and a client of its API."""
     secured = _SecuredTopic(broker, tmp_path_factory.mktemp("served"))
     token_file, port = secured.directory / "token", free_port()
     token_file.write_text(_TOKEN)
@@ -274,8 +273,8 @@ def _load(secured: _SecuredTopic) -> None:
         named: Headers = [(ID, f"{_ID}-{number}".encode()), (KEY, key), ("h", header)]
         when = (AT, in_hours) if number % 3 == 0 else (DELAY, b"%d" % (number * 5))
         refused = number % 10 == 1
-        given = [*named, (TOPIC, topic), (DELAY, bad) if refused else when]
-        sender.send(secured.requests, Sent(secured.target, f"{_ID}-{number}".encode(), value, given))
+        headers = [*named, (TOPIC, topic), (DELAY, bad) if refused else when]
+        sender.send(secured.requests, Sent(secured.target, f"{_ID}-{number}".encode(), value, headers))
         if number % 30 == 0:
             cancel: Headers = [(ACTION, b"cancel"), (ID, f"{_ID}-{number}".encode())]
             sender.send(secured.requests, Sent(secured.target, f"{_ID}-{number}".encode(), None, cancel))
@@ -305,7 +304,7 @@ def test_under_load_nothing_shows_a_payload_or_a_secret(served: tuple[_SecuredTo
         "show": settings,
     }
     assert len(shown["log"].splitlines()) > 3
-    for secured, text in shown.items():
+    for place, text in shown.items():
         leaked = [secret for secret in (*_SECRETS, *_PAYLOADS) if secret in text]
         assert not leaked, f"{place} shows {leaked}"
     for place in ("metrics", "healthz", "readyz", "log", "status"):
@@ -327,11 +326,11 @@ def test_a_right_revoked_at_run_time_is_named_and_used_when_granted_again(
     secured.broker.revoke(target)
     forbidden = secured.send([(TOPIC, secured.target.encode()), (DELAY, b"0")])
     secured.env.wait_for_ends(ended + 2)
-    letters = Reader(secured.broker.super_servers, [f"{secured.requests}.dead-letters"])
-    (letter,) = [seen for seen in letters.to_end() if seen.origin == forbidden.origin]
-    letters.close()
-    assert letter.last(DEAD_REASON) == b"unauthorized"
-    assert f"no ACL allows Write on topic {secured.target}".encode() in letter.last(DEAD_DETAIL)
+    dead_letters = Reader(secured.broker.super_servers, [f"{secured.requests}.dead-letters"])
+    (dead_letter,) = [seen for seen in dead_letters.to_end() if seen.origin == forbidden.origin]
+    dead_letters.close()
+    assert dead_letter.last(DEAD_REASON) == b"unauthorized"
+    assert f"no ACL allows Write on topic {secured.target}".encode() in dead_letter.last(DEAD_DETAIL)
     secured.broker.grant([target])
 
 

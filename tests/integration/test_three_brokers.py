@@ -65,13 +65,13 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
         try:
             for name in names:
                 print(rig.run(name), flush=True)
-            asked = traffic.stop()
+            requested = traffic.stop()
             rig.wait(lambda: traffic.overdue() == 0, "the last request has ended")
-            env.wait_for_ends(len(asked), WAIT_TIMEOUT_S)
+            env.wait_for_ends(len(requested), WAIT_TIMEOUT_S)
         finally:
             traffic.close()
         exits = [sidecar.stop() for sidecar in sidecars]
-        outcome = env.judge(asked)
+        outcome = env.judge(requested)
         assert exits == [0, 0]
     assert rig.exits == []
     assert outcome.takeovers() > len(names), "no shard was taken over: the run proves nothing"
@@ -100,13 +100,13 @@ def test_clients_continue_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> 
     part = next(Partition(topic, index) for index in range(6) if cluster.leader(topic, index) == victim)
     append(kafka, topic, b"before", partition=part.index)
     readers = [kafka.log_reader(part, 0, Isolation.READ_COMMITTED) for _ in range(3)]
-    found = [_values_until(reader, 1, WAIT_TIMEOUT_S) for reader in readers]
+    values_by_reader = [_values_until(reader, 1, WAIT_TIMEOUT_S) for reader in readers]
     cluster.freeze(victim)
     try:
         cluster.wait_until_deposed(victim)
         append(kafka, topic, b"after", partition=part.index)
         began = time.monotonic()
-        for values, reader in zip(found, readers, strict=True):
+        for values, reader in zip(values_by_reader, readers, strict=True):
             values += _values_until(reader, 1, began + _CONTINUE_WITHIN_S - time.monotonic())
         print(f"the readers continue {time.monotonic() - began:.1f} s after a record at the new leader")
         for admin in admins:
@@ -118,7 +118,7 @@ def test_clients_continue_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> 
         reader.close()
     for admin in admins:
         admin.close()
-    assert found == [[b"before", b"after"]] * len(readers)
+    assert values_by_reader == [[b"before", b"after"]] * len(readers)
 
 
 def test_members_continue_while_the_leader_of_their_partition_stays_frozen(cluster: ThreeBrokers) -> None:

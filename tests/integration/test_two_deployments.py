@@ -23,16 +23,15 @@ _RATE = 50
 _FENCED = 3
 
 
-def _send(env: Environment, requests: str, target: str, asked: list[Sent], over: threading.Event) -> None:
-    """Sends requests until `over`. Without deliveries, a deployment would notice only after a minute that it is
-    fenced."""
+def _send(env: Environment, requests: str, target: str, requested: list[Sent], over: threading.Event) -> None:
+    """Sends requests until `over`. Without deliveries, a deployment notices only after a minute that it is fenced."""
     sender, first = env.sender(), time.time()
     for index in count():
         if over.wait(max(first + index / _RATE - time.time(), 0.0)):
             break
         due_ms = int((first + index / _RATE) * 1000) + 300
-        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
-        asked.append(sender.send(requests, Sent(target, b"%d" % index, b"v", given, due_ms)))
+        headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+        requested.append(sender.send(requests, Sent(target, b"%d" % index, b"v", headers, due_ms)))
     sender.flush()
 
 
@@ -43,9 +42,9 @@ def test_of_two_deployments_one_continues_and_the_other_stops_with_the_reason(en
     newer.group_id = f"{older.group_id}-other" if first == "older" else f"a-{older.group_id}"
     older.start()
     older.wait_for_shards(2)
-    asked: list[Sent] = []
+    requested: list[Sent] = []
     over = threading.Event()
-    sending = threading.Thread(target=_send, args=(env, requests, target, asked, over))
+    sending = threading.Thread(target=_send, args=(env, requests, target, requested, over))
     sending.start()
     newer.start()
     try:
@@ -56,7 +55,7 @@ def test_of_two_deployments_one_continues_and_the_other_stops_with_the_reason(en
     stopped, survivor = (newer, older) if first == "older" else (older, newer)
     assert stopped.wait() == _FENCED
     assert f"group {survivor.group_id}" in stopped.log_text()
-    env.wait_for_ends(len(asked))
+    env.wait_for_ends(len(requested))
     assert survivor.is_alive()
     assert survivor.stop() == 0
-    env.judge(asked)
+    env.judge(requested)

@@ -43,9 +43,9 @@ def drawn_ms(origin: bytes, window_ms: int = _WINDOW_MS) -> int:
 
 
 def send(env: Environment, due_ms: int) -> list[Sent]:
-    sender, given = env.sender(), [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms)]
+    sender, headers = env.sender(), [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms)]
     sent = [
-        sender.send(env.requests[0], Sent(env.targets[0], b"%d" % n, b"v", [*given, (WINDOW, b"6s")], due_ms))
+        sender.send(env.requests[0], Sent(env.targets[0], b"%d" % n, b"v", [*headers, (WINDOW, b"6s")], due_ms))
         for n in range(_COUNT)
     ]
     sender.flush()
@@ -158,15 +158,16 @@ def test_the_command_sends_a_window_and_refuses_a_bad_one(env: Environment) -> N
     sidecar.wait_for_shards(1)
     config = env.directory / "client.toml"
     config.write_text("format_version = 2\n")
-    given = ["send", "-b", env.bootstrap, "--requests", env.requests[0], "--topic", env.targets[0], "--delay", "200ms"]
+    command = ["send", "-b", env.bootstrap, "--requests", env.requests[0], "--topic", env.targets[0]]
+    command += ["--delay", "200ms"]
     for window, word in (("0s", "bad-window"), ("soon", "bad-window"), ("401d", "beyond-horizon")):
-        refused = call_postdate(*given, "--window", window, "--config", str(config))
+        refused = call_postdate(*command, "--window", window, "--config", str(config))
         assert (refused.exit_code, word in refused.stderr) == (2, True), refused.stderr
     for spread in (["even"], ["odd", "--window", "1s"]):
-        refused = call_postdate(*given, "--spread", *spread, "--config", str(config))
+        refused = call_postdate(*command, "--spread", *spread, "--config", str(config))
         assert (refused.exit_code, "bad-spread" in refused.stderr) == (2, True), refused.stderr
     done = call_postdate(
-        *given, "--window", "1s", "--spread", "even", "--wait-delivery", "--config", str(config), "--output", "json"
+        *command, "--window", "1s", "--spread", "even", "--wait-delivery", "--config", str(config), "--output", "json"
     )
     assert done.exit_code == 0, done.stderr
     request, ended = map(json.loads, done.stdout.splitlines())
@@ -182,8 +183,8 @@ def test_without_the_setting_a_window_is_refused(env: Environment) -> None:
     sidecar.start()
     sidecar.wait_for_shards(1)
     sender = env.sender()
-    given = [(TOPIC, env.targets[0].encode()), (AT, b"1"), (WINDOW, b"1s")]
-    sent = sender.send(env.requests[0], Sent(env.targets[0], b"k", b"v", [*given], 1))
+    headers = [(TOPIC, env.targets[0].encode()), (AT, b"1"), (WINDOW, b"1s")]
+    sent = sender.send(env.requests[0], Sent(env.targets[0], b"k", b"v", [*headers], 1))
     sender.flush()
     env.wait_for_ends(1)
     outcome = env.judge([], dead=[sent])
