@@ -13,8 +13,8 @@ help: ## list the targets
 demo: java jars ## start a broker and two sidecars, kill one in mid-dispatch, audit what was delivered
 	$(BIN)/postdate demo
 
-# Independent checks and preparations run at the same time. A Docker engine that was started for the tests ends with them;
-# one that ran before keeps running.
+# Independent checks and preparations run at the same time. If the tests started a Docker engine, it is stopped after
+# them. An engine that ran before is left running.
 test: java ## lint, types, and every test
 	@trap 'scripts/container-image stop 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
 	  $(MAKE) --no-print-directory --jobs=4 lint types jars tools engine && scripts/run-tests
@@ -22,7 +22,7 @@ test: java ## lint, types, and every test
 RULES := small_tables spark_columns spark_times spark_dispatch_log spark_verdicts spark_answers spark_dialects bulk_rules tiers_agree
 WITH_KAFKA := spark_columns.py::test_how_kafka_is_read_leaves_the_session_as_it_was \
   spark_columns.py::test_a_reader_waits_briefly_at_the_end_of_a_log_unless_its_settings_differ spark_times.py::test_murmur2_is_kafkas
-# They read no topic, so they need neither Spark's Kafka connector nor Delta Lake in that version.
+# These tests read no topic, so they need neither Spark's Kafka connector nor Delta Lake for that version.
 newest: java venv ## the tests of the DataFrame rules with the newest PySpark 4 instead of 4.0
 	@scripts/prepare newest
 	build/newest-spark/bin/python -m pytest -p no:cacheprovider $(WITH_KAFKA:%=--deselect tests/spark/test_%) $(RULES:%=tests/spark/test_%.py)
@@ -80,7 +80,7 @@ jars: java venv
 tools:
 	@scripts/prepare tools
 
-# After the tools, since both may install packages by apt.
+# Depends on the tools, since both may install packages by apt, which cannot run twice at the same time.
 engine: jars tools
 	@scripts/prepare engine
 
@@ -99,7 +99,8 @@ sbom: venv ## list the locked packages as CycloneDX JSON in build/sbom.json
 	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON --output-file build/sbom.json \
 	  requirements-dev.lock
 
-# --strict fails on a package that the database does not answer for; without it, an unreachable database is no failure.
+# --strict fails if the database has no answer for a package. Without it, the check would pass with an unreachable
+# database.
 SERVICE ?= pypi
 vulnerabilities: venv ## check the locked packages for known vulnerabilities; SERVICE=osv asks another database
 	@$(BIN)/pip-audit --strict --vulnerability-service $(SERVICE) --require-hashes --disable-pip \

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages keep their places in the repository, and files that they link to are copied beside them."""
+"""Hooks of mkdocs: pages keep their paths in the repository, and linked files are copied beside them."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def on_config(config: MkDocsConfig) -> None:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     theme = [file for file in files if file.src_dir != config.docs_dir]
     pages = sorted({page for pattern in PAGES for page in ROOT.glob(pattern)})
-    linked = {found for page in pages for found in _linked(page)} - {*pages}
+    linked = {path for page in pages for path in _linked(page)} - {*pages}
     places = [path.relative_to(ROOT).as_posix() for path in [*pages, *sorted(linked)]]
-    made = [File(place, str(ROOT), config.site_dir, config.use_directory_urls) for place in places]
-    return Files([*theme, *made])
+    files_of_repository = [File(place, str(ROOT), config.site_dir, config.use_directory_urls) for place in places]
+    return Files([*theme, *files_of_repository])
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Indents what belongs to a numbered step by four columns, which Python-Markdown wants; code forges take three."""
+    """Indents the content of numbered steps by four columns, as Python-Markdown requires. Code forges accept three."""
     parts = _FENCE.split(markdown)
     return "".join(part if part.startswith("```") else re.sub(r"(?m)^ {3}(?=\S)", "    ", part) for part in parts)
 
 
 def _linked(page: Path) -> set[Path]:
-    """The files of the repository to which a page links."""
+    """Returns the files of the repository to which a page links."""
     links = _LINK.findall(page.read_text(encoding="utf-8"))
     targets = {(page.parent / link).resolve() for link in links if not re.match(r"[a-z]+:", link)}
     return {target for target in targets if target.is_file() and target.is_relative_to(ROOT)}
