@@ -71,28 +71,28 @@ print(members)
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[LocalBroker]:
+def module_broker() -> Iterator[LocalBroker]:
     with local_broker() as broker:
         yield broker
 
 
 @pytest.fixture
-def kafka(own: LocalBroker) -> ConfluentKafka:
+def kafka(module_broker: LocalBroker) -> ConfluentKafka:
     """A client of a broker that accepts transactions. The controller fences a paused broker for some time."""
-    wait_until_ready(own.host, own.port, WAIT_TIMEOUT_S, lambda: None)
-    return ConfluentKafka(KafkaSettings(own.bootstrap_servers))
+    wait_until_ready(module_broker.host, module_broker.port, WAIT_TIMEOUT_S, lambda: None)
+    return ConfluentKafka(KafkaSettings(module_broker.bootstrap_servers))
 
 
 @contextmanager
-def paused(own: LocalBroker) -> Iterator[None]:
-    own.pause()
+def paused(module_broker: LocalBroker) -> Iterator[None]:
+    module_broker.pause()
     try:
         yield
     finally:
-        own.resume()
+        module_broker.resume()
 
 
-def test_nothing_is_destroyed_or_closed_slowly_while_the_broker_hangs(own: LocalBroker, kafka: ConfluentKafka) -> None:
+def test_clients_close_in_time_while_the_broker_hangs(module_broker: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
     producer = open_producer(kafka)
     commit_values(producer, topic, [b"x"])
@@ -100,7 +100,7 @@ def test_nothing_is_destroyed_or_closed_slowly_while_the_broker_hangs(own: Local
     member = Member(kafka.group_consumer(unique_name("group")))
     member.consumer.subscribe([topic], member)
     poll_until([member], lambda: bool(member.events), "an assignment")
-    with paused(own):
+    with paused(module_broker):
         producer.begin()
         producer.produce(topic, b"y", None, [], 0)
         assert producer.flush(0.2) == 1
@@ -112,7 +112,7 @@ def test_nothing_is_destroyed_or_closed_slowly_while_the_broker_hangs(own: Local
     assert max(took_s.values()) < _PROMPT_S, took_s
 
 
-def test_a_commit_that_hangs_ends_as_an_abort_or_unknown(own: LocalBroker, kafka: ConfluentKafka) -> None:
+def test_a_commit_that_hangs_ends_as_an_abort_or_unknown(module_broker: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
     part = Partition(topic, 0)
     producer = open_producer(kafka)
@@ -120,7 +120,7 @@ def test_a_commit_that_hangs_ends_as_an_abort_or_unknown(own: LocalBroker, kafka
     producer.begin()
     producer.produce(topic, b"hangs", None, [], 0)
     started = time.monotonic()
-    with paused(own), pytest.raises(AbortRequired):
+    with paused(module_broker), pytest.raises(AbortRequired):
         producer.commit()
     assert time.monotonic() - started < _PROMPT_S
     try:
@@ -135,28 +135,30 @@ def test_a_commit_that_hangs_ends_as_an_abort_or_unknown(own: LocalBroker, kafka
     successor.destroy()
 
 
-def test_a_broker_that_restarts_taints_the_producer(own: LocalBroker, kafka: ConfluentKafka) -> None:
+def test_a_broker_that_restarts_taints_the_producer(module_broker: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
     producer = open_producer(kafka)
     committed = commit_until_settled(producer, topic, b"before")
     read_committed(kafka, Partition(topic, 0))  # returns after the transaction markers are written
-    own.kill()
+    module_broker.kill()
     try:
         deadline = time.monotonic() + WAIT_TIMEOUT_S
         while producer.settle():
             assert time.monotonic() < deadline, "the broken connection was never reported"
             time.sleep(0.05)
     finally:
-        own.start()
+        module_broker.start()
     assert not producer.settle()  # the return of the broker does not make the producer usable again
     producer.destroy()
     assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == committed
 
 
-def test_an_address_without_a_broker_does_not_taint_a_new_producer(own: LocalBroker, kafka: ConfluentKafka) -> None:
+def test_an_address_without_a_broker_does_not_taint_a_new_producer(
+    module_broker: LocalBroker, kafka: ConfluentKafka
+) -> None:
     topic = new_topic(kafka)
     # The library tries the addresses in random order. Its errors for the first two are older than the transaction.
-    servers = f"{own.host}:{free_port()},{own.host}:{free_port()},{own.bootstrap_servers}"
+    servers = f"{module_broker.host}:{free_port()},{module_broker.host}:{free_port()},{module_broker.bootstrap_servers}"
     some_away = ConfluentKafka(KafkaSettings(servers))
 
     def play(_: int) -> bool:
@@ -185,12 +187,12 @@ def _member_and_reader(kafka: ConfluentKafka, part: Partition) -> tuple[Member, 
     return member, reader
 
 
-def test_readers_and_members_continue_after_a_restart(own: LocalBroker, kafka: ConfluentKafka) -> None:
+def test_readers_and_members_continue_after_a_restart(module_broker: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
     part = Partition(topic, 0)
     member, reader = _member_and_reader(kafka, part)
-    own.restart(hard=True)
-    patient = KafkaSettings(own.bootstrap_servers, producer={"message.timeout.ms": 60_000})
+    module_broker.restart(hard=True)
+    patient = KafkaSettings(module_broker.bootstrap_servers, producer={"message.timeout.ms": 60_000})
     append(ConfluentKafka(patient), topic, b"after")
     # On a slow machine the session of the member expires. The member then rejoins and reads from the beginning.
     poll_until([member], lambda: 1 in member.offsets(part), "the second record")
@@ -203,14 +205,14 @@ def test_readers_and_members_continue_after_a_restart(own: LocalBroker, kafka: C
     reader.close()
 
 
-def test_polls_of_consumers_handle_no_log_lines_of_an_outage(
-    own: LocalBroker, kafka: ConfluentKafka, caplog: pytest.LogCaptureFixture
+def test_consumers_log_no_failed_connections_of_an_outage(
+    module_broker: LocalBroker, kafka: ConfluentKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = new_topic(kafka)
     part = Partition(topic, 0)
     member, reader = _member_and_reader(kafka, part)
     caplog.clear()
-    own.kill()
+    module_broker.kill()
     try:
         # Neither client is polled meanwhile, so log lines about the unreachable broker would accumulate.
         time.sleep(_OUTAGE_S)
@@ -220,7 +222,7 @@ def test_polls_of_consumers_handle_no_log_lines_of_an_outage(
             reader.read(10, 0.2)
         poll_until([member], lambda: any(isinstance(f, Unreachable) for _, f in member.consumer.errors()), "the error")
     finally:
-        own.start()
+        module_broker.start()
     assert [line for line in _logged(caplog) if line.startswith("FAIL")] == []
     member.consumer.close()
     reader.close()
@@ -230,11 +232,11 @@ def _logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == client_log.name]
 
 
-def test_an_admin_client_without_an_answer_raises_in_time(own: LocalBroker, kafka: ConfluentKafka) -> None:
+def test_an_admin_client_without_an_answer_raises_in_time(module_broker: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
     part = Partition(topic, 0)
-    admin = ConfluentKafka(KafkaSettings(own.bootstrap_servers, admin_timeout_s=1)).admin()
-    questions: dict[str, Callable[[], object]] = {
+    admin = ConfluentKafka(KafkaSettings(module_broker.bootstrap_servers, admin_timeout_s=1)).admin()
+    queries: dict[str, Callable[[], object]] = {
         "ends": lambda: admin.end_offsets([part], Isolation.READ_UNCOMMITTED),
         "stable ends": lambda: admin.end_offsets([part], Isolation.READ_COMMITTED),
         "starts": lambda: admin.start_offsets([part]),
@@ -245,40 +247,42 @@ def test_an_admin_client_without_an_answer_raises_in_time(own: LocalBroker, kafk
         "members": lambda: admin.group_members("nobody"),
         "create": lambda: admin.create_topics([NewTopic(unique_name("late"), 1, 1, {})]),
     }
-    before = _answers(questions)
+    before = _answers(queries)
     answered: dict[str, object] = {}
-    with paused(own):
-        for name, ask in questions.items():
+    with paused(module_broker):
+        for name, query in queries.items():
             started = time.monotonic()
             try:
-                answered[name] = ask()
+                answered[name] = query()
             except Unreachable:
                 assert time.monotonic() - started < _PROMPT_S, name
     assert answered == {}
     # The same client answers again, although its cached leader epoch may be outdated.
-    assert _answers(questions) == before
+    assert _answers(queries) == before
 
 
-def _answers(questions: Mapping[str, Callable[[], object]]) -> dict[str, object]:
+def _answers(queries: Mapping[str, Callable[[], object]]) -> dict[str, object]:
     """Returns the answer to each query except `create`, by name.
 
     A slow machine may leave a query unanswered, so each is repeated until it is answered or `WAIT_TIMEOUT_S` is over.
     """
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     answers: dict[str, object] = {}
-    while len(answers) < len(questions) - 1:
+    while len(answers) < len(queries) - 1:
         assert time.monotonic() < deadline, answers
-        for name in questions.keys() - answers.keys() - {"create"}:
+        for name in queries.keys() - answers.keys() - {"create"}:
             with suppress(Unreachable):
-                answers[name] = questions[name]()
+                answers[name] = queries[name]()
     return answers
 
 
-def test_an_unanswered_group_request_does_not_crash_the_process_later(own: LocalBroker, kafka: ConfluentKafka) -> None:
+def test_an_unanswered_group_request_does_not_crash_the_process_later(
+    module_broker: LocalBroker, kafka: ConfluentKafka
+) -> None:
     with (
-        paused(own),
+        paused(module_broker),
         subprocess.Popen(
-            [sys.executable, "-c", _GROUP_REQUESTS, own.bootstrap_servers],
+            [sys.executable, "-c", _GROUP_REQUESTS, module_broker.bootstrap_servers],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -288,7 +292,7 @@ def test_an_unanswered_group_request_does_not_crash_the_process_later(own: Local
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "no answer\n"
-            own.resume()
+            module_broker.resume()
             output, _ = process.communicate("it is back\n", timeout=WAIT_TIMEOUT_S)
         finally:
             process.kill()

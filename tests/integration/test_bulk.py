@@ -113,7 +113,7 @@ def test_all_messages_for_a_target_are_cancelled_and_no_other(env: Environment, 
     send(env, chosen, _COUNT, later_ms)
     kept = send(env, other, 50, int(time.time() * 1000) + 20_000)
     beyond = send(env, chosen, 20, later_ms + _HOUR_MS)
-    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] >= _COUNT + 20, "everything is held")
+    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] >= _COUNT + 20, "all messages are pending")
     selectors = ["--target", chosen, "--until", str(later_ms + 1)]
     assert dry_run(env, client, config, *selectors) == {chosen: _COUNT}
     if is_killed:
@@ -146,7 +146,7 @@ def test_a_customer_is_forgotten_with_one_command(env: Environment) -> None:
     for target in env.targets:
         send(env, target, 30, due_ms, f"customer-7/{target}/")
         send(env, target, 30, due_ms, f"customer-70/{target}/")
-    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 120, "everything is held")
+    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 120, "all messages are pending")
     assert dry_run(env, client, config, "--id-prefix", "customer-7/") == dict.fromkeys(sorted(env.targets), 30)
     assert sum(cancel(env, config, "--id-prefix", "customer-7/").values()) == 60
     assert client.get("/api/v1/pending/selected?id_prefix=customer-7").json["count"] == 60
@@ -158,7 +158,7 @@ def test_messages_of_a_key_are_delivered_now_and_those_of_a_target_moved(env: En
     due_ms = int(time.time() * 1000) + _HOUR_MS
     sent = send(env, soon, 300, due_ms)
     send(env, other, 300, due_ms)
-    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 600, "everything is held")
+    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 600, "all messages are pending")
     assert sum(control(env, config, "reschedule", "--by", "2h", "--target", other).values()) == 300
     late = dry_run(env, client, config, "--from", str(due_ms + 2 * _HOUR_MS), "--until", str(due_ms + 2 * _HOUR_MS + 1))
     assert late == {other: 300}
@@ -170,11 +170,11 @@ def test_messages_of_a_key_are_delivered_now_and_those_of_a_target_moved(env: En
     assert all(int(record.last("postdate-due")) < due_ms for record in seen)
 
 
-def test_the_page_counts_asks_and_cancels(env: Environment) -> None:
+def test_the_page_counts_confirms_and_cancels(env: Environment) -> None:
     _, client, _ = start(env)
     send(env, env.targets[0], 40, int(time.time() * 1000) + _HOUR_MS, "order-")
     send(env, env.targets[1], 5, int(time.time() * 1000) + _HOUR_MS, "mail-")
-    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 45, "everything is held")
+    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 45, "all messages are pending")
     with browser_page() as page:
         page.goto(f"http://127.0.0.1:{client.port}/")
         expect(page.locator("#pending")).to_have_text("45")

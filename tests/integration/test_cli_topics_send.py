@@ -175,7 +175,7 @@ def test_check_names_each_violation_and_exits_with_4(bootstrap: str, requests: s
     assert all(violation["remedy"] for violation in as_json["violations"])
 
 
-def test_check_of_topics_that_do_not_exist(bootstrap: str) -> None:
+def test_check_reports_missing_topics(bootstrap: str) -> None:
     result = call(bootstrap, "topics", "check", "--requests", unique_name("absent"))
     assert result.exit_code == Exit.VIOLATION
     assert "postdate topics create" in result.stdout
@@ -230,7 +230,7 @@ def test_send_to_a_missing_request_topic_names_the_remedy(bootstrap: str) -> Non
     assert f"postdate topics create -b {bootstrap} --requests {name}" in result.stderr
 
 
-def test_a_broker_that_is_not_there_is_a_failure_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_broker_is_a_failure_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "KafkaSettings", partial(KafkaSettings, admin_timeout_s=5.0))
     started = time.monotonic()
     nobody = f"127.0.0.1:{free_port()}"

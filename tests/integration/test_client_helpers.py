@@ -42,13 +42,13 @@ def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> I
         yield env
 
 
-def test_the_file_is_what_the_python_client_makes() -> None:
+def test_the_file_has_the_results_of_the_python_client() -> None:
     remedy = "run PYTHONPATH=tests python -m support.clients.cases"
     assert FILE.read_text(encoding="utf-8") == document(), remedy
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_helper_makes_of_each_case_what_the_python_client_makes(programs: ClientPrograms, language: str) -> None:
+def test_a_helper_makes_the_same_of_each_case_as_the_python_client(programs: ClientPrograms, language: str) -> None:
     stated = [case for case in CASES if language in case.get("only", LANGUAGES)]
     results = [json.loads(line) for line in programs.conform(language)]
     assert len(results) == len(stated) > 100
@@ -76,7 +76,7 @@ def test_a_helper_does_on_a_broker_what_it_says(
     ]
 
 
-def test_the_folder_of_the_helpers_has_no_file_that_is_not_described() -> None:
+def test_every_file_of_the_helpers_is_described() -> None:
     text = (FILE.parent / "README.md").read_text(encoding="utf-8")
     present = [path for path in FILE.parent.rglob("*") if path.is_file() and path.name != "README.md"]
     assert [Path(path).name for path in present if path.name not in text] == []

@@ -135,7 +135,7 @@ def test_the_services_whose_images_can_be_had_here_deliver(composed: Composed) -
     assert len(shards["shards"]) == int(SERVICES["postdate"]["environment"]["POSTDATE_TOPICS_PARTITIONS"])
 
 
-def test_every_mounted_file_is_there_and_every_name_of_a_service_is_one() -> None:
+def test_mounted_files_and_named_services_exist() -> None:
     for name, service in SERVICES.items():
         for source, _ in _mounts(service):
             assert not source or Path(source).exists(), f"{name}: {source}"

@@ -375,7 +375,7 @@ def test_a_level_is_a_delay_of_the_table(served: Served) -> None:
     assert waited == {b"level 0": 0, b"level 1": 1000, b"level 2": 5000}
 
 
-def test_a_test_of_a_service_passes_and_needs_no_sidecar_but_its_own(served: Served) -> None:
+def test_the_test_of_a_service_passes_with_its_own_sidecar(served: Served) -> None:
     lines = run_example("python/test_your_service.py", served.env.bootstrap, served.requests)
 
     assert "1 passed" in lines[-1]

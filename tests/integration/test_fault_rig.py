@@ -86,7 +86,7 @@ def test_a_static_member_that_comes_back_keeps_its_shards(rig: FaultRig, watch: 
     assert len(handed_over) == shards
 
 
-def test_a_member_that_dies_is_missed_after_its_session(rig: FaultRig, watch: Watch) -> None:
+def test_a_dead_member_loses_its_shards_after_its_session(rig: FaultRig, watch: Watch) -> None:
     since_ms, owners = _before_change(rig)
     shards = rig.dynamic.shards()
     rig.dynamic.kill()

@@ -96,14 +96,14 @@ def confirm(page: Page, question: str, button: str) -> None:
     change.get_by_role("button", name=button).click()
 
 
-def test_what_is_pending_is_listed_by_target_and_time(env: Environment, page: Page) -> None:
+def test_pending_messages_are_listed_by_target_and_time(env: Environment, page: Page) -> None:
     clients = start(env)
     soon_ms = int(time.time() * 1000) + _HOUR_MS
     for number in range(55):
         send(env, f"order-{number:02}", 0, at(soon_ms + number * 1_000))
     for number in range(3):
         send(env, f"mail-{number}", 1, at(soon_ms + number * _HOUR_MS))
-    wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 58, "everything is held")
+    wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 58, "all messages are pending")
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")
     form, rows, count = page.locator("#select"), page.locator("#listed tr"), page.locator("#listed-count")
     expect(count).to_contain_text("50 messages, more follow")
@@ -152,7 +152,7 @@ def test_schedules_are_found_shown_and_controlled(env: Environment, page: Page) 
     send(env, "beat", 0, (EVERY, b"1s"))
     nightly = send(env, "nightly", 1, (CRON, b"30 9 * * *"), (ZONE, b"Asia/Kolkata"))
     send(env, "night-shift", 1, (EVERY, b"12h"))
-    wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 4, "everything is held")
+    wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 4, "all messages are pending")
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
     open_view(page, "Schedules")
     count, lanes, shown = (page.locator(selector) for selector in ("#schedules-count", "#lanes > li", "#schedule"))

@@ -93,7 +93,7 @@ def test_pending_messages_are_listed_counted_moved_and_cancelled(env: Environmen
     (requests,), (target,) = env.requests, env.targets
     due_ms = int(time.time() * 1000) + _HOUR_MS // 2
     sent = send(env, 30, due_ms)
-    wait_until(lambda: counted(clients) == len(sent), "everything is held")
+    wait_until(lambda: counted(clients) == len(sent), "all messages are pending")
     entries = listed(clients)
     assert [(entry["due_ms"], entry["id"], entry["origin"], entry["target"]) for entry in entries] == [
         (request.due_ms, request.id.decode(), request.origin.decode(), target) for request in sent
@@ -160,7 +160,7 @@ def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
             headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (now_ms + ahead_ms))]
             sender.send(env.requests[0], Sent(target, b"%d" % number, b"x", headers, now_ms + ahead_ms))
     sender.flush()
-    wait_until(lambda: counted(clients) == 97, "everything is held")
+    wait_until(lambda: counted(clients) == 97, "all messages are pending")
 
     def read(client: Client) -> dict[str, Any]:
         answer = client.get(f"{url.path}?{query}")
@@ -191,7 +191,7 @@ def test_listing_a_backlog_delays_no_delivery(env: Environment, clients: list[Cl
     for number in range(20_000):
         sender.send(requests, Sent(target, b"%d" % number, b"x" * 100, [to, (DELAY, b"30m")]))
     sender.flush()
-    wait_until(lambda: counted(clients) == 20_000, "everything is held")
+    wait_until(lambda: counted(clients) == 20_000, "all messages are pending")
     now_ms = int(time.time() * 1000)
     due = []
     for number in range(40):

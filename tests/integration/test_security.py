@@ -205,7 +205,7 @@ def test_a_process_that_lacks_rights_does_not_start_and_names_them(quiet: _Secur
     quiet.broker.grant(list(gone))
 
 
-def test_a_password_that_was_replaced_reaches_a_client_that_lives(
+def test_a_client_uses_a_replaced_password_without_a_restart(
     quiet: _SecuredTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SECRET_CHECK_INTERVAL_S", 0.0)

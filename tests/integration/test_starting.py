@@ -34,14 +34,14 @@ _PROMPT_S = 10.0
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[LocalBroker]:
+def module_broker() -> Iterator[LocalBroker]:
     with local_broker() as broker:
         yield broker
 
 
 @pytest.fixture
-def env(own: LocalBroker, tmp_path: Path) -> Iterator[Environment]:
-    environment = Environment(own.bootstrap_servers, tmp_path)
+def env(module_broker: LocalBroker, tmp_path: Path) -> Iterator[Environment]:
+    environment = Environment(module_broker.bootstrap_servers, tmp_path)
     environment.new_requests(1)
     yield environment
     environment.close()
@@ -69,13 +69,13 @@ def _wait_for_attempts(sidecar: Sidecar, count: int) -> list[int]:
 
 @pytest.mark.parametrize("away", ["paused", "killed"])
 def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(
-    own: LocalBroker, env: Environment, away: str
+    module_broker: LocalBroker, env: Environment, away: str
 ) -> None:
     sidecar, client = _served(env)
     if away == "paused":
-        own.pause()
+        module_broker.pause()
     else:
-        own.kill()
+        module_broker.kill()
     try:
         sidecar.start()
         assert _wait_for_attempts(sidecar, 2)[:2] == [1, 2]
@@ -86,17 +86,17 @@ def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(
         assert client.get("/metrics").status == 200
     finally:
         if away == "paused":
-            own.resume()
+            module_broker.resume()
         else:
-            own.start()
+            module_broker.start()
     sidecar.wait_for_shards(1)
     wait_until(lambda: client.get("/readyz").status == 200, "it is ready")
     assert sidecar.stop() == 0
 
 
-def test_a_signal_ends_the_wait(own: LocalBroker, env: Environment) -> None:
+def test_a_signal_ends_the_wait(module_broker: LocalBroker, env: Environment) -> None:
     sidecar, client = _served(env)
-    own.pause()
+    module_broker.pause()
     try:
         sidecar.start()
         wait_until(client.listens, "the port is served")
@@ -109,7 +109,7 @@ def test_a_signal_ends_the_wait(own: LocalBroker, env: Environment) -> None:
         assert sidecar.stop() == 0, "in the pause"
         assert time.monotonic() - began < _PROMPT_S
     finally:
-        own.resume()
+        module_broker.resume()
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def _assigned(member: subprocess.Popen[str]) -> int:
     return int(member.stdout.readline())
 
 
-def test_partitions_that_nobody_was_given_are_served_within_a_minute(env: Environment) -> None:
+def test_unassigned_partitions_are_served_within_a_minute(env: Environment) -> None:
     requests = env.new_requests(4)
     sidecar = env.new_sidecar()
     with _member(env, requests, "exits on revocation") as first:
