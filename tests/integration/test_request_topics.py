@@ -40,8 +40,7 @@ def test_two_request_topics_of_one_process_have_different_rules(env: Environment
             dead[narrow] += held
     sender.flush()
     env.wait_for_ends(7)
-    # Nothing is pending on the narrow topic. It accepts three requests and refuses the rest; the wide topic accepts
-    # all.
+    # Nothing is pending on the narrow topic, so it accepts three requests and refuses two. The wide topic accepts all.
     soon = int(time.time() * 1000) + 6_000
     for requests in (wide, narrow):
         more = [request(requests, orders, (AT, b"%d" % soon), due_ms=soon) for _ in range(5)]
