@@ -19,5 +19,5 @@ def helm() -> Iterator[Helm]:
 
 @pytest.fixture(scope="session", params=ci_values())
 def rendered(request: pytest.FixtureRequest, helm: Helm) -> list[dict[str, Any]]:
-    """The objects of a release with one of the values files of ci/."""
+    """Returns the objects of a release with one of the values files of ci/."""
     return helm.render(ci_values()[request.param])

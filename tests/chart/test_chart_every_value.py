@@ -80,7 +80,7 @@ def schema() -> dict[str, Any]:
 
 
 def leaves(tree: Mapping[str, Any], path: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Each value below `tree` with its path; an empty table is a value."""
+    """Returns each value below `tree` with its path; an empty table is a value."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, (*path, key))
@@ -98,7 +98,7 @@ def schema_of(path: Place) -> dict[str, Any]:
 
 
 def other_text(rule: Mapping[str, Any], present: object) -> str:
-    """A text that the schema allows, and that is not there yet."""
+    """Returns a text that the schema allows, and that is not there yet."""
     if "enum" in rule:
         return str(next(each for each in rule["enum"] if each not in (present, "")))
     return SAMPLES[rule["pattern"]] if "pattern" in rule else _TEXT
@@ -135,18 +135,18 @@ def nested(path: Place, value: Any) -> dict[str, Any]:
 
 
 def rendered_fields(helm: Helm, values: Values, chart: Path) -> set[tuple[str, str]]:
-    """Each field of a rendered release as its path, from the name of its template on, and text."""
+    """Returns each field of a rendered release as its path, from the name of its template on, and text."""
     return {field for name, text in helm.manifests(values, chart).items() for field in _fields_of(name, text)}
 
 
 @functools.lru_cache(maxsize=500)
 def _fields_of(name: str, manifest: str) -> tuple[tuple[str, str], ...]:
-    """The fields of one rendered template; a changed value leaves most templates as they were."""
+    """Returns the fields of one rendered template; a changed value leaves most templates as they were."""
     return tuple(fields(documents(manifest), name))
 
 
 def fields(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Each field of rendered objects as its path and text."""
+    """Returns each field of rendered objects as its path and text."""
     if isinstance(node, dict | list):
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             yield from fields(value, f"{path}/{key}")
@@ -155,7 +155,7 @@ def fields(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def ignored_values(helm: Helm, chart: Path = CHART) -> list[str]:
-    """The paths of the values that change nothing, or not to what was set."""
+    """Returns the paths of the values that change nothing, or not to what was set."""
     found = []
     rendered: dict[str, set[tuple[str, str]]] = {}
     for path, _ in leaves(defaults()):

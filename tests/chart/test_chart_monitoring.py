@@ -130,7 +130,7 @@ def test_every_alert_tells_who_is_woken_what_is_wrong_and_what_to_do(helm: Helm)
 
 
 def _resulting_labels(expression: str) -> set[str]:
-    """The labels by which an expression is aggregated; without an aggregation those of its metrics."""
+    """Returns the labels by which an expression is aggregated; without an aggregation those of its metrics."""
     found: set[str] = set()
 
     def visit(node: object) -> None:

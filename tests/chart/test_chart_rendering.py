@@ -184,7 +184,7 @@ def test_the_audit_is_strict_by_default_and_has_no_window(helm: Helm, mode: str)
 
 
 def run_shell(script: str) -> list[str]:
-    """The words with which the shell would start `postdate`, which is a program here that prints them."""
+    """Returns the words with which the shell would start `postdate`, which is a program here that prints them."""
     with tempfile.TemporaryDirectory() as directory:
         program = Path(directory, "postdate")
         program.write_text(f"#!{sys.executable}\nimport sys\nprint('\\0'.join(sys.argv[1:]))\n")
@@ -196,7 +196,7 @@ def run_shell(script: str) -> list[str]:
 
 
 def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
-    """Whether a selector of pods takes a pod with these labels."""
+    """True if a selector of pods takes a pod with these labels."""
     for rule in selector.get("matchExpressions", []):
         assert rule["operator"] == "NotIn", "the one that the chart uses"
         if labels.get(rule["key"]) in rule["values"]:
@@ -205,7 +205,7 @@ def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 
 
 def policies_of(objects: list[dict[str, Any]], labels: dict[str, str]) -> list[dict[str, Any]]:
-    """The policies of a pod, which add up: what any of them allows is allowed."""
+    """Returns the policies of a pod, which add up: what any of them allows is allowed."""
     policies = of_kind(objects, "NetworkPolicy")
     return [each["spec"] for each in policies if selects(each["spec"]["podSelector"], labels)]
 
@@ -274,7 +274,7 @@ def test_an_audit_on_a_cluster_must_say_how_it_gets_there(helm: Helm) -> None:
 
 
 def pod_labels(objects: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """The labels of every pod that the release starts, by kind and name of what starts it."""
+    """Returns the labels of every pod that the release starts, by kind and name of what starts it."""
     found: dict[str, dict[str, str]] = {}
     for name in pod_specs(objects):
         each = one(objects, *name.split())

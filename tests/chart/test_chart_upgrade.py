@@ -34,7 +34,7 @@ def immutable(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The chart as its next version, for the next version of the program."""
+    """Returns the chart as its next version, for the next version of the program."""
     copied = tmp_path_factory.mktemp("later") / "postdate"
     shutil.copytree(CHART, copied)
     chart = copied / "Chart.yaml"

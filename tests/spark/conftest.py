@@ -117,6 +117,6 @@ def chunk_by_chunk(spark: SparkSession) -> dict[str, dict[int, Row]]:
 
 @pytest.fixture(scope="session", params=["chunk_by_chunk", "in_one_chunk"])
 def chunked(request: pytest.FixtureRequest) -> dict[str, dict[int, Row]]:
-    """The two, one after the other."""
+    """Returns the two, one after the other."""
     found: dict[str, dict[int, Row]] = request.getfixturevalue(request.param)
     return found

@@ -22,7 +22,7 @@ CASES = drop_cases()
 
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
-    """All cases judged, by offset."""
+    """Returns all cases judged, by offset."""
     return by_offset(judged(spark, CASES)[0])
 
 

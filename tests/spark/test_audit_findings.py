@@ -29,7 +29,7 @@ def _deliver(history: RandomHistory, *offsets: int) -> None:
 
 
 def _fresh(found: Advance, offset: int) -> list[list[str]]:
-    """The verdicts that a run reports of a request."""
+    """Returns the verdicts that a run reports of a request."""
     return [row["verdicts"] for row in found.fresh.where(F.col("offset") == offset).collect()]
 
 
@@ -70,8 +70,8 @@ _LETTER = 40
 
 
 def _buried() -> RandomHistory:
-    """A request that ended as a dead letter. A second letter is all that a later run reads: no record of that run says
-    on which day the request was due."""
+    """Returns a request that ended as a dead letter. A second letter is all that a later run reads: no record of that
+    run says on which day the request was due."""
     history = RandomHistory(T)
     history.ask(_LETTER)
     history.commit([_LETTER, DUE, "dead"])

@@ -82,7 +82,8 @@ def _emptied_and_capped(forged: Forged) -> Producer:
 
 
 def _capped_requests(forged: Forged) -> Producer:
-    """One transaction hangs on the request topic, and two requests lie behind its record. 1 verified, 3 capped."""
+    """Returns one transaction hangs on the request topic, and two requests lie behind its record. 1 verified, 3
+    capped."""
     forged.sound()
     open_still = forged.hanging(0, forged.requests)
     for _ in range(2):
@@ -91,8 +92,8 @@ def _capped_requests(forged: Forged) -> Producer:
 
 
 def _without_requests(forged: Forged) -> None:
-    """The requests have left their topic, all but the last one, which names the target. What needs no request is
-    checked without it. 1 verified, 4 expired."""
+    """Returns the requests have left their topic, all but the last one, which names the target. What needs no request
+    is checked without it. 1 verified, 4 expired."""
     ahead_ms = int(time.time() * 1000) + 3_600_000
     for _ in range(3):
         forged.sound()
@@ -104,7 +105,7 @@ def _without_requests(forged: Forged) -> None:
 
 
 def _created_again_and_grown(forged: Forged) -> None:
-    """A target that was created again, and has grown since. 9 verified; it is younger than 4 messages."""
+    """Returns a target that was created again, and has grown since. 9 verified; it is younger than 4 messages."""
     for number in range(4):
         forged.sound(key=b"k%d" % number)
     admin = _created_again(forged, 2)
@@ -127,8 +128,8 @@ def _created_again_and_grown(forged: Forged) -> None:
 
 
 def _filled_by_others(forged: Forged) -> None:
-    """A target has lost a message. Then it is created again, filled with old events by somebody else, and used again.
-    1 verified; the target is younger than 5 messages."""
+    """Returns a target has lost a message. Then it is created again, filled with old events by somebody else, and used
+    again. 1 verified; the target is younger than 5 messages."""
     for number in range(4):
         forged.sound(key=_key_of(number))
     forged.commit(forged.ask(key=_key_of(1)))
@@ -145,7 +146,7 @@ def _add_old_events(forged: Forged) -> None:
 
 
 def _capped_by_times_of_its_own(forged: Forged) -> Producer:
-    """An open transaction of a producer that stamps its own times may hide anything. 1 verified, 1 capped."""
+    """Returns an open transaction of a producer that stamps its own times may hide anything. 1 verified, 1 capped."""
     forged.sound()
     forged.commit(forged.ask())
     time.sleep(0.05)
@@ -214,7 +215,8 @@ def test_runs_with_a_state_judge_what_was_hidden_and_what_was_created_again(
 
 
 def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFixture[str], state: str) -> None:
-    """The loss can be repaired until its target is created again: the times that other producers give prove nothing."""
+    """Returns the loss can be repaired until its target is created again: the times that other producers give prove
+    nothing."""
 
     def repairable() -> tuple[int, dict[str, int]]:
         run_repair(RepairOptions(forged.env.bootstrap, state, forged.requests, output="json", settle_ms=1_000))

@@ -39,7 +39,7 @@ class _Returns:
         return f"{self.forged.requests}/0/{offset}".encode()
 
     def give_back(self, parent: int, *more: tuple[str, bytes | None], policy: bytes = _POLICY) -> tuple[int, int]:
-        """A return of the delivery of `parent`; its offset and due time."""
+        """Returns a return of the delivery of `parent`; its offset and due time."""
         left = [(ORIGIN, self.origin(parent)), (DUE, b"%d" % self.forged.due_ms)]
         sent = [*left, (TOPIC, self.forged.target.encode()), (RETRY, policy), *more]
         offset = self.forged.write(self.forged.requests, 0, b"k", b"v", sent)
@@ -56,7 +56,7 @@ class _Returns:
         self.forged.write(self.forged.target, partition_of_key(b"k"), b"k", b"v", headers)
 
     def sound(self, parent: int) -> int:
-        """A return that was redelivered as it should be."""
+        """Returns a return that was redelivered as it should be."""
         offset, due_ms = self.give_back(parent, (ERROR, b"boom"))
         self.redeliver(offset, due_ms, parent, (ERROR, b"boom"))
         self.forged.commit((offset, due_ms, "delivered"))

@@ -129,8 +129,8 @@ def test_runs_with_a_state_compare_their_messages_with_those_before(
 
 
 def _forge_order(forged: Forged) -> None:
-    """A pair that left the wrong way round in two transactions, one in one; one that was replaced and left all the
-    same, behind the other; one whose second came too late.
+    """Returns a pair that left the wrong way round in two transactions, one in one; one that was replaced and left all
+    the same, behind the other; one whose second came too late.
 
     By the time that they are written they are late, so they may have been parked: counted, and no violation.
     """

@@ -83,12 +83,12 @@ class _Audited:
     outcome: dict[str, Any]
 
     def sampled(self, verdict: str) -> dict[str, dict[str, Any]]:
-        """The samples of a verdict by origin."""
+        """Returns the samples of a verdict by origin."""
         return {sample["origin"]: sample for sample in self.outcome["samples"].get(verdict, [])}
 
 
 def _audited(env: Environment, capsys: pytest.CaptureFixture[str], **options: Any) -> _Audited:
-    """The audit in the session of these tests."""
+    """Returns the audit in the session of these tests."""
     given = AuditOptions(env.bootstrap, tuple(env.requests), output="json", slack_ms=1_000, **options)
     exit_code = run_audit(given)
     return _Audited(exit_code, json.loads(capsys.readouterr().out))
@@ -105,7 +105,8 @@ class _Forged:
 
 
 def _forge(env: Environment) -> _Forged:
-    """A delivered record once more, a record of the dispatch log as its owner would write it, and one of a stranger."""
+    """Returns a delivered record once more, a record of the dispatch log as its owner would write it, and one of a
+    stranger."""
     history = gather(env.bootstrap, env.requests, env.targets)
     producer = Producer({"bootstrap.servers": env.bootstrap})
     one, other = sorted(history.delivered, key=lambda seen: parse_origin(seen.origin))[:2]

@@ -22,7 +22,7 @@ CASES = id_policy_cases()
 
 @pytest.fixture(scope="module")
 def rows(ruled: dict[str, dict[int, Row]]) -> dict[int, Row]:
-    """All cases judged by the rules, by offset."""
+    """Returns all cases judged by the rules, by offset."""
     return ruled["ids"]
 
 
@@ -65,7 +65,7 @@ _FATES: list[tuple[list[object], int, int, int | None]] = [
 
 @pytest.fixture(scope="module")
 def read(spark: SparkSession) -> list[ReadRecord]:
-    """All of these fates."""
+    """Returns all of these fates."""
     return read_fates(spark, [case[:2] for case in _FATES])
 
 

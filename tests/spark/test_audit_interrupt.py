@@ -25,7 +25,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def _members(group: int) -> list[str]:
-    """The command lines of the processes of a group that still run."""
+    """Returns the command lines of the processes of a group that still run."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

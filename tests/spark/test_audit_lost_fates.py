@@ -29,7 +29,7 @@ CASES = lost_fate_cases()
 
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
-    """All cases judged by the rules, by offset."""
+    """Returns all cases judged by the rules, by offset."""
     return by_offset(judged(spark, CASES, rules_alone=True, bounds=JudgingBounds(fates_lost_before_ms=LOST_MS))[0])
 
 

@@ -36,7 +36,7 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def example(env: Environment, forged: Forged, state: Path) -> str:
-    """The example of the document with the addresses of the test."""
+    """Returns the example of the document with the addresses of the test."""
     (text,) = re.findall(r"(?s)```python\n(.*?)```", _DOCUMENT.read_text(encoding="utf-8"))
     places = {"localhost:9092": env.bootstrap, "postdate.requests": forged.requests, "/var/lib/postdate-audit": state}
     for printed, real in places.items():

@@ -16,7 +16,7 @@ _OTHERS = 4
 
 
 def _history(*, names_a_plain_one: bool) -> RandomHistory:
-    """A cancelled message, delivered ones with ids of their own, and a delivered one without an id."""
+    """Returns a cancelled message, delivered ones with ids of their own, and a delivered one without an id."""
     history, plain = RandomHistory(T), 10 + _OTHERS
     history.ask(1, TO_ORDERS, ("postdate-delay", b"1s"), _ID)
     history.ask(2, ("postdate-action", b"cancel"), _ID)

@@ -37,7 +37,7 @@ HISTORIES = {"cases": CASES, "behind the fixed end of the log": LATE}
 
 @pytest.fixture(scope="module")
 def judged_rows(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """Both histories judged by the rules, by offset."""
+    """Returns both histories judged by the rules, by offset."""
     found, _ = judged(
         spark,
         side_by_side([*HISTORIES.values()]),
@@ -49,7 +49,7 @@ def judged_rows(spark: SparkSession) -> dict[str, dict[int, Row]]:
 
 @pytest.fixture(scope="module")
 def rows(judged_rows: dict[str, dict[int, Row]]) -> dict[int, Row]:
-    """All cases judged by the rules, by offset."""
+    """Returns all cases judged by the rules, by offset."""
     return judged_rows["cases"]
 
 
@@ -125,7 +125,7 @@ _FATES: list[tuple[list[object], int, bool]] = [
 
 @pytest.fixture(scope="module")
 def read(spark: SparkSession) -> list[ReadRecord]:
-    """All of these fates."""
+    """Returns all of these fates."""
     return read_fates(spark, [case[:2] for case in _FATES])
 
 

@@ -64,7 +64,7 @@ def _rows(
 
 
 def _begun(spark: SparkSession, path: Path, facts: str = _FACTS) -> tuple[StateStore, AuditState]:
-    """An audit that has read its state, and may write."""
+    """Returns an audit that has read its state, and may write."""
     store = StateStore(spark, str(path))
     state = store.newest()
     store.prepare(state, _form(facts))
@@ -72,7 +72,7 @@ def _begun(spark: SparkSession, path: Path, facts: str = _FACTS) -> tuple[StateS
 
 
 def _ran(spark: SparkSession, path: Path, *offsets: int, form: str = _FACTS, **facts: Any) -> AuditState:
-    """The state after an audit that has added these rows."""
+    """Returns the state after an audit that has added these rows."""
     store, state = _begun(spark, path, form)
     store.add(ORIGINS, _rows(spark, *offsets, **facts))
     read = {"r/0": max(offsets) + 1}

@@ -62,7 +62,7 @@ class _Schedule:
 
 
 def _add_strays(forged: Forged) -> None:
-    """A break of the chain, a dead letter and a record without an origin, and an answer that cannot be read."""
+    """Returns a break of the chain, a dead letter and a record without an origin, and an answer that cannot be read."""
     forged.sound()
     forged.seq += 1  # a record of the dispatch log is missing
     offset = forged.ask()
@@ -77,7 +77,7 @@ def _add_strays(forged: Forged) -> None:
 
 
 def _counts(found: dict[str, Any]) -> dict[str, int]:
-    """The counts of a state that are not 0."""
+    """Returns the counts of a state that are not 0."""
     return {verdict: count for verdict, count in found["state"]["counts"].items() if count}
 
 

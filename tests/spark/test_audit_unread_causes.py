@@ -28,7 +28,7 @@ _SURVIVOR, _LAST = 1, 2
 
 
 def _survived(name: str) -> RandomHistory:
-    """A message that was dropped or kept for one that is no longer in the topic, or never was."""
+    """Returns a message that was dropped or kept for one that is no longer in the topic, or never was."""
     history = RandomHistory(T)
     history.ask(_LAST, TO_ORDERS, _DELAY, _ID, _POLICIES[name])
     delivery, last = [_SURVIVOR, DUE, "delivered"], [_LAST, DUE, name, _SURVIVOR]
@@ -46,8 +46,8 @@ def _nowhere(name: str) -> RandomHistory:
 
 
 def _moved(*, grace: bytes = b"1s", is_read: bool = True, expires: bool = False) -> RandomHistory:
-    """A message with a grace of a second that a reschedule has moved to three seconds, with that grace. It is delivered
-    or expires a second and a half after it was due."""
+    """Returns a message with a grace of a second that a reschedule has moved to three seconds, with that grace. It is
+    delivered or expires a second and a half after it was due."""
     history, asked = RandomHistory(T), (TO_ORDERS, _DELAY, _ID, ("postdate-grace", b"1s"))
     history.ask(_SURVIVOR, *asked)
     if is_read:
@@ -103,7 +103,7 @@ def _caused(name: str, *, apart: bool = False, alone: bool = False) -> RandomHis
 
 
 def _moved_again(name: str) -> RandomHistory:
-    """The control that has moved the message moves it once more to the same time."""
+    """Returns the control that has moved the message moves it once more to the same time."""
     history, (move, applied) = RandomHistory(T), _CAUSED[name]
     history.ask(_SURVIVOR, TO_ORDERS, _ID, _DELAY)
     history.commit(move, applied, v=2)
@@ -156,7 +156,7 @@ _EXPECTED = {
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """All of them judged at once."""
+    """Returns all of them judged at once."""
     return judged_together(spark, _SITUATIONS)
 
 

@@ -34,7 +34,7 @@ CASES = window_cases()
 
 @pytest.fixture(scope="module")
 def rows(ruled: dict[str, dict[int, Row]]) -> dict[int, Row]:
-    """All cases judged by the rules, by offset."""
+    """Returns all cases judged by the rules, by offset."""
     return ruled["windows"]
 
 
@@ -117,7 +117,7 @@ _FATES: list[tuple[list[object], int, bool]] = [
 
 @pytest.fixture(scope="module")
 def read(spark: SparkSession) -> list[ReadRecord]:
-    """All of these fates."""
+    """Returns all of these fates."""
     return read_fates(spark, [case[:2] for case in _FATES])
 
 

@@ -58,7 +58,7 @@ class Said:
 def _bulk(
     env: Environment, capsys: pytest.CaptureFixture[str], master: str | None, source: Path, **options: Any
 ) -> Said:
-    """A bulk schedule in the session of these tests, or by `spark-submit` at `master`."""
+    """Returns a bulk schedule in the session of these tests, or by `spark-submit` at `master`."""
     began_s = time.monotonic()
     if master is not None:
         asked = [word for name, value in options.items() for word in _option(name, value)]
@@ -112,7 +112,7 @@ def _text(*parts: Column) -> Column:
 def _sent_twice(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str | None, directory: Path
 ) -> _Sent:
-    """The rows scheduled twice, both times before the first of them was due."""
+    """Returns the rows scheduled twice, both times before the first of them was due."""
     allowed_s, sent, bad = 5.0, 0, BULK_ROWS // _BAD_EACH
     for attempt in range(_TRIES):
         name, source = f"row-{attempt}", directory / f"rows-{attempt}.parquet"
@@ -183,7 +183,7 @@ def _delivered(env: Environment, name: str) -> Counter[bytes]:
 
 
 def _peak_mib(spark: SparkSession) -> int:
-    """The most memory that Spark's JVM here has had."""
+    """Returns the most memory that Spark's JVM here has had."""
     jvm: Any = spark.sparkContext._jvm
     status = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) // 1024

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.client import RequestTopic
-from postdate.spark.bulk.columns import asked_rows, found_columns
+from postdate.spark.bulk.columns import field_columns, parsed_rows
 from postdate.spark.bulk.options import FIELDS, BulkOptions, Source
-from postdate.spark.bulk.records import asked_ids, record_rows_of
+from postdate.spark.bulk.records import record_rows_of, requested_ids
 from postdate.spark.bulk.rules import TARGETS, BulkContext, checked_rows, repeated_ids
 from postdate.spark.errors import JobUsageError
 from postdate.spark.job.sending import is_between, slice_firsts
@@ -93,14 +93,14 @@ CORRECT: dict[str, tuple[Any, ...]] = {
 
 
 def checked(spark: SparkSession, rows: DataFrame, given: BulkContext = GIVEN, target: str | None = None) -> DataFrame:
-    columns = found_columns(rows, {}, FIELDS)
-    asked = asked_rows(rows, columns, target, NOW).persist()
+    columns = field_columns(rows, {}, FIELDS)
+    asked = parsed_rows(rows, columns, target, NOW).persist()
     return checked_rows(asked, spark.createDataFrame(KNOWN, TARGETS), repeated_ids(asked), given)
 
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession) -> dict[str, Row]:
-    """Every row of the two tables by its name."""
+    """Returns every row of the two tables by its name."""
     names = [*MISTAKES, *CORRECT]
     values = [row for _, row in MISTAKES.values()] + list(CORRECT.values())
     table = [(*row, name) for name, row in zip(names, values, strict=True)]
@@ -139,7 +139,7 @@ _WINDOWS: list[tuple[str | None, str | None, list[str]]] = [
 
 @pytest.fixture(scope="module")
 def windows(spark: SparkSession) -> DataFrame:
-    """A row for each of these windows, checked; its id is the number of the window."""
+    """Returns a row for each of these windows, checked; its id is the number of the window."""
     columns = "target string, at string, id string, window string, spread string"
     rows = [("orders", AT, str(number), *window) for number, (*window, _) in enumerate(_WINDOWS)]
     return checked(spark, spark.createDataFrame(rows, columns)).persist()
@@ -214,7 +214,7 @@ def test_times_of_every_type_are_the_same_instant(spark: SparkSession) -> None:
     kinds = {"timestamp": at, "bigint": NOW + 1, "string": "2026-11-21T10:51:24.000001Z"}
     rows = spark.createDataFrame([tuple(kinds.values())], ", ".join(f"{kind} {kind}" for kind in kinds))
     for kind in kinds:
-        assert asked_rows(rows, {"at": kind}, "orders", NOW).collect()[0]["due_ms"] == NOW + 1, kind
+        assert parsed_rows(rows, {"at": kind}, "orders", NOW).collect()[0]["due_ms"] == NOW + 1, kind
 
 
 @pytest.mark.parametrize(
@@ -236,11 +236,11 @@ def test_columns_that_say_nothing_clear_are_refused(
 
 def test_columns_are_found_by_name_or_by_what_is_said(spark: SparkSession) -> None:
     rows = spark.createDataFrame([("orders", AT, "1")], "topic string, `due.at` string, id string")
-    found = found_columns(rows, {"target": "topic", "at": "due.at"}, FIELDS)
+    found = field_columns(rows, {"target": "topic", "at": "due.at"}, FIELDS)
     assert found == {"target": "topic", "at": "due.at", "id": "id"}
-    assert asked_rows(rows, found, None, NOW).collect()[0]["due_ms"] == int(AT)
+    assert parsed_rows(rows, found, None, NOW).collect()[0]["due_ms"] == int(AT)
     with pytest.raises(JobUsageError, match="Is topic meant"):
-        found_columns(rows, {"target": "topics"}, FIELDS)
+        field_columns(rows, {"target": "topics"}, FIELDS)
 
 
 def test_asked_ids_are_those_of_schedules(spark: SparkSession) -> None:
@@ -249,7 +249,7 @@ def test_asked_ids_are_those_of_schedules(spark: SparkSession) -> None:
     history.ask(2, ("postdate-action", b"cancel"), ("postdate-id", b"b"))
     history.ask(3, ("postdate-action", b"schedule"), ("postdate-topic", b"o"), ("postdate-id", b"c"))
     history.ask(4)
-    found = asked_ids(spark.createDataFrame(history.requests, RECORDS)).collect()
+    found = requested_ids(spark.createDataFrame(history.requests, RECORDS)).collect()
     assert {bytes(row["id"]) for row in found} == {b"a", b"c"}
 
 

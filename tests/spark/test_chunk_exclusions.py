@@ -23,7 +23,7 @@ _RECENT_MS = SNAPSHOT - 30_000
 
 
 def _recent() -> RandomHistory:
-    """A chunk of three overdue messages and one that was delivered within the slack."""
+    """Returns a chunk of three overdue messages and one that was delivered within the slack."""
     history = RandomHistory(T)
     for offset, due_ms in enumerate((DUE, DUE, DUE, _RECENT_MS)):
         history.ask(offset, TO_ORDERS, ("postdate-at", b"%d" % due_ms))

@@ -28,12 +28,13 @@ _LATEST = ("postdate-latest", b"600ms")
 
 
 def _id(offset: int) -> bytes:
-    """An id that no other kind has."""
+    """Returns an id that no other kind has."""
     return b"id %d" % offset
 
 
 def _ended(*fate: object) -> Callable[[Cases, int], None]:
-    """Two messages with different ids. `kept` and `dropped` are fates of the second, all others of the first."""
+    """Returns two messages with different ids. `kept` and `dropped` are fates of the second, all others of the
+    first."""
 
     def write(cases: Cases, o: int) -> None:
         cases.schedule(o, b"one %d" % o)
@@ -59,7 +60,7 @@ def _changed(name: str) -> Callable[[Cases, int], None]:
 
 
 def _backfilled(cases: Cases, o: int) -> None:
-    """The control was applied, and asked for other times."""
+    """Returns the control was applied, and asked for other times."""
     cases.ask(o, TO_ORDERS, EVERY, ("postdate-id", _id(o)))
     times = ("postdate-start", b"%d" % (due(-3) - 1)), ("postdate-end", b"%d" % due(-1))
     cases.ask(o + 1, ("postdate-action", b"backfill"), ("postdate-id", _id(o)), *times)
@@ -83,7 +84,7 @@ def _series(cases: Cases, o: int) -> None:
 
 
 def _counted(*names: str) -> Callable[[Cases, int], None]:
-    """A bulk control that selects nothing, and counts one message."""
+    """Returns a bulk control that selects nothing, and counts one message."""
 
     def write(cases: Cases, o: int) -> None:
         cases.ask(o, ("postdate-action", b"cancel"), ("postdate-select-id", b"nobody"))
@@ -121,7 +122,7 @@ class _Judged:
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession) -> _Judged:
-    """The history of each kind alone."""
+    """Returns the history of each kind alone."""
     cases, places = Cases(), {}
     for name, (write, _) in CLAIMS.items():
         o = cases.case(name, "")

@@ -84,7 +84,7 @@ def _killed(follower: AuditFollower, sidecars: list[Sidecar], chance: random.Ran
 
 
 def _forge_duplicate(env: Environment, requests: str) -> str:
-    """A record that was delivered long ago once more; returns its origin."""
+    """Returns a record that was delivered long ago once more; returns its origin."""
     delivered = gather(env.bootstrap, [requests], env.targets).delivered
     one = min(delivered, key=lambda seen: seen.timestamp_ms)
     producer = Producer({"bootstrap.servers": env.bootstrap})
@@ -94,7 +94,7 @@ def _forge_duplicate(env: Environment, requests: str) -> str:
 
 
 def _forge_loss(env: Environment, requests: str, target: str) -> str:
-    """A request whose dispatch log says that it was delivered; returns its origin."""
+    """Returns a request whose dispatch log says that it was delivered; returns its origin."""
     producer, due_ms = Producer({"bootstrap.servers": env.bootstrap}), int(time.time() * 1_000) - 1_000
     producer.produce(requests, b"v", b"k", 0, headers=[(TOPIC, target.encode()), (AT, b"%d" % due_ms)])
     assert producer.flush(30) == 0
@@ -109,7 +109,7 @@ def _forge_loss(env: Environment, requests: str, target: str) -> str:
 
 
 def _named(steps: list[dict[str, Any]]) -> dict[str, set[str]]:
-    """The origins that any of these steps has named, by violation."""
+    """Returns the origins that any of these steps has named, by violation."""
     found: dict[str, set[str]] = {}
     for step in steps:
         for verdict, samples in step["samples"].items():
@@ -118,13 +118,13 @@ def _named(steps: list[dict[str, Any]]) -> dict[str, set[str]]:
 
 
 def _forged(env: Environment, requests: str, silent: str) -> dict[str, set[str]]:
-    """The origins of a duplicate and a loss that were just made, by the violations that tell of them."""
+    """Returns the origins of a duplicate and a loss that were just made, by the violations that tell of them."""
     duplicate, loss = _forge_duplicate(env, requests), _forge_loss(env, silent, env.targets[0])
     return {"duplicate": {duplicate}, "missing": {loss}, "contradiction": {loss}}
 
 
 def _named_by_process(follower: AuditFollower, env: Environment, requests: str, silent: str) -> dict[str, set[str]]:
-    """The same, named by a process that follows."""
+    """Returns the same, named by a process that follows."""
     follower.start()
     follower.wait_for(1)
     assert _named(follower.steps()) == {}

@@ -41,8 +41,8 @@ _SAME_IN_ANY_ORDER = ("records", "fates", "answers", "verdicts", "details")
 
 
 def whole_history() -> Cases:
-    """All cases, with dispatch-log records that say how far their owner had read: not far beyond what they end; and at
-    the end a second record of what was delivered first, which differs."""
+    """Returns all cases, with dispatch-log records that say how far their owner had read: not far beyond what they end;
+    and at the end a second record of what was delivered first, which differs."""
     cases = answer_cases(all_cases()) if _WIDE else all_cases()
     cases.deliver(cases.expected["delivered"].offset, value=b"another")
     cases.requests.sort(key=lambda record: record[2])
@@ -61,7 +61,7 @@ def history() -> Cases:
 
 @pytest.fixture(scope="module")
 def full(spark: SparkSession, history: Cases) -> dict[int, Row]:
-    """The same judged at once."""
+    """Returns the same judged at once."""
     return {row["offset"]: row for row in judged(spark, history)[0].collect()}
 
 

@@ -29,7 +29,7 @@ def env(broker: RunningBroker, tmp_path: Path) -> Iterator[Environment]:
 
 
 def _read() -> Any:
-    """The notebook as it is stored; nbformat has no types."""
+    """Returns the notebook as it is stored; nbformat has no types."""
     read: Any = nbformat.read
     return read(_NOTEBOOK, as_version=4)
 

@@ -32,7 +32,7 @@ _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999, "max": 1.0}
 
 
 def figures(values: list[int]) -> dict[str, int]:
-    """The nearest rank: the smallest value that is not less than such a share of all."""
+    """Returns the nearest rank: the smallest value that is not less than such a share of all."""
     ranked = sorted(values)
     return {name: ranked[max(0, math.ceil(share * len(ranked)) - 1)] for name, share in _SHARES.items()}
 
@@ -68,7 +68,7 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def by_day(spark: SparkSession, state: str) -> list[dict[str, Any]]:
-    """The trend that the rows of a state make, by Python."""
+    """Returns the trend that the rows of a state make, by Python."""
     found: dict[str, list[int]] = {}
     for row in last_verdicts(spark, state).where("fate = 'delivered'").collect():
         due = datetime.fromtimestamp(row["last_due_ms"] / 1_000, UTC).date()

@@ -30,7 +30,7 @@ RULES = RequestRules(topic="requests", format_version=3)
 
 
 def parsed(headers: Headers) -> str:
-    """The reason for which the parser refuses a request; "": it does not."""
+    """Returns the reason for which the parser refuses a request; "": it does not."""
     try:
         parse_request(RULES, 0, 1_795_258_284_000, b"k", headers)
     except RequestRefused as refused:

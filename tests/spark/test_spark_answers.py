@@ -35,13 +35,13 @@ CASES = answer_cases()
 
 @pytest.fixture(scope="module")
 def cases(spark: SparkSession) -> DataFrame:
-    """All cases judged at once."""
+    """Returns all cases judged at once."""
     return judged(spark, CASES)[0].persist()
 
 
 @pytest.fixture(scope="module")
 def rows(cases: DataFrame) -> dict[int, Row]:
-    """The same by offset."""
+    """Returns the same by offset."""
     return by_offset(cases)
 
 

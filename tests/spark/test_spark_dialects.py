@@ -82,7 +82,7 @@ def _dialect_history() -> tuple[RandomHistory, dict[int, str]]:
 
 
 def _ask_nats(history: RandomHistory, offset: int, nominal_ms: int) -> None:
-    """A schedule of NATS that fires each hour, and its first occurrence."""
+    """Returns a schedule of NATS that fires each hour, and its first occurrence."""
     key = b"schedules.%d" % offset
     history.ask(offset, ("Nats-Schedule", b"@hourly"), ("Nats-Schedule-Target", b"orders"), key=key)
     history.commit([offset, HOUR_MS, "stored"])

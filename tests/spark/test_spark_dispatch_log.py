@@ -102,7 +102,7 @@ def _log(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
 
 
 def _logs(spark: SparkSession, logs: list[tuple[list[bytes | None], bool]]) -> DataFrame:
-    """A partition for the values of each log, with whether it is whole."""
+    """Returns a partition for the values of each log, with whether it is whole."""
     places = [(REQUESTS, partition, LOG, 1_000, whole) for partition, (_, whole) in enumerate(logs)]
     rows = [
         kafka_row(LOG, offset, 5_000 + offset, None, value, None, partition=partition)
@@ -157,7 +157,7 @@ def _with_fates(fates: list[Any]) -> bytes:
 
 
 def _damaged() -> list[bytes]:
-    """The record with each byte left out, doubled, or another one; and texts that look like it."""
+    """Returns the record with each byte left out, doubled, or another one; and texts that look like it."""
     found = []
     for place in range(len(WRITTEN)):
         before, byte, after = WRITTEN[:place], WRITTEN[place : place + 1], WRITTEN[place + 1 :]
@@ -221,7 +221,7 @@ _STRANGERS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
 
 @pytest.fixture(scope="module")
 def breaks(spark: SparkSession) -> dict[str, list[str]]:
-    """The problems of each of these logs, which is a partition."""
+    """Returns the problems of each of these logs, which is a partition."""
     logs: dict[str, tuple[list[bytes | None], bool]] = {
         **{
             name: ([b"?" if seq is None else log_value(seq, []) for seq in sequence], whole)

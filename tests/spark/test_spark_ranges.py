@@ -89,7 +89,7 @@ class Kept:
         return dict.fromkeys(topics, Retention(self.retention_ms, self.by_size))
 
     def fixed(self, role: str = "target", **more: Any) -> list[Range]:
-        """The ranges of all partitions, by an audit at `_NOW`."""
+        """Returns the ranges of all partitions, by an audit at `_NOW`."""
         partitions = [TopicPartition("orders", number) for number in range(len(self.records))]
         return [*fixed_ranges(self, role, partitions, now_ms=_NOW, **more).values()]
 

@@ -98,7 +98,7 @@ class _Case:
 
 
 def _case(offset: int, chance: random.Random) -> _Case:
-    """A return that may be as it should, or have no attempts left."""
+    """Returns a return that may be as it should, or have no attempts left."""
     policy, partition, request_ms = _policy(chance), chance.randrange(4), _T + chance.randrange(_DAY_MS)
     own = f"{REQUESTS}/{partition}/{offset}"
     headers: Headers = [_TO_ORDERS, ("postdate-retry", policy.text.encode())]

@@ -75,13 +75,13 @@ ABOUT_ANSWERS = {"false-verdict", "unanswered"}
 
 @pytest.fixture(scope="module")
 def cases(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
-    """All cases judged at once, and the breaks of their chain."""
+    """Returns all cases judged at once, and the breaks of their chain."""
     return judged(spark, CASES)
 
 
 @pytest.fixture(scope="module")
 def rows(cases: tuple[DataFrame, DataFrame]) -> dict[int, Row]:
-    """The same by offset."""
+    """Returns the same by offset."""
     return by_offset(cases[0])
 
 
@@ -97,7 +97,7 @@ def test_each_case_is_judged_as_by_the_rules_alone(spark: SparkSession, rows: di
 
 @pytest.fixture(scope="module")
 def plain(spark: SparkSession) -> dict[int, str]:
-    """The cases that are plain."""
+    """Returns the cases that are plain."""
     return plain_of(spark, CASES)
 
 
@@ -293,7 +293,8 @@ def _grown_target() -> dict[str, Situation]:
 
 
 def _expired_requests() -> dict[str, Situation]:
-    """The requests below offset 10 have left their topic; a record names their due time, or the dispatch log does."""
+    """Returns the requests below offset 10 have left their topic; a record names their due time, or the dispatch log
+    does."""
     history = RandomHistory(T)
     for offset in range(1, 8):
         history.commit([offset, DUE, "delivered"], at_ms=DUE - 1 if offset in (3, 4) else T + 2_000)
@@ -314,7 +315,7 @@ def _window() -> dict[str, Situation]:
 
 @pytest.fixture(scope="module")
 def situations(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """All of these situations judged, by offset."""
+    """Returns all of these situations judged, by offset."""
     some = (_open_transactions(), _retention(), _bounds_of_partitions(), _young_targets(), _grown_target())
     every = {name: one for each in (*some, _expired_requests(), _window()) for name, one in each.items()}
     return judged_together(spark, every)

@@ -117,7 +117,7 @@ def drawn_and_judged(spark: SparkSession, directory: Path, count: int, seed: int
 
 
 def _batches() -> list[tuple[int, int]]:
-    """The number of histories in each batch, and its seed."""
+    """Returns the number of histories in each batch, and its seed."""
     whole, rest = divmod(_COUNT, _AT_ONCE)
     sizes = [_AT_ONCE] * whole + [rest] * (rest > 0)
     return [(size, _SEED + number) for number, size in enumerate(sizes)]
@@ -138,8 +138,8 @@ def judged(
 
 
 def problems_of_chunks(judged: _Judged) -> tuple[dict[str, list[tuple[Any, ...]]], int, int]:
-    """The differences of the consistent chunks, and of the judged rest, from the rules; the number of requests in
-    consistent chunks; and the number of origins that are left."""
+    """Returns the differences of the consistent chunks, and of the judged rest, from the rules; the number of requests
+    in consistent chunks; and the number of origins that are left."""
     digests = ChunkDigests(OVERDUE_MS, _CHUNK_BITS)
     history, how = judged.history, judged.how
     asked = digests.of_requests(history.understood).localCheckpoint()

@@ -105,7 +105,7 @@ def _replace_cases(cases: Cases) -> None:
 
 
 def _survivor_cases(cases: Cases) -> None:
-    """The answer names a survivor; the fate does, or is of format version 1, which has none."""
+    """Returns the answer names a survivor; the fate does, or is of format version 1, which has none."""
     for name, named, survivor, verdict in (
         ("replaced by the next one", True, 1, "replaced"),
         ("replaced by the next one, as format version 1 says", False, 1, "replaced"),

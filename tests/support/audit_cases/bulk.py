@@ -12,7 +12,7 @@ def _select(cases: Cases, offset: int, **selectors: bytes) -> None:
 
 
 def selection_cases(cases: Cases) -> None:
-    """A bulk control ends only what it selects."""
+    """Returns a bulk control ends only what it selects."""
     wrong = "which does not select it"
     for number, (name, selectors, is_right) in enumerate(
         (
@@ -60,7 +60,7 @@ def selection_cases(cases: Cases) -> None:
 
 
 def move_cases(cases: Cases) -> None:
-    """A bulk reschedule moves what it selects, by a time or to one."""
+    """Returns a bulk reschedule moves what it selects, by a time or to one."""
     wrong = "which does not ask for it"
     for number, (name, time, new_ms, is_right) in enumerate(
         (
@@ -102,7 +102,7 @@ def move_cases(cases: Cases) -> None:
 
 
 def count_cases(cases: Cases) -> None:
-    """The count is the number of the fates that name the control, and the answer has it."""
+    """Returns the count is the number of the fates that name the control, and the answer has it."""
     for name, count, verdict, word in (
         ("counted", 1, "applied", ""),
         ("counted one too many", 2, "contradiction", "counts 2 messages, and 1 fates name it"),
@@ -144,7 +144,7 @@ def count_cases(cases: Cases) -> None:
 
 
 def control_cases(cases: Cases) -> None:
-    """A schedule that a bulk cancel in force selects is no longer pending for a later control."""
+    """Returns a schedule that a bulk cancel in force selects is no longer pending for a later control."""
     wrong, at_ms = "while the bulk control at offset", due(1) - 500
     trigger, pause, moves = ("trigger", "triggered"), ("pause", "paused"), {"from": b"%d" % due(2)}
     for number, (name, (action, fate), begun, selectors, is_right) in enumerate(
@@ -176,7 +176,7 @@ def control_cases(cases: Cases) -> None:
 
 
 def bulk_cases() -> Cases:
-    """All of them, in a history of their own."""
+    """Returns all of them, in a history of their own."""
     cases = Cases()
     selection_cases(cases)
     move_cases(cases)

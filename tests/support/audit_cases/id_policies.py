@@ -12,8 +12,8 @@ _LIMIT = T + 600
 
 
 def _keep(cases: Cases, name: str, verdict: str, word: str = "", *, keeps: bool = True, id: bytes = b"") -> int:
-    """The next case: its request keeps the one behind it in the numbers, which comes before it in the log; returns its
-    offset, whose survivor is the next one."""
+    """Returns the next case: its request keeps the one behind it in the numbers, which comes before it in the log;
+    returns its offset, whose survivor is the next one."""
     o = cases.case(name, verdict, word, at=1)
     cases.schedule(o, name.encode())
     cases.schedule(o + 1, id or name.encode(), *([_KEEP] if keeps else []))
@@ -54,7 +54,7 @@ def keep_cases(cases: Cases) -> None:
 
 
 def _replace(cases: Cases, name: str, verdict: str, word: str, fate: list[Any], *more: tuple[str, bytes]) -> int:
-    """A request that is replaced by a later one of its id; returns the offset of the survivor."""
+    """Returns a request that is replaced by a later one of its id; returns the offset of the survivor."""
     o = cases.case(name, verdict, word)
     cases.schedule(o, name.encode(), *more)
     cases.ask(o + 1, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", name.encode()), *more, at_ms=T + 200)
@@ -63,7 +63,7 @@ def _replace(cases: Cases, name: str, verdict: str, word: str, fate: list[Any], 
 
 
 def replace_cases(cases: Cases) -> None:
-    """A named survivor replaces the request, and continues its series."""
+    """Returns a named survivor replaces the request, and continues its series."""
     survivor = _replace(cases, "replaced", "replaced", "", [])
     _deliver(cases, survivor, "replaced", DUE + 200, T + 2_000)
     name = "replaced in no series"
@@ -87,7 +87,7 @@ def replace_cases(cases: Cases) -> None:
 
 
 def series_cases(cases: Cases) -> None:
-    """The due time of a request of a series follows from its start."""
+    """Returns the due time of a request of a series follows from its start."""
     for name, due_ms, verdict, word in (
         ("first of a series", _LIMIT, "delivered", ""),
         ("first of a series, too early", _LIMIT - 1, "contradiction", "by its series"),
@@ -108,7 +108,7 @@ def series_cases(cases: Cases) -> None:
 
 
 def answer_cases(cases: Cases) -> None:
-    """The answers name the survivor."""
+    """Returns the answers name the survivor."""
     for name, by, verdict in (("answered kept", 0, "kept"), ("answered kept by another", 1, "false-verdict")):
         o = _keep(cases, name, verdict)
         cases.commit([o + 1, DUE, "kept", o], v=2)
@@ -134,8 +134,8 @@ def _refuse(cases: Cases, offset: int, name: str, *more: tuple[str, bytes]) -> N
 
 
 def other_owner_cases(cases: Cases) -> None:
-    """The survivor was accepted when the end was written, and another owner with other settings refused or dropped it
-    later. A request that was refused before the end is no survivor."""
+    """Returns the survivor was accepted when the end was written, and another owner with other settings refused or
+    dropped it later. A request that was refused before the end is no survivor."""
     for what, version in (("", 2), (", as format version 1 says", 1)):
         for when, verdict in (("behind it", "replaced"), ("before it", "contradiction")):
             name = f"replaced by one that was refused {when}{what}"
@@ -222,7 +222,7 @@ def other_owner_answers(cases: Cases) -> None:
 
 
 def refusal_cases(cases: Cases) -> None:
-    """The reasons `bad-if-pending` and `bad-latest` need a bad header."""
+    """Returns the reasons `bad-if-pending` and `bad-latest` need a bad header."""
     id_, delay, retry = ("postdate-id", b"r"), ("postdate-delay", b"1s"), ("postdate-retry", b"base=1s")
     for reason, name, header, time, verdict in (
         ("bad-if-pending", "an unknown policy", ("postdate-if-pending", b"drop"), delay, "dead"),
@@ -241,7 +241,7 @@ def refusal_cases(cases: Cases) -> None:
 
 
 def id_policy_cases() -> Cases:
-    """All of them, in a history of their own."""
+    """Returns all of them, in a history of their own."""
     cases = Cases()
     for part in (
         *(keep_cases, replace_cases, series_cases, answer_cases),

@@ -39,7 +39,7 @@ def _move(cases: Cases, o: int, *, due_ms: int = DUE, grace: bytes = b"", by: in
 
 
 def _ask(cases: Cases, o: int, *more: tuple[str, bytes], moves: tuple[tuple[int, bytes], ...] = ()) -> None:
-    """A message, and reschedules with these due times and graces. The fates of the reschedules are lost."""
+    """Returns a message, and reschedules with these due times and graces. The fates of the reschedules are lost."""
     cases.ask(o, *_headers(o, *more))
     for number, (due_ms, grace) in enumerate(moves):
         _move(cases, o, due_ms=due_ms, grace=grace, by=number + 1)
@@ -102,8 +102,8 @@ def lost_grace_cases() -> list[tuple[str, str, Part, Part]]:
 
 
 def known_move_grace_cases() -> list[tuple[str, str, Part, Part, Part]]:
-    """The same with a first part, a reschedule to _MOVED whose fates the log has. An earlier, lost reschedule gave a
-    grace. The known one keeps that grace unless it gives one, too."""
+    """Returns the same with a first part, a reschedule to _MOVED whose fates the log has. An earlier, lost reschedule
+    gave a grace. The known one keeps that grace unless it gives one, too."""
 
     def moved(cases: Cases, o: int, *, grace: bytes = b"") -> None:
         cases.ask(o, *_headers(o, _grace(b"1s")))
@@ -130,7 +130,7 @@ def known_move_grace_cases() -> list[tuple[str, str, Part, Part, Part]]:
 
 
 def refused_later_cases() -> list[tuple[str, str, Part, Part]]:
-    """A request that was accepted in a lost fate, and that another owner has refused since."""
+    """Returns a request that was accepted in a lost fate, and that another owner has refused since."""
     every = ("postdate-every", b"100ms")
 
     def accepted(cases: Cases, o: int, *more: tuple[str, bytes], at_ms: int = T) -> None:
@@ -153,7 +153,7 @@ def refused_later_cases() -> list[tuple[str, str, Part, Part]]:
         cases.deliver(o, id=_name(o).encode())
 
     def recurring(cases: Cases, o: int, *, at_ms: int = T) -> None:
-        """The fates of the first occurrence are lost."""
+        """Returns the fates of the first occurrence are lost."""
         cases.ask(o, TO_ORDERS, every, ("postdate-id", _name(o).encode()), at_ms=at_ms)
         deliver(cases, o, _name(o), 1, at_ms + 200, nominal_ms=at_ms + 100)
 

@@ -20,12 +20,12 @@ NIGHT, NEXT_NIGHT = 1_795_311_000_000, 1_795_397_400_000
 
 
 def due(number: int) -> int:
-    """The nominal time of an occurrence of EVERY."""
+    """Returns the nominal time of an occurrence of EVERY."""
     return DUE + (number - 1) * 1_000
 
 
 def ask(cases: Cases, offset: int, id: str, *more: tuple[str, bytes | None]) -> None:
-    """A schedule, and its fate `stored`."""
+    """Returns a schedule, and its fate `stored`."""
     cases.ask(offset, TO_ORDERS, EVERY, ("postdate-id", id.encode()), *more)
     cases.commit([offset, due(1), "stored"])
 
@@ -45,7 +45,7 @@ def deliver(
     nominal_ms: int | None = None,
     **changes: Any,
 ) -> None:
-    """The record of an occurrence; without a next one if `next_ms` is 0."""
+    """Returns the record of an occurrence; without a next one if `next_ms` is 0."""
     nominal_ms = due(number) if nominal_ms is None else nominal_ms
     next_ms = nominal_ms + 1_000 if next_ms is None else next_ms
     behind: Headers = [("postdate-occurrence", b"%d" % number)]
@@ -56,20 +56,20 @@ def deliver(
 def deliver_extra(
     cases: Cases, offset: int, id: str, control: int, *, m: int = 1, occurrence: int = 0, **changes: Any
 ) -> None:
-    """The record of an extra delivery."""
+    """Returns the record of an extra delivery."""
     behind: Headers = [("postdate-occurrence", b"%d" % occurrence)] if occurrence else []
     behind.append(("postdate-extra", f"{REQUESTS}/0/{control}/{m}".encode()))
     cases.deliver(offset, id=id.encode(), behind=behind, **changes)
 
 
 def commit(cases: Cases, *fates: Sequence[Any], late_ms: int = 5, at_ms: int | None = None) -> None:
-    """A record of the log, so long after the nominal time of its first fate."""
+    """Returns a record of the log, so long after the nominal time of its first fate."""
     stamped = fates[0][4] + late_ms if at_ms is None else at_ms
     cases.commit(*[[*fate] for fate in fates], at_ms=stamped, v=3)
 
 
 def twice(cases: Cases, offset: int, id: str, *more: tuple[str, bytes | None]) -> None:
-    """A schedule that has occurred twice, and has completed."""
+    """Returns a schedule that has occurred twice, and has completed."""
     ask(cases, offset, id, TWICE, *more)
     commit(cases, occurred(offset, 1))
     commit(cases, occurred(offset, 2, 0), [offset, due(1), "completed"])
@@ -78,7 +78,7 @@ def twice(cases: Cases, offset: int, id: str, *more: tuple[str, bytes | None]) -
 
 
 def open_twice(cases: Cases, offset: int, id: str) -> None:
-    """A schedule that has occurred twice, and goes on."""
+    """Returns a schedule that has occurred twice, and goes on."""
     ask(cases, offset, id)
     for number in (1, 2):
         commit(cases, occurred(offset, number))
@@ -285,7 +285,7 @@ def _control_cases(cases: Cases) -> None:
 
 
 def _cancel_in_bulk(cases: Cases, offset: int, control: int, from_ms: int) -> None:
-    """A bulk cancel of what is due at one time, which has cancelled the schedule."""
+    """Returns a bulk cancel of what is due at one time, which has cancelled the schedule."""
     start, until = ("postdate-select-from", b"%d" % from_ms), ("postdate-select-until", b"%d" % (from_ms + 1))
     cases.ask(control, ("postdate-action", b"cancel"), start, until)
     cases.commit([control, 0, "swept", 0], v=2)
@@ -293,7 +293,7 @@ def _cancel_in_bulk(cases: Cases, offset: int, control: int, from_ms: int) -> No
 
 
 def _pause(cases: Cases, offset: int, id: str, at_ms: int, *, name: str = "pause", said_ms: int | None = None) -> None:
-    """The pause or resume of a schedule, the next request, and its effect."""
+    """Returns the pause or resume of a schedule, the next request, and its effect."""
     control = len(cases.requests) and max(request[2] for request in cases.requests) + 1
     fate = {"pause": "paused", "resume": "resumed"}[name]
     cases.ask(control, ("postdate-action", name.encode()), ("postdate-id", id.encode()), at_ms=at_ms)
@@ -340,7 +340,7 @@ def _pause_cases(cases: Cases) -> None:
 
 
 def trigger(cases: Cases, offset: int, id: str, at_ms: int, *, said_ms: int | None = None) -> int:
-    """The trigger of a schedule, the next request, and its effect. Returns its offset."""
+    """Returns the trigger of a schedule, the next request, and its effect. Returns its offset."""
     control = max(request[2] for request in cases.requests) + 1
     cases.ask(control, ("postdate-action", b"trigger"), ("postdate-id", id.encode()), at_ms=at_ms)
     fate = [offset, due(1), "triggered", at_ms if said_ms is None else said_ms, control]
@@ -350,14 +350,14 @@ def trigger(cases: Cases, offset: int, id: str, at_ms: int, *, said_ms: int | No
 
 
 def extra(cases: Cases, offset: int, control: int, at_ms: int, *, late_ms: int = 9, **changes: Any) -> None:
-    """The fate of an extra delivery, which completes its schedule unless `ends` is false."""
+    """Returns the fate of an extra delivery, which completes its schedule unless `ends` is false."""
     number, next_ms, name = (changes.get(key, other) for key, other in (("m", 1), ("next_ms", 0), ("name", "extra")))
     fates = [[offset, due(1), name, control, number, at_ms, next_ms], [offset, due(1), "completed"]]
     cases.commit(*fates[: 2 if changes.get("ends", True) else 1], at_ms=at_ms + late_ms, v=3)
 
 
 def _triggered(cases: Cases, offset: int, id: str, at_ms: int, **changes: Any) -> int:
-    """A schedule that has occurred twice, with a pending trigger. Returns the offset of that."""
+    """Returns a schedule that has occurred twice, with a pending trigger. Returns the offset of that."""
     ask(cases, offset, id, TWICE)
     for number, next_ms in ((1, None), (2, 0)):
         commit(cases, occurred(offset, number, next_ms))
@@ -426,7 +426,7 @@ def _backfill(
     said: tuple[int, int] | None = None,
     action: str = "backfill",
 ) -> int:
-    """A schedule that has occurred twice, with a backfill from `start` on that has the fate `said`. Returns its
+    """Returns a schedule that has occurred twice, with a backfill from `start` on that has the fate `said`. Returns its
     offset."""
     ask(cases, offset, id, TWICE)
     for number, next_ms in ((1, None), (2, 0)):
@@ -445,7 +445,7 @@ def _ask_backfill(
     said: tuple[int, int] | None = None,
     action: str = "backfill",
 ) -> int:
-    """The backfill of a schedule, the next request, and its effect. Returns its offset."""
+    """Returns the backfill of a schedule, the next request, and its effect. Returns its offset."""
     at_ms, control = due(2) + 500, max(request[2] for request in cases.requests) + 1
     times = [("postdate-start", b"%d" % (due(start) - 1)), ("postdate-end", b"%d" % end_ms)]
     named = [("postdate-action", action.encode()), ("postdate-id", id.encode())]
@@ -457,7 +457,7 @@ def _ask_backfill(
 
 
 def _fill(cases: Cases, offset: int, id: str, control: int, *numbers: int, until: int = -1, late_ms: int = 9) -> None:
-    """The deliveries of these nominal times by a backfill, which complete the schedule."""
+    """Returns the deliveries of these nominal times by a backfill, which complete the schedule."""
     fates: list[list[Any]] = []
     for m, number in enumerate(numbers, 1):
         next_ms = due(numbers[m]) if m < len(numbers) else due(number + 1) if number < until else 0
@@ -492,7 +492,7 @@ def _cases_of_two_runs(cases: Cases) -> None:
 
 
 def _bury(cases: Cases, offset: int, number: int) -> None:
-    """The dead letter of an occurrence."""
+    """Returns the dead letter of an occurrence."""
     cases.bury(offset, TO_ORDERS, ("postdate-at", b"%d" % due(number)))
 
 
@@ -554,7 +554,7 @@ def _answer_cases(cases: Cases) -> None:
 
 
 def _nightly(cases: Cases, offset: int, id: str, next_ms: int) -> None:
-    """A schedule in Berlin that has occurred once, with this next time."""
+    """Returns a schedule in Berlin that has occurred once, with this next time."""
     cron = ("postdate-cron", b"30 2 * * *"), ("postdate-zone", b"Europe/Berlin")
     cases.ask(offset, TO_ORDERS, *cron, ("postdate-id", id.encode()), at_ms=NIGHT - HOUR_MS)
     cases.commit([offset, NIGHT, "stored"])
@@ -564,7 +564,7 @@ def _nightly(cases: Cases, offset: int, id: str, next_ms: int) -> None:
 
 
 def schedule_cases() -> Cases:
-    """All of them, in a history of their own. Its second owner has other time zone rules than the audit."""
+    """Returns all of them, in a history of their own. Its second owner has other time zone rules than the audit."""
     cases = Cases()
     cases.commit(kind="owner", tz=tz_version())
     _ending_cases(cases)

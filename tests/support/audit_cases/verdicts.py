@@ -36,13 +36,13 @@ class Cases(RandomHistory):
         self.next = 0
 
     def case(self, name: str, verdicts: str, word: str = "", *, at: int = 0) -> int:
-        """The offset of a new case; what is expected is expected of the request `at` offsets behind it."""
+        """Returns the offset of a new case; what is expected is expected of the request `at` offsets behind it."""
         self.next += 10
         self.expected[name] = Expected(self.next + at, set(verdicts.split()), word)
         return self.next
 
     def schedule(self, offset: int, id: bytes, *more: tuple[str, bytes | None]) -> None:
-        """A request of that id, due a second later."""
+        """Returns a request of that id, due a second later."""
         self.ask(offset, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", id), *more)
 
     def cancel(self, offset: int, id: bytes) -> None:
@@ -55,7 +55,7 @@ class Cases(RandomHistory):
         policy: bytes = b"base=1s",
         headers: Headers | None = None,
     ) -> None:
-        """A return to `orders`; by default its first attempt is due a second later."""
+        """Returns a return to `orders`; by default its first attempt is due a second later."""
         self.ask(offset, TO_ORDERS, ("postdate-retry", policy), *more, headers=headers)
 
     def reschedule(self, offset: int, id: bytes, delay: bytes, *more: tuple[str, bytes | None]) -> None:
@@ -63,7 +63,7 @@ class Cases(RandomHistory):
 
 
 def redelivered(root: int, attempt: int = 1, *, first_due: int = DUE) -> Headers:
-    """The headers of a redelivery behind its id."""
+    """Returns the headers of a redelivery behind its id."""
     origin = f"{REQUESTS}/0/{root}".encode()
     times = ("postdate-first-due", b"%d" % first_due)
     return [("postdate-attempt", b"%d" % attempt), ("postdate-first-origin", origin), times]
@@ -463,7 +463,7 @@ def _return_cases(cases: Cases) -> None:
 
 
 def _chain_cases(cases: Cases) -> None:
-    """Each case has a parent at its offset, and a return behind it."""
+    """Returns each case has a parent at its offset, and a return behind it."""
     parent_attempts = {"a message": 0, "a return": 1}
     for what, attempt in parent_attempts.items():
         for said, verdict in ((attempt, "delivered"), (attempt + 1, "contradiction"), (None, "delivered")):
@@ -560,7 +560,7 @@ def _refused_return_cases(cases: Cases) -> None:
 
 
 def _policy_cases(cases: Cases) -> None:
-    """The rows of the policy `slow` begin at the offset `o` of the first case; those of `gone` end there."""
+    """Returns the rows of the policy `slow` begin at the offset `o` of the first case; those of `gone` end there."""
     o = cases.case("a named policy", "delivered")
     rows = [[0, "slow", "base=9s"], [o, "slow", "base=1s"], [0, "gone", "base=1s"], [o, "gone", ""]]
     named = {"slow": (DUE, b" slow "), "gone": (DUE, b"gone"), "never": (T + 7_000, b"never")}

@@ -14,7 +14,7 @@ _DELAY = ("postdate-delay", b"1s")
 
 
 def _ended(cases: Cases, fate: list[Any], *more: tuple[str, bytes | None], at_ms: int | None = None) -> None:
-    """A request of the next case, its fate, and its record."""
+    """Returns a request of the next case, its fate, and its record."""
     offset = cases.next
     cases.ask(offset, TO_ORDERS, _DELAY, *more)
     cases.commit([offset, DUE, *fate], at_ms=at_ms, v=2 if len(fate) > 1 else 1)
@@ -22,7 +22,7 @@ def _ended(cases: Cases, fate: list[Any], *more: tuple[str, bytes | None], at_ms
 
 
 def chosen_cases(cases: Cases) -> None:
-    """The chosen time lies within the window, and the commit not before it."""
+    """Returns the chosen time lies within the window, and the commit not before it."""
     cases.case("chosen at the due time", "delivered")
     _ended(cases, ["delivered", DUE], _WINDOW)
     cases.case("chosen at the end of the window", "delivered")
@@ -76,7 +76,7 @@ def grace_cases(cases: Cases) -> None:
 
 
 def refusal_cases(cases: Cases) -> None:
-    """The reason `bad-window` needs a bad window."""
+    """Returns the reason `bad-window` needs a bad window."""
     for name, window, verdict in (
         ("a window of 0", b"0", "dead"),
         ("an unreadable window", b"soon", "dead"),
@@ -117,7 +117,7 @@ def spread_cases(cases: Cases) -> None:
 
 
 def window_cases() -> Cases:
-    """All of them, in a history of their own."""
+    """Returns all of them, in a history of their own."""
     cases = Cases()
     for part in (chosen_cases, grace_cases, refusal_cases, spread_cases):
         part(cases)
