@@ -1,6 +1,6 @@
-"""Requests that were dropped, in the audit. Goal: a forged `dropped` is found, in every tier, and a sound one never.
+"""Dropped requests in the audit. Goal: the audit finds each forged `dropped` and accepts correct ones.
 
-Method: one history in which every request is a case; one Spark job judges it.
+Method: one history in which every request is a separate case; one Spark job judges it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""What retention and open transactions hide, forged on real topics.
-
-Goal: a loss is named if the partition to which its message belongs hides nothing of its time, and nothing else is
-named; what is hidden counts. Method: records written by hand; partitions emptied by DeleteRecords, transactions that
-nobody ends, a request topic that has lost its beginning, a target that was created again, one that has got more
-partitions.
+"""Losses beside retention and open transactions, forged on real topics. Goal: the audit reports a loss if the message's
+partition hides no records of that time, and reports no other violation; hidden records are counted. Method: handwritten
+records; partitions emptied by DeleteRecords, transactions that stay open, a request topic that has lost its first
+records, a target that was created again, and a target with added partitions.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(autouse=True)
 def in_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Histories of a few requests go through the stages of a long one."""
+    """Makes histories of a few requests go through the stages of a long one."""
     monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
 
 
@@ -53,19 +51,18 @@ def _created_again(forged: Forged, partitions: int) -> AdminClient:
     admin.delete_topics([forged.target])[forged.target].result(WAIT_TIMEOUT_S)
     until(lambda: forged.target not in admin.list_topics(timeout=10).topics, "the target is gone")
     admin.create_topics([NewTopic(forged.target, partitions, 1)])[forged.target].result(WAIT_TIMEOUT_S)
-    # If the producer has noticed the deletion, it refuses records until it learns of the new topic.
+    # A producer that has noticed the deletion refuses records until it learns of the new topic.
     until(lambda: forged.target in forged.producer.list_topics(timeout=10).topics, "the target is there again")
     return admin
 
 
 def _emptied_and_capped(forged: Forged) -> Producer:
-    """Partition 3 of the target and the dead letters are empty after a deletion; 2 has a transaction that hangs.
-
-    3 verified, 1 capped.
+    """Empties partition 3 of the target and the dead letters, and leaves a transaction open on partition 2. 3 verified,
+    1 capped.
     """
     keys = [_key_of(partition) for partition in range(4)]
-    letters = f"{forged.requests}.dead-letters"
-    for topic, partition in ((forged.target, 3), (letters, 0)):
+    dead_letters = f"{forged.requests}.dead-letters"
+    for topic, partition in ((forged.target, 3), (dead_letters, 0)):
         end = forged.write(topic, partition, None, b"old", [])
         forged.delete_before(topic, partition, end + 1)
     for number in range(3):
@@ -82,8 +79,7 @@ def _emptied_and_capped(forged: Forged) -> Producer:
 
 
 def _capped_requests(forged: Forged) -> Producer:
-    """Returns one transaction hangs on the request topic, and two requests lie behind its record. 1 verified, 3
-    capped."""
+    """Leaves a transaction open on the request topic, with two requests behind its record. 1 verified, 3 capped."""
     forged.sound()
     open_still = forged.hanging(0, forged.requests)
     for _ in range(2):
@@ -92,8 +88,8 @@ def _capped_requests(forged: Forged) -> Producer:
 
 
 def _without_requests(forged: Forged) -> None:
-    """Returns the requests have left their topic, all but the last one, which names the target. What needs no request
-    is checked without it. 1 verified, 4 expired."""
+    """Deletes all requests but the last, which names the target. Checks that need no request are still made. 1
+    verified, 4 expired."""
     ahead_ms = int(time.time() * 1000) + 3_600_000
     for _ in range(3):
         forged.sound()
@@ -105,7 +101,7 @@ def _without_requests(forged: Forged) -> None:
 
 
 def _created_again_and_grown(forged: Forged) -> None:
-    """Returns a target that was created again, and has grown since. 9 verified; it is younger than 4 messages."""
+    """Creates the target again and adds partitions. 9 verified; the target is younger than 4 messages."""
     for number in range(4):
         forged.sound(key=b"k%d" % number)
     admin = _created_again(forged, 2)
@@ -128,7 +124,7 @@ def _created_again_and_grown(forged: Forged) -> None:
 
 
 def _filled_by_others(forged: Forged) -> None:
-    """Returns a target has lost a message. Then it is created again, filled with old events by somebody else, and used
+    """Loses a message on the target; then creates it again, lets another producer fill it with old events, and uses it
     again. 1 verified; the target is younger than 5 messages."""
     for number in range(4):
         forged.sound(key=_key_of(number))
@@ -146,7 +142,8 @@ def _add_old_events(forged: Forged) -> None:
 
 
 def _capped_by_times_of_its_own(forged: Forged) -> Producer:
-    """Returns an open transaction of a producer that stamps its own times may hide anything. 1 verified, 1 capped."""
+    """Leaves open a transaction of a producer with arbitrary timestamps, which may hide records of any time. 1
+    verified, 1 capped."""
     forged.sound()
     forged.commit(forged.ask())
     time.sleep(0.05)
@@ -157,7 +154,7 @@ def _capped_by_times_of_its_own(forged: Forged) -> Producer:
 def test_a_loss_is_named_unless_its_partition_may_hide_it(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One audit reads six request topics. Each sends to another target."""
+    """One audit reads six request topics, each with a different target."""
     stamped = Forged.on(env, message_timestamp_type="LogAppendTime")
     others = [Forged.on(env) for _ in range(5)]
     for forge, forged in zip((_without_requests, _created_again_and_grown, _filled_by_others), others, strict=False):
@@ -181,8 +178,9 @@ def test_runs_with_a_state_judge_what_was_hidden_and_what_was_created_again(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """One state of three request topics. The requests of `capped` lie behind an open transaction until it ends. The
-    target of `recreated` is created again, which only a state tells from a loss. `filled` comes last: its target has
-    lost a message, is then created again and filled as in `_filled_by_others`; it is repaired at each step."""
+    target of `recreated` is created again, which an audit without a state cannot distinguish from a loss. `filled` is
+    the last: its target loses a message, and is then created again and filled as in `_filled_by_others`; a repair runs
+    at each step."""
     capped, recreated, filled = (Forged.on(env) for _ in range(3))
     open_still = _capped_requests(capped)
     young = capped.audited(capsys, strict=True, settle_ms=600_000)
@@ -215,7 +213,7 @@ def test_runs_with_a_state_judge_what_was_hidden_and_what_was_created_again(
 
 
 def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFixture[str], state: str) -> None:
-    """Returns the loss can be repaired until its target is created again: the times that other producers give prove
+    """Asserts that the loss can be repaired until its target is created again: timestamps of other producers prove
     nothing."""
 
     def repairable() -> tuple[int, dict[str, int]]:

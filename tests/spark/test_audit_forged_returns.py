@@ -1,7 +1,6 @@
-"""Returns forged on real topics, among sound neighbours. Goal: each broken promise is named, and nothing else.
-
-Method: returns, redeliveries and dispatch-log records written by hand. One audit looks at chunks, one at each origin,
-and two with a state see the returns after the deliveries that they return.
+"""Returns forged on real topics, among sound neighbours. Goal: the audit reports each broken promise, and nothing else.
+Method: handwritten returns, redeliveries and dispatch-log records. One audit uses chunks, one judges each origin, and
+two with a state read the returns after the deliveries that they return.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class _Returns:
         return f"{self.forged.requests}/0/{offset}".encode()
 
     def give_back(self, parent: int, *more: tuple[str, bytes | None], policy: bytes = _POLICY) -> tuple[int, int]:
-        """Returns a return of the delivery of `parent`; its offset and due time."""
+        """Adds a return of the delivery of `parent`; returns its offset and due time."""
         left = [(ORIGIN, self.origin(parent)), (DUE, b"%d" % self.forged.due_ms)]
         sent = [*left, (TOPIC, self.forged.target.encode()), (RETRY, policy), *more]
         offset = self.forged.write(self.forged.requests, 0, b"k", b"v", sent)
@@ -50,13 +49,13 @@ class _Returns:
         return offset, stamps[offset] + 1
 
     def redeliver(self, offset: int, due_ms: int, root: int, *more: tuple[str, bytes | None], attempt: int = 1) -> None:
-        """Its redelivery, as a sidecar would write it; `more` headers behind the others."""
+        """Adds the redelivery of a return, as a sidecar would write it, with the headers `more` last."""
         headers: Headers = [(ORIGIN, self.origin(offset)), (DUE, b"%d" % due_ms), (ATTEMPT, b"%d" % attempt)]
         headers += [(FIRST_ORIGIN, self.origin(root)), (FIRST_DUE, b"%d" % self.forged.due_ms), *more]
         self.forged.write(self.forged.target, partition_of_key(b"k"), b"k", b"v", headers)
 
     def sound(self, parent: int) -> int:
-        """Returns a return that was redelivered as it should be."""
+        """Adds a return with a correct redelivery."""
         offset, due_ms = self.give_back(parent, (ERROR, b"boom"))
         self.redeliver(offset, due_ms, parent, (ERROR, b"boom"))
         self.forged.commit((offset, due_ms, "delivered"))

@@ -1,7 +1,6 @@
-"""Broken promises forged on real topics, among sound neighbours. Goal: each is named, and nothing else.
-
-Method: requests, dispatch log, records and dead letters written by hand, then one audit over each origin, one over
-chunks, and one over each origin of topics that are not cached.
+"""Broken promises forged on real topics, among sound neighbours. Goal: the audit reports each broken promise, and
+nothing else. Method: handwritten requests, dispatch log, records and dead letters. One audit judges each origin, one
+uses chunks, and one judges each origin of topics that are not cached.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ def test_each_forgery_is_named(
     _forge_order(forged)
     _forge_refusals(forged)
     _forge_ends_without_a_cause(forged)
-    letters, origin = f"{forged.requests}.dead-letters", ("postdate-origin", b"nothing")
-    for topic, headers in ((letters, []), (letters, [origin]), (forged.target, [origin])):
+    dead_letters, origin = f"{forged.requests}.dead-letters", ("postdate-origin", b"nothing")
+    for topic, headers in ((dead_letters, []), (dead_letters, [origin]), (forged.target, [origin])):
         place = forged.write(topic, 0, b"k", b"v", [*headers])
         forged.expected[f"{topic}/0/{place}"] = {"unreadable"}
     forged.write(forged.target, 0, b"k", b"v", [("postdate-origin", b"another.topic/0/1")])
@@ -68,8 +67,8 @@ def test_no_effect_may_be_of_a_request_that_is_still_to_come(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A fate and a record of offsets behind the end of the request topic, and a request that arrives and is delivered
-    after the audit has fixed that end. The first audit begins with chunks."""
+    """The topics have a fate and a record for offsets after the end of the request topic, and a request that arrives
+    and is delivered after the audit has fixed that end. The first audit begins with chunks."""
     forged, state = Forged.on(env), str(tmp_path / "state")
     for _ in range(3):
         forged.sound()
@@ -101,8 +100,8 @@ def test_runs_with_a_state_compare_their_messages_with_those_before(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is due later leaves in the first run, what it has overtaken in the second. Each run has too many messages to
-    compare all of them, unless it is strict; the third is not, and says that their order is not known."""
+    """A message leaves in the first run, and an overtaken one in the second. Each run has too many messages to compare
+    all of them, unless it is strict. The third run is not strict, and reports that their order is unknown."""
     monkeypatch.setattr(steps, "ORDER_RECORDS_MAX", 2)
     forged, state = Forged.on(env), {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}
     first, second = forged.ask(), forged.ask(at=forged.due_ms + 1)
@@ -129,10 +128,9 @@ def test_runs_with_a_state_compare_their_messages_with_those_before(
 
 
 def _forge_order(forged: Forged) -> None:
-    """Returns a pair that left the wrong way round in two transactions, one in one; one that was replaced and left all
-    the same, behind the other; one whose second came too late.
-
-    By the time that they are written they are late, so they may have been parked: counted, and no violation.
+    """Forges pairs of messages: out of order in two transactions, and in one; one that was replaced and still left,
+    behind the other; one whose second message came too late. All are late when they are written, so they may have been
+    parked: the audit counts them, without a violation.
     """
     for key, at_once in ((b"two", False), (b"one", True)):
         first, second = forged.ask(key=key, at=forged.due_ms), forged.ask(key=key, at=forged.due_ms + 1)
@@ -150,9 +148,9 @@ def _forge_order(forged: Forged) -> None:
 
 
 def _forge_ends_without_a_cause(forged: Forged) -> None:
-    """Three losses, each with a fate that fits its request, beside sound messages with the same fate: one replaced by a
-    request that nobody had read yet, one delivered by an owner that had not read it, one buried long before it was due,
-    as if its target had been tried."""
+    """Forges three losses, each with a fate that fits its request, beside correct messages with the same fate: one
+    replaced by a request that no owner had read yet, one delivered by an owner that had not read it, and one with a
+    dead letter long before it was due, as if its target had failed."""
     for verdict in ("contradiction", "replaced"):
         id_, key = (ID, verdict.encode()), verdict.encode()
         replaced = forged.expect(forged.ask(id_, key=key), verdict)

@@ -1,8 +1,8 @@
-"""Policies for ids in the audit. Goal: a forged survivor, series or due time is found, in every tier, and a sound one
-never.
+"""Policies for ids in the audit. Goal: in every tier, the audit finds each forged survivor, series or due time, and
+accepts correct ones.
 
-Method: as `test_spark_verdicts`: one history in which every request is a case of its own. It is judged by the
-rules alone, by chunks before them, and as an audit judges each origin; all must say the same.
+Method: as in `test_spark_verdicts`, one history in which every request is a separate case. The rules judge it alone,
+after chunks, and as in an audit of few requests; the verdicts must be equal.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ _FATES: list[tuple[list[object], int, int, int | None]] = [
 
 @pytest.fixture(scope="module")
 def read(spark: SparkSession) -> list[ReadRecord]:
-    """Returns all of these fates."""
+    """Returns the audit's reading of these fates."""
     return read_fates(spark, [case[:2] for case in _FATES])
 
 
 @pytest.mark.parametrize("number", range(len(_FATES)))
 def test_a_survivor_is_read_as_the_sidecar_reads_it(read: list[ReadRecord], number: int) -> None:
-    """`survivor` -1: the record does not parse."""
+    """If `survivor` is -1, the record does not parse."""
     fate, version, survivor, series_ms = _FATES[number]
     parses, history = survivor >= 0, RandomHistory(T)
     assert (read[number].parses, len(read[number].fates)) == (parses, parses)

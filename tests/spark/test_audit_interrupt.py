@@ -1,9 +1,9 @@
 """Signals while an audit works. Goal: one sentence, the right exit code, and no process left.
 
-Method: `postdate audit` in its own process group, as a terminal starts it. Ctrl-C goes to all of the group, once while
-Spark starts and once while it reads: exit code 1, since nothing was judged. SIGTERM goes to an audit that follows, as a
-pod that is stopped gets it: exit code 0, since that is how it ends. Spark's directory `artifacts` is gone, too, except
-one that was there before.
+Method: `postdate audit` runs in a separate process group, as a terminal starts it. The group gets Ctrl-C once while
+Spark starts and once while it reads: exit code 1, since nothing was judged. An audit with `--follow` gets SIGTERM, as
+in a pod that stops: exit code 0, its normal end. Spark's directory `artifacts` is gone as well, unless it existed
+before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def _members(group: int) -> list[str]:
-    """Returns the command lines of the processes of a group that still run."""
+    """Returns the command lines of the running processes of a group."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,6 +1,5 @@
-"""Goal: an audit that verifies chunks reads the requests only as often as docs/audit.md says.
-
-Method: a history in which each row that Spark takes from the requests is counted.
+"""Goal: an audit that verifies chunks reads the requests only as often as docs/audit.md promises. Method: a history
+whose request rows are counted as Spark reads them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _OTHERS = 4
 
 
 def _history(*, names_a_plain_one: bool) -> RandomHistory:
-    """Returns a cancelled message, delivered ones with ids of their own, and a delivered one without an id."""
+    """Returns a cancelled message, delivered messages with different ids, and a delivered message without an id."""
     history, plain = RandomHistory(T), 10 + _OTHERS
     history.ask(1, TO_ORDERS, ("postdate-delay", b"1s"), _ID)
     history.ask(2, ("postdate-action", b"cancel"), _ID)
@@ -33,7 +32,7 @@ def _history(*, names_a_plain_one: bool) -> RandomHistory:
 
 
 def _passes(spark: SparkSession, history: RandomHistory, separate_rows_max: int = 1_000) -> float:
-    """How often an audit takes each request, the pass over the chunks included."""
+    """Returns how many times an audit reads each request, including the pass over the chunks."""
     taken = spark.sparkContext.accumulator(0)
 
     def counted(rows: DataFrame) -> DataFrame:

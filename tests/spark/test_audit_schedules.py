@@ -1,8 +1,6 @@
-"""Recurring schedules in the audit. Goal: each occurrence is verified, and what is wrong with one is named, in every
-tier.
-
-Method: as `test_spark_verdicts`: one history in which every request is a case of its own. It is judged by the rules,
-and by the chunks before them; both must say the same.
+"""Recurring schedules in the audit. Goal: in every tier, the audit verifies each occurrence and reports each error in
+one. Method: as in `test_spark_verdicts`, one history in which every request is a separate case. The rules judge it
+alone and after chunks; the verdicts must be equal.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from support.audits.written_records import REQUESTS, side_by_side
 
 CASES = schedule_cases()
 LATE, LATE_END = late_cases()
-#: Beside the first ones: one plan judges both.
+#  A second history beside the first: one plan judges both.
 HISTORIES = {"cases": CASES, "behind the fixed end of the log": LATE}
 
 
@@ -61,7 +59,7 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
 def test_what_lies_behind_the_fixed_end_of_the_log_settles_doubts_only(
     judged_rows: dict[str, dict[int, Row]],
 ) -> None:
-    """The occurrences there are not judged, so an end there must not ask for them."""
+    """Occurrences after that end are not judged, so a schedule that ends there must not require them."""
     late = judged_rows["behind the fixed end of the log"]
     for expected in LATE.expected.values():
         check_case(late, expected)
@@ -70,7 +68,7 @@ def test_what_lies_behind_the_fixed_end_of_the_log_settles_doubts_only(
 
 
 def test_a_chunk_for_each_origin_says_the_same(spark: SparkSession, rows: dict[int, Row]) -> None:
-    """Alone, so that nothing else shows the audit that there are schedules."""
+    """The history is judged alone, so that no other history reveals the presence of schedules."""
     found = staged(spark, CASES, 0).rows
     assert found is not None
     _check_tier(by_offset(found), rows)
@@ -83,7 +81,7 @@ def test_one_chunk_beside_other_cases_says_the_same(
 
 
 def _check_tier(found: dict[int, Row], rows: dict[int, Row]) -> None:
-    """Check that what chunks have left was judged as by the rules, and that the rest was delivered."""
+    """Asserts that the origins that chunks leave have the verdicts of the rules, and that all others were delivered."""
     left = {offset: set(row["verdicts"]) for offset, row in found.items()}
     expected = {offset: set(row["verdicts"]) for offset, row in rows.items()}
     assert {offset: verdicts for offset, verdicts in expected.items() if offset in left} == left
@@ -125,7 +123,7 @@ _FATES: list[tuple[list[object], int, bool]] = [
 
 @pytest.fixture(scope="module")
 def read(spark: SparkSession) -> list[ReadRecord]:
-    """Returns all of these fates."""
+    """Returns the audit's reading of these fates."""
     return read_fates(spark, [case[:2] for case in _FATES])
 
 
@@ -140,15 +138,15 @@ def test_two_runs_with_a_state_find_what_one_audit_finds(
     spark: SparkSession, rows: dict[int, Row], tmp_path: Path
 ) -> None:
     """The first run ends between two occurrences of a schedule, and within two backfills, whose dead letters it has
-    read. The second one continues from their positions."""
+    read. The second run continues from these positions."""
     cut = CASES.expected["an occurrence decided twice"].offset
     topics = (CASES.log, CASES.delivered, CASES.letters, CASES.answers)
-    log, delivered, letters, answers = (
+    log, delivered, dead_letters, answers = (
         sum(1 for _ in takewhile(lambda record: offset_of(record) < cut, records)) for records in topics
     )
     runs = Runs(spark, CASES, tmp_path)
     # Behind the fates `stored` and `occurred`, and the record of the latter.
-    runs.audit(Ends(cut + 1, log + 2, delivered + 1, letters, answers, log + 2))
+    runs.audit(Ends(cut + 1, log + 2, delivered + 1, dead_letters, answers, log + 2))
     first = runs.union()[cut]
     assert (first["position"]["next_number"], first["position"]["next_ms"]) == (2, DUE + 1_000)
     last = runs.audit()

@@ -1,6 +1,6 @@
-"""Goal: a refusal of a schedule, or of a bulk control, for two times is justified, and one for no time is not.
-
-Method: the rule alone, over headers and the reason of a dead letter. Each case was refused, or accepted, by the parser.
+"""Goal: the audit accepts a refusal of a schedule or a bulk control that names two times, and rejects a refusal for a
+missing time. Method: the rule alone, applied to headers and the reason of a dead letter. The parser decides whether
+each case is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RULES = RequestRules(topic="requests", format_version=3)
 
 
 def parsed(headers: Headers) -> str:
-    """Returns the reason for which the parser refuses a request; "": it does not."""
+    """Returns the reason for which the parser refuses a request; "" if it accepts it."""
     try:
         parse_request(RULES, 0, 1_795_258_284_000, b"k", headers)
     except RequestRefused as refused:

@@ -1,7 +1,6 @@
-"""The report of load and lateness. Goal: just what has no final fate is ahead, at the time at which it is due now.
-
-Method: topics on a real broker that a test fills itself, each kind of request and fate once; no sidecar touches them.
-What is said is compared with what was written, on the terminal, as JSON, as Parquet and on the page.
+"""The report of load and lateness. Goal: exactly the messages without a final fate are ahead, at their current due
+times. Method: the test writes topics on a real broker, with each kind of request and fate once, and no sidecar. It
+compares the report with the written records: on the terminal, as JSON, as Parquet and as a page.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @dataclass
 class Topics:
-    """What a test writes by hand; offsets of partition 0 are the order in which it asks."""
+    """Handwritten records on topics. Requests get the offsets of partition 0 in their order."""
 
     env: Environment
     base_ms: int
