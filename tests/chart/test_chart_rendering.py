@@ -123,7 +123,7 @@ def test_probes_and_services_reach_the_ports_that_the_program_listens_on(helm: H
     }
 
 
-def test_each_pod_is_one_worker_and_a_static_member_named_after_it(helm: Helm) -> None:
+def test_each_pod_is_one_worker_and_a_static_member_with_its_name(helm: Helm) -> None:
     objects = helm.render(NEEDED)
     (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
     named = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
@@ -243,7 +243,7 @@ def test_by_default_every_pod_reaches_only_names_sidecars_and_brokers(helm: Helm
         assert monitoring == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 
 
-def test_every_pod_of_every_example_has_a_policy_where_there_are_any(rendered: list[dict[str, Any]]) -> None:
+def test_every_pod_of_an_example_with_policies_has_a_policy(rendered: list[dict[str, Any]]) -> None:
     for name, labels in pod_labels(rendered).items():
         assert bool(policies_of(rendered, labels)) == bool(of_kind(rendered, "NetworkPolicy")), name
     for policy in of_kind(rendered, "NetworkPolicy"):
@@ -251,7 +251,7 @@ def test_every_pod_of_every_example_has_a_policy_where_there_are_any(rendered: l
         assert {} not in policy["spec"]["egress"], "a rule without limits"
 
 
-def test_the_policy_of_the_topics_is_there_before_their_job(helm: Helm) -> None:
+def test_the_policy_of_the_topics_exists_before_their_job(helm: Helm) -> None:
     objects, name = helm.render(WITH_JOBS), f"{RELEASE}-postdate-topics"
     policy, job = (one(objects, kind, name)["metadata"]["annotations"] for kind in ("NetworkPolicy", "Job"))
     assert policy["helm.sh/hook"] == job["helm.sh/hook"]

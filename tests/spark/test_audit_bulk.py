@@ -30,7 +30,9 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     check_case(rows, CASES.expected[name])
 
 
-def test_the_fast_tiers_say_the_same(rows: dict[int, Row], chunked: dict[str, dict[int, Row]]) -> None:
+def test_the_fast_tiers_give_the_verdicts_of_the_rules(
+    rows: dict[int, Row], chunked: dict[str, dict[int, Row]]
+) -> None:
     assert {offset: set(row["verdicts"]) for offset, row in chunked["bulks"].items()} == {
         offset: set(row["verdicts"]) for offset, row in rows.items()
     }

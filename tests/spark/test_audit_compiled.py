@@ -99,6 +99,6 @@ def _check(audits: subprocess.Popen[str], chunks_rows_min: int, command: tuple[s
     audits.stdin.flush()
     output, exit_code = audits.stdout.readline(), audits.stdout.readline()
     assert exit_code == "4\n", audits.communicate()[1]
-    found = json.loads(output)
-    sys.stdout.write(f"judged in {found['seconds']} s\n")
-    assert Counter({name: count for name, count in found["counts"].items() if count}) == _EACH
+    result = json.loads(output)
+    sys.stdout.write(f"judged in {result['seconds']} s\n")
+    assert Counter({name: count for name, count in result["counts"].items() if count}) == _EACH

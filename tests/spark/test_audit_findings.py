@@ -28,9 +28,9 @@ def _deliver(history: RandomHistory, *offsets: int) -> None:
     history.commit(*([offset, DUE, "delivered"] for offset in offsets))
 
 
-def _fresh(found: Advance, offset: int) -> list[list[str]]:
+def _fresh(advance: Advance, offset: int) -> list[list[str]]:
     """Returns the verdicts that a run reports on a request."""
-    return [row["verdicts"] for row in found.fresh.where(F.col("offset") == offset).collect()]
+    return [row["verdicts"] for row in advance.fresh.where(F.col("offset") == offset).collect()]
 
 
 _EXPIRED, _FOUND_TWICE, _ANOTHER, _COPIED, _BURIED = 1, 5, 6, 7, 8
@@ -81,7 +81,7 @@ def _buried() -> RandomHistory:
 
 
 @pytest.mark.parametrize("bits", [None, 0], ids=["one by one", "in a chunk"])
-def test_each_new_finding_opens_a_violation_and_an_old_one_none(
+def test_each_new_finding_opens_a_violation_and_a_known_one_does_not(
     spark: SparkSession, tmp_path: Path, bits: int | None
 ) -> None:
     """A later copy is compared with its request, although a state stores no digests of correctly delivered requests. If
@@ -124,7 +124,7 @@ def test_each_new_finding_opens_a_violation_and_an_old_one_none(
     assert runs.violations()[len(opened) :] == [(3, _FOUND_TWICE, "contradiction")], "the copies were acknowledged"
 
 
-def test_what_may_be_hidden_is_judged_again_and_stays_open(spark: SparkSession, tmp_path: Path) -> None:
+def test_requests_that_may_be_hidden_are_judged_again_and_stay_open(spark: SparkSession, tmp_path: Path) -> None:
     """Each run judges the rows again that an open transaction keeps in doubt; an unchanged verdict opens no new
     violation. A request behind the transaction is judged when the transaction has ended, even if retention has deleted
     the request by then. A request whose fate is lost stays open after it has expired."""
@@ -139,19 +139,19 @@ def test_what_may_be_hidden_is_judged_again_and_stays_open(spark: SparkSession, 
     opened = [(1, unsettled, "unsettled"), (1, doubtful, "duplicate"), (1, doubtful, "mismatch")]
     for run, log_start in enumerate((0, 5, 5)):
         lost = {"log_start": log_start, "fates_lost_before_ms": SNAPSHOT}
-        found = runs.audit(bounds={0: {"log_start": log_start, "log_capped": True}, 1: lost})
-        assert _fresh(found, hidden) == [["capped"]], "each run counts it again"
-        assert len(_fresh(found, doubtful)) == (run == 0)
+        advance = runs.audit(bounds={0: {"log_start": log_start, "log_capped": True}, 1: lost})
+        assert _fresh(advance, hidden) == [["capped"]], "each run counts it again"
+        assert len(_fresh(advance, doubtful)) == (run == 0)
         assert runs.violations() == opened
         assert runs.standing() == 3
         if run == 0:
-            assert [row["verdicts"] for row in found.fresh.where("is_fate_lost").collect()] == [["unsettled"]]
-            assert found.state.counts["unsettled"] == 1
+            assert [row["verdicts"] for row in advance.fresh.where("is_fate_lost").collect()] == [["unsettled"]]
+            assert advance.state.counts["unsettled"] == 1
         union = runs.union()
         assert all(union[offset]["state"] != "closed" for offset in (hidden, doubtful))
     runs.acknowledge(1)
     assert runs.standing() == 0
-    found = runs.audit(bounds={0: {"log_start": 5}, 1: lost})
+    advance = runs.audit(bounds={0: {"log_start": 5}, 1: lost})
     assert runs.violations() == [*opened, (4, hidden, "missing")]
     union = runs.union()
     assert [union[offset]["state"] for offset in (hidden, doubtful)] == ["closed", "closed"]

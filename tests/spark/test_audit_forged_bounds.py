@@ -67,8 +67,8 @@ def _emptied_and_capped(forged: Forged) -> Producer:
         forged.delete_before(topic, partition, end + 1)
     for number in range(3):
         forged.sound(key=keys[number])
-    asked: list[bytes | None] = [*keys, None]
-    for key in asked:
+    keys_of_losses: list[bytes | None] = [*keys, None]
+    for key in keys_of_losses:
         forged.commit(forged.expect(forged.ask(key=key), *LOST))
     forged.commit((forged.expect(forged.ask(), "contradiction"), forged.due_ms, "dead"))
     time.sleep(0.05)  # the transaction begins in a later millisecond than the last fate
@@ -151,7 +151,7 @@ def _capped_by_times_of_its_own(forged: Forged) -> Producer:
 
 
 @pytest.mark.timeout(900)
-def test_a_loss_is_named_unless_its_partition_may_hide_it(
+def test_a_loss_is_reported_unless_its_partition_may_hide_it(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One audit reads six request topics, each with a different target."""
@@ -161,20 +161,20 @@ def test_a_loss_is_named_unless_its_partition_may_hide_it(
         forge(forged)
     producers = (_emptied_and_capped(stamped), _capped_by_times_of_its_own(others[3]), _capped_requests(others[4]))
     time.sleep(1.1)  # an audit excuses what a transaction has hidden for less than `settle_ms`
-    found = audited_together([stamped, *others], capsys)
+    outcome = audited_together([stamped, *others], capsys)
     for producer in producers:
         producer.abort_transaction(WAIT_TIMEOUT_S)
-    assert named(found) == expected_of([stamped, *others])
-    assert found["outcomes"] == {
-        **{"verified": 16, "violated": len(named(found)), "not_verifiable": 18, "pending": 0},
+    assert named(outcome) == expected_of([stamped, *others])
+    assert outcome["outcomes"] == {
+        **{"verified": 16, "violated": len(named(outcome)), "not_verifiable": 18, "pending": 0},
         "reasons": {"capped": 5, "request-expired": 4, "target-younger": 9},
-        "verified_share": 16 / (16 + len(named(found)) + 18),
+        "verified_share": 16 / (16 + len(named(outcome)) + 18),
     }
-    assert (found["exit"], found["clean"]) == (4, False)
+    assert (outcome["exit"], outcome["clean"]) == (4, False)
 
 
 @pytest.mark.timeout(1200)
-def test_runs_with_a_state_judge_what_was_hidden_and_what_was_created_again(
+def test_runs_with_a_state_judge_hidden_records_and_topics_that_were_created_again(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """One state of three request topics. The requests of `capped` lie behind an open transaction until it ends. The
@@ -188,14 +188,14 @@ def test_runs_with_a_state_judge_what_was_hidden_and_what_was_created_again(
     time.sleep(1.1)
     state = str(tmp_path / "state")
     recreated.sound()
-    found = audited_together([capped, recreated], capsys, state=state, strict=True)
-    assert (found["exit"], found["clean"], found["counts"]["delivered"]) == (5, False, 2)
-    assert found["outcomes"]["reasons"] == {"capped": 3}
+    outcome = audited_together([capped, recreated], capsys, state=state, strict=True)
+    assert (outcome["exit"], outcome["clean"], outcome["counts"]["delivered"]) == (5, False, 2)
+    assert outcome["outcomes"]["reasons"] == {"capped": 3}
     recreated.sound()
     _created_again(recreated, 4)
-    found = audited_together([capped, recreated], capsys, state=state, strict=True)
-    assert (found["exit"], found["clean"]) == (5, False)
-    assert found["outcomes"]["reasons"] == {"capped": 3, "target-recreated": 1}
+    outcome = audited_together([capped, recreated], capsys, state=state, strict=True)
+    assert (outcome["exit"], outcome["clean"]) == (5, False)
+    assert outcome["outcomes"]["reasons"] == {"capped": 3, "target-recreated": 1}
 
     open_still.abort_transaction(WAIT_TIMEOUT_S)
     for offset in (capped.next - 2, capped.next - 1):
@@ -205,8 +205,8 @@ def test_runs_with_a_state_judge_what_was_hidden_and_what_was_created_again(
         filled.sound(key=_key_of(number))
     filled.commit(filled.expect(filled.ask(key=_key_of(1)), *LOST))
     histories = [capped, recreated, filled]
-    found = audited_together(histories, capsys, state=state, strict=True)
-    assert (named(found), found["outcomes"]["reasons"], found["exit"]) == (expected_of(histories), {}, 4)
+    outcome = audited_together(histories, capsys, state=state, strict=True)
+    assert (named(outcome), outcome["outcomes"]["reasons"], outcome["exit"]) == (expected_of(histories), {}, 4)
     first = recreated.audited(capsys, strict=True)
     assert (first["exit"], first["clean"], first["outcomes"]["reasons"]) == (5, False, {"target-younger": 3})
     _check_repairs(filled, spark, capsys, state)
@@ -218,8 +218,8 @@ def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFi
 
     def repairable() -> tuple[int, dict[str, int]]:
         run_repair(RepairOptions(forged.env.bootstrap, state, forged.requests, output="json", settle_ms=1_000))
-        found = json.loads(capsys.readouterr().out)
-        return found["repairable"], found["reasons"]
+        outcome = json.loads(capsys.readouterr().out)
+        return outcome["repairable"], outcome["reasons"]
 
     assert repairable() == (1, {})
     _created_again(forged, 4)
@@ -232,7 +232,7 @@ def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFi
 
 
 @pytest.mark.timeout(600)
-def test_strict_ends_with_5_if_something_that_can_be_was_not_verified(
+def test_strict_ends_with_5_if_a_verifiable_request_was_not_verified(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     forged = Forged.on(env)
@@ -241,7 +241,7 @@ def test_strict_ends_with_5_if_something_that_can_be_was_not_verified(
     between_ms = int(time.time() * 1000)
     forged.sound()
     assert [forged.audited(capsys, strict=True)[name] for name in ("exit", "clean")] == [0, True]
-    found = forged.audited(capsys, strict=True, from_ms=between_ms)
-    assert (found["exit"], found["outcomes"]["reasons"]) == (5, {"outside-window": 1})
-    found = forged.audited(capsys, targets=("another",))
-    assert (found["exit"], found["clean"], found["outcomes"]["reasons"]) == (0, False, {"not-selected": 2})
+    outcome = forged.audited(capsys, strict=True, from_ms=between_ms)
+    assert (outcome["exit"], outcome["outcomes"]["reasons"]) == (5, {"outside-window": 1})
+    outcome = forged.audited(capsys, targets=("another",))
+    assert (outcome["exit"], outcome["clean"], outcome["outcomes"]["reasons"]) == (0, False, {"not-selected": 2})

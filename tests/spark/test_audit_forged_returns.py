@@ -63,7 +63,7 @@ class _Returns:
 
 
 @pytest.mark.timeout(900)
-def test_each_forged_return_is_named(
+def test_each_forged_return_is_reported(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
@@ -101,10 +101,10 @@ def test_each_forged_return_is_named(
         forged.bury(forged.expect(offset, verdict) if verdict else offset, "attempts-exhausted")
         forged.commit((offset, 0, "dead"))
     for options in ({}, {"html": str(env.directory / "page.html")}):
-        found = forged.audited(capsys, **options)
-        assert named(found) == forged.expected
-        assert (found["counts"]["dead"], found["counts"]["policy-unknown"]) == (1, 0)
-        assert found["returned_again"] == 11
+        result = forged.audited(capsys, **options)
+        assert named(result) == forged.expected
+        assert (result["counts"]["dead"], result["counts"]["policy-unknown"]) == (1, 0)
+        assert result["returned_again"] == 11
 
 
 @pytest.mark.timeout(900)
@@ -118,9 +118,9 @@ def test_runs_with_a_state_know_the_parents_and_policies_of_runs_before(
     forged.deliver(parent)
     forged.commit(parent, policies=[(parent, "slow", "base=1ms")])
     once = returns.sound(parent)
-    found = forged.audited(capsys, **state)
-    assert (found["exit"], found["clean"], found["returned_again"]) == (0, True, 0)
-    assert found["counts"]["delivered"] == 2
+    result = forged.audited(capsys, **state)
+    assert (result["exit"], result["clean"], result["returned_again"]) == (0, True, 0)
+    assert result["counts"]["delivered"] == 2
     again, due_ms = returns.give_back(parent, policy=b"slow")
     returns.redeliver(again, due_ms, parent)
     forged.commit((again, due_ms, "delivered"))
@@ -130,7 +130,7 @@ def test_runs_with_a_state_know_the_parents_and_policies_of_runs_before(
     offset, due_ms = returns.give_back(once, (ATTEMPT, b"4"), (FIRST_ORIGIN, returns.origin(parent)))
     returns.redeliver(forged.expect(offset, "contradiction"), due_ms, parent, attempt=5)
     forged.commit((offset, due_ms, "delivered"))
-    found = forged.audited(capsys, **state)
-    assert named(found) == forged.expected
-    assert (found["returned_again"], found["outcomes"]["reasons"]) == (2, {"policy-unknown": 1})
-    assert found["state"]["counts"]["delivered"] == 3
+    result = forged.audited(capsys, **state)
+    assert named(result) == forged.expected
+    assert (result["returned_again"], result["outcomes"]["reasons"]) == (2, {"policy-unknown": 1})
+    assert result["state"]["counts"]["delivered"] == 3

@@ -29,7 +29,7 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.mark.timeout(900)
-def test_each_forgery_is_named(
+def test_each_forgery_is_reported(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "ORDER_RECORDS_MAX", 2)  # a strict audit compares more
@@ -48,19 +48,19 @@ def test_each_forgery_is_named(
         place = forged.write(topic, 0, b"k", b"v", [*headers])
         forged.expected[f"{topic}/0/{place}"] = {"unreadable"}
     forged.write(forged.target, 0, b"k", b"v", [("postdate-origin", b"another.topic/0/1")])
-    found = forged.audited(capsys, strict=True)
-    assert named(found) == forged.expected
-    assert (found["order_checked"], found["counts"]["overtaken"]) == (True, 2)
+    result = forged.audited(capsys, strict=True)
+    assert named(result) == forged.expected
+    assert (result["order_checked"], result["counts"]["overtaken"]) == (True, 2)
     monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
     for html in (None, str(env.directory / "page.html")):
         again = forged.audited(capsys, strict=True, html=html)
         assert named(again) == forged.expected
         for name in ("counts", "outcomes", "samples"):
-            assert again[name] == found[name]
+            assert again[name] == result[name]
 
 
 @pytest.mark.timeout(900)
-def test_no_effect_may_be_of_a_request_that_is_still_to_come(
+def test_an_effect_of_a_future_request_is_a_violation(
     env: Environment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
@@ -76,24 +76,24 @@ def test_no_effect_may_be_of_a_request_that_is_still_to_come(
     forged.deliver(forged.expect(1_001, "orphan"))
 
     def racing(*fixed: Any) -> Causes:
-        found = fix_causes(*fixed)
+        result = fix_causes(*fixed)
         forged.sound()
-        return found
+        return result
 
     for more in ({}, {"state": state}):
         with monkeypatch.context() as patched:
             patched.setattr(reading, "fix_causes", racing)
             if not more:
                 patched.setattr(reading, "CHUNKS_ROWS_MIN", 0)
-            found = forged.audited(capsys, **more)
-        assert named(found) == forged.expected
-        assert (found["counts"]["orphan"], found["counts"]["delivered"]) == (2, forged.next - 1)
-    found = forged.audited(capsys, state=state)
-    assert (found["counts"]["orphan"], found["counts"]["delivered"], found["state"]["standing"]) == (0, 1, 2)
+            result = forged.audited(capsys, **more)
+        assert named(result) == forged.expected
+        assert (result["counts"]["orphan"], result["counts"]["delivered"]) == (2, forged.next - 1)
+    result = forged.audited(capsys, state=state)
+    assert (result["counts"]["orphan"], result["counts"]["delivered"], result["state"]["standing"]) == (0, 1, 2)
 
 
 @pytest.mark.timeout(900)
-def test_runs_with_a_state_compare_their_messages_with_those_before(
+def test_runs_with_a_state_compare_their_messages_with_earlier_ones(
     env: Environment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
@@ -109,22 +109,22 @@ def test_runs_with_a_state_compare_their_messages_with_those_before(
     forged.commit((second, forged.due_ms + 1, "delivered"))
     for _ in range(2):
         forged.sound(key=b"another")
-    found = forged.audited(capsys, strict=True, **state)
-    counts = {name: count for name, count in found["counts"].items() if count}
-    assert (found["exit"], found["clean"], found["order_checked"]) == (0, True, True)
+    result = forged.audited(capsys, strict=True, **state)
+    counts = {name: count for name, count in result["counts"].items() if count}
+    assert (result["exit"], result["clean"], result["order_checked"]) == (0, True, True)
     assert counts == {"delivered": 3, "pending": 1}
     forged.deliver(first)
     forged.commit(first)
-    found = forged.audited(capsys, strict=True, **state)
-    counts = {name: count for name, count in found["counts"].items() if count}
-    assert (found["exit"], found["order_checked"], counts) == (0, True, {"overtaken": 1})
+    result = forged.audited(capsys, strict=True, **state)
+    counts = {name: count for name, count in result["counts"].items() if count}
+    assert (result["exit"], result["order_checked"], counts) == (0, True, {"overtaken": 1})
     for _ in range(3):
         forged.sound(key=b"another")
-    found = forged.audited(capsys, **state)
-    assert (found["exit"], found["clean"], found["order_checked"]) == (0, False, False)
-    assert (found["state"]["open"], found["state"]["counts"]["overtaken"]) == (0, 1)
-    found = forged.audited(capsys)
-    assert (found["exit"], found["clean"], found["order_checked"]) == (0, False, False)
+    result = forged.audited(capsys, **state)
+    assert (result["exit"], result["clean"], result["order_checked"]) == (0, False, False)
+    assert (result["state"]["open"], result["state"]["counts"]["overtaken"]) == (0, 1)
+    result = forged.audited(capsys)
+    assert (result["exit"], result["clean"], result["order_checked"]) == (0, False, False)
 
 
 def _forge_order(forged: Forged) -> None:
@@ -172,7 +172,7 @@ def _forge_ends_without_a_cause(forged: Forged) -> None:
         buried = forged.expect(forged.ask(at=due_ms), verdict)
         forged.bury(buried, reason)
         forged.commit((buried, due_ms, "dead"))
-    forged.expected = {origin: found for origin, found in forged.expected.items() if found.isdisjoint(ENDINGS)}
+    forged.expected = {origin: result for origin, result in forged.expected.items() if result.isdisjoint(ENDINGS)}
 
 
 def _forge_refusals(forged: Forged) -> None:

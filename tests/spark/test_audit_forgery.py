@@ -46,14 +46,14 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
         sidecar.start()
         sidecar.wait_for_shards(2)
         sender = made.sender()
-        sent = [sender.send(requests, request) for request in _asked(target, int(time.time() * 1000))]
+        sent = [sender.send(requests, request) for request in _requests(target, int(time.time() * 1000))]
         sender.flush()
         made.wait_for_ends(len(sent))
         assert sidecar.stop() == 0
         yield made
 
 
-def _asked(target: str, now_ms: int) -> list[Sent]:
+def _requests(target: str, now_ms: int) -> list[Sent]:
     """Returns requests due over four seconds, and three controls of each kind for each id, on the partition of the
     id."""
     topic = (TOPIC, target.encode())
@@ -165,8 +165,8 @@ def test_clean_then_forged_and_named(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, master: str
 ) -> None:
     clean = _audited(env, capsys, verdicts="all")
-    asked = _PLAIN + 3 * _CONTROLLED
-    assert (clean.exit_code, clean.outcome["violations"], clean.outcome["origins"]) == (0, 0, asked), clean.outcome
+    requests = _PLAIN + 3 * _CONTROLLED
+    assert (clean.exit_code, clean.outcome["violations"], clean.outcome["origins"]) == (0, 0, requests), clean.outcome
     counts = {name: count for name, count in clean.outcome["counts"].items() if count}
     third = _CONTROLLED // 3
     assert counts == {
@@ -174,14 +174,14 @@ def test_clean_then_forged_and_named(
         "applied": 2 * third + _CONTROLLED,
     }
     # Each request has one answer, and each replaced one a second answer, that it was replaced.
-    assert clean.outcome["verdict_records"] == {"required": "all", "read": asked + third, "malformed": 0}
+    assert clean.outcome["verdict_records"] == {"required": "all", "read": requests + third, "malformed": 0}
 
     state = str(tmp_path / "state")
     first = _audited(env, capsys, verdicts="all", state=state)
     for name in ("counts", "origins", "lateness_ms", "samples"):
         assert first.outcome[name] == clean.outcome[name], name
     assert (first.exit_code, first.outcome["state"]["open"]) == (0, 0)
-    assert last_verdicts(spark, state).count() == asked
+    assert last_verdicts(spark, state).count() == requests
 
     forged = _forge(env)
     second = _audited(env, capsys, verdicts="all", state=state)
@@ -204,28 +204,28 @@ def test_clean_then_forged_and_named(
     again = _audited(env, capsys, verdicts="all", state=state)
     assert (again.exit_code, set(again.sampled("duplicate"))) == (4, {forged.repeated})
 
-    found = _audited(env, capsys)
-    assert found.exit_code == 4
-    repeated, refated = found.sampled("duplicate")[forged.repeated], found.sampled("duplicate")[forged.refated]
+    full = _audited(env, capsys)
+    assert full.exit_code == 4
+    repeated, refated = full.sampled("duplicate")[forged.repeated], full.sampled("duplicate")[forged.refated]
     assert "3 committed records" in repeated["details"][0]
     assert forged.imitation in refated["details"][0]
     assert forged.imitation in " ".join(refated["fates"])
-    assert found.sampled("chain").keys() == {forged.stranger}
-    counts = {name: found.outcome["counts"][name] for name in ("duplicate", "chain")}
-    assert (counts, found.outcome["violations"]) == ({"duplicate": 2, "chain": 1}, 3)
+    assert full.sampled("chain").keys() == {forged.stranger}
+    counts = {name: full.outcome["counts"][name] for name in ("duplicate", "chain")}
+    assert (counts, full.outcome["violations"]) == ({"duplicate": 2, "chain": 1}, 3)
 
     submitted = run_submitted(
         *(master, audit_main), "-b", env.bootstrap, "--requests", env.requests[0], "--slack", "1s", "--output", "json"
     )
     assert submitted.returncode == 4, submitted.stderr[-3000:]
-    said = json.loads(submitted.stdout.splitlines()[-1])
+    result = json.loads(submitted.stdout.splitlines()[-1])
     varying = ("seconds", "snapshot_ms", "ranges")
-    assert {name: said[name] for name in said if name not in varying} == {
-        name: found.outcome[name] for name in found.outcome if name not in varying
+    assert {name: result[name] for name in result if name not in varying} == {
+        name: full.outcome[name] for name in full.outcome if name not in varying
     }
 
 
-def test_spark_submit_passes_on_what_is_no_verdict(master: str) -> None:
+def test_spark_submit_passes_on_a_usage_error(master: str) -> None:
     done = run_submitted(master, audit_main, "-b", "127.0.0.1:1", "--samples", "-1")
     assert done.returncode == 2, done.stderr[-3000:]
     # spark-submit merges both output streams of a Python program into its standard output.

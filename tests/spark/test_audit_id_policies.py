@@ -31,11 +31,15 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     check_case(rows, CASES.expected[name])
 
 
-def test_the_fast_tiers_say_the_same(rows: dict[int, Row], chunked: dict[str, dict[int, Row]]) -> None:
-    found = {offset: set(row["verdicts"]) for offset, row in chunked["ids"].items()}
+def test_the_fast_tiers_give_the_verdicts_of_the_rules(
+    rows: dict[int, Row], chunked: dict[str, dict[int, Row]]
+) -> None:
+    verdicts_of = {offset: set(row["verdicts"]) for offset, row in chunked["ids"].items()}
     expected = {offset: set(row["verdicts"]) for offset, row in rows.items()}
-    assert found == {offset: verdicts for offset, verdicts in expected.items() if offset in found}
-    assert all(verdicts <= {"delivered", "pending"} for offset, verdicts in expected.items() if offset not in found)
+    assert verdicts_of == {offset: verdicts for offset, verdicts in expected.items() if offset in verdicts_of}
+    assert all(
+        verdicts <= {"delivered", "pending"} for offset, verdicts in expected.items() if offset not in verdicts_of
+    )
 
 
 def test_each_case_is_judged_as_by_the_rules_alone(
@@ -81,6 +85,10 @@ def test_a_survivor_is_read_as_the_sidecar_reads_it(read: list[ReadRecord], numb
     except FormatError:
         decoded = None
     assert (decoded is not None) is parses
-    for found in read[number].fates:
-        assert (found["fate_name"], found["control_offset"], found["series_ms"]) == (fate[2], survivor, series_ms)
-        assert (found["new_due_ms"], found["chosen_ms"]) == (None, None)
+    for verdicts_of in read[number].fates:
+        assert (verdicts_of["fate_name"], verdicts_of["control_offset"], verdicts_of["series_ms"]) == (
+            fate[2],
+            survivor,
+            series_ms,
+        )
+        assert (verdicts_of["new_due_ms"], verdicts_of["chosen_ms"]) == (None, None)

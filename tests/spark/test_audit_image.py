@@ -73,10 +73,10 @@ def test_each_scheme_of_a_recipe_has_a_file_system() -> None:
     command = [sys.executable, "-c", _PROGRAM, image_packages(), f"{_SDK}:bundle", *wanted]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 0, done.stderr[-4_000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["found"] == dict.fromkeys(wanted, True)
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert printed["found"] == dict.fromkeys(wanted, True)
     _, name, version = s3_package().split(":")
-    (description,) = Path(told["home"]).glob(f".ivy2*/cache/org.apache.hadoop/{name}/ivy-{version}.xml")
+    (description,) = Path(printed["home"]).glob(f".ivy2*/cache/org.apache.hadoop/{name}/ivy-{version}.xml")
     brought = {
         one.get("name"): str(one.get("conf"))
         for one in ElementTree.parse(description).iter("dependency")  # noqa: S314

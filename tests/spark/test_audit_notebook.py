@@ -97,13 +97,13 @@ def test_the_example_runs_as_printed(
     assert f"{forged.target}|" in shown, "the late messages by target"
     assert "duplicate" in shown
     assert verdicts == {**{offset: ["delivered"] for offset in range(5)}, twice: ["duplicate"], lost: ["missing"]}
-    told = forged.audited(capsys, state=str(tmp_path / "state of the command"))
+    report = forged.audited(capsys, state=str(tmp_path / "state of the command"))
     for name in ("exit", "counts", "outcomes", "lateness_ms", "violations"):
-        assert as_json(result.outcome)[name] == told[name], name
+        assert as_json(result.outcome)[name] == report[name], name
 
 
 @pytest.mark.timeout(900)
-def test_a_second_run_judges_what_is_new_and_a_failed_one_leaves_nothing(
+def test_a_second_run_judges_the_new_records_and_a_failed_run_leaves_no_trace(
     env: Environment, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forged, state = Forged.on(env), str(tmp_path / "state")
@@ -129,7 +129,7 @@ def test_a_second_run_judges_what_is_new_and_a_failed_one_leaves_nothing(
     assert 'postdate_audit_run{topic="' in metrics.read_text()
 
 
-def test_options_that_make_no_sense_are_refused(spark: SparkSession) -> None:
+def test_invalid_options_are_refused(spark: SparkSession) -> None:
     with pytest.raises(JobUsageError, match="With a state, everything new is audited"):
         audit.run(spark, "b:1", ["r"], state="s", to_ms=5)
     with pytest.raises(TypeError, match="slak_ms"):

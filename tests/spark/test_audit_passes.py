@@ -42,10 +42,10 @@ def _passes(spark: SparkSession, history: RandomHistory, separate_rows_max: int 
 
         return spark.createDataFrame(rows.rdd.map(note), rows.schema)
 
-    found = staged(spark, history, reads=counted, separate_rows_max=separate_rows_max)
-    assert found.rows is not None
-    assert found.plain is not None
-    found.rows.count()
+    stages = staged(spark, history, reads=counted, separate_rows_max=separate_rows_max)
+    assert stages.rows is not None
+    assert stages.plain is not None
+    stages.rows.count()
     return float(taken.value) / len(history.requests)
 
 
@@ -53,11 +53,11 @@ def test_the_messages_and_the_requests_with_ids_are_read_together(spark: SparkSe
     assert _passes(spark, _history(names_a_plain_one=False)) == 2
 
 
-def test_a_named_request_that_names_nothing_is_read_once_more(spark: SparkSession) -> None:
+def test_a_named_request_that_names_no_other_is_read_once_more(spark: SparkSession) -> None:
     assert _passes(spark, _history(names_a_plain_one=True)) == 3
 
 
-def test_the_requests_are_read_twice_for_causes_if_too_many_name_something(
+def test_the_requests_are_read_twice_for_causes_if_too_many_name_another_request(
     spark: SparkSession,
 ) -> None:
     assert _passes(spark, _history(names_a_plain_one=True), separate_rows_max=_OTHERS) == 4

@@ -36,13 +36,13 @@ HISTORIES = {"cases": CASES, "behind the fixed end of the log": LATE}
 @pytest.fixture(scope="module")
 def judged_rows(spark: SparkSession) -> dict[str, dict[int, Row]]:
     """Returns both histories judged by the rules, by offset."""
-    found, _ = judged(
+    judged_cases, _ = judged(
         spark,
         side_by_side([*HISTORIES.values()]),
         rules_alone=True,
         bounds=[JudgingBounds(), JudgingBounds(log_end=LATE_END)],
     )
-    return by_history(found, HISTORIES)
+    return by_history(judged_cases, HISTORIES)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     check_case(rows, CASES.expected[name])
 
 
-def test_what_lies_behind_the_fixed_end_of_the_log_settles_doubts_only(
+def test_records_after_the_fixed_end_of_the_log_only_settle_doubts(
     judged_rows: dict[str, dict[int, Row]],
 ) -> None:
     """Occurrences after that end are not judged, so a schedule that ends there must not require them."""
@@ -67,22 +67,22 @@ def test_what_lies_behind_the_fixed_end_of_the_log_settles_doubts_only(
         assert (figures["occurred"], figures["verified"], figures["missing"]) == (1, 1, 0)
 
 
-def test_a_chunk_for_each_origin_says_the_same(spark: SparkSession, rows: dict[int, Row]) -> None:
+def test_a_chunk_for_each_origin_gives_the_verdicts_of_the_rules(spark: SparkSession, rows: dict[int, Row]) -> None:
     """The history is judged alone, so that no other history reveals the presence of schedules."""
-    found = staged(spark, CASES, 0).rows
-    assert found is not None
-    _check_tier(by_offset(found), rows)
+    staged_rows = staged(spark, CASES, 0).rows
+    assert staged_rows is not None
+    _check_tier(by_offset(staged_rows), rows)
 
 
-def test_one_chunk_beside_other_cases_says_the_same(
+def test_one_chunk_beside_other_cases_gives_the_verdicts_of_the_rules(
     rows: dict[int, Row], in_one_chunk: dict[str, dict[int, Row]]
 ) -> None:
     _check_tier(in_one_chunk["schedules"], rows)
 
 
-def _check_tier(found: dict[int, Row], rows: dict[int, Row]) -> None:
+def _check_tier(judged_by_tier: dict[int, Row], rows: dict[int, Row]) -> None:
     """Asserts that the origins that chunks leave have the verdicts of the rules, and that all others were delivered."""
-    left = {offset: set(row["verdicts"]) for offset, row in found.items()}
+    left = {offset: set(row["verdicts"]) for offset, row in judged_by_tier.items()}
     expected = {offset: set(row["verdicts"]) for offset, row in rows.items()}
     assert {offset: verdicts for offset, verdicts in expected.items() if offset in left} == left
     verified = [verdicts for offset, verdicts in expected.items() if offset not in left]  # by digests
@@ -134,7 +134,7 @@ def test_a_fate_of_a_schedule_is_read_as_the_sidecar_reads_it(read: list[ReadRec
 
 
 @pytest.mark.timeout(900)  # two runs of some ten Spark jobs
-def test_two_runs_with_a_state_find_what_one_audit_finds(
+def test_two_runs_with_a_state_find_the_violations_of_one_audit(
     spark: SparkSession, rows: dict[int, Row], tmp_path: Path
 ) -> None:
     """The first run ends between two occurrences of a schedule, and within two backfills, whose dead letters it has

@@ -38,7 +38,9 @@ def test_the_fates_of_a_record_are_counted(spark: SparkSession) -> None:
     assert (fate_count(log), fate_count(log.where("false"))) == (2, 0)
 
 
-def test_memory_bounds_what_is_sent_to_all_executors(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_bounds_the_rows_that_are_sent_to_all_executors(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a cluster, an executor may have less memory than the driver. Spark reports its memory in MiB."""
     jvm: Any = spark.sparkContext._jvm
     context: Any = spark.sparkContext._jsc.sc()
@@ -78,7 +80,7 @@ def test_a_large_context_is_not_sorted_in_one_task(
 
     monkeypatch.setattr(judging, "history_rows", noted)
     targets = small_table(spark, [target_row()], TARGETS)
-    how = JudgingParameters(JudgingBounds().table(spark), targets, "none", SNAPSHOT, slack_ms=60_000)
-    found = {row["offset"]: row["verdicts"] for row in judged_origins(rows, context, how).collect()}
+    parameters = JudgingParameters(JudgingBounds().table(spark), targets, "none", SNAPSHOT, slack_ms=60_000)
+    found = {row["offset"]: row["verdicts"] for row in judged_origins(rows, context, parameters).collect()}
     assert found == {1: ["cancelled"], 2: ["applied"]}
     assert seen == [more == 1]

@@ -112,7 +112,7 @@ def test_of_two_audits_at_the_same_time_the_second_fails(spark: SparkSession, tm
     assert (_offsets(after), newest.next, newest.run) == ([1, 2], {"r/0": 9}, kept.run)
 
 
-def test_two_commits_at_the_same_moment_add_one_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_concurrent_commits_add_one_run(spark: SparkSession, tmp_path: Path) -> None:
     """Each commit begins before the other is visible."""
     path, meeting, ended = tmp_path / "state", threading.Barrier(2, timeout=60), list[str]()
     _ran(spark, path, 1)
@@ -149,7 +149,7 @@ def test_a_state_is_read_whoever_has_changed_the_table_of_runs(spark: SparkSessi
     assert _ran(spark, path, 3).run == 2
 
 
-def test_rows_of_another_audit_are_not_taken_for_those_of_the_state(
+def test_rows_of_a_concurrent_audit_do_not_become_rows_of_the_state(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another audit writes while this one restores the table that a killed audit has left."""
@@ -173,7 +173,7 @@ def test_rows_of_another_audit_are_not_taken_for_those_of_the_state(
     assert _offsets(after) == [1]
 
 
-def test_an_audit_refuses_a_local_path_that_another_one_is_using(
+def test_an_audit_refuses_a_local_path_that_another_audit_is_using(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "state")
@@ -246,7 +246,7 @@ def test_a_state_gets_the_columns_of_a_later_version(
     assert (newest.next, newest.known_ms, newest.recreated) == (grown.next, grown.known_ms, grown.recreated)
 
 
-def test_a_state_whose_table_of_runs_was_set_back_asks_for_a_new_path(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_state_whose_table_of_runs_was_restored_requires_a_new_path(spark: SparkSession, tmp_path: Path) -> None:
     """Delta remembers the appended runs, and refuses to append one again."""
     path = tmp_path / "state"
     _ran(spark, path, 1)

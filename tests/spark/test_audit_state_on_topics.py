@@ -82,7 +82,7 @@ def _counts(found: dict[str, Any]) -> dict[str, int]:
 
 
 @pytest.mark.timeout(900)
-def test_each_run_finds_what_is_new(
+def test_each_run_finds_the_new_violations(
     env: Environment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],

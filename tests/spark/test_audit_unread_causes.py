@@ -161,7 +161,7 @@ def found(spark: SparkSession) -> dict[str, dict[int, Row]]:
 
 
 @pytest.mark.parametrize("name", _EXPECTED)
-def test_what_is_not_read_decides_nothing(found: dict[str, dict[int, Row]], name: str) -> None:
+def test_an_unread_request_does_not_decide_a_verdict(found: dict[str, dict[int, Row]], name: str) -> None:
     assert {offset: row["verdicts"] for offset, row in found[name].items()} == {
         offset: verdicts.split() for offset, verdicts in _EXPECTED[name].items()
     }

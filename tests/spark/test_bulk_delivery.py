@@ -60,11 +60,11 @@ def _bulk(
     """Runs a bulk schedule in the session of these tests, or by `spark-submit` at `master`."""
     began_s = time.monotonic()
     if master is not None:
-        asked = [word for name, value in options.items() for word in _option(name, value)]
+        arguments = [word for name, value in options.items() for word in _option(name, value)]
         where = ("-b", env.bootstrap, "--requests", env.requests[0], "--target", env.targets[0])
-        done = submitted(master, bulk_main, str(source), *where, "--output", "json", *asked)
-        said = json.loads(done.stdout.splitlines()[-1])
-        return _Result(done.returncode, said, time.monotonic() - began_s)
+        done = submitted(master, bulk_main, str(source), *where, "--output", "json", *arguments)
+        result = json.loads(done.stdout.splitlines()[-1])
+        return _Result(done.returncode, result, time.monotonic() - began_s)
     given = BulkOptions(env.bootstrap, env.requests[0], target=env.targets[0], output="json", **options)
     exit_code = run_bulk(given, Source.named(str(source), None, {}))
     return _Result(exit_code, json.loads(capsys.readouterr().out), time.monotonic() - began_s)
@@ -122,10 +122,10 @@ def _sent_twice(
         _rows(spark, name, 0, BULK_ROWS, due_ms).write.mode("overwrite").parquet(str(source))
         first = _bulk(env, capsys, master, source, rejects=str(directory / f"bad-{attempt}"))
         again = _bulk(env, capsys, master, source, rejects=str(directory / f"again-{attempt}"), rate=BULK_ROWS // 2)
-        for said in (first, again):
+        for run in (first, again):
             reasons = {"bad-id": bad // 2, "bad-time": bad // 2}
-            assert (said.exit_code, said.outcome["reasons"]) == (0, reasons), said.outcome
-            assert (said.outcome["sent"], said.outcome["rejected"]) == (BULK_ROWS - bad, bad)
+            assert (run.exit_code, run.outcome["reasons"]) == (0, reasons), run.outcome
+            assert (run.outcome["sent"], run.outcome["rejected"]) == (BULK_ROWS - bad, bad)
             sent += BULK_ROWS - bad
         assert sum(step["rows"] for step in first.outcome["load"]["steps"]) == BULK_ROWS - bad
         if time.time() * 1_000 < due_ms:
@@ -133,7 +133,7 @@ def _sent_twice(
             numbers = sorted(int(row["headers"]["n"]) for row in refused)
             assert numbers == list(range(7, BULK_ROWS, _BAD_EACH)), "just the bad rows are in the table of rejects"
             assert all(row["reasons"] == (["bad-id"] if row["id"] == "" else ["bad-time"]) for row in refused)
-            return _Sent(name, source, due_ms, sent, [said.seconds for said in (dry, first, again)])
+            return _Sent(name, source, due_ms, sent, [run.seconds for run in (dry, first, again)])
         allowed_s = 3 * (first.seconds + again.seconds)
     raise AssertionError("this machine is too slow to send the rows twice before they are due")
 

@@ -91,10 +91,10 @@ CORRECT: dict[str, tuple[Any, ...]] = {
 }
 
 
-def checked(spark: SparkSession, rows: DataFrame, given: BulkContext = GIVEN, target: str | None = None) -> DataFrame:
+def checked(spark: SparkSession, rows: DataFrame, context: BulkContext = GIVEN, target: str | None = None) -> DataFrame:
     columns = field_columns(rows, {}, FIELDS)
-    asked = parsed_rows(rows, columns, target, NOW).persist()
-    return checked_rows(asked, spark.createDataFrame(KNOWN, TARGETS), repeated_ids(asked), given)
+    parsed = parsed_rows(rows, columns, target, NOW).persist()
+    return checked_rows(parsed, spark.createDataFrame(KNOWN, TARGETS), repeated_ids(parsed), context)
 
 
 @pytest.fixture(scope="module")

@@ -52,11 +52,11 @@ def test_an_audit_with_a_state_keeps_a_dead_letter_whose_request_is_read_later(
     history.bury(1)  # no fate, and the request was written after the end of the requests was fixed
     found = judging.tables(spark, history, JudgingBounds(request_end=1, request_present_end=2))
     read, digests = judging._history(spark, history, found), ChunkDigests(SNAPSHOT - 60_000, 2)
-    how = JudgingParameters(
+    parameters = JudgingParameters(
         found.partitions, judging._targets(spark), "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
     )
     doubtful = read.letters.where("false").select("topic", "partition", "offset") if has_state else None
-    parts = stages.split(read, how, digests, cached(digests.of_requests(read.understood)), doubtful)
+    parts = stages.split(read, parameters, digests, cached(digests.of_requests(read.understood)), doubtful)
     assert parts is not None
     assert parts.plain.counts["pending"] == 1
     left = [] if parts.left is None else [row["offset"] for row in folded(parts.left).collect()]

@@ -37,8 +37,8 @@ def _ended(*fate: object) -> Callable[[Cases, int], None]:
         cases.schedule(o, b"one %d" % o)
         cases.schedule(o + 1, b"other %d" % o)
         name, *offsets = fate
-        asked = o + 1 if name in ("kept", "dropped") else o
-        cases.commit([asked, DUE, name, *(o + place for place in offsets if isinstance(place, int))], v=2)
+        fate_offset = o + 1 if name in ("kept", "dropped") else o
+        cases.commit([fate_offset, DUE, name, *(o + place for place in offsets if isinstance(place, int))], v=2)
 
     return write
 

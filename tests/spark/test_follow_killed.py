@@ -46,17 +46,17 @@ class CutOff(Exception):
 
 def _step(spark: SparkSession, env: Environment, follower: AuditFollower, *, cut_off: bool = False) -> dict[str, Any]:
     """Returns the output of one more step in this session; with `cut_off`, the step ends after its output."""
-    told: list[AuditOutcome] = []
+    outcomes: list[AuditOutcome] = []
 
     def tell(outcome: AuditOutcome) -> None:
-        told.append(outcome)
+        outcomes.append(outcome)
         if cut_off:
             raise CutOff
 
     options = AuditOptions(env.bootstrap, tuple(env.requests), state=str(follower.state))
     with suppress(CutOff):
         follow(spark, FollowOptions(options, steps=1, to_topic=follower.topic), Reporter(), tell)
-    return as_json(told[0])
+    return as_json(outcomes[0])
 
 
 def _killed(follower: AuditFollower, sidecars: list[Sidecar], chance: random.Random) -> int:
@@ -64,9 +64,9 @@ def _killed(follower: AuditFollower, sidecars: list[Sidecar], chance: random.Ran
     over. Returns the number of rounds."""
     began_s, kills, kept = time.monotonic(), 0, 0
     while True:
-        told = len(follower.steps())
+        steps_before = len(follower.steps())
         follower.wait_for(1)
-        assert follower.steps()[told]["state"]["run"] == kept + 1, "it goes on behind the last step that was kept"
+        assert follower.steps()[steps_before]["state"]["run"] == kept + 1, "it continues after the last saved step"
         if kills:
             step_s = follower.steps()[-1]["seconds"]
             threading.Event().wait(chance.uniform(0.0, step_s))  # the seed decides where in its step the audit dies
@@ -155,25 +155,29 @@ def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark:
             else:
                 expected = _forged(env, requests, silent)
             cut_off = _step(spark, env, follower, cut_off=True)
-            asked = load.stop()
-            env.wait_for_ends(asked + 1)
+            sent = load.stop()
+            env.wait_for_ends(sent + 1)
             last = _step(spark, env, follower)
         steps = [*follower.steps(), cut_off, last]
-    print(f"{asked} requests, {kills} kills, {len(steps)} steps")
+    print(f"{sent} requests, {kills} kills, {len(steps)} steps")
     assert _named(steps) == expected
-    assert (_named([last]), last["state"]["run"]) == (_named([cut_off]), cut_off["state"]["run"]), "it is told again"
+    assert (_named([last]), last["state"]["run"]) == (_named([cut_off]), cut_off["state"]["run"]), (
+        "it is reported again"
+    )
     runs = [step["state"]["run"] for step in steps]
     assert runs == sorted(runs)
     assert set(runs) == {*range(1, runs[-1] + 1)}, "no step is left out"
     counts = last["state"]["counts"]
     assert {verdict: counts[verdict] for verdict in expected} == dict.fromkeys(expected, 1)
     assert all(counts[ending] for ending in ("delivered", "cancelled", "replaced", "applied"))
-    assert sum(counts.values()) == asked + 2, "each request has one verdict, and the loss has two"
+    assert sum(counts.values()) == sent + 2, "each request has one verdict, and the loss has two"
     assert last["state"]["open"] == 0, "nothing is judged again"
     assert last["exit"] == 4
-    said = _results_on(env, topic)
-    assert {one["run"] for one in said if one["kind"] == "step"} == {*runs}, "what is kept was told there before"
-    violations = {(one["verdict"], one["origin"]) for one in said if one["kind"] == "violation"}
+    results = _results_on(env, topic)
+    assert {result["run"] for result in results if result["kind"] == "step"} == {*runs}, (
+        "a saved step was written there before"
+    )
+    violations = {(result["verdict"], result["origin"]) for result in results if result["kind"] == "violation"}
     assert violations == {(verdict, origin) for verdict, origins in expected.items() for origin in origins}
 
 

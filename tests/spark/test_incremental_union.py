@@ -47,9 +47,9 @@ def whole_history() -> Cases:
     cases.requests.sort(key=lambda record: record[2])
     read = 0
     for place, record in enumerate(cases.log):
-        said = json.loads(record[6] or b"{}")
-        read = max(read, 1 + max((number for fate in said["fates"] for number in (fate[0], *fate[4:])), default=0))
-        cases.log[place] = (*record[:6], json.dumps(said | {"next_request": read}).encode(), record[7])
+        content = json.loads(record[6] or b"{}")
+        read = max(read, 1 + max((number for fate in content["fates"] for number in (fate[0], *fate[4:])), default=0))
+        cases.log[place] = (*record[:6], json.dumps(content | {"next_request": read}).encode(), record[7])
     return cases
 
 
@@ -114,8 +114,8 @@ def test_the_union_of_runs_is_the_full_audit(
 
     if _WIDE:
         idle = runs.audit(all_of(history), keep=False)
-        told = [row for row in idle.fresh.collect() if set(row["verdicts"]) & set(VIOLATIONS)]
-        assert (told, idle.chain.breaks.count()) == ([], 0)
+        reported = [row for row in idle.fresh.collect() if set(row["verdicts"]) & set(VIOLATIONS)]
+        assert (reported, idle.chain.breaks.count()) == ([], 0)
 
 
 def test_rows_of_consistent_chunks_are_written_without_the_columns_that_they_lack(

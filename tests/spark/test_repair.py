@@ -65,7 +65,7 @@ _LATE: dict[int, tuple[str | None, *tuple[tuple[str, bytes], ...]]] = {
     24: ("expired", (WINDOW, b"15m"), (GRACE, b"99s")),
 }
 _ACTIONS = {4: "cancel", 25: "recurring"}
-_ASKED_AGAIN: dict[int, tuple[int | None, int | None, str | None]] = {
+_REPAIRED: dict[int, tuple[int | None, int | None, str | None]] = {
     **dict.fromkeys((1, 2, 20), (None, None, None)),
     14: (1_001_000, None, None),
     22: (101_000, 900_000, None),
@@ -137,10 +137,10 @@ def test_each_reason(spark: SparkSession) -> None:
     ).persist()
     reasons = {(row["partition"], row["offset"]): row["reason"] for row in found.collect()}
     assert reasons == {(1, 1): "unknown"} | {(0, offset): reason for offset, reason in expected.items()}
-    asked = {row["id"]: row.asDict(recursive=True) for row in requests_of(found).collect()}
-    said = {key: (one["grace"], one["window"], one["spread"]) for key, one in asked.items()}
-    assert said == {f"repair/0/{offset}": late for offset, late in _ASKED_AGAIN.items()}
-    first = asked["repair/0/1"]
+    requested = {row["id"]: row.asDict(recursive=True) for row in requests_of(found).collect()}
+    graces = {key: (one["grace"], one["window"], one["spread"]) for key, one in requested.items()}
+    assert graces == {f"repair/0/{offset}": late for offset, late in _REPAIRED.items()}
+    first = requested["repair/0/1"]
     message = (first["target"], first["key"], bytes(first["value"]), first["at"], first["partition"], first["grace"])
     assert message == (TARGET, None, b"v", _START, 3, None)
     assert [(header["key"], bytes(header["value"])) for header in first["headers"]] == [("trace", b"x")]

@@ -43,8 +43,8 @@ def test_the_rule_agrees_with_the_parser(spark: SparkSession) -> None:
         CONFLICTS, "conflicting-time"
     )
     assert {name: parsed(headers) for name, headers in SOUND.items()} == dict.fromkeys(SOUND, "")
-    asked = {**CONFLICTS, **SOUND}
-    cases = [(name, reason, asked[name]) for name in asked for reason in ("conflicting-time", "missing-time")]
+    headers_of = {**CONFLICTS, **SOUND}
+    cases = [(name, reason, headers_of[name]) for name in headers_of for reason in ("conflicting-time", "missing-time")]
     frame = spark.createDataFrame(cases, f"name string, reason string, headers {EMPTY_HEADERS}")
     unfounded = unfounded_refusal(F.col("reason"), F.col("headers"), F.lit("requests"), F.lit(0))
     rows = frame.select("name", "reason", unfounded.alias("found")).collect()

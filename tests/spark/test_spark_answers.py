@@ -94,7 +94,7 @@ def test_the_answers_are_those_of_the_wire() -> None:
     assert set(ANSWERS) == {*Verdict}
 
 
-def test_reads_what_the_sidecar_writes_and_counts_what_it_does_not(spark: SparkSession) -> None:
+def test_answers_of_the_sidecar_are_read_and_malformed_ones_are_counted(spark: SparkSession) -> None:
     key, value = encode_verdict(
         Verdict.CANCELLED, f"{REQUESTS}/0/8".encode(), "ü".encode(), f"{REQUESTS}/0/7".encode(), 1
     )

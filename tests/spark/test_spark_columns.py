@@ -103,12 +103,12 @@ def test_headers_of_a_request_are_found_at_any_position(spark: SparkSession) -> 
     for one, found in zip(values, understood.orderBy("offset").collect(), strict=True):
         first = dict(reversed(one))
         times = [name for name, _ in one if name in ("postdate-at", "postdate-delay")]
-        said = {name: first.get(f"postdate-{name}") for name in ("topic", "id", "key", "partition", "grace")}
-        assert found["target"] == (said["topic"].decode() if said["topic"] else None), one
+        first_texts = {name: first.get(f"postdate-{name}") for name in ("topic", "id", "key", "partition", "grace")}
+        assert found["target"] == (first_texts["topic"].decode() if first_texts["topic"] else None), one
         assert found["due_ms"] == (int(first[times[0]] or b"") if len(times) == 1 else None), one
-        assert (found["id"], found["key"]) == (said["id"], said["key"] or b"k"), one
-        assert found["partition_asked"] == (int(said["partition"]) if said["partition"] else None), one
-        assert found["grace_ms"] == (int(said["grace"]) if said["grace"] else None), one
+        assert (found["id"], found["key"]) == (first_texts["id"], first_texts["key"] or b"k"), one
+        assert found["partition_asked"] == (int(first_texts["partition"]) if first_texts["partition"] else None), one
+        assert found["grace_ms"] == (int(first_texts["grace"]) if first_texts["grace"] else None), one
         assert (found["action"], found["own_key"]) == ("schedule", b"k"), one
 
 

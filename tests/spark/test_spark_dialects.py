@@ -62,14 +62,14 @@ def _dialect_history() -> tuple[RandomHistory, dict[int, str]]:
     """Returns requests in four dialects, each correctly delivered, and the verdict that each must get."""
     history, kept = RandomHistory(T), [("mine", b"1")]
     when_and_where: Headers = [("scheduler-epoch", b"%d" % (DUE // 1000)), ("scheduler-target-topic", b"orders")]
-    asked: dict[int, tuple[Headers, bytes | None]] = {
+    dialect_requests: dict[int, tuple[Headers, bytes | None]] = {
         10: ([*when_and_where, ("scheduler-target-key", b"k")], b"s"),
         20: ([("x-delay", b"1000")], None),
         30: ([("DELAY", b"1")], None),
         40: ([("postdate-topic", b"orders"), ("postdate-delay", b"1s")], None),
         50: ([("x-delay", b"2000")], None),
     }
-    for offset, (headers, id) in asked.items():
+    for offset, (headers, id) in dialect_requests.items():
         history.ask(offset, *headers, headers=[*kept], key=b"k" if id is None else id)
         history.commit([offset, DUE, "delivered"])
         history.deliver(offset, headers=[*kept], id=id)
@@ -94,9 +94,9 @@ def _ask_nats(history: RandomHistory, offset: int, nominal_ms: int) -> None:
 def test_a_request_in_a_dialect_is_judged_like_any_other(spark: SparkSession) -> None:
     history, expected = _dialect_history()
     found = judged(spark, history, dialects=ALL)[0].collect()
-    said = {row["offset"]: ",".join(row["verdicts"]) for row in found if row["offset"] < 60}
-    assert "extra" in said.pop(56)
-    assert said == expected, [row["details"] for row in found]
+    by_offset = {row["offset"]: ",".join(row["verdicts"]) for row in found if row["offset"] < 60}
+    assert "extra" in by_offset.pop(56)
+    assert by_offset == expected, [row["details"] for row in found]
     assert {row["offset"]: row["action"] for row in found if row["offset"] >= 60} == {60: "schedule", 61: "cancel"}
 
 

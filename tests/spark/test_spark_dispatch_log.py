@@ -119,12 +119,12 @@ def _oracle(value: bytes | None) -> bool:
     return True
 
 
-def test_parses_what_the_sidecar_parses(spark: SparkSession) -> None:
+def test_the_audit_parses_the_records_that_the_sidecar_parses(spark: SparkSession) -> None:
     both = {**GOOD, **BAD}
     rows = _log(spark, [*both.values()]).orderBy("log_offset").collect()
-    said = dict(zip(both, [row["parses"] for row in rows], strict=True))
-    assert said == {name: name in GOOD for name in both}
-    assert said == {name: _oracle(value) for name, value in both.items()}
+    fields = dict(zip(both, [row["parses"] for row in rows], strict=True))
+    assert fields == {name: name in GOOD for name in both}
+    assert fields == {name: _oracle(value) for name, value in both.items()}
 
 
 def test_fates_of_a_record(spark: SparkSession) -> None:
@@ -145,8 +145,8 @@ def test_extracted_fates_are_those_that_json_has(spark: SparkSession) -> None:
     assert [row["all_delivered"] for row in log.orderBy("log_offset").collect()] == [True, False, True]
     fates: dict[int, list[tuple[Any, ...]]] = {}
     for row in fate_rows(log).orderBy("fate.place").collect():
-        said = tuple(row["fate"][name] for name in ("fate_name", "first_due_ms", "new_due_ms", "control_offset"))
-        fates.setdefault(row["fate"]["log_offset"], []).append((row["offset"], *said))
+        fields = tuple(row["fate"][name] for name in ("fate_name", "first_due_ms", "new_due_ms", "control_offset"))
+        fates.setdefault(row["fate"]["log_offset"], []).append((row["offset"], *fields))
     dues = {7: 1_795_258_283_950, 0: 0, 89: 10**18 - 1}
     assert fates[0] == fates[1] == [(offset, "delivered", due_ms, None, None) for offset, due_ms in dues.items()]
     assert fates[2] == [(7, "delivered", 5, None, None)]
@@ -190,9 +190,9 @@ def test_damage_to_a_record_as_written(spark: SparkSession) -> None:
     offsets: dict[int, list[tuple[int, int]]] = {}
     for row in fate_rows(log).orderBy("fate.place").collect():
         offsets.setdefault(row["fate"]["log_offset"], []).append((row["offset"], row["fate"]["first_due_ms"]))
-    said = {place: decode_record(value).fates for place, value in enumerate(damaged) if parses[place]}
-    assert offsets == {place: [(fate.offset, fate.first_due_ms) for fate in fates] for place, fates in said.items()}
-    assert 100 < len(said) < len(damaged) - 100, "some are as good as before, and most are not"
+    fields = {place: decode_record(value).fates for place, value in enumerate(damaged) if parses[place]}
+    assert offsets == {place: [(fate.offset, fate.first_due_ms) for fate in fates] for place, fates in fields.items()}
+    assert 100 < len(fields) < len(damaged) - 100, "some are as good as before, and most are not"
 
 
 _SEQUENCES: dict[str, tuple[list[int | None], bool, list[str]]] = {

@@ -99,7 +99,7 @@ def plain(spark: SparkSession) -> dict[int, str]:
     return plain_of(spark, CASES)
 
 
-def test_what_is_delivered_or_pending_is_plain_and_nothing_else(plain: dict[int, str]) -> None:
+def test_only_delivered_and_pending_requests_are_plain(plain: dict[int, str]) -> None:
     of = {case.offset: case.verdicts for case in CASES.expected.values()}
     assert {offset: verdict for offset, verdict in plain.items() if of.get(offset, {verdict}) != {verdict}} == {}
     assert plain[CASES.expected["delivered"].offset] == "delivered"
@@ -108,7 +108,9 @@ def test_what_is_delivered_or_pending_is_plain_and_nothing_else(plain: dict[int,
     assert "pending" in plain.values()
 
 
-def test_a_chunk_is_consistent_where_its_one_request_is_plain(spark: SparkSession, plain: dict[int, str]) -> None:
+def test_a_chunk_of_one_request_is_consistent_if_the_request_is_plain(
+    spark: SparkSession, plain: dict[int, str]
+) -> None:
     of = {case.offset: (name, case.verdicts) for name, case in CASES.expected.items()}
     found = chunks_of(spark, CASES).where("is_consistent and asked + ahead > 0").collect()
     consistent = {row["chunk"]: "delivered" if row["asked"] else "pending" for row in found}
@@ -119,7 +121,7 @@ def test_a_chunk_is_consistent_where_its_one_request_is_plain(spark: SparkSessio
     assert {of[offset][0] for offset in plain.keys() - consistent.keys()} == PLAIN_IN_NO_CHUNK
 
 
-def test_consistent_chunks_and_what_is_left_of_them_are_what_the_rules_say(
+def test_consistent_chunks_and_the_rest_have_the_verdicts_of_the_rules(
     spark: SparkSession, rows: dict[int, Row], cases: tuple[DataFrame, DataFrame]
 ) -> None:
     found = staged(spark, CASES, bits=1)
@@ -342,7 +344,7 @@ def test_records_that_retention_deleted_are_no_violation(situations: dict[str, d
     assert [offset for offset, row in rows.items() if row["is_fate_lost"]] == [14]
 
 
-def test_a_bound_of_one_partition_excuses_nothing_in_another(situations: dict[str, dict[int, Row]]) -> None:
+def test_a_bound_of_one_partition_excuses_no_message_in_another(situations: dict[str, dict[int, Row]]) -> None:
     """A bound of partition 3 excuses only the messages of partition 3."""
     lost = ["missing", "contradiction"]
     for reason in ("target-expired", "capped"):
