@@ -80,7 +80,7 @@ def schema() -> dict[str, Any]:
 
 
 def leaves(tree: Mapping[str, Any], path: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Returns each value below `tree` with its path; an empty table is a value."""
+    """Yields each value below `tree` with its path; an empty table is a value."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, (*path, key))
@@ -146,7 +146,7 @@ def _fields_of(name: str, manifest: str) -> tuple[tuple[str, str], ...]:
 
 
 def fields(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Returns the path and the text of each field of rendered objects."""
+    """Yields the path and the text of each field of rendered objects."""
     if isinstance(node, dict | list):
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             yield from fields(value, f"{path}/{key}")

@@ -58,7 +58,7 @@ LABEL_VALUES: dict[tuple[str, str], set[str]] = {
 
 
 def complaints(expression: str) -> Iterator[str]:
-    """Returns the errors in the selectors and aggregations of a PromQL expression. Raises ValueError if it is not
+    """Yields the errors in the selectors and aggregations of a PromQL expression. Raises ValueError if it is not
     PromQL."""
     grouped: set[str] = set()
     available: set[str] = set(TARGET_LABELS)

@@ -349,7 +349,7 @@ def trigger(cases: Cases, offset: int, id: str, at_ms: int, *, said_ms: int | No
 
 
 def extra(cases: Cases, offset: int, control: int, at_ms: int, *, late_ms: int = 9, **changes: Any) -> None:
-    """Returns the fate of an extra delivery, which completes its schedule unless `ends` is false."""
+    """Adds the fate of an extra delivery, which completes its schedule unless `ends` is false."""
     number, next_ms, name = (changes.get(key, other) for key, other in (("m", 1), ("next_ms", 0), ("name", "extra")))
     fates = [[offset, due(1), name, control, number, at_ms, next_ms], [offset, due(1), "completed"]]
     cases.commit(*fates[: 2 if changes.get("ends", True) else 1], at_ms=at_ms + late_ms, v=3)

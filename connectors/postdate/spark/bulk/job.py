@@ -138,7 +138,7 @@ class _Bulk(Job[BulkOptions]):
         return checked_rows(parsed, small_table(self.spark, facts, TARGETS), few if count else None, context)
 
     def _counted(self, checked: DataFrame, now_ms: int, with_ids: bool, unused: list[str]) -> BulkOutcome:
-        """Returns the outcome before any request is sent, without the load."""
+        """Returns the outcome of the checks, without the load and with nothing sent."""
         is_due = F.count_if(F.col("due_ms") <= now_ms).alias("is_due")
         groups = checked.groupBy("reasons").agg(F.count("*").alias("rows"), is_due).collect()
         bad = [row for row in groups if row["reasons"]]
