@@ -20,7 +20,7 @@ test: java ## lint, types, and every test
 	  $(MAKE) --no-print-directory --jobs=4 lint types jars tools engine && scripts/run-tests
 
 RULES := small_tables spark_columns spark_times spark_dispatch_log spark_verdicts spark_answers spark_dialects bulk_rules tiers_agree
-WITH_KAFKA := spark_columns.py::test_how_kafka_is_read_leaves_the_session_as_it_was \
+WITH_KAFKA := spark_columns.py::test_reading_kafka_leaves_the_settings_of_the_session_unchanged \
   spark_columns.py::test_a_reader_waits_briefly_at_the_end_of_a_log_unless_its_settings_differ spark_times.py::test_murmur2_is_kafkas
 # These tests read no topic, so they need neither Spark's Kafka connector nor Delta Lake for that version.
 newest: java venv ## the tests of the DataFrame rules with the newest PySpark 4 instead of 4.0

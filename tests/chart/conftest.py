@@ -1,4 +1,4 @@
-"""What tests of the chart share: Helm in a process of its own, and the objects of each values file in ci/."""
+"""Fixtures of the chart's tests: Helm in a separate process, and the objects of each values file in ci/."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from support.deployments.helm import Helm, ci_values, running_helm
 
 @pytest.fixture(scope="session")
 def helm() -> Iterator[Helm]:
-    """Helm, once a session."""
+    """Yields Helm, one process for the session."""
     with running_helm() as running:
         yield running
 
 
 @pytest.fixture(scope="session", params=ci_values())
 def rendered(request: pytest.FixtureRequest, helm: Helm) -> list[dict[str, Any]]:
-    """The objects of a release with one of the values files of ci/."""
+    """Returns the objects of a release with one of the values files in ci/."""
     return helm.render(ci_values()[request.param])

@@ -1,8 +1,6 @@
-"""Goal: the file in the ConfigMap is one that the program takes, says what the values say, and holds no secret; a
-change of it replaces the pods.
-
-Method: the rendered TOML goes through the program's own loader (`config_load`), the paths of mounted secrets turned to
-files that are there. So chart and program cannot drift apart.
+"""Goal: the program accepts the file in the ConfigMap; the file has the settings of the values and no secret; a change
+of the file replaces the pods. Method: the program's loader (`config_load`) reads the rendered TOML, in which paths of
+mounted secrets are replaced by existing files. So chart and program cannot diverge.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ MOUNTS = Path("/etc/postdate")
 
 
 def configuration(objects: list[dict[str, Any]], directory: Path) -> Config:
-    """What the program makes of the file, with its secrets mounted below `directory`."""
+    """Returns the configuration that the program loads from the file, with secrets mounted below `directory`."""
     (file,) = [
         each["data"]["postdate.toml"]
         for each in of_kind(objects, "ConfigMap")
@@ -41,7 +39,7 @@ def configuration(objects: list[dict[str, Any]], directory: Path) -> Config:
 
 
 @pytest.mark.parametrize("name", ci_values())
-def test_the_program_takes_the_file(helm: Helm, tmp_path: Path, name: str) -> None:
+def test_the_program_accepts_the_file(helm: Helm, tmp_path: Path, name: str) -> None:
     values = ci_values()[name]
     config = configuration(helm.render(values), tmp_path)
     assert config.kafka.bootstrap_servers == values["kafka"]["bootstrapServers"]
@@ -63,7 +61,7 @@ def test_the_defaults_are_those_of_the_program(helm: Helm, tmp_path: Path) -> No
     assert config.request_topics[0].name == plain.request_topics[0].name
 
 
-def test_numbers_durations_and_odd_texts_arrive_as_they_were_meant(helm: Helm, tmp_path: Path) -> None:
+def test_numbers_durations_and_unusual_texts_arrive_unchanged(helm: Helm, tmp_path: Path) -> None:
     odd = 'a"b\\c<d>&é\t\u2028'
     topic = {
         "name": "r",
@@ -92,7 +90,7 @@ def sasl(mechanism: str, **more: str) -> Values:
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("mechanism", ["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
-def test_each_way_to_log_in_becomes_its_properties(helm: Helm, tmp_path: Path, mechanism: str, tls: bool) -> None:
+def test_each_login_mechanism_gets_its_properties(helm: Helm, tmp_path: Path, mechanism: str, tls: bool) -> None:
     values = merged(NEEDED, sasl(mechanism, tokenEndpointUrl="https://id.example.com/token") if mechanism else {})
     values = merged(values, {"kafka": {"tls": {"enabled": tls}}})
     common = configuration(helm.render(values), tmp_path).kafka.common
@@ -118,7 +116,7 @@ def test_every_file_that_the_configuration_names_is_mounted(helm: Helm) -> None:
                     continue
                 files = {f"{mount['mountPath']}/{file}" for mount in mounts for file in items.get(mount["name"], [])}
                 named = {*re.findall(rf'"({MOUNTS}/[^"]+)"', config)}
-                if not where.startswith("StatefulSet"):  # only there are they read
+                if not where.startswith("StatefulSet"):  # the program reads them only from there
                     named = {file for file in named if not file.startswith((f"{MOUNTS}/api/", f"{MOUNTS}/http-tls/"))}
                 assert named <= files, f"{name}: {where}"
 
@@ -132,7 +130,7 @@ def one_configuration(objects: list[dict[str, Any]]) -> str:
     return str(one(objects, "ConfigMap", stateful["metadata"]["name"])["data"]["postdate.toml"])
 
 
-def test_a_user_name_in_a_secret_reaches_the_program_by_its_variable(helm: Helm) -> None:
+def test_a_user_name_in_a_secret_reaches_the_program_in_an_environment_variable(helm: Helm) -> None:
     values = merged(NEEDED, sasl("PLAIN", username="", usernameKey="user"))
     for spec in pod_specs(helm.render(values)).values():
         for container in (each for each in spec["containers"] if "env" in each):
@@ -156,7 +154,7 @@ def test_no_secret_is_in_any_object_but_the_token_in_its_secret(helm: Helm) -> N
     assert again != token, "a token is made at random"
 
 
-def test_the_chart_knows_secrets_by_the_words_of_the_program() -> None:
+def test_the_chart_recognizes_secrets_by_the_same_words_as_the_program() -> None:
     template = (CHART / "templates/_configuration.tpl").read_text(encoding="utf-8")
     (pattern,) = re.findall(r'\$secret := "(.*)" -', template)
     assert pattern.replace("\\\\", "\\") == _SECRET.pattern
@@ -182,7 +180,7 @@ def test_a_change_of_the_configuration_replaces_the_pods_and_nothing_else_does(h
         assert checksum(helm.render(merged(NEEDED, values))) == before, values
 
 
-def test_the_port_answers_to_the_names_of_its_service(helm: Helm, tmp_path: Path) -> None:
+def test_the_port_accepts_the_names_of_its_service(helm: Helm, tmp_path: Path) -> None:
     values = merged(NEEDED, {"http": {"names": ["postdate.example.com"]}})
     objects = helm.render(values)
     hosts = Hosts(configuration(objects, tmp_path).http)

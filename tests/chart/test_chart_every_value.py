@@ -1,9 +1,8 @@
-"""Goal: every value of values.yaml reaches the rendering, and the template that replaces one by a constant is found.
-
-Method: each value in turn is changed in a release with all optional parts: a number is raised by one, a switch is
-thrown, a text becomes another one that the schema allows, a list and an open table get an entry. A changed field of the
-rendered objects must contain the new value; of a switch, any field must change. The same check then runs over charts in
-which some values are constants.
+"""Goal: every value of values.yaml reaches the rendered objects, and the test finds a template that has a constant in
+place of a value. Method: the test changes each value in turn, in a release with all optional parts: it raises a number
+by one, toggles a switch, replaces a text with another that the schema allows, and adds an entry to a list or an open
+table. A changed field of the rendered objects must contain the new value; for a switch, any field must change. The same
+check then runs on charts in which constants replace some values.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from support.tidiness.chart_documents import CHART
 
 Place = tuple[str, ...]
 
-#: Switches on every part that reads a value. A strict audit takes no window; a token of the release is random.
+#: Values that enable every part that reads a value. A strict audit must have no window; a generated token would be
+#: random.
 ALL_PARTS: Values = {
     **NEEDED,
     "kafka": {
@@ -41,14 +41,14 @@ ALL_PARTS: Values = {
     "strimzi": {"cluster": "events", "user": {"create": True}},
 }
 _OAUTH: Values = {"kafka": {"sasl": {"mechanism": "OAUTHBEARER", "tokenEndpointUrl": "https://id"}}}
-#: What else a value needs to be read at all, or not to contradict the others.
+#: Further values that a value needs so that it is read, or does not contradict others.
 FURTHER: Mapping[str, Values] = {
     "kafka.sasl.tokenEndpointUrl": merged(_OAUTH, {"audit": {"mode": "spark-submit"}}),
     "kafka.tls.enabled": {"kafka": {"tls": {"ca": {"existingSecret": ""}, "client": {"existingSecret": ""}}}},
     "strimzi.topics.create": {"topics": {"create": False}},
     "persistence.emptyDirSizeLimit": {"persistence": {"enabled": False}},
 }
-#: How a value shows where it does not show as itself: the window is set in hours and rendered in seconds, ...
+#: The rendered form of values that are converted: the window is set in hours and rendered in seconds, ...
 SHOWN: Mapping[str, str] = {
     "audit.windowHours": r"\b3600\b",
     "podAntiAffinityPreset": "requiredDuringScheduling",
@@ -63,7 +63,7 @@ SAMPLES: Mapping[str, str] = {
     r"^(@[a-z]+|\S+( +\S+){4})$": "7 7 7 7 7",
 }
 _TEXT = "changed-value"
-#: Tables whose names are those of the client library.
+#: Tables whose keys are names of the client library.
 _PROPERTIES = frozenset({"kafka.common", "kafka.consumer", "kafka.producer", "kafka.admin"})
 
 
@@ -80,7 +80,7 @@ def schema() -> dict[str, Any]:
 
 
 def leaves(tree: Mapping[str, Any], path: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Each value below `tree` with its path; an empty table is a value."""
+    """Yields each value below `tree` with its path; an empty table is a value."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, (*path, key))
@@ -89,7 +89,7 @@ def leaves(tree: Mapping[str, Any], path: Place = ()) -> Iterator[tuple[Place, A
 
 
 def schema_of(path: Place) -> dict[str, Any]:
-    """What the schema says of a value; nothing for one below a table that it leaves open."""
+    """Returns the schema of a value; an empty one below an open table."""
     node = schema()
     for key in path:
         node = node.get("properties", {}).get(key) or node.get("additionalProperties") or {}
@@ -98,14 +98,14 @@ def schema_of(path: Place) -> dict[str, Any]:
 
 
 def other_text(rule: Mapping[str, Any], present: object) -> str:
-    """A text that the schema allows, and that is not there yet."""
+    """Returns a text that the schema allows, and that is not present yet."""
     if "enum" in rule:
         return str(next(each for each in rule["enum"] if each not in (present, "")))
     return SAMPLES[rule["pattern"]] if "pattern" in rule else _TEXT
 
 
 def changed(path: Place, present: Any) -> tuple[Any, str]:
-    """Another value, and the expression by which it must show; none for a switch."""
+    """Returns another value, and the expression that must match its rendered form; None for a switch."""
     name, rule = ".".join(path), schema_of(path)
     if isinstance(present, bool):
         return not present, ""
@@ -135,18 +135,18 @@ def nested(path: Place, value: Any) -> dict[str, Any]:
 
 
 def rendered_fields(helm: Helm, values: Values, chart: Path) -> set[tuple[str, str]]:
-    """Each field of a rendered release as its path, from the name of its template on, and text."""
+    """Returns the path, beginning with the template's name, and the text of each field of a rendered release."""
     return {field for name, text in helm.manifests(values, chart).items() for field in _fields_of(name, text)}
 
 
 @functools.lru_cache(maxsize=500)
 def _fields_of(name: str, manifest: str) -> tuple[tuple[str, str], ...]:
-    """The fields of one rendered template; a changed value leaves most templates as they were."""
+    """Returns the fields of one rendered template; a changed value leaves most templates as they were."""
     return tuple(fields(documents(manifest), name))
 
 
 def fields(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Each field of rendered objects as its path and text."""
+    """Yields the path and the text of each field of rendered objects."""
     if isinstance(node, dict | list):
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             yield from fields(value, f"{path}/{key}")
@@ -155,13 +155,13 @@ def fields(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def ignored_values(helm: Helm, chart: Path = CHART) -> list[str]:
-    """The paths of the values that change nothing, or not to what was set."""
+    """Returns the paths of values whose change has no effect, or not the expected one."""
     found = []
     rendered: dict[str, set[tuple[str, str]]] = {}
     for path, _ in leaves(defaults()):
         name = ".".join(path)
         release = merged(ALL_PARTS, FURTHER.get(name, {}))
-        same = name if name in FURTHER else ""  # most values are changed in one and the same release
+        same = name if name in FURTHER else ""  # most values are changed in the same release
         if same not in rendered:
             rendered[same] = rendered_fields(helm, release, chart)
         before = rendered[same]
@@ -179,14 +179,14 @@ def test_every_value_reaches_the_rendering(helm: Helm) -> None:
     assert ignored_values(helm) == []
 
 
-def test_every_value_has_a_place_here() -> None:
-    """Nothing is left out: all defaults are of the types that `changed` knows, and the tables name what there is."""
+def test_this_module_covers_every_value() -> None:
+    """All defaults have types that `changed` knows, and the tables name only existing values."""
     paths = {".".join(path): value for path, value in leaves(defaults())}
     assert {type(value) for value in paths.values()} == {bool, int, str, list, dict}
     assert {*FURTHER, *SHOWN} <= paths.keys()
 
 
-#: Template, expression of a value in it, the constant that takes its place, and the values that are ignored then.
+#: A template, an expression of a value in it, the constant that replaces it, and the values that are then ignored.
 CONSTANTS = [
     (
         "statefulset.yaml",
@@ -225,7 +225,7 @@ CONSTANTS = [
 
 
 def test_a_constant_in_place_of_a_value_is_found(helm: Helm, tmp_path: Path) -> None:
-    """All at once, in one chart: each run over all values takes seconds."""
+    """All constants are in one chart, since each run over all values takes seconds."""
     chart = tmp_path / "postdate"
     shutil.copytree(CHART, chart)
     for template, expression, constant, _ in CONSTANTS:

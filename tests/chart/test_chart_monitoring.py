@@ -1,8 +1,6 @@
-"""Goal: every alert and every panel asks for metrics that the program has, by labels that these have, and each alert
-tells what to do.
-
-Method: the expressions of the PrometheusRule and of the dashboard are parsed as PromQL, and each selector is looked up
-in `postdate.sidecar.http.metrics.metrics`, the closed list that the collector is made from.
+"""Goal: every alert and every panel uses metrics of the program with their labels, and each alert describes the remedy.
+Method: the test parses the expressions of the PrometheusRule and of the dashboard as PromQL, and looks up each selector
+in `postdate.sidecar.http.metrics.metrics`, the closed list from which the collector is built.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ ALL: Values = {
     },
     "audit": {"enabled": True},
 }
-#: What the operator's ServiceMonitor puts on every metric.
+#: Labels that the operator's ServiceMonitor adds to every metric.
 TARGET_LABELS = {"namespace", "service", "pod", "job", "instance", "endpoint", "container"}
-#: Of the kubelet and of kube-state-metrics.
+#: Metrics of the kubelet and of kube-state-metrics.
 FOREIGN = {
     "kubelet_volume_stats_available_bytes": {"persistentvolumeclaim"},
     "kubelet_volume_stats_capacity_bytes": {"persistentvolumeclaim"},
@@ -48,7 +46,7 @@ KNOWN: dict[str, set[str]] = FOREIGN | {
     for metric in METRICS
     for suffix in SUFFIXES[metric.shape]
 }
-#: Closed sets of the values of labels.
+#: The closed sets of label values.
 LABEL_VALUES: dict[tuple[str, str], set[str]] = {
     (metrics.STATE.name, "state"): {*State},
     (metrics.STATE_SECONDS.name, "state"): {*State},
@@ -60,7 +58,8 @@ LABEL_VALUES: dict[tuple[str, str], set[str]] = {
 
 
 def complaints(expression: str) -> Iterator[str]:
-    """What is wrong with the selectors and aggregations of a PromQL expression; raises ValueError where it is none."""
+    """Yields the errors in the selectors and aggregations of a PromQL expression. Raises ValueError if it is not
+    PromQL."""
     grouped: set[str] = set()
     available: set[str] = set(TARGET_LABELS)
     wrong: list[str] = []
@@ -106,18 +105,18 @@ def panels() -> list[dict[str, Any]]:
         ("sum by (fate) (postdate_pending_entries)", "nothing here has the label fate"),
     ],
 )
-def test_a_wrong_expression_is_seen(expression: str, said: str) -> None:
+def test_a_wrong_expression_is_found(expression: str, said: str) -> None:
     assert list(complaints(expression)) == [said]
 
 
-def test_every_alert_asks_for_what_there_is(helm: Helm) -> None:
+def test_every_alert_uses_existing_metrics(helm: Helm) -> None:
     rules = alerts(helm)
     assert len(rules) >= 12
     for rule in rules:
         assert list(complaints(rule["expr"])) == [], rule["alert"]
 
 
-def test_every_alert_tells_who_is_woken_what_is_wrong_and_what_to_do(helm: Helm) -> None:
+def test_every_alert_has_a_severity_a_summary_and_a_remedy(helm: Helm) -> None:
     rules = alerts(helm)
     assert len({rule["alert"] for rule in rules}) == len(rules)
     for rule in rules:
@@ -130,7 +129,7 @@ def test_every_alert_tells_who_is_woken_what_is_wrong_and_what_to_do(helm: Helm)
 
 
 def _resulting_labels(expression: str) -> set[str]:
-    """The labels by which an expression is aggregated; without an aggregation those of its metrics."""
+    """Returns the labels by which an expression is aggregated; without an aggregation, the labels of its metrics."""
     found: set[str] = set()
 
     def visit(node: object) -> None:
@@ -156,13 +155,13 @@ def test_the_documents_name_every_alert(helm: Helm) -> None:
     assert sorted(told) == sorted(rule["alert"] for rule in alerts(helm))
 
 
-def test_alerts_of_what_is_switched_off_are_not_there(helm: Helm) -> None:
+def test_alerts_of_disabled_parts_are_absent(helm: Helm) -> None:
     values = merged(ALL, {"audit": {"enabled": False}, "persistence": {"enabled": False}})
     names = {rule["alert"] for rule in alerts(helm, values)}
     assert {rule["alert"] for rule in alerts(helm)} - names == {"PostdateAuditFailed", "PostdateVolumeFull"}
 
 
-def test_settings_of_the_rules_arrive(helm: Helm) -> None:
+def test_settings_of_the_rules_are_rendered(helm: Helm) -> None:
     rule = one(helm.render(ci_values()["production"]), "PrometheusRule")
     assert rule["metadata"]["labels"]["release"] == "prometheus"
     (group,) = rule["spec"]["groups"]
@@ -186,7 +185,7 @@ def test_prometheus_scrapes_each_pod_once_also_while_it_is_not_ready(helm: Helm)
     assert endpoint == {"port": service["spec"]["ports"][0]["name"], "path": "/metrics"}
 
 
-def test_every_panel_asks_for_what_there_is() -> None:
+def test_every_panel_uses_existing_metrics() -> None:
     asked = [
         (panel["title"], target["expr"].replace("$__rate_interval", "5m"))
         for panel in panels()

@@ -1,8 +1,7 @@
-"""Goal: with every values file of ci/ the chart gives objects that Kubernetes takes, and pods that keep to its
-strictest standard.
-
-Method: Helm renders and lints; kubernetes-validate holds the objects to the schemas of the oldest and the newest
-Kubernetes, unknown fields forbidden. What has no schema there (the Prometheus operator's kinds) is another module's.
+"""Goal: with every values file in ci/, the chart renders objects that Kubernetes accepts, and pods that meet its
+strictest standard. Method: Helm renders and lints; kubernetes-validate checks the objects against the schemas of the
+oldest and the newest Kubernetes, with unknown fields forbidden. Another module checks the Prometheus operator's kinds,
+which have no schema there.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def test_kubernetes_takes_every_object(rendered: list[dict[str, Any]], version: 
             kubernetes_validate.validate(each, version, strict=True)
 
 
-def test_the_validation_sees_an_unknown_field_and_a_wrong_type(helm: Helm) -> None:
+def test_the_validation_finds_an_unknown_field_and_a_wrong_type(helm: Helm) -> None:
     good = one(helm.render(NEEDED), "StatefulSet")
     for path, value in (("replcas", 1), ("replicas", "many")):
         bad = copy.deepcopy(good)
@@ -116,7 +115,7 @@ def test_probes_and_services_reach_the_ports_that_the_program_listens_on(helm: H
     assert {"name": "POSTDATE_HTTP_PROBE_PORT", "value": "9001"} in container["env"]
     config = one(objects, "ConfigMap")["data"]["postdate.toml"]
     assert "\nport = 9000\n" in config
-    assert "probe_port" not in config  # pods of an earlier version read it too, and refuse unknown settings
+    assert "probe_port" not in config  # pods of an earlier version also read it, and refuse unknown settings
     ports = {each["metadata"]["name"]: each["spec"]["ports"][0] for each in of_kind(objects, "Service")}
     assert {name: (port["port"], port["targetPort"]) for name, port in ports.items()} == {
         f"{RELEASE}-postdate": (80, "http"),
@@ -124,7 +123,7 @@ def test_probes_and_services_reach_the_ports_that_the_program_listens_on(helm: H
     }
 
 
-def test_each_pod_is_one_worker_and_a_static_member_named_after_it(helm: Helm) -> None:
+def test_each_pod_is_one_worker_and_a_static_member_with_its_name(helm: Helm) -> None:
     objects = helm.render(NEEDED)
     (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
     named = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
@@ -184,7 +183,7 @@ def test_the_audit_is_strict_by_default_and_has_no_window(helm: Helm, mode: str)
 
 
 def run_shell(script: str) -> list[str]:
-    """The words with which the shell would start `postdate`, which is a program here that prints them."""
+    """Returns the arguments with which the shell starts `postdate`; here, a fake `postdate` prints them."""
     with tempfile.TemporaryDirectory() as directory:
         program = Path(directory, "postdate")
         program.write_text(f"#!{sys.executable}\nimport sys\nprint('\\0'.join(sys.argv[1:]))\n")
@@ -196,7 +195,7 @@ def run_shell(script: str) -> list[str]:
 
 
 def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
-    """Whether a selector of pods takes a pod with these labels."""
+    """True if a pod selector matches a pod with these labels."""
     for rule in selector.get("matchExpressions", []):
         assert rule["operator"] == "NotIn", "the one that the chart uses"
         if labels.get(rule["key"]) in rule["values"]:
@@ -205,7 +204,7 @@ def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 
 
 def policies_of(objects: list[dict[str, Any]], labels: dict[str, str]) -> list[dict[str, Any]]:
-    """The policies of a pod, which add up: what any of them allows is allowed."""
+    """Returns the policies of a pod. A connection is allowed if any of them allows it."""
     policies = of_kind(objects, "NetworkPolicy")
     return [each["spec"] for each in policies if selects(each["spec"]["podSelector"], labels)]
 
@@ -244,7 +243,7 @@ def test_by_default_every_pod_reaches_only_names_sidecars_and_brokers(helm: Helm
         assert monitoring == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 
 
-def test_every_pod_of_every_example_has_a_policy_where_there_are_any(rendered: list[dict[str, Any]]) -> None:
+def test_every_pod_of_an_example_with_policies_has_a_policy(rendered: list[dict[str, Any]]) -> None:
     for name, labels in pod_labels(rendered).items():
         assert bool(policies_of(rendered, labels)) == bool(of_kind(rendered, "NetworkPolicy")), name
     for policy in of_kind(rendered, "NetworkPolicy"):
@@ -252,14 +251,14 @@ def test_every_pod_of_every_example_has_a_policy_where_there_are_any(rendered: l
         assert {} not in policy["spec"]["egress"], "a rule without limits"
 
 
-def test_the_policy_of_the_topics_is_there_before_their_job(helm: Helm) -> None:
+def test_the_policy_of_the_topics_exists_before_their_job(helm: Helm) -> None:
     objects, name = helm.render(WITH_JOBS), f"{RELEASE}-postdate-topics"
     policy, job = (one(objects, kind, name)["metadata"]["annotations"] for kind in ("NetworkPolicy", "Job"))
     assert policy["helm.sh/hook"] == job["helm.sh/hook"]
     assert int(policy["helm.sh/hook-weight"]) < int(job["helm.sh/hook-weight"])
 
 
-def test_an_audit_on_a_cluster_must_say_how_it_gets_there(helm: Helm) -> None:
+def test_an_audit_on_a_cluster_requires_a_policy_for_the_way_there(helm: Helm) -> None:
     audit = {"audit": {"mode": "spark-submit", "master": "spark://s:7077"}}
     with pytest.raises(ChartRefused, match=r"networkPolicy\.auditEgress is required with audit\.mode=spark-submit"):
         helm.render(merged(WITH_JOBS, audit))
@@ -274,7 +273,7 @@ def test_an_audit_on_a_cluster_must_say_how_it_gets_there(helm: Helm) -> None:
 
 
 def pod_labels(objects: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """The labels of every pod that the release starts, by kind and name of what starts it."""
+    """Returns the labels of every pod that the release starts, by kind and name of its controller."""
     found: dict[str, dict[str, str]] = {}
     for name in pod_specs(objects):
         each = one(objects, *name.split())
@@ -312,7 +311,7 @@ def test_without_a_certificate_scrapes_are_plain(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("ca_key", ["ca.crt", ""])
-def test_helm_test_asks_by_tls_and_gets_no_private_key(helm: Helm, ca_key: str) -> None:
+def test_helm_test_uses_tls_and_gets_no_private_key(helm: Helm, ca_key: str) -> None:
     values = merged(NEEDED, {"http": {"tls": {"secretName": "certificate", "caKey": ca_key}}})
     spec = one(helm.render(values), "Pod", f"{RELEASE}-postdate-test")["spec"]
     url, *ca = spec["containers"][0]["command"][3:]
@@ -322,7 +321,7 @@ def test_helm_test_asks_by_tls_and_gets_no_private_key(helm: Helm, ca_key: str) 
     assert ca == (["/etc/postdate/http-ca/ca.crt"] if ca_key else [])
 
 
-def test_what_is_switched_off_is_not_there(helm: Helm) -> None:
+def test_disabled_parts_are_absent(helm: Helm) -> None:
     off = {
         "topics": {"create": False},
         "tests": {"enabled": False},

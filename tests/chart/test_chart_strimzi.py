@@ -1,8 +1,7 @@
-"""Goal: the chart's KafkaTopic and KafkaUser resources are those that Strimzi takes, and say what the program requires.
-
-Method: Helm renders them; a schema judges their specifications, with unknown fields forbidden. It is written down from
-the CustomResourceDefinitions of Strimzi 1.3.0 (kafka.strimzi.io/v1). Topics and rights are then compared with those
-that `postdate topics create` and `postdate topics acls` know.
+"""Goal: Strimzi accepts the chart's KafkaTopic and KafkaUser resources, and they meet the requirements of the program.
+Method: Helm renders them; a schema checks their specifications, with unknown fields forbidden. The schema follows the
+CustomResourceDefinitions of Strimzi 1.3.0 (kafka.strimzi.io/v1). The test then compares topics and rights with those of
+`postdate topics create` and `postdate topics acls`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ VALUES: Values = merged(
         },
     },
 )
-#: What brokers allow by default; the chart cannot ask them.
+#: The default limit of brokers; the chart cannot query them.
 MESSAGE_BYTES = 1_048_588
 
 TEXT = {"type": "string"}

@@ -1,6 +1,6 @@
-"""Goal: Kubernetes never refuses a `helm upgrade`: what cannot change on a StatefulSet does not, whatever else does.
-
-Method: the chart is rendered with other values and as a later version of itself, and what is immutable is compared.
+"""Goal: Kubernetes never refuses a `helm upgrade`: the immutable fields of a StatefulSet stay the same, whichever
+values change. Method: the test renders the chart with other values and as a later version, and compares the immutable
+fields.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def immutable(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The chart as its next version, for the next version of the program."""
+    """Returns the next version of the chart, for the next version of the program."""
     copied = tmp_path_factory.mktemp("later") / "postdate"
     shutil.copytree(CHART, copied)
     chart = copied / "Chart.yaml"
@@ -44,7 +44,7 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copied
 
 
-def test_a_later_version_changes_nothing_that_cannot_change(helm: Helm, later: Path) -> None:
+def test_a_later_version_changes_no_immutable_field(helm: Helm, later: Path) -> None:
     for name, values in ci_values().items():
         before, after = helm.render(values), helm.render(values, later)
         assert immutable(before) == immutable(after), name
@@ -68,7 +68,7 @@ def test_a_later_version_changes_nothing_that_cannot_change(helm: Helm, later: P
         {"serviceAccount": {"create": False, "name": "other"}},
     ],
 )
-def test_no_setting_of_every_day_changes_what_cannot_change(helm: Helm, values: Values) -> None:
+def test_no_common_setting_changes_an_immutable_field(helm: Helm, values: Values) -> None:
     assert immutable(helm.render(merged(NEEDED, values))) == immutable(helm.render(NEEDED))
 
 

@@ -1,8 +1,6 @@
-"""Goal: a mistake in the values is refused before anything is installed, in words that name it; what the README says is
-what the chart takes; and every option of the program can be set.
-
-Method: Helm renders values with one mistake each. The generated parts of README and schema are compared with their
-sources.
+"""Goal: Helm refuses a mistake in the values before it installs any object, with a message that names the mistake; the
+README describes the values that the chart has; and every option of the program can be set. Method: Helm renders values
+with one mistake each. The test compares the generated parts of README and schema with their sources.
 """
 
 from __future__ import annotations
@@ -106,7 +104,7 @@ RATES += "|a=1000001|a=999999.9|a=007|a=|=5|a|a b=5| a = 5 |a=1e3|a=-1|a=.5|a=5.
 
 
 @pytest.mark.parametrize("rate", RATES.split("|"))
-def test_the_schema_takes_just_the_rates_that_the_program_takes(rate: str) -> None:
+def test_the_schema_accepts_exactly_the_rates_that_the_program_accepts(rate: str) -> None:
     pattern = request_topic_schema()["properties"]["messages_per_second_max"]["items"]["pattern"]
     try:
         RateRules.of((rate,))
@@ -125,7 +123,7 @@ def test_the_properties_are_those_of_the_client_library() -> None:
             refuse("kafka.common", name, 2_000)
 
 
-def test_without_the_two_needed_values_helm_says_which(helm: Helm) -> None:
+def test_without_the_two_required_values_helm_names_the_missing_one(helm: Helm) -> None:
     with pytest.raises(ChartRefused, match=r"kafka\.bootstrapServers is required"):
         helm.render({})
     with pytest.raises(ChartRefused, match=r"postdate\.requests needs `allow`"):
@@ -152,7 +150,7 @@ def test_the_schema_has_the_options_of_the_program() -> None:
 
 
 def test_every_option_of_the_program_can_be_set_or_is_the_charts_own() -> None:
-    """`make chart` brings new options into the schema; this says that it leaves none out."""
+    """`make chart` adds new options to the schema; this test checks that it omits none."""
     made = config_schema()["properties"]
     for leaf in leaves().values():
         if leaf.section in OWNED_SECTIONS or leaf.path in OWNED:
@@ -173,13 +171,13 @@ def test_every_default_is_in_the_schema_and_the_other_way_round() -> None:
                 assert below["additionalProperties"] is False, f"{path}/{name}"
                 compare(below["properties"], defaults[name], f"{path}/{name}")
 
-    del closed["properties"]["global"]  # what a parent chart hands to all
+    del closed["properties"]["global"]  # the values that a parent chart passes to all charts
     config = closed["properties"].pop("config")
     assert values.pop("config").keys() <= config["properties"].keys()
     compare(closed["properties"], values, "")
 
 
-def test_a_value_without_a_description_is_seen() -> None:
+def test_a_value_without_a_description_is_found() -> None:
     assert [value.path for value in described("# -- One.\na: 1\nb:\n  # -- Two.\n  c:\n    d: 2\n")] == ["a", "b.c"]
     with pytest.raises(ValueError, match=r"b\.c has no description"):
         list(described("# -- One.\na: 1\nb:\n  c: 2\n"))

@@ -1,6 +1,7 @@
-"""One Spark for all of these tests: two threads, two shuffle partitions, with the Kafka connector and Delta Lake.
+"""The Spark session of all these tests: two threads, two shuffle partitions, the Kafka connector and Delta Lake.
 
-With a PySpark other than that of the lock (`make newest`) it has neither, which suffices for the DataFrame rules.
+With another PySpark than the locked one (`make newest`), the session has no connector and no Delta Lake, which suffices
+for the DataFrame rules.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from support.audits.spark_cluster import WORKERS, spark_cluster
 from support.audits.written_records import RandomHistory, side_by_side
 
 _HAS_CONNECTORS = pyspark.__version__.startswith("4.0.")
-#: By its whole name: of each part of a path the JVM asks all jars whether it is a class.
+#  The full name saves the JVM a search of all jars for each parent package.
 _DELTA_LOG = "org.apache.spark.sql.delta.DeltaLog"
-#: PySpark 4.3 keeps a bit set of 640 bytes with most nodes of a plan. In 1.5 GB these filled half of the heap after 85
-#: tests, and the collector took all of the time.
+#: PySpark 4.3 keeps a bit set of 640 bytes with most nodes of a plan. After 85 tests, these filled half of a heap of
+#: 1.5 GB, and garbage collection took all the time.
 _MEMORY = "4g"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark leaves the sockets through which results come to the garbage collector, which warns of each."""
+    """Ignores warnings about unclosed sockets: PySpark leaves the sockets of results to the garbage collector."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
@@ -41,9 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session that the audit itself makes, with less of everything."""
+    """Yields the session that an audit creates, with fewer threads and partitions and less memory."""
     if not _HAS_CONNECTORS:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers read the requests of dialects
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python workers read requests in dialects
         builder = SparkSession.builder.master("local[2]")
         settings = {"spark.sql.session.timeZone": "UTC", "spark.ui.enabled": "false", "spark.driver.memory": _MEMORY}
         for name, value in {**session_spark(), **settings}.items():
@@ -60,10 +61,10 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After each test Spark and Delta forget its tables.
+    """Clears the caches of Spark and Delta after each test.
 
-    Spark compares each query with every table that is still cached. Delta keeps the latest snapshot of each table for
-    an hour, with the plans that read it; those of all tests fill a heap of 1 GB.
+    Spark compares each query with every table that is still cached. Delta keeps the latest snapshot of each table, with
+    the plans that read it, for an hour; the snapshots of all tests fill a heap of 1 GB.
     """
     yield
     if "spark" in request.fixturenames:
@@ -75,32 +76,32 @@ def forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The cluster on which `spark-submit` runs its jobs."""
+    """Yields the URL of the cluster on which `spark-submit` runs its jobs."""
     with spark_cluster(tmp_path_factory.mktemp("cluster"), WORKERS) as url:
         yield url
 
 
-#: Cases of which no rule needs to know whether there are schedules: one plan judges them all.
+#  Cases whose rules do not depend on the presence of schedules, so that one plan judges all of them.
 _CASES: Mapping[str, RandomHistory] = {"windows": window_cases(), "ids": id_policy_cases(), "bulks": bulk_cases()}
 _TOGETHER = side_by_side([*_CASES.values()])
 
 
 @pytest.fixture(scope="session")
 def ruled(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """These cases judged by the rules alone, by offset."""
+    """Returns the rows of _CASES as judged by the rules alone, by offset."""
     return by_history(judged(spark, _TOGETHER, rules_alone=True)[0], _CASES)
 
 
 @pytest.fixture(scope="session")
 def one_by_one(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """These cases judged as an audit of few requests does it."""
+    """Returns the rows of _CASES as an audit of few requests judges them."""
     return by_history(judged(spark, _TOGETHER)[0], _CASES)
 
 
 @pytest.fixture(scope="session")
 def in_one_chunk(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """These cases and those of schedules judged by one chunk each before the rules, by offset. Plain messages of
-    consistent chunks have no row."""
+    """Returns the rows of _CASES and of the schedules, judged in one chunk for each history and then by the rules, by
+    offset. Plain messages of consistent chunks have no row."""
     cases = {**_CASES, "schedules": schedule_cases()}
     rows = staged(spark, side_by_side([*cases.values()]), bits=10).rows
     assert rows is not None
@@ -109,7 +110,7 @@ def in_one_chunk(spark: SparkSession) -> dict[str, dict[int, Row]]:
 
 @pytest.fixture(scope="session")
 def chunk_by_chunk(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """These cases, without schedules, judged by a chunk for each origin before the rules."""
+    """Returns the rows of _CASES, judged in a chunk for each origin and then by the rules."""
     rows = staged(spark, _TOGETHER, bits=0).rows
     assert rows is not None
     return by_history(rows, _CASES)
@@ -117,6 +118,6 @@ def chunk_by_chunk(spark: SparkSession) -> dict[str, dict[int, Row]]:
 
 @pytest.fixture(scope="session", params=["chunk_by_chunk", "in_one_chunk"])
 def chunked(request: pytest.FixtureRequest) -> dict[str, dict[int, Row]]:
-    """The two, one after the other."""
-    found: dict[str, dict[int, Row]] = request.getfixturevalue(request.param)
-    return found
+    """Returns first the rows of `chunk_by_chunk`, then those of `in_one_chunk`."""
+    rows: dict[str, dict[int, Row]] = request.getfixturevalue(request.param)
+    return rows

@@ -1,8 +1,8 @@
-"""Bulk controls in the audit. Goal: a message that a bulk control did not select, and a wrong count, are found in
-every tier, and sound ones never.
+"""Bulk controls in the audit. Goal: in every tier, the audit finds each message that a bulk control ended without
+selecting it, and each wrong count, and accepts correct ones.
 
-Method: as `test_spark_verdicts`: one history in which every request is a case of its own. It is judged by the rules, by
-the chunks before them; all must say the same.
+Method: as in `test_spark_verdicts`, one history in which every request is a separate case. The rules judge it alone and
+after chunks; the verdicts must be equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CASES = bulk_cases()
 
 @pytest.fixture(scope="module")
 def rows(ruled: dict[str, dict[int, Row]]) -> dict[int, Row]:
-    """All cases judged by the rules, by offset."""
+    """Returns all cases judged by the rules, by offset."""
     return ruled["bulks"]
 
 
@@ -30,14 +30,16 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     check_case(rows, CASES.expected[name])
 
 
-def test_the_fast_tiers_say_the_same(rows: dict[int, Row], chunked: dict[str, dict[int, Row]]) -> None:
+def test_the_fast_tiers_give_the_verdicts_of_the_rules(
+    rows: dict[int, Row], chunked: dict[str, dict[int, Row]]
+) -> None:
     assert {offset: set(row["verdicts"]) for offset, row in chunked["bulks"].items()} == {
         offset: set(row["verdicts"]) for offset, row in rows.items()
     }
 
 
 def test_a_schedule_that_is_cancelled_while_the_audit_reads_is_not_compared(spark: SparkSession) -> None:
-    """Its due time follows from an occurrence behind the end of the log, which this audit does not judge."""
+    """Its due time follows from an occurrence after the end of the log, which this audit does not judge."""
     history = RandomHistory(T)
     history.ask(1, TO_ORDERS, EVERY, ("postdate-id", b"a"))
     times = ("postdate-select-from", b"%d" % due(2)), ("postdate-select-until", b"%d" % (due(2) + 1))
@@ -65,7 +67,7 @@ _FATES: list[tuple[list[object], int, bool]] = [
 
 @pytest.fixture(scope="module")
 def read(spark: SparkSession) -> list[ReadRecord]:
-    """All of these fates."""
+    """Returns the audit's reading of _FATES."""
     return read_fates(spark, [case[:2] for case in _FATES])
 
 
@@ -73,6 +75,6 @@ def read(spark: SparkSession) -> list[ReadRecord]:
 def test_fates_are_read_as_the_sidecar_reads_them(read: list[ReadRecord], number: int) -> None:
     fate, _, parses = _FATES[number]
     assert (read[number].parses, len(read[number].fates)) == (parses, parses)
-    for found in read[number].fates:
-        assert found["fate_name"] == fate[2]
-        assert (found["bulk_offset"] or found["count"] or 0) == fate[3]
+    for fate_row in read[number].fates:
+        assert fate_row["fate_name"] == fate[2]
+        assert (fate_row["bulk_offset"] or fate_row["count"] or 0) == fate[3]

@@ -1,9 +1,9 @@
 """The audit as its users start it, with Spark's compiler on; the other tests interpret the plans.
 
-Goal: an audit prints no error of Spark's unless it fails, and Spark compiles every plan. Method: a small history that
-was written by hand has origins of most kinds. A separate process runs the command four times in one session, which it
-starts as the command does: to start and warm up a JVM takes longer than an audit. One audit is full, one begins with
-chunks as for a long history, and two have a state. Spark logs to standard error, also if code does not compile.
+Goal: an audit that succeeds prints no error of Spark, and Spark compiles every plan. Method: a small handwritten
+history has origins of most kinds. A separate process runs the command four times in one session, which it starts as the
+command does, since starting a JVM takes longer than an audit. One audit is full, one begins with chunks as for a long
+history, and two have a state. Spark logs to standard error if code does not compile.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from support.deployments.environment import new_env
 
 _EACH = Counter(delivered=22, cancelled=1, applied=1, dead=1, pending=1, duplicate=1, overtaken=1)
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
-#: Its argument are settings of Java, since Java would compile longer than the audits take. Each line that it reads is a
-#: list: the number of requests from which on an audit looks at chunks, and the command.
+#: The argument has Java settings, since by default the JIT compiler would take longer than the audits. Each input line
+#: is a list: the value of CHUNKS_ROWS_MIN, and the command.
 _PROGRAM = """
 import json, sys
 from postdate.cli import postdate
@@ -45,7 +45,7 @@ with spark_session(None, json.loads(sys.argv[1]), sys.stderr.write, with_delta=T
 
 
 def _write(forged: Forged) -> None:
-    """Adds what `_EACH` counts."""
+    """Adds the requests that `_EACH` counts."""
     first = forged.next
     for number in range(21):
         forged.sound(key=b"k%d" % number)
@@ -97,8 +97,8 @@ def _check(audits: subprocess.Popen[str], chunks_rows_min: int, command: tuple[s
     assert audits.stdout is not None
     audits.stdin.write(json.dumps([chunks_rows_min, command]) + "\n")
     audits.stdin.flush()
-    told, exit_code = audits.stdout.readline(), audits.stdout.readline()
+    output, exit_code = audits.stdout.readline(), audits.stdout.readline()
     assert exit_code == "4\n", audits.communicate()[1]
-    found = json.loads(told)
-    sys.stdout.write(f"judged in {found['seconds']} s\n")
-    assert Counter({name: count for name, count in found["counts"].items() if count}) == _EACH
+    result = json.loads(output)
+    sys.stdout.write(f"judged in {result['seconds']} s\n")
+    assert Counter({name: count for name, count in result["counts"].items() if count}) == _EACH

@@ -1,6 +1,6 @@
-"""Requests that were dropped, in the audit. Goal: a forged `dropped` is found, in every tier, and a sound one never.
+"""Dropped requests in the audit. Goal: the audit finds each forged `dropped` and accepts correct ones.
 
-Method: one history in which every request is a case; one Spark job judges it.
+Method: one history in which every request is a separate case; one Spark job judges it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CASES = drop_cases()
 
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
-    """All cases judged, by offset."""
+    """Returns all cases judged, by offset."""
     return by_offset(judged(spark, CASES)[0])
 
 

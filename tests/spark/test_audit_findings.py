@@ -1,7 +1,7 @@
-"""What a state remembers of what audits have found. Goal: whatever is found stays open until a person has acknowledged
-it, nothing that was not verified turns green by waiting, and later records are judged with those before them.
+"""The violations in the state of an audit. Goal: a violation stays open until a person acknowledges it, an unverified
+request does not become verified by waiting, and later records are judged together with earlier ones.
 
-Method: histories of a few records, audited again and again while records arrive, retention deletes requests, and open
+Method: histories of a few records, audited repeatedly while records arrive, retention deletes requests, and open
 transactions end. Histories that need the same runs are partitions of one topic.
 """
 
@@ -21,16 +21,16 @@ from support.audits.written_records import RandomHistory, SideBySide
 
 
 def _deliver(history: RandomHistory, *offsets: int) -> None:
-    """Adds requests that were delivered as they should be."""
+    """Adds correctly delivered requests."""
     for offset in offsets:
         history.ask(offset)
         history.deliver(offset)
     history.commit(*([offset, DUE, "delivered"] for offset in offsets))
 
 
-def _fresh(found: Advance, offset: int) -> list[list[str]]:
-    """The verdicts that a run reports of a request."""
-    return [row["verdicts"] for row in found.fresh.where(F.col("offset") == offset).collect()]
+def _fresh(advance: Advance, offset: int) -> list[list[str]]:
+    """Returns the verdicts that a run reports on a request."""
+    return [row["verdicts"] for row in advance.fresh.where(F.col("offset") == offset).collect()]
 
 
 _EXPIRED, _FOUND_TWICE, _ANOTHER, _COPIED, _BURIED = 1, 5, 6, 7, 8
@@ -48,12 +48,13 @@ def _add_second_records(history: RandomHistory) -> None:
     history.deliver(_EXPIRED, value=b"another")
 
 
-#: The offset of the message that another one of its key overtook, the key, how late they left, and the verdict.
+#  The offset of a message that a later one of its key overtook, the key, the lateness in ms, and the verdict.
 _DISORDERS = ((21, b"k", 1, "order"), (31, b"l", 1_000, "overtaken"))
 
 
 def _overtaken() -> RandomHistory:
-    """Messages of one key left in time, those of another one late. A second record follows."""
+    """Returns messages of two keys: those of the first left in time, those of the second late. Tests add a second
+    record."""
     history = RandomHistory(T)
     for first, key, _, _ in _DISORDERS:
         for offset in range(first, first + 3):
@@ -66,25 +67,25 @@ def _overtaken() -> RandomHistory:
     return history
 
 
-_LETTER = 40
+_DEAD_LETTER = 40
 
 
 def _buried() -> RandomHistory:
-    """A request that ended as a dead letter. A second letter is all that a later run reads: no record of that run says
-    on which day the request was due."""
+    """Returns a request that ended as a dead letter. A later run reads only a second dead letter, and so does not learn
+    the due day of the request."""
     history = RandomHistory(T)
-    history.ask(_LETTER)
-    history.commit([_LETTER, DUE, "dead"])
-    history.bury(_LETTER)
+    history.ask(_DEAD_LETTER)
+    history.commit([_DEAD_LETTER, DUE, "dead"])
+    history.bury(_DEAD_LETTER)
     return history
 
 
 @pytest.mark.parametrize("bits", [None, 0], ids=["one by one", "in a chunk"])
-def test_each_new_finding_opens_a_violation_and_an_old_one_none(
+def test_each_new_finding_opens_a_violation_and_a_known_one_does_not(
     spark: SparkSession, tmp_path: Path, bits: int | None
 ) -> None:
-    """A later copy is compared with its request, of which a state stores no digests if it was delivered as it should
-    be. If the request has expired, the copy is a duplicate. The second run does not look at the order of messages."""
+    """A later copy is compared with its request, although a state stores no digests of correctly delivered requests. If
+    the request has expired, the copy is a duplicate. The second run does not check the order of messages."""
     history, disordered, buried = RandomHistory(T), _overtaken(), _buried()
     _deliver(history, _EXPIRED, _FOUND_TWICE, _ANOTHER, _COPIED, _BURIED, 9)
     history.deliver(_FOUND_TWICE)
@@ -97,24 +98,24 @@ def test_each_new_finding_opens_a_violation_and_an_old_one_none(
     for first, _, _, verdict in _DISORDERS:
         verdicts = [union[offset]["verdicts"] for offset in range(first, first + 3)]
         assert verdicts == [[verdict], ["delivered"], ["delivered"]]
-    assert union[_LETTER]["verdicts"] == ["dead"]
+    assert union[_DEAD_LETTER]["verdicts"] == ["dead"]
     runs.acknowledge(1)
     assert runs.standing() == 0
 
     _add_second_records(history)
     for first, key, _, _ in _DISORDERS:
         disordered.deliver(first, due_ms=T + first, key=key, partition=partition_for(key, 4))
-    buried.bury(_LETTER)
+    buried.bury(_DEAD_LETTER)
     together.grown()
     assert len(_fresh(runs.audit(bounds=expired), _FOUND_TWICE)) == 1
-    beside = [*((2, first, "duplicate") for first, _, _, _ in _DISORDERS), (2, _LETTER, "duplicate")]
+    beside = [*((2, first, "duplicate") for first, _, _, _ in _DISORDERS), (2, _DEAD_LETTER, "duplicate")]
     opened += [*_SECOND_FINDINGS, *beside]
     assert runs.violations() == opened
     assert runs.standing() == len(_SECOND_FINDINGS) + len(beside)
     union = runs.union()
     for first, _, _, verdict in _DISORDERS:
         assert set(union[first]["verdicts"]) == {verdict, "duplicate"}
-    assert union[_LETTER]["verdicts"] == ["duplicate"]
+    assert union[_DEAD_LETTER]["verdicts"] == ["duplicate"]
     runs.acknowledge(2)
 
     history.bury(_FOUND_TWICE)
@@ -123,10 +124,10 @@ def test_each_new_finding_opens_a_violation_and_an_old_one_none(
     assert runs.violations()[len(opened) :] == [(3, _FOUND_TWICE, "contradiction")], "the copies were acknowledged"
 
 
-def test_what_may_be_hidden_is_judged_again_and_stays_open(spark: SparkSession, tmp_path: Path) -> None:
-    """Each run judges the rows that an open transaction keeps in doubt again. What it finds unchanged opens nothing. A
-    request behind the transaction is judged when that has ended, even if retention deletes the request in between; one
-    whose fate is gone stays open after it has expired."""
+def test_requests_that_may_be_hidden_are_judged_again_and_stay_open(spark: SparkSession, tmp_path: Path) -> None:
+    """Each run judges the rows again that an open transaction keeps in doubt; an unchanged verdict opens no new
+    violation. A request behind the transaction is judged when the transaction has ended, even if retention has deleted
+    the request by then. A request whose fate is lost stays open after it has expired."""
     behind, gone = RandomHistory(T), RandomHistory(T)
     hidden, doubtful, unsettled = 1, 10, 2
     behind.ask(hidden)
@@ -138,19 +139,19 @@ def test_what_may_be_hidden_is_judged_again_and_stays_open(spark: SparkSession, 
     opened = [(1, unsettled, "unsettled"), (1, doubtful, "duplicate"), (1, doubtful, "mismatch")]
     for run, log_start in enumerate((0, 5, 5)):
         lost = {"log_start": log_start, "fates_lost_before_ms": SNAPSHOT}
-        found = runs.audit(bounds={0: {"log_start": log_start, "log_capped": True}, 1: lost})
-        assert _fresh(found, hidden) == [["capped"]], "each run counts it again"
-        assert len(_fresh(found, doubtful)) == (run == 0)
+        advance = runs.audit(bounds={0: {"log_start": log_start, "log_capped": True}, 1: lost})
+        assert _fresh(advance, hidden) == [["capped"]], "each run counts it again"
+        assert len(_fresh(advance, doubtful)) == (run == 0)
         assert runs.violations() == opened
         assert runs.standing() == 3
         if run == 0:
-            assert [row["verdicts"] for row in found.fresh.where("is_fate_lost").collect()] == [["unsettled"]]
-            assert found.state.counts["unsettled"] == 1
+            assert [row["verdicts"] for row in advance.fresh.where("is_fate_lost").collect()] == [["unsettled"]]
+            assert advance.state.counts["unsettled"] == 1
         union = runs.union()
         assert all(union[offset]["state"] != "closed" for offset in (hidden, doubtful))
     runs.acknowledge(1)
     assert runs.standing() == 0
-    found = runs.audit(bounds={0: {"log_start": 5}, 1: lost})
+    advance = runs.audit(bounds={0: {"log_start": 5}, 1: lost})
     assert runs.violations() == [*opened, (4, hidden, "missing")]
     union = runs.union()
     assert [union[offset]["state"] for offset in (hidden, doubtful)] == ["closed", "closed"]

@@ -1,9 +1,7 @@
-"""What retention and open transactions hide, forged on real topics.
-
-Goal: a loss is named if the partition to which its message belongs hides nothing of its time, and nothing else is
-named; what is hidden counts. Method: records written by hand; partitions emptied by DeleteRecords, transactions that
-nobody ends, a request topic that has lost its beginning, a target that was created again, one that has got more
-partitions.
+"""Losses beside retention and open transactions, forged on real topics. Goal: the audit reports a loss if the message's
+partition hides no records of that time, and reports no other violation; hidden records are counted. Method: handwritten
+records; partitions emptied by DeleteRecords, transactions that stay open, a request topic that has lost its first
+records, a target that was created again, and a target with added partitions.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(autouse=True)
 def in_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Histories of a few requests go through the stages of a long one."""
+    """Makes histories of a few requests go through the stages of a long one."""
     monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
 
 
@@ -53,25 +51,24 @@ def _created_again(forged: Forged, partitions: int) -> AdminClient:
     admin.delete_topics([forged.target])[forged.target].result(WAIT_TIMEOUT_S)
     until(lambda: forged.target not in admin.list_topics(timeout=10).topics, "the target is gone")
     admin.create_topics([NewTopic(forged.target, partitions, 1)])[forged.target].result(WAIT_TIMEOUT_S)
-    # If the producer has noticed the deletion, it refuses records until it learns of the new topic.
+    # A producer that has noticed the deletion refuses records until it learns of the new topic.
     until(lambda: forged.target in forged.producer.list_topics(timeout=10).topics, "the target is there again")
     return admin
 
 
 def _emptied_and_capped(forged: Forged) -> Producer:
-    """Partition 3 of the target and the dead letters are empty after a deletion; 2 has a transaction that hangs.
-
-    3 verified, 1 capped.
+    """Empties partition 3 of the target and the dead letters, and leaves a transaction open on partition 2. 3 verified,
+    1 capped.
     """
     keys = [_key_of(partition) for partition in range(4)]
-    letters = f"{forged.requests}.dead-letters"
-    for topic, partition in ((forged.target, 3), (letters, 0)):
+    dead_letters = f"{forged.requests}.dead-letters"
+    for topic, partition in ((forged.target, 3), (dead_letters, 0)):
         end = forged.write(topic, partition, None, b"old", [])
         forged.delete_before(topic, partition, end + 1)
     for number in range(3):
         forged.sound(key=keys[number])
-    asked: list[bytes | None] = [*keys, None]
-    for key in asked:
+    keys_of_losses: list[bytes | None] = [*keys, None]
+    for key in keys_of_losses:
         forged.commit(forged.expect(forged.ask(key=key), *LOST))
     forged.commit((forged.expect(forged.ask(), "contradiction"), forged.due_ms, "dead"))
     time.sleep(0.05)  # the transaction begins in a later millisecond than the last fate
@@ -82,7 +79,7 @@ def _emptied_and_capped(forged: Forged) -> Producer:
 
 
 def _capped_requests(forged: Forged) -> Producer:
-    """One transaction hangs on the request topic, and two requests lie behind its record. 1 verified, 3 capped."""
+    """Leaves a transaction open on the request topic, with two requests behind its record. 1 verified, 3 capped."""
     forged.sound()
     open_still = forged.hanging(0, forged.requests)
     for _ in range(2):
@@ -91,8 +88,8 @@ def _capped_requests(forged: Forged) -> Producer:
 
 
 def _without_requests(forged: Forged) -> None:
-    """The requests have left their topic, all but the last one, which names the target. What needs no request is
-    checked without it. 1 verified, 4 expired."""
+    """Deletes all requests but the last, which names the target. Checks that need no request are still made. 1
+    verified, 4 expired."""
     ahead_ms = int(time.time() * 1000) + 3_600_000
     for _ in range(3):
         forged.sound()
@@ -104,7 +101,7 @@ def _without_requests(forged: Forged) -> None:
 
 
 def _created_again_and_grown(forged: Forged) -> None:
-    """A target that was created again, and has grown since. 9 verified; it is younger than 4 messages."""
+    """Creates the target again and adds partitions. 9 verified; the target is younger than 4 messages."""
     for number in range(4):
         forged.sound(key=b"k%d" % number)
     admin = _created_again(forged, 2)
@@ -127,8 +124,8 @@ def _created_again_and_grown(forged: Forged) -> None:
 
 
 def _filled_by_others(forged: Forged) -> None:
-    """A target has lost a message. Then it is created again, filled with old events by somebody else, and used again.
-    1 verified; the target is younger than 5 messages."""
+    """Loses a message on the target; then creates it again, lets another producer fill it with old events, and uses it
+    again. 1 verified; the target is younger than 5 messages."""
     for number in range(4):
         forged.sound(key=_key_of(number))
     forged.commit(forged.ask(key=_key_of(1)))
@@ -145,7 +142,8 @@ def _add_old_events(forged: Forged) -> None:
 
 
 def _capped_by_times_of_its_own(forged: Forged) -> Producer:
-    """An open transaction of a producer that stamps its own times may hide anything. 1 verified, 1 capped."""
+    """Leaves open a transaction of a producer with arbitrary timestamps, which may hide records of any time. 1
+    verified, 1 capped."""
     forged.sound()
     forged.commit(forged.ask())
     time.sleep(0.05)
@@ -153,35 +151,36 @@ def _capped_by_times_of_its_own(forged: Forged) -> Producer:
 
 
 @pytest.mark.timeout(900)
-def test_a_loss_is_named_unless_its_partition_may_hide_it(
+def test_a_loss_is_reported_unless_its_partition_may_hide_it(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One audit reads six request topics. Each sends to another target."""
+    """One audit reads six request topics, each with a different target."""
     stamped = Forged.on(env, message_timestamp_type="LogAppendTime")
     others = [Forged.on(env) for _ in range(5)]
     for forge, forged in zip((_without_requests, _created_again_and_grown, _filled_by_others), others, strict=False):
         forge(forged)
     producers = (_emptied_and_capped(stamped), _capped_by_times_of_its_own(others[3]), _capped_requests(others[4]))
     time.sleep(1.1)  # an audit excuses what a transaction has hidden for less than `settle_ms`
-    found = audited_together([stamped, *others], capsys)
+    outcome = audited_together([stamped, *others], capsys)
     for producer in producers:
         producer.abort_transaction(WAIT_TIMEOUT_S)
-    assert named(found) == expected_of([stamped, *others])
-    assert found["outcomes"] == {
-        **{"verified": 16, "violated": len(named(found)), "not_verifiable": 18, "pending": 0},
+    assert named(outcome) == expected_of([stamped, *others])
+    assert outcome["outcomes"] == {
+        **{"verified": 16, "violated": len(named(outcome)), "not_verifiable": 18, "pending": 0},
         "reasons": {"capped": 5, "request-expired": 4, "target-younger": 9},
-        "verified_share": 16 / (16 + len(named(found)) + 18),
+        "verified_share": 16 / (16 + len(named(outcome)) + 18),
     }
-    assert (found["exit"], found["clean"]) == (4, False)
+    assert (outcome["exit"], outcome["clean"]) == (4, False)
 
 
 @pytest.mark.timeout(1200)
-def test_runs_with_a_state_judge_what_was_hidden_and_what_was_created_again(
+def test_runs_with_a_state_judge_hidden_records_and_topics_that_were_created_again(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """One state of three request topics. The requests of `capped` lie behind an open transaction until it ends. The
-    target of `recreated` is created again, which only a state tells from a loss. `filled` comes last: its target has
-    lost a message, is then created again and filled as in `_filled_by_others`; it is repaired at each step."""
+    target of `recreated` is created again, which an audit without a state cannot distinguish from a loss. `filled` is
+    the last: its target loses a message, and is then created again and filled as in `_filled_by_others`; a repair runs
+    at each step."""
     capped, recreated, filled = (Forged.on(env) for _ in range(3))
     open_still = _capped_requests(capped)
     young = capped.audited(capsys, strict=True, settle_ms=600_000)
@@ -189,14 +188,14 @@ def test_runs_with_a_state_judge_what_was_hidden_and_what_was_created_again(
     time.sleep(1.1)
     state = str(tmp_path / "state")
     recreated.sound()
-    found = audited_together([capped, recreated], capsys, state=state, strict=True)
-    assert (found["exit"], found["clean"], found["counts"]["delivered"]) == (5, False, 2)
-    assert found["outcomes"]["reasons"] == {"capped": 3}
+    outcome = audited_together([capped, recreated], capsys, state=state, strict=True)
+    assert (outcome["exit"], outcome["clean"], outcome["counts"]["delivered"]) == (5, False, 2)
+    assert outcome["outcomes"]["reasons"] == {"capped": 3}
     recreated.sound()
     _created_again(recreated, 4)
-    found = audited_together([capped, recreated], capsys, state=state, strict=True)
-    assert (found["exit"], found["clean"]) == (5, False)
-    assert found["outcomes"]["reasons"] == {"capped": 3, "target-recreated": 1}
+    outcome = audited_together([capped, recreated], capsys, state=state, strict=True)
+    assert (outcome["exit"], outcome["clean"]) == (5, False)
+    assert outcome["outcomes"]["reasons"] == {"capped": 3, "target-recreated": 1}
 
     open_still.abort_transaction(WAIT_TIMEOUT_S)
     for offset in (capped.next - 2, capped.next - 1):
@@ -206,20 +205,21 @@ def test_runs_with_a_state_judge_what_was_hidden_and_what_was_created_again(
         filled.sound(key=_key_of(number))
     filled.commit(filled.expect(filled.ask(key=_key_of(1)), *LOST))
     histories = [capped, recreated, filled]
-    found = audited_together(histories, capsys, state=state, strict=True)
-    assert (named(found), found["outcomes"]["reasons"], found["exit"]) == (expected_of(histories), {}, 4)
+    outcome = audited_together(histories, capsys, state=state, strict=True)
+    assert (named(outcome), outcome["outcomes"]["reasons"], outcome["exit"]) == (expected_of(histories), {}, 4)
     first = recreated.audited(capsys, strict=True)
     assert (first["exit"], first["clean"], first["outcomes"]["reasons"]) == (5, False, {"target-younger": 3})
     _check_repairs(filled, spark, capsys, state)
 
 
 def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFixture[str], state: str) -> None:
-    """The loss can be repaired until its target is created again: the times that other producers give prove nothing."""
+    """Asserts that the loss can be repaired until its target is created again: timestamps of other producers prove
+    nothing."""
 
     def repairable() -> tuple[int, dict[str, int]]:
         run_repair(RepairOptions(forged.env.bootstrap, state, forged.requests, output="json", settle_ms=1_000))
-        found = json.loads(capsys.readouterr().out)
-        return found["repairable"], found["reasons"]
+        outcome = json.loads(capsys.readouterr().out)
+        return outcome["repairable"], outcome["reasons"]
 
     assert repairable() == (1, {})
     _created_again(forged, 4)
@@ -232,7 +232,7 @@ def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFi
 
 
 @pytest.mark.timeout(600)
-def test_strict_ends_with_5_if_something_that_can_be_was_not_verified(
+def test_strict_ends_with_5_if_a_verifiable_request_was_not_verified(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     forged = Forged.on(env)
@@ -241,7 +241,7 @@ def test_strict_ends_with_5_if_something_that_can_be_was_not_verified(
     between_ms = int(time.time() * 1000)
     forged.sound()
     assert [forged.audited(capsys, strict=True)[name] for name in ("exit", "clean")] == [0, True]
-    found = forged.audited(capsys, strict=True, from_ms=between_ms)
-    assert (found["exit"], found["outcomes"]["reasons"]) == (5, {"outside-window": 1})
-    found = forged.audited(capsys, targets=("another",))
-    assert (found["exit"], found["clean"], found["outcomes"]["reasons"]) == (0, False, {"not-selected": 2})
+    outcome = forged.audited(capsys, strict=True, from_ms=between_ms)
+    assert (outcome["exit"], outcome["outcomes"]["reasons"]) == (5, {"outside-window": 1})
+    outcome = forged.audited(capsys, targets=("another",))
+    assert (outcome["exit"], outcome["clean"], outcome["outcomes"]["reasons"]) == (0, False, {"not-selected": 2})

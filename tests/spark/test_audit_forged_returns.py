@@ -1,7 +1,6 @@
-"""Returns forged on real topics, among sound neighbours. Goal: each broken promise is named, and nothing else.
-
-Method: returns, redeliveries and dispatch-log records written by hand. One audit looks at chunks, one at each origin,
-and two with a state see the returns after the deliveries that they return.
+"""Returns forged on real topics, among sound neighbours. Goal: the audit reports each broken promise, and nothing else.
+Method: handwritten returns, redeliveries and dispatch-log records. One audit uses chunks, one judges each origin, and
+two with a state read the returns after the deliveries that they return.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class _Returns:
         return f"{self.forged.requests}/0/{offset}".encode()
 
     def give_back(self, parent: int, *more: tuple[str, bytes | None], policy: bytes = _POLICY) -> tuple[int, int]:
-        """A return of the delivery of `parent`; its offset and due time."""
+        """Adds a return of the delivery of `parent`; returns its offset and due time."""
         left = [(ORIGIN, self.origin(parent)), (DUE, b"%d" % self.forged.due_ms)]
         sent = [*left, (TOPIC, self.forged.target.encode()), (RETRY, policy), *more]
         offset = self.forged.write(self.forged.requests, 0, b"k", b"v", sent)
@@ -50,13 +49,13 @@ class _Returns:
         return offset, stamps[offset] + 1
 
     def redeliver(self, offset: int, due_ms: int, root: int, *more: tuple[str, bytes | None], attempt: int = 1) -> None:
-        """Its redelivery, as a sidecar would write it; `more` headers behind the others."""
+        """Adds the redelivery of a return, as a sidecar would write it, with the headers `more` last."""
         headers: Headers = [(ORIGIN, self.origin(offset)), (DUE, b"%d" % due_ms), (ATTEMPT, b"%d" % attempt)]
         headers += [(FIRST_ORIGIN, self.origin(root)), (FIRST_DUE, b"%d" % self.forged.due_ms), *more]
         self.forged.write(self.forged.target, partition_of_key(b"k"), b"k", b"v", headers)
 
     def sound(self, parent: int) -> int:
-        """A return that was redelivered as it should be."""
+        """Adds a return with a correct redelivery."""
         offset, due_ms = self.give_back(parent, (ERROR, b"boom"))
         self.redeliver(offset, due_ms, parent, (ERROR, b"boom"))
         self.forged.commit((offset, due_ms, "delivered"))
@@ -64,7 +63,7 @@ class _Returns:
 
 
 @pytest.mark.timeout(900)
-def test_each_forged_return_is_named(
+def test_each_forged_return_is_reported(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
@@ -102,10 +101,10 @@ def test_each_forged_return_is_named(
         forged.bury(forged.expect(offset, verdict) if verdict else offset, "attempts-exhausted")
         forged.commit((offset, 0, "dead"))
     for options in ({}, {"html": str(env.directory / "page.html")}):
-        found = forged.audited(capsys, **options)
-        assert named(found) == forged.expected
-        assert (found["counts"]["dead"], found["counts"]["policy-unknown"]) == (1, 0)
-        assert found["returned_again"] == 11
+        result = forged.audited(capsys, **options)
+        assert named(result) == forged.expected
+        assert (result["counts"]["dead"], result["counts"]["policy-unknown"]) == (1, 0)
+        assert result["returned_again"] == 11
 
 
 @pytest.mark.timeout(900)
@@ -119,9 +118,9 @@ def test_runs_with_a_state_know_the_parents_and_policies_of_runs_before(
     forged.deliver(parent)
     forged.commit(parent, policies=[(parent, "slow", "base=1ms")])
     once = returns.sound(parent)
-    found = forged.audited(capsys, **state)
-    assert (found["exit"], found["clean"], found["returned_again"]) == (0, True, 0)
-    assert found["counts"]["delivered"] == 2
+    result = forged.audited(capsys, **state)
+    assert (result["exit"], result["clean"], result["returned_again"]) == (0, True, 0)
+    assert result["counts"]["delivered"] == 2
     again, due_ms = returns.give_back(parent, policy=b"slow")
     returns.redeliver(again, due_ms, parent)
     forged.commit((again, due_ms, "delivered"))
@@ -131,7 +130,7 @@ def test_runs_with_a_state_know_the_parents_and_policies_of_runs_before(
     offset, due_ms = returns.give_back(once, (ATTEMPT, b"4"), (FIRST_ORIGIN, returns.origin(parent)))
     returns.redeliver(forged.expect(offset, "contradiction"), due_ms, parent, attempt=5)
     forged.commit((offset, due_ms, "delivered"))
-    found = forged.audited(capsys, **state)
-    assert named(found) == forged.expected
-    assert (found["returned_again"], found["outcomes"]["reasons"]) == (2, {"policy-unknown": 1})
-    assert found["state"]["counts"]["delivered"] == 3
+    result = forged.audited(capsys, **state)
+    assert named(result) == forged.expected
+    assert (result["returned_again"], result["outcomes"]["reasons"]) == (2, {"policy-unknown": 1})
+    assert result["state"]["counts"]["delivered"] == 3

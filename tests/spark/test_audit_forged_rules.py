@@ -1,7 +1,6 @@
-"""Broken promises forged on real topics, among sound neighbours. Goal: each is named, and nothing else.
-
-Method: requests, dispatch log, records and dead letters written by hand, then one audit over each origin, one over
-chunks, and one over each origin of topics that are not cached.
+"""Broken promises forged on real topics, among sound neighbours. Goal: the audit reports each broken promise, and
+nothing else. Method: handwritten requests, dispatch log, records and dead letters. One audit judges each origin, one
+uses chunks, and one judges each origin of topics that are not cached.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.mark.timeout(900)
-def test_each_forgery_is_named(
+def test_each_forgery_is_reported(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "ORDER_RECORDS_MAX", 2)  # a strict audit compares more
@@ -44,32 +43,32 @@ def test_each_forgery_is_named(
     _forge_order(forged)
     _forge_refusals(forged)
     _forge_ends_without_a_cause(forged)
-    letters, origin = f"{forged.requests}.dead-letters", ("postdate-origin", b"nothing")
-    for topic, headers in ((letters, []), (letters, [origin]), (forged.target, [origin])):
+    dead_letters, origin = f"{forged.requests}.dead-letters", ("postdate-origin", b"nothing")
+    for topic, headers in ((dead_letters, []), (dead_letters, [origin]), (forged.target, [origin])):
         place = forged.write(topic, 0, b"k", b"v", [*headers])
         forged.expected[f"{topic}/0/{place}"] = {"unreadable"}
     forged.write(forged.target, 0, b"k", b"v", [("postdate-origin", b"another.topic/0/1")])
-    found = forged.audited(capsys, strict=True)
-    assert named(found) == forged.expected
-    assert (found["order_checked"], found["counts"]["overtaken"]) == (True, 2)
+    result = forged.audited(capsys, strict=True)
+    assert named(result) == forged.expected
+    assert (result["order_checked"], result["counts"]["overtaken"]) == (True, 2)
     monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
     for html in (None, str(env.directory / "page.html")):
         again = forged.audited(capsys, strict=True, html=html)
         assert named(again) == forged.expected
         for name in ("counts", "outcomes", "samples"):
-            assert again[name] == found[name]
+            assert again[name] == result[name]
 
 
 @pytest.mark.timeout(900)
-def test_no_effect_may_be_of_a_request_that_is_still_to_come(
+def test_an_effect_of_a_future_request_is_a_violation(
     env: Environment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A fate and a record of offsets behind the end of the request topic, and a request that arrives and is delivered
-    after the audit has fixed that end. The first audit begins with chunks."""
+    """The topics have a fate and a record for offsets after the end of the request topic, and a request that arrives
+    and is delivered after the audit has fixed that end. The first audit begins with chunks."""
     forged, state = Forged.on(env), str(tmp_path / "state")
     for _ in range(3):
         forged.sound()
@@ -77,32 +76,32 @@ def test_no_effect_may_be_of_a_request_that_is_still_to_come(
     forged.deliver(forged.expect(1_001, "orphan"))
 
     def racing(*fixed: Any) -> Causes:
-        found = fix_causes(*fixed)
+        result = fix_causes(*fixed)
         forged.sound()
-        return found
+        return result
 
     for more in ({}, {"state": state}):
         with monkeypatch.context() as patched:
             patched.setattr(reading, "fix_causes", racing)
             if not more:
                 patched.setattr(reading, "CHUNKS_ROWS_MIN", 0)
-            found = forged.audited(capsys, **more)
-        assert named(found) == forged.expected
-        assert (found["counts"]["orphan"], found["counts"]["delivered"]) == (2, forged.next - 1)
-    found = forged.audited(capsys, state=state)
-    assert (found["counts"]["orphan"], found["counts"]["delivered"], found["state"]["standing"]) == (0, 1, 2)
+            result = forged.audited(capsys, **more)
+        assert named(result) == forged.expected
+        assert (result["counts"]["orphan"], result["counts"]["delivered"]) == (2, forged.next - 1)
+    result = forged.audited(capsys, state=state)
+    assert (result["counts"]["orphan"], result["counts"]["delivered"], result["state"]["standing"]) == (0, 1, 2)
 
 
 @pytest.mark.timeout(900)
-def test_runs_with_a_state_compare_their_messages_with_those_before(
+def test_runs_with_a_state_compare_their_messages_with_earlier_ones(
     env: Environment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is due later leaves in the first run, what it has overtaken in the second. Each run has too many messages to
-    compare all of them, unless it is strict; the third is not, and says that their order is not known."""
+    """A message leaves in the first run, and an overtaken one in the second. Each run has too many messages to compare
+    all of them, unless it is strict. The third run is not strict, and reports that their order is unknown."""
     monkeypatch.setattr(steps, "ORDER_RECORDS_MAX", 2)
     forged, state = Forged.on(env), {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}
     first, second = forged.ask(), forged.ask(at=forged.due_ms + 1)
@@ -110,29 +109,28 @@ def test_runs_with_a_state_compare_their_messages_with_those_before(
     forged.commit((second, forged.due_ms + 1, "delivered"))
     for _ in range(2):
         forged.sound(key=b"another")
-    found = forged.audited(capsys, strict=True, **state)
-    counts = {name: count for name, count in found["counts"].items() if count}
-    assert (found["exit"], found["clean"], found["order_checked"]) == (0, True, True)
+    result = forged.audited(capsys, strict=True, **state)
+    counts = {name: count for name, count in result["counts"].items() if count}
+    assert (result["exit"], result["clean"], result["order_checked"]) == (0, True, True)
     assert counts == {"delivered": 3, "pending": 1}
     forged.deliver(first)
     forged.commit(first)
-    found = forged.audited(capsys, strict=True, **state)
-    counts = {name: count for name, count in found["counts"].items() if count}
-    assert (found["exit"], found["order_checked"], counts) == (0, True, {"overtaken": 1})
+    result = forged.audited(capsys, strict=True, **state)
+    counts = {name: count for name, count in result["counts"].items() if count}
+    assert (result["exit"], result["order_checked"], counts) == (0, True, {"overtaken": 1})
     for _ in range(3):
         forged.sound(key=b"another")
-    found = forged.audited(capsys, **state)
-    assert (found["exit"], found["clean"], found["order_checked"]) == (0, False, False)
-    assert (found["state"]["open"], found["state"]["counts"]["overtaken"]) == (0, 1)
-    found = forged.audited(capsys)
-    assert (found["exit"], found["clean"], found["order_checked"]) == (0, False, False)
+    result = forged.audited(capsys, **state)
+    assert (result["exit"], result["clean"], result["order_checked"]) == (0, False, False)
+    assert (result["state"]["open"], result["state"]["counts"]["overtaken"]) == (0, 1)
+    result = forged.audited(capsys)
+    assert (result["exit"], result["clean"], result["order_checked"]) == (0, False, False)
 
 
 def _forge_order(forged: Forged) -> None:
-    """A pair that left the wrong way round in two transactions, one in one; one that was replaced and left all the
-    same, behind the other; one whose second came too late.
-
-    By the time that they are written they are late, so they may have been parked: counted, and no violation.
+    """Forges pairs of messages: out of order in two transactions, and in one; one that was replaced and still left,
+    behind the other; one whose second message came too late. All are late when they are written, so they may have been
+    parked: the audit counts them, without a violation.
     """
     for key, at_once in ((b"two", False), (b"one", True)):
         first, second = forged.ask(key=key, at=forged.due_ms), forged.ask(key=key, at=forged.due_ms + 1)
@@ -150,9 +148,9 @@ def _forge_order(forged: Forged) -> None:
 
 
 def _forge_ends_without_a_cause(forged: Forged) -> None:
-    """Three losses, each with a fate that fits its request, beside sound messages with the same fate: one replaced by a
-    request that nobody had read yet, one delivered by an owner that had not read it, one buried long before it was due,
-    as if its target had been tried."""
+    """Forges three losses, each with a fate that fits its request, beside correct messages with the same fate: one
+    replaced by a request that no owner had read yet, one delivered by an owner that had not read it, and one with a
+    dead letter long before it was due, as if its target had failed."""
     for verdict in ("contradiction", "replaced"):
         id_, key = (ID, verdict.encode()), verdict.encode()
         replaced = forged.expect(forged.ask(id_, key=key), verdict)
@@ -174,7 +172,7 @@ def _forge_ends_without_a_cause(forged: Forged) -> None:
         buried = forged.expect(forged.ask(at=due_ms), verdict)
         forged.bury(buried, reason)
         forged.commit((buried, due_ms, "dead"))
-    forged.expected = {origin: found for origin, found in forged.expected.items() if found.isdisjoint(ENDINGS)}
+    forged.expected = {origin: result for origin, result in forged.expected.items() if result.isdisjoint(ENDINGS)}
 
 
 def _forge_refusals(forged: Forged) -> None:

@@ -1,12 +1,10 @@
-"""A real history, audited clean; then forged, and the audit names what was forged.
-
-Goal: the audit agrees with a sidecar that has kept its promises, and sees a single record that was produced a second
-time by hand, and a single record of the dispatch log that no sidecar has written, however well it imitates one.
-Method: one sidecar delivers five hundred requests with cancels, replaces and reschedules among them on a real broker.
-The clean audit and the first one of the forged history run in the session of these tests, the last one through
-PySpark's own `spark-submit` on a cluster, where it must say the same and pass its exit code on. An audit with a state
-sees the clean history first and the forgeries in a second run. POSTDATE_TEST_SPARK_WORKERS=N gives the cluster N
-workers instead of two.
+"""A real history, audited as it is and after forgeries. Goal: the audit confirms a sidecar that has kept its promises.
+It finds a single delivered record that was produced a second time, and a single dispatch-log record that no sidecar has
+written, however well it imitates one. Method: a sidecar delivers five hundred requests, some cancelled, replaced or
+rescheduled, on a real broker. The audit of the clean history and the first audit of the forged one run in the session
+of these tests. The last one runs through `spark-submit` on a cluster, and must give the same result and exit code. An
+audit with a state reads the clean history in its first run and the forgeries in its second.
+POSTDATE_TEST_SPARK_WORKERS=N gives the cluster N workers instead of two.
 """
 
 from __future__ import annotations
@@ -41,22 +39,23 @@ _PLAIN, _CONTROLLED = 380, 30
 
 @pytest.fixture(scope="module")
 def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """A history that has ended: one request topic, one target, and no sidecar any more."""
+    """Yields a complete history: one request topic, one target, and no running sidecar."""
     with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("forgery")) as made:
         requests, target = made.new_requests(2), made.new_target(3)
         sidecar = made.new_sidecar(topic={"verdicts": "all"})
         sidecar.start()
         sidecar.wait_for_shards(2)
         sender = made.sender()
-        sent = [sender.send(requests, request) for request in _asked(target, int(time.time() * 1000))]
+        sent = [sender.send(requests, request) for request in _requests(target, int(time.time() * 1000))]
         sender.flush()
         made.wait_for_ends(len(sent))
         assert sidecar.stop() == 0
         yield made
 
 
-def _asked(target: str, now_ms: int) -> list[Sent]:
-    """Requests due over four seconds, and three controls of each kind for each id, all on the partition of the id."""
+def _requests(target: str, now_ms: int) -> list[Sent]:
+    """Returns requests due over four seconds, and three controls of each kind for each id, on the partition of the
+    id."""
     topic = (TOPIC, target.encode())
     found = [
         Sent(target, b"%d" % n, b"v%d" % n, [topic, (AT, b"%d" % (now_ms + 1_000 + n * 3_000 // _PLAIN))])
@@ -77,18 +76,18 @@ def _asked(target: str, now_ms: int) -> list[Sent]:
 
 @dataclass(frozen=True)
 class _Audited:
-    """What an audit has said."""
+    """The result of an audit."""
 
     exit_code: int
     outcome: dict[str, Any]
 
     def sampled(self, verdict: str) -> dict[str, dict[str, Any]]:
-        """The samples of a verdict by origin."""
+        """Returns the samples of a verdict by origin."""
         return {sample["origin"]: sample for sample in self.outcome["samples"].get(verdict, [])}
 
 
 def _audited(env: Environment, capsys: pytest.CaptureFixture[str], **options: Any) -> _Audited:
-    """The audit in the session of these tests."""
+    """Runs an audit in the session of these tests."""
     given = AuditOptions(env.bootstrap, tuple(env.requests), output="json", slack_ms=1_000, **options)
     exit_code = run_audit(given)
     return _Audited(exit_code, json.loads(capsys.readouterr().out))
@@ -96,7 +95,7 @@ def _audited(env: Environment, capsys: pytest.CaptureFixture[str], **options: An
 
 @dataclass(frozen=True)
 class _Forged:
-    """Where the forgeries lie: the request of the repeated record, that of the repeated fate, the forged records."""
+    """The forgeries: the request of the repeated record, the request of the repeated fate, the forged records."""
 
     repeated: str
     refated: str
@@ -105,7 +104,8 @@ class _Forged:
 
 
 def _forge(env: Environment) -> _Forged:
-    """A delivered record once more, a record of the dispatch log as its owner would write it, and one of a stranger."""
+    """Produces a delivered record again, a dispatch-log record as its owner would write it, and one of another
+    writer."""
     history = gather(env.bootstrap, env.requests, env.targets)
     producer = Producer({"bootstrap.servers": env.bootstrap})
     one, other = sorted(history.delivered, key=lambda seen: parse_origin(seen.origin))[:2]
@@ -132,7 +132,7 @@ def _forge(env: Environment) -> _Forged:
 
 
 def _repeat(producer: Producer, env: Environment, origin: str) -> None:
-    """Produces a record of this request once more."""
+    """Produces a record of this request again."""
     delivered = gather(env.bootstrap, env.requests, env.targets).delivered
     one = next(seen for seen in delivered if seen.origin == origin.encode())
     _produced(producer, one.topic, one.partition, one.key, one.value, one.headers)
@@ -144,7 +144,7 @@ def _last_record(history: History, partition: int) -> DispatchRecord:
 
 
 def _produced(producer: Producer, topic: str, partition: int, key: Any, value: Any, headers: Any) -> int:
-    """Produces one record by hand; returns its offset."""
+    """Produces one record; returns its offset."""
     offsets: list[int] = []
     producer.produce(
         topic,
@@ -160,28 +160,28 @@ def _produced(producer: Producer, topic: str, partition: int, key: Any, value: A
     return offsets[0]
 
 
-@pytest.mark.timeout(1200)  # three audits, one of them in a JVM of its own
+@pytest.mark.timeout(1200)  # three audits, one of them in a separate JVM
 def test_clean_then_forged_and_named(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, master: str
 ) -> None:
     clean = _audited(env, capsys, verdicts="all")
-    asked = _PLAIN + 3 * _CONTROLLED
-    assert (clean.exit_code, clean.outcome["violations"], clean.outcome["origins"]) == (0, 0, asked), clean.outcome
+    requests = _PLAIN + 3 * _CONTROLLED
+    assert (clean.exit_code, clean.outcome["violations"], clean.outcome["origins"]) == (0, 0, requests), clean.outcome
     counts = {name: count for name, count in clean.outcome["counts"].items() if count}
     third = _CONTROLLED // 3
     assert counts == {
         **{"delivered": _PLAIN + 2 * third, "cancelled": third, "replaced": third},
         "applied": 2 * third + _CONTROLLED,
     }
-    # Each request is answered, and each replaced one once more: that another took its place.
-    assert clean.outcome["verdict_records"] == {"required": "all", "read": asked + third, "malformed": 0}
+    # Each request has one answer, and each replaced one a second answer, that it was replaced.
+    assert clean.outcome["verdict_records"] == {"required": "all", "read": requests + third, "malformed": 0}
 
     state = str(tmp_path / "state")
     first = _audited(env, capsys, verdicts="all", state=state)
     for name in ("counts", "origins", "lateness_ms", "samples"):
         assert first.outcome[name] == clean.outcome[name], name
     assert (first.exit_code, first.outcome["state"]["open"]) == (0, 0)
-    assert last_verdicts(spark, state).count() == asked
+    assert last_verdicts(spark, state).count() == requests
 
     forged = _forge(env)
     second = _audited(env, capsys, verdicts="all", state=state)
@@ -189,7 +189,7 @@ def test_clean_then_forged_and_named(
     assert second.sampled("chain").keys() == {forged.stranger}
     assert (second.exit_code, second.outcome["violations"], second.outcome["origins"]) == (4, 3, 2)
 
-    # An audit that finds nothing new still ends with 4, until a person has acknowledged what the second run found.
+    # An audit without new findings still ends with 4, until a person acknowledges the findings of the second run.
     idle = _audited(env, capsys, verdicts="all", state=state)
     standing = {name: idle.outcome["state"][name] for name in ("run", "standing")}
     assert (idle.exit_code, idle.outcome["clean"], standing) == (4, False, {"run": 2, "standing": 3})
@@ -199,35 +199,35 @@ def test_clean_then_forged_and_named(
     last = _audited(env, capsys, verdicts="all", state=state)
     assert (last.exit_code, last.outcome["clean"], last.outcome["state"]["standing"]) == (0, True, 0)
 
-    # One more copy of what was acknowledged is a new violation.
+    # Another copy of an acknowledged record is a new violation.
     _repeat(Producer({"bootstrap.servers": env.bootstrap}), env, forged.repeated)
     again = _audited(env, capsys, verdicts="all", state=state)
     assert (again.exit_code, set(again.sampled("duplicate"))) == (4, {forged.repeated})
 
-    found = _audited(env, capsys)
-    assert found.exit_code == 4
-    repeated, refated = found.sampled("duplicate")[forged.repeated], found.sampled("duplicate")[forged.refated]
+    full = _audited(env, capsys)
+    assert full.exit_code == 4
+    repeated, refated = full.sampled("duplicate")[forged.repeated], full.sampled("duplicate")[forged.refated]
     assert "3 committed records" in repeated["details"][0]
     assert forged.imitation in refated["details"][0]
     assert forged.imitation in " ".join(refated["fates"])
-    assert found.sampled("chain").keys() == {forged.stranger}
-    counts = {name: found.outcome["counts"][name] for name in ("duplicate", "chain")}
-    assert (counts, found.outcome["violations"]) == ({"duplicate": 2, "chain": 1}, 3)
+    assert full.sampled("chain").keys() == {forged.stranger}
+    counts = {name: full.outcome["counts"][name] for name in ("duplicate", "chain")}
+    assert (counts, full.outcome["violations"]) == ({"duplicate": 2, "chain": 1}, 3)
 
     submitted = run_submitted(
         *(master, audit_main), "-b", env.bootstrap, "--requests", env.requests[0], "--slack", "1s", "--output", "json"
     )
     assert submitted.returncode == 4, submitted.stderr[-3000:]
-    said = json.loads(submitted.stdout.splitlines()[-1])
+    result = json.loads(submitted.stdout.splitlines()[-1])
     varying = ("seconds", "snapshot_ms", "ranges")
-    assert {name: said[name] for name in said if name not in varying} == {
-        name: found.outcome[name] for name in found.outcome if name not in varying
+    assert {name: result[name] for name in result if name not in varying} == {
+        name: full.outcome[name] for name in full.outcome if name not in varying
     }
 
 
-def test_spark_submit_passes_on_what_is_no_verdict(master: str) -> None:
+def test_spark_submit_passes_on_a_usage_error(master: str) -> None:
     done = run_submitted(master, audit_main, "-b", "127.0.0.1:1", "--samples", "-1")
     assert done.returncode == 2, done.stderr[-3000:]
-    # spark-submit puts what a Python program writes on both streams on its standard output.
+    # spark-submit merges both output streams of a Python program into its standard output.
     assert "number of samples" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr

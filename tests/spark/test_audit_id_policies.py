@@ -1,8 +1,8 @@
-"""Policies for ids in the audit. Goal: a forged survivor, series or due time is found, in every tier, and a sound one
-never.
+"""Policies for ids in the audit. Goal: in every tier, the audit finds each forged survivor, series or due time, and
+accepts correct ones.
 
-Method: as `test_spark_verdicts`: one history in which every request is a case of its own. It is judged by the
-rules alone, by chunks before them, and as an audit judges each origin; all must say the same.
+Method: as in `test_spark_verdicts`, one history in which every request is a separate case. The rules judge it alone,
+after chunks, and as in an audit of few requests; the verdicts must be equal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CASES = id_policy_cases()
 
 @pytest.fixture(scope="module")
 def rows(ruled: dict[str, dict[int, Row]]) -> dict[int, Row]:
-    """All cases judged by the rules, by offset."""
+    """Returns all cases judged by the rules, by offset."""
     return ruled["ids"]
 
 
@@ -31,11 +31,15 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     check_case(rows, CASES.expected[name])
 
 
-def test_the_fast_tiers_say_the_same(rows: dict[int, Row], chunked: dict[str, dict[int, Row]]) -> None:
-    found = {offset: set(row["verdicts"]) for offset, row in chunked["ids"].items()}
+def test_the_fast_tiers_give_the_verdicts_of_the_rules(
+    rows: dict[int, Row], chunked: dict[str, dict[int, Row]]
+) -> None:
+    verdicts_of = {offset: set(row["verdicts"]) for offset, row in chunked["ids"].items()}
     expected = {offset: set(row["verdicts"]) for offset, row in rows.items()}
-    assert found == {offset: verdicts for offset, verdicts in expected.items() if offset in found}
-    assert all(verdicts <= {"delivered", "pending"} for offset, verdicts in expected.items() if offset not in found)
+    assert verdicts_of == {offset: verdicts for offset, verdicts in expected.items() if offset in verdicts_of}
+    assert all(
+        verdicts <= {"delivered", "pending"} for offset, verdicts in expected.items() if offset not in verdicts_of
+    )
 
 
 def test_each_case_is_judged_as_by_the_rules_alone(
@@ -65,13 +69,13 @@ _FATES: list[tuple[list[object], int, int, int | None]] = [
 
 @pytest.fixture(scope="module")
 def read(spark: SparkSession) -> list[ReadRecord]:
-    """All of these fates."""
+    """Returns the audit's reading of these fates."""
     return read_fates(spark, [case[:2] for case in _FATES])
 
 
 @pytest.mark.parametrize("number", range(len(_FATES)))
 def test_a_survivor_is_read_as_the_sidecar_reads_it(read: list[ReadRecord], number: int) -> None:
-    """`survivor` -1: the record does not parse."""
+    """If `survivor` is -1, the record does not parse."""
     fate, version, survivor, series_ms = _FATES[number]
     parses, history = survivor >= 0, RandomHistory(T)
     assert (read[number].parses, len(read[number].fates)) == (parses, parses)
@@ -81,6 +85,10 @@ def test_a_survivor_is_read_as_the_sidecar_reads_it(read: list[ReadRecord], numb
     except FormatError:
         decoded = None
     assert (decoded is not None) is parses
-    for found in read[number].fates:
-        assert (found["fate_name"], found["control_offset"], found["series_ms"]) == (fate[2], survivor, series_ms)
-        assert (found["new_due_ms"], found["chosen_ms"]) == (None, None)
+    for verdicts_of in read[number].fates:
+        assert (verdicts_of["fate_name"], verdicts_of["control_offset"], verdicts_of["series_ms"]) == (
+            fate[2],
+            survivor,
+            series_ms,
+        )
+        assert (verdicts_of["new_due_ms"], verdicts_of["chosen_ms"]) == (None, None)

@@ -1,8 +1,7 @@
-"""The jars of the audit's image. Goal: each path of a documented recipe has a file system there.
-
-Method: Spark is started as the image's build starts it, with the same packages, and asked for the class of each scheme
-that examples and documents use. The SDK of AWS stays out, since it has hundreds of megabytes and this reaches no S3:
-that the file system brings it along is read from its own description.
+"""The jars of the audit's image. Goal: the image has a file system for each path in a documented recipe. Method: the
+test starts Spark as the image's build does, with the same packages, and looks up the file-system class of each URL
+scheme in examples and documents. It excludes the AWS SDK, which has hundreds of megabytes, and reads from the file
+system's POM that it depends on the SDK.
 """
 
 from __future__ import annotations
@@ -46,7 +45,8 @@ print(json.dumps({"found": found, "home": home}))
 
 
 def schemes() -> set[str]:
-    """Of the URLs of buckets and containers in recipes; the text of a program may go on in the next line."""
+    """Returns the schemes of the URLs of buckets and containers in recipes; a string in a program may continue on the
+    next line."""
     return {
         found
         for path in _RECIPES
@@ -73,10 +73,10 @@ def test_each_scheme_of_a_recipe_has_a_file_system() -> None:
     command = [sys.executable, "-c", _PROGRAM, image_packages(), f"{_SDK}:bundle", *wanted]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 0, done.stderr[-4_000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["found"] == dict.fromkeys(wanted, True)
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert printed["found"] == dict.fromkeys(wanted, True)
     _, name, version = s3_package().split(":")
-    (description,) = Path(told["home"]).glob(f".ivy2*/cache/org.apache.hadoop/{name}/ivy-{version}.xml")
+    (description,) = Path(printed["home"]).glob(f".ivy2*/cache/org.apache.hadoop/{name}/ivy-{version}.xml")
     brought = {
         one.get("name"): str(one.get("conf"))
         for one in ElementTree.parse(description).iter("dependency")  # noqa: S314

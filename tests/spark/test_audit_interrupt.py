@@ -1,9 +1,9 @@
 """Signals while an audit works. Goal: one sentence, the right exit code, and no process left.
 
-Method: `postdate audit` in its own process group, as a terminal starts it. Ctrl-C goes to all of the group, once while
-Spark starts and once while it reads: exit code 1, since nothing was judged. SIGTERM goes to an audit that follows, as a
-pod that is stopped gets it: exit code 0, since that is how it ends. Spark's directory `artifacts` is gone, too, except
-one that was there before.
+Method: `postdate audit` runs in a separate process group, as a terminal starts it. The group gets Ctrl-C once while
+Spark starts and once while it reads: exit code 1, since nothing was judged. An audit with `--follow` gets SIGTERM, as
+in a pod that stops: exit code 0, its normal end. Spark's directory `artifacts` is gone as well, unless it existed
+before.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def _members(group: int) -> list[str]:
-    """The command lines of the processes of a group that still run."""
-    found = []
+    """Returns the command lines of the running processes of a group."""
+    commands = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
@@ -34,8 +34,8 @@ def _members(group: int) -> list[str]:
         except (FileNotFoundError, ProcessLookupError):
             continue
         if int(its_group) == group and state != "Z":
-            found.append(command)
-    return found
+            commands.append(command)
+    return commands
 
 
 _STOPPED = "stopped; nothing was judged"
@@ -43,21 +43,21 @@ _FOLLOWED = "stopped; the next run continues after the last step"
 
 
 @pytest.mark.parametrize(
-    ("moment", "follows", "code", "sentence"),
+    ("stage", "follows", "code", "sentence"),
     [
         ("starting Spark", False, 1, _STOPPED),
         ("reading requests", False, 1, _STOPPED),
         ("comparing requests", True, 0, _FOLLOWED),
     ],
 )
-def test_interrupted_it_says_so_and_leaves_nothing(
-    broker: RunningBroker, tmp_path: Path, moment: str, follows: bool, code: int, sentence: str
+def test_an_interrupted_audit_prints_one_sentence_and_leaves_no_process(
+    broker: RunningBroker, tmp_path: Path, stage: str, follows: bool, code: int, sentence: str
 ) -> None:
-    said, work = tmp_path / "stderr", tmp_path / "work"
-    had = [work / "artifacts"] if moment == "reading requests" else []
-    for directory in (work, *had):
+    errors, work = tmp_path / "stderr", tmp_path / "work"
+    existing = [work / "artifacts"] if stage == "reading requests" else []
+    for directory in (work, *existing):
         directory.mkdir()
-    with new_env(broker.bootstrap_servers, tmp_path) as env, said.open("wb") as stderr:
+    with new_env(broker.bootstrap_servers, tmp_path) as env, errors.open("wb") as stderr:
         requests = env.new_requests(1)
         path = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
         command = [sys.executable, "-m", "postdate.cli", "audit", "-b", env.bootstrap, "--requests", requests]
@@ -72,8 +72,8 @@ def test_interrupted_it_says_so_and_leaves_nothing(
             start_new_session=True,
         )
         try:
-            wait_until(lambda: moment in said.read_text(), f"the audit says {moment!r}")
-            if moment == "starting Spark":
+            wait_until(lambda: stage in errors.read_text(), f"the audit prints {stage!r}")
+            if stage == "starting Spark":
                 wait_until(lambda: any("java" in command for command in _members(audit.pid)), "its JVM has started")
             if follows:
                 audit.send_signal(signal.SIGTERM)
@@ -84,8 +84,8 @@ def test_interrupted_it_says_so_and_leaves_nothing(
             audit.kill()
             audit.wait(WAIT_TIMEOUT_S)
     wait_until(lambda: not _members(audit.pid), f"nothing is left of {_members(audit.pid)}")
-    assert (audit.returncode, stdout) == (code, b""), said.read_text()
-    assert list(work.iterdir()) == had
-    lines = said.read_text().splitlines()
+    assert (audit.returncode, stdout) == (code, b""), errors.read_text()
+    assert list(work.iterdir()) == existing
+    lines = errors.read_text().splitlines()
     assert lines[-1] == sentence
     assert not [line for line in lines if "Traceback" in line or "Error" in line or "Exception" in line], lines

@@ -1,8 +1,7 @@
-"""The audit as a function. Goal: a notebook gets what the command says, and its session is as it was before.
-
-Method: topics written by hand, and the example of docs/audit.md run as it is printed, but for the addresses and the
-path. The session has another time zone, a cached table and a view; its settings, views and cached tables are compared
-before and after, and after an audit that fails in the middle.
+"""The audit as a function. Goal: a notebook gets the results of the command, and its session stays unchanged. Method:
+handwritten topics, and the example of docs/audit.md as printed, except for addresses and path. The session has another
+time zone, a cached table and a view. The test compares its settings, views and cached tables before and after an audit,
+and after an audit that fails in the middle.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def example(env: Environment, forged: Forged, state: Path) -> str:
-    """The example of the document with the addresses of the test."""
+    """Returns the example of the document with the addresses of the test environment."""
     (text,) = re.findall(r"(?s)```python\n(.*?)```", _DOCUMENT.read_text(encoding="utf-8"))
     places = {"localhost:9092": env.bootstrap, "postdate.requests": forged.requests, "/var/lib/postdate-audit": state}
     for printed, real in places.items():
@@ -46,7 +45,7 @@ def example(env: Environment, forged: Forged, state: Path) -> str:
 
 
 def described(spark: SparkSession) -> tuple[object, ...]:
-    """What a person could have set up in the session, but for cached tables."""
+    """Returns the settings and views of the session, which a person may have set."""
     settings = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
     return settings, sorted(row["tableName"] for row in spark.sql("SHOW TABLES").collect())
 
@@ -58,7 +57,7 @@ def has_cached(spark: SparkSession) -> bool:
 
 @contextmanager
 def untouched(spark: SparkSession) -> Iterator[None]:
-    """A context that leaves a session with things of its owner as it is."""
+    """Asserts that the context leaves a session with its settings, views and cached tables unchanged."""
     spark.catalog.clearCache()
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
@@ -98,13 +97,13 @@ def test_the_example_runs_as_printed(
     assert f"{forged.target}|" in shown, "the late messages by target"
     assert "duplicate" in shown
     assert verdicts == {**{offset: ["delivered"] for offset in range(5)}, twice: ["duplicate"], lost: ["missing"]}
-    told = forged.audited(capsys, state=str(tmp_path / "state of the command"))
+    report = forged.audited(capsys, state=str(tmp_path / "state of the command"))
     for name in ("exit", "counts", "outcomes", "lateness_ms", "violations"):
-        assert as_json(result.outcome)[name] == told[name], name
+        assert as_json(result.outcome)[name] == report[name], name
 
 
 @pytest.mark.timeout(900)
-def test_a_second_run_judges_what_is_new_and_a_failed_one_leaves_nothing(
+def test_a_second_run_judges_the_new_records_and_a_failed_run_leaves_no_trace(
     env: Environment, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forged, state = Forged.on(env), str(tmp_path / "state")
@@ -130,7 +129,7 @@ def test_a_second_run_judges_what_is_new_and_a_failed_one_leaves_nothing(
     assert 'postdate_audit_run{topic="' in metrics.read_text()
 
 
-def test_options_that_make_no_sense_are_refused(spark: SparkSession) -> None:
+def test_invalid_options_are_refused(spark: SparkSession) -> None:
     with pytest.raises(JobUsageError, match="With a state, everything new is audited"):
         audit.run(spark, "b:1", ["r"], state="s", to_ms=5)
     with pytest.raises(TypeError, match="slak_ms"):

@@ -1,6 +1,5 @@
-"""Goal: an audit that verifies chunks reads the requests only as often as docs/audit.md says.
-
-Method: a history in which each row that Spark takes from the requests is counted.
+"""Goal: an audit that verifies chunks reads the requests only as often as docs/audit.md promises. Method: a history
+whose request rows are counted as Spark reads them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _OTHERS = 4
 
 
 def _history(*, names_a_plain_one: bool) -> RandomHistory:
-    """A cancelled message, delivered ones with ids of their own, and a delivered one without an id."""
+    """Returns a cancelled message, delivered messages with different ids, and a delivered message without an id."""
     history, plain = RandomHistory(T), 10 + _OTHERS
     history.ask(1, TO_ORDERS, ("postdate-delay", b"1s"), _ID)
     history.ask(2, ("postdate-action", b"cancel"), _ID)
@@ -33,7 +32,7 @@ def _history(*, names_a_plain_one: bool) -> RandomHistory:
 
 
 def _passes(spark: SparkSession, history: RandomHistory, separate_rows_max: int = 1_000) -> float:
-    """How often an audit takes each request, the pass over the chunks included."""
+    """Returns how many times an audit reads each request, including the pass over the chunks."""
     taken = spark.sparkContext.accumulator(0)
 
     def counted(rows: DataFrame) -> DataFrame:
@@ -43,10 +42,10 @@ def _passes(spark: SparkSession, history: RandomHistory, separate_rows_max: int 
 
         return spark.createDataFrame(rows.rdd.map(note), rows.schema)
 
-    found = staged(spark, history, reads=counted, separate_rows_max=separate_rows_max)
-    assert found.rows is not None
-    assert found.plain is not None
-    found.rows.count()
+    stages = staged(spark, history, reads=counted, separate_rows_max=separate_rows_max)
+    assert stages.rows is not None
+    assert stages.plain is not None
+    stages.rows.count()
     return float(taken.value) / len(history.requests)
 
 
@@ -54,11 +53,11 @@ def test_the_messages_and_the_requests_with_ids_are_read_together(spark: SparkSe
     assert _passes(spark, _history(names_a_plain_one=False)) == 2
 
 
-def test_a_named_request_that_names_nothing_is_read_once_more(spark: SparkSession) -> None:
+def test_a_named_request_that_names_no_other_is_read_once_more(spark: SparkSession) -> None:
     assert _passes(spark, _history(names_a_plain_one=True)) == 3
 
 
-def test_the_requests_are_read_twice_for_causes_if_too_many_name_something(
+def test_the_requests_are_read_twice_for_causes_if_too_many_name_another_request(
     spark: SparkSession,
 ) -> None:
     assert _passes(spark, _history(names_a_plain_one=True), separate_rows_max=_OTHERS) == 4

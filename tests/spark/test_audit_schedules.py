@@ -1,8 +1,6 @@
-"""Recurring schedules in the audit. Goal: each occurrence is verified, and what is wrong with one is named, in every
-tier.
-
-Method: as `test_spark_verdicts`: one history in which every request is a case of its own. It is judged by the rules,
-and by the chunks before them; both must say the same.
+"""Recurring schedules in the audit. Goal: in every tier, the audit verifies each occurrence and reports each error in
+one. Method: as in `test_spark_verdicts`, one history in which every request is a separate case. The rules judge it
+alone and after chunks; the verdicts must be equal.
 """
 
 from __future__ import annotations
@@ -31,25 +29,25 @@ from support.audits.written_records import REQUESTS, side_by_side
 
 CASES = schedule_cases()
 LATE, LATE_END = late_cases()
-#: Beside the first ones: one plan judges both.
+#  A second history beside the first: one plan judges both.
 HISTORIES = {"cases": CASES, "behind the fixed end of the log": LATE}
 
 
 @pytest.fixture(scope="module")
 def judged_rows(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """Both histories judged by the rules, by offset."""
-    found, _ = judged(
+    """Returns both histories judged by the rules, by offset."""
+    judged_cases, _ = judged(
         spark,
         side_by_side([*HISTORIES.values()]),
         rules_alone=True,
         bounds=[JudgingBounds(), JudgingBounds(log_end=LATE_END)],
     )
-    return by_history(found, HISTORIES)
+    return by_history(judged_cases, HISTORIES)
 
 
 @pytest.fixture(scope="module")
 def rows(judged_rows: dict[str, dict[int, Row]]) -> dict[int, Row]:
-    """All cases judged by the rules, by offset."""
+    """Returns all cases judged by the rules, by offset."""
     return judged_rows["cases"]
 
 
@@ -58,10 +56,10 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     check_case(rows, CASES.expected[name])
 
 
-def test_what_lies_behind_the_fixed_end_of_the_log_settles_doubts_only(
+def test_records_after_the_fixed_end_of_the_log_only_settle_doubts(
     judged_rows: dict[str, dict[int, Row]],
 ) -> None:
-    """The occurrences there are not judged, so an end there must not ask for them."""
+    """Occurrences after that end are not judged, so a schedule that ends there must not require them."""
     late = judged_rows["behind the fixed end of the log"]
     for expected in LATE.expected.values():
         check_case(late, expected)
@@ -69,22 +67,22 @@ def test_what_lies_behind_the_fixed_end_of_the_log_settles_doubts_only(
         assert (figures["occurred"], figures["verified"], figures["missing"]) == (1, 1, 0)
 
 
-def test_a_chunk_for_each_origin_says_the_same(spark: SparkSession, rows: dict[int, Row]) -> None:
-    """Alone, so that nothing else shows the audit that there are schedules."""
-    found = staged(spark, CASES, 0).rows
-    assert found is not None
-    _check_tier(by_offset(found), rows)
+def test_a_chunk_for_each_origin_gives_the_verdicts_of_the_rules(spark: SparkSession, rows: dict[int, Row]) -> None:
+    """The history is judged alone, so that no other history reveals the presence of schedules."""
+    staged_rows = staged(spark, CASES, 0).rows
+    assert staged_rows is not None
+    _check_tier(by_offset(staged_rows), rows)
 
 
-def test_one_chunk_beside_other_cases_says_the_same(
+def test_one_chunk_beside_other_cases_gives_the_verdicts_of_the_rules(
     rows: dict[int, Row], in_one_chunk: dict[str, dict[int, Row]]
 ) -> None:
     _check_tier(in_one_chunk["schedules"], rows)
 
 
-def _check_tier(found: dict[int, Row], rows: dict[int, Row]) -> None:
-    """Check that what chunks have left was judged as by the rules, and that the rest was delivered."""
-    left = {offset: set(row["verdicts"]) for offset, row in found.items()}
+def _check_tier(judged_by_tier: dict[int, Row], rows: dict[int, Row]) -> None:
+    """Asserts that the origins that chunks leave have the verdicts of the rules, and that all others were delivered."""
+    left = {offset: set(row["verdicts"]) for offset, row in judged_by_tier.items()}
     expected = {offset: set(row["verdicts"]) for offset, row in rows.items()}
     assert {offset: verdicts for offset, verdicts in expected.items() if offset in left} == left
     verified = [verdicts for offset, verdicts in expected.items() if offset not in left]  # by digests
@@ -125,7 +123,7 @@ _FATES: list[tuple[list[object], int, bool]] = [
 
 @pytest.fixture(scope="module")
 def read(spark: SparkSession) -> list[ReadRecord]:
-    """All of these fates."""
+    """Returns the audit's reading of these fates."""
     return read_fates(spark, [case[:2] for case in _FATES])
 
 
@@ -136,19 +134,19 @@ def test_a_fate_of_a_schedule_is_read_as_the_sidecar_reads_it(read: list[ReadRec
 
 
 @pytest.mark.timeout(900)  # two runs of some ten Spark jobs
-def test_two_runs_with_a_state_find_what_one_audit_finds(
+def test_two_runs_with_a_state_find_the_violations_of_one_audit(
     spark: SparkSession, rows: dict[int, Row], tmp_path: Path
 ) -> None:
     """The first run ends between two occurrences of a schedule, and within two backfills, whose dead letters it has
-    read. The second one continues from their positions."""
+    read. The second run continues from these positions."""
     cut = CASES.expected["an occurrence decided twice"].offset
     topics = (CASES.log, CASES.delivered, CASES.letters, CASES.answers)
-    log, delivered, letters, answers = (
+    log, delivered, dead_letters, answers = (
         sum(1 for _ in takewhile(lambda record: offset_of(record) < cut, records)) for records in topics
     )
     runs = Runs(spark, CASES, tmp_path)
     # Behind the fates `stored` and `occurred`, and the record of the latter.
-    runs.audit(Ends(cut + 1, log + 2, delivered + 1, letters, answers, log + 2))
+    runs.audit(Ends(cut + 1, log + 2, delivered + 1, dead_letters, answers, log + 2))
     first = runs.union()[cut]
     assert (first["position"]["next_number"], first["position"]["next_ms"]) == (2, DUE + 1_000)
     last = runs.audit()

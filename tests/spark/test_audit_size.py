@@ -1,6 +1,5 @@
-"""Audits of few new records with much beside them. Goal: rows are gathered in one task only if all of them are few.
-
-Method: a record of the log with many fates, and a context of many rows; the test reads what the audit decides.
+"""Audits of few new records with many related rows. Goal: an audit gathers rows in one task only if all of them are
+few. Method: a log record with many fates, and many related rows; the test observes the audit's decisions.
 """
 
 from __future__ import annotations
@@ -39,8 +38,10 @@ def test_the_fates_of_a_record_are_counted(spark: SparkSession) -> None:
     assert (fate_count(log), fate_count(log.where("false"))) == (2, 0)
 
 
-def test_memory_bounds_what_is_sent_to_all_executors(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a cluster an executor may have less memory than the driver. Spark gives it in MiB."""
+def test_memory_bounds_the_rows_that_are_sent_to_all_executors(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster, an executor may have less memory than the driver. Spark reports its memory in MiB."""
     jvm: Any = spark.sparkContext._jvm
     context: Any = spark.sparkContext._jsc.sc()
     of_driver = int(jvm.java.lang.Runtime.getRuntime().maxMemory()) // 2_048
@@ -64,7 +65,7 @@ def test_memory_bounds_what_is_sent_to_all_executors(spark: SparkSession, monkey
 def test_a_large_context_is_not_sorted_in_one_task(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, more: int
 ) -> None:
-    """A state may have any number of rows of one id."""
+    """A state may have any number of rows with one id."""
     _, inputs = read_inputs(spark, _cancelled())
     rows, seen = folded(inputs, few=True), list[bool]()
 
@@ -79,7 +80,7 @@ def test_a_large_context_is_not_sorted_in_one_task(
 
     monkeypatch.setattr(judging, "history_rows", noted)
     targets = small_table(spark, [target_row()], TARGETS)
-    how = JudgingParameters(JudgingBounds().table(spark), targets, "none", SNAPSHOT, slack_ms=60_000)
-    found = {row["offset"]: row["verdicts"] for row in judged_origins(rows, context, how).collect()}
+    parameters = JudgingParameters(JudgingBounds().table(spark), targets, "none", SNAPSHOT, slack_ms=60_000)
+    found = {row["offset"]: row["verdicts"] for row in judged_origins(rows, context, parameters).collect()}
     assert found == {1: ["cancelled"], 2: ["applied"]}
     assert seen == [more == 1]

@@ -1,7 +1,6 @@
-"""The tables of a state. Goal: they change together or not at all, whatever dies and whoever else writes.
-
-Method: a store as an audit uses it, with rows of a few columns; audits that are killed are stores that never commit,
-and audits at the same time are two stores that began with the same state.
+"""The tables of a state. Goal: they change together or not at all, even if an audit is killed or another audit writes.
+Method: a store as an audit uses it, with rows of a few columns. A store that never commits stands for a killed audit;
+two stores that begin with the same state stand for concurrent audits.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def _rows(
 
 
 def _begun(spark: SparkSession, path: Path, facts: str = _FACTS) -> tuple[StateStore, AuditState]:
-    """An audit that has read its state, and may write."""
+    """Returns an audit that has read its state, and may write."""
     store = StateStore(spark, str(path))
     state = store.newest()
     store.prepare(state, _form(facts))
@@ -72,7 +71,7 @@ def _begun(spark: SparkSession, path: Path, facts: str = _FACTS) -> tuple[StateS
 
 
 def _ran(spark: SparkSession, path: Path, *offsets: int, form: str = _FACTS, **facts: Any) -> AuditState:
-    """The state after an audit that has added these rows."""
+    """Returns the state after an audit that has added these rows."""
     store, state = _begun(spark, path, form)
     store.add(ORIGINS, _rows(spark, *offsets, **facts))
     read = {"r/0": max(offsets) + 1}
@@ -113,8 +112,8 @@ def test_of_two_audits_at_the_same_time_the_second_fails(spark: SparkSession, tm
     assert (_offsets(after), newest.next, newest.run) == ([1, 2], {"r/0": 9}, kept.run)
 
 
-def test_two_commits_at_the_same_moment_add_one_run(spark: SparkSession, tmp_path: Path) -> None:
-    """Neither has seen the other's commit when its own begins."""
+def test_two_concurrent_commits_add_one_run(spark: SparkSession, tmp_path: Path) -> None:
+    """Each commit begins before the other is visible."""
     path, meeting, ended = tmp_path / "state", threading.Barrier(2, timeout=60), list[str]()
     _ran(spark, path, 1)
 
@@ -122,7 +121,7 @@ def test_two_commits_at_the_same_moment_add_one_run(spark: SparkSession, tmp_pat
         tables: Any = store._tables
         append, after = tables.append_once, tables.commits_after
         tables.append_once = lambda *given: (meeting.wait(), append(*given))[1]
-        # The other tables have no commits of others.
+        # No other audit commits to the other tables.
         tables.commits_after = lambda name, version: after(name, version) if name == RUNS else [True]
         tables.replace = lambda *_: None
         try:
@@ -142,7 +141,7 @@ def test_two_commits_at_the_same_moment_add_one_run(spark: SparkSession, tmp_pat
 
 
 def test_a_state_is_read_whoever_has_changed_the_table_of_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """The last commit is not that of an audit: an operator has changed a property of the table."""
+    """The last commit is not from an audit: an operator has changed a property of the table."""
     path = tmp_path / "state"
     first = _ran(spark, path, 2)
     spark.sql(f"ALTER TABLE delta.`{path}/{RUNS}` SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 9 days')")
@@ -150,10 +149,10 @@ def test_a_state_is_read_whoever_has_changed_the_table_of_runs(spark: SparkSessi
     assert _ran(spark, path, 3).run == 2
 
 
-def test_rows_of_another_audit_are_not_taken_for_those_of_the_state(
+def test_rows_of_a_concurrent_audit_do_not_become_rows_of_the_state(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other audit writes while this one restores the table that a killed audit has left."""
+    """Another audit writes while this one restores the table that a killed audit has left."""
     path = tmp_path / "state"
     _ran(spark, path, 1)
     killed, _ = _begun(spark, path)
@@ -174,7 +173,7 @@ def test_rows_of_another_audit_are_not_taken_for_those_of_the_state(
     assert _offsets(after) == [1]
 
 
-def test_an_audit_refuses_a_local_path_that_another_one_is_using(
+def test_an_audit_refuses_a_local_path_that_another_audit_is_using(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "state")
@@ -199,7 +198,7 @@ def test_a_file_system_without_locks_is_not_refused(
 
 
 def test_a_table_that_was_never_finished_is_created(spark: SparkSession, tmp_path: Path) -> None:
-    """First audits were killed between the directory of a log and its first commit, which they had begun to write."""
+    """A first audit was killed after it had created the directory of the log, while it was writing the first commit."""
     path = tmp_path / "state"
     for table in (ORIGINS, VIOLATIONS, OFFSETS, RUNS):
         log = path / table / "_delta_log"
@@ -247,8 +246,8 @@ def test_a_state_gets_the_columns_of_a_later_version(
     assert (newest.next, newest.known_ms, newest.recreated) == (grown.next, grown.known_ms, grown.recreated)
 
 
-def test_a_state_whose_table_of_runs_was_set_back_asks_for_a_new_path(spark: SparkSession, tmp_path: Path) -> None:
-    """Delta remembers which runs were appended, and refuses to append one again."""
+def test_a_state_whose_table_of_runs_was_restored_requires_a_new_path(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta remembers the appended runs, and refuses to append one again."""
     path = tmp_path / "state"
     _ran(spark, path, 1)
     _ran(spark, path, 2)
@@ -268,7 +267,7 @@ def test_closed_rows_expire_once_their_requests_have_left(spark: SparkSession, t
 
 
 def test_rows_expire_unless_an_open_row_needs_them(spark: SparkSession, tmp_path: Path) -> None:
-    """The open row names the control that has moved it, and its predecessor names it as the survivor."""
+    """The open row names the control that has moved it, and its predecessor names the open row as the survivor."""
     moved, control, predecessor, other = 1, 2, 3, 4
     path = tmp_path / "state"
     _ran(spark, path, control, other)
@@ -280,7 +279,7 @@ def test_rows_expire_unless_an_open_row_needs_them(spark: SparkSession, tmp_path
 
 
 def test_rows_expire_unless_they_have_the_id_of_a_row_in_doubt(spark: SparkSession, tmp_path: Path) -> None:
-    """A fate `cancelled` names no control: only the id relates the two. A pending message has no such fate yet."""
+    """A fate `cancelled` names no control, so only the id relates the two. A pending message has no such fate yet."""
     cancelled, cancel, other, pending, before = 1, 2, 3, 4, 5
     path = tmp_path / "state"
     _ran(spark, path, other, id=b"c")
@@ -295,8 +294,8 @@ def test_rows_expire_unless_they_have_the_id_of_a_row_in_doubt(spark: SparkSessi
 def test_controls_whose_fates_may_be_lost_expire_behind_the_requests_before_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A lost `moved` would name the control. Without it, nothing names a control by id or in bulk. If the log has the
-    `applied` of a control by id, it has the `moved`, too."""
+    """A lost `moved` would name the control. Without it, no record names a control by id or a bulk control. If the log
+    has the `applied` of a control by id, it also has the `moved`."""
     before, pending, lost, paused, known, in_bulk, later = 1, 2, 3, 4, 5, 6, 7
     path = tmp_path / "state"
     _ran(spark, path, before, action="reschedule", fate="applied")

@@ -1,6 +1,6 @@
-"""Audits with a state of topics on a real broker. Goal: each ends with the exit code and the sentence that its operator
-needs. Method: records written by hand, and audits in the session of these tests. Several request topics are audited
-together: that costs little more than one of them.
+"""Audits with a state on a real broker. Goal: each audit ends with the exit code and the sentence that its operator
+needs. Method: handwritten records, and audits in the session of these tests. One audit reads several request topics,
+since that costs little more than one topic.
 """
 
 from __future__ import annotations
@@ -62,38 +62,37 @@ class _Schedule:
 
 
 def _add_strays(forged: Forged) -> None:
-    """A break of the chain, a dead letter and a record without an origin, and an answer that cannot be read."""
+    """Adds a break of the chain, a dead letter and a record without an origin, and an unreadable answer."""
     forged.sound()
     forged.seq += 1  # a record of the dispatch log is missing
     offset = forged.ask()
     forged.deliver(offset)
-    log, letters, verdicts = (f"{forged.requests}.{name}" for name in ("dispatch-log", "dead-letters", "verdicts"))
+    log, dead_letters, verdicts = (f"{forged.requests}.{name}" for name in ("dispatch-log", "dead-letters", "verdicts"))
     forged.expected = {
         f"{log}/0/{forged.commit(offset)}": {"chain"},
-        f"{letters}/0/{forged.write(letters, 0, b'k', b'v', [])}": {"unreadable"},
+        f"{dead_letters}/0/{forged.write(dead_letters, 0, b'k', b'v', [])}": {"unreadable"},
         f"{forged.target}/0/{forged.write(forged.target, 0, b'k', b'v', [(ORIGIN, b'nothing')])}": {"unreadable"},
         f"{verdicts}/0/{forged.write(verdicts, 0, None, b'{}', [])}": {"false-verdict"},
     }
 
 
 def _counts(found: dict[str, Any]) -> dict[str, int]:
-    """The counts of a state that are not 0."""
+    """Returns the counts of a state that are not 0."""
     return {verdict: count for verdict, count in found["state"]["counts"].items() if count}
 
 
 @pytest.mark.timeout(900)
-def test_each_run_finds_what_is_new(
+def test_each_run_finds_the_new_violations(
     env: Environment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One state of four request topics. The first run ends with an error of Spark while it commits, and is repeated.
-
-    `strayed` gets in each of two runs what belongs to no request. Three requests of `expired` leave their topic between
-    the runs, one of them with its fate. Of `copied`, two messages get a second record. The second run reads of a
-    schedule an occurrence that is right, one that was decided again, and the second record of one.
+    """One state of four request topics. The first run ends with a Spark error while it commits, and is repeated.
+    `strayed` gets records that belong to no request in each of two runs. Three requests of `expired` leave their topic
+    between the runs, one of them with its fate. Two messages of `copied` get a second record. For a schedule, the
+    second run reads a correct occurrence, one that was decided again, and a second record of one.
     """
     strayed, expired, copied, recurring = histories = [Forged.on(env) for _ in range(4)]
     options: dict[str, Any] = {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}

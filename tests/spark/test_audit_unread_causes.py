@@ -1,8 +1,7 @@
-"""Requests that decide about others and that an audit does not read: expired, outside its window, or non-existent.
-Goal: a request that depends on an expired one is not verifiable, if the dispatch log shows that there was one; requests
-outside the window cause no violation; a request that never existed causes one.
-
-Method: histories that differ in their bounds or in one header, judged by one plan.
+"""Requests that others depend on and that an audit does not read: expired, outside its window, or non-existent. Goal: a
+request that depends on an expired request is not verifiable if the dispatch log proves that the latter existed; a
+request outside the window causes no violation; a request that never existed causes a violation. Method: histories that
+differ in their bounds or in one header, judged by one plan.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _SURVIVOR, _LAST = 1, 2
 
 
 def _survived(name: str) -> RandomHistory:
-    """A message that was dropped or kept for one that is no longer in the topic, or never was."""
+    """Returns a message that was dropped or kept for a request that is no longer in the topic, or never was."""
     history = RandomHistory(T)
     history.ask(_LAST, TO_ORDERS, _DELAY, _ID, _POLICIES[name])
     delivery, last = [_SURVIVOR, DUE, "delivered"], [_LAST, DUE, name, _SURVIVOR]
@@ -46,8 +45,8 @@ def _nowhere(name: str) -> RandomHistory:
 
 
 def _moved(*, grace: bytes = b"1s", is_read: bool = True, expires: bool = False) -> RandomHistory:
-    """A message with a grace of a second that a reschedule has moved to three seconds, with that grace. It is delivered
-    or expires a second and a half after it was due."""
+    """Returns a message with a grace of one second, which a reschedule has moved to three seconds with the given grace.
+    It is delivered or expires 1.5 seconds after its due time."""
     history, asked = RandomHistory(T), (TO_ORDERS, _DELAY, _ID, ("postdate-grace", b"1s"))
     history.ask(_SURVIVOR, *asked)
     if is_read:
@@ -74,14 +73,15 @@ _CAUSED: dict[str, list[list[Any]]] = {
     "moved, and expired": [[_SURVIVOR, DUE, "moved", _MOVED, _LAST], [_LAST, 0, "applied"]],
     "paused": [[_SURVIVOR, due(1), "paused", T, _LAST], [_LAST, 0, "applied"]],
 }
-"""Fates of a message, or of a schedule, and of their cause. A state has kept the request, and no run has read the
+"""The fates of a message or of a schedule, and of its cause. A state has kept the request; no run has read the
 cause."""
 _AGAIN = ("moved", "moved in bulk")
 _OF_ONE = ("cancelled", "moved", "paused")
 
 
 def _caused(name: str, *, apart: bool = False, alone: bool = False) -> RandomHistory:
-    """`apart`: the fate of the cause is in another record. `alone`: it does not exist."""
+    """Returns a history for a name in the table. `apart`: the fate of the cause is in another record. `alone`: there is
+    no such fate."""
     history, fates = RandomHistory(T), _CAUSED[name]
     more = [EVERY] if name == "paused" else [_DELAY, ("postdate-grace", b"1s")]
     asked = [TO_ORDERS, _ID, *more]
@@ -103,7 +103,7 @@ def _caused(name: str, *, apart: bool = False, alone: bool = False) -> RandomHis
 
 
 def _moved_again(name: str) -> RandomHistory:
-    """The control that has moved the message moves it once more to the same time."""
+    """Returns a history in which a control moves the message twice to the same time."""
     history, (move, applied) = RandomHistory(T), _CAUSED[name]
     history.ask(_SURVIVOR, TO_ORDERS, _ID, _DELAY)
     history.commit(move, applied, v=2)
@@ -156,12 +156,12 @@ _EXPECTED = {
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """All of them judged at once."""
+    """Returns the rows of all histories, judged at once."""
     return judged_together(spark, _SITUATIONS)
 
 
 @pytest.mark.parametrize("name", _EXPECTED)
-def test_what_is_not_read_decides_nothing(found: dict[str, dict[int, Row]], name: str) -> None:
+def test_an_unread_request_does_not_decide_a_verdict(found: dict[str, dict[int, Row]], name: str) -> None:
     assert {offset: row["verdicts"] for offset, row in found[name].items()} == {
         offset: verdicts.split() for offset, verdicts in _EXPECTED[name].items()
     }
@@ -171,7 +171,7 @@ def test_what_is_not_read_decides_nothing(found: dict[str, dict[int, Row]], name
 def test_an_unread_cause_is_remembered_when_its_effect_is_judged_again(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
-    """The cause leaves the topic between the first two runs. Something that names the message comes in the third."""
+    """The cause leaves the topic between the first two runs. A record that names the message arrives in the third."""
     history, bounds = RandomHistory(T), {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
     history.ask(_SURVIVOR, TO_ORDERS, _DELAY, _ID)
     runs = Runs(spark, history, tmp_path)
@@ -211,7 +211,7 @@ def test_an_unread_control_explains_one_move_in_all_runs_together(
 
 
 def test_a_message_that_an_unread_control_has_moved_stays_open(spark: SparkSession, tmp_path: Path) -> None:
-    """It is judged again when it is overdue; the control leaves the topic between the first two runs."""
+    """The message is judged again when it is overdue. The control leaves the topic between the first two runs."""
     history, far_ms, bounds = (
         RandomHistory(T),
         SNAPSHOT + HOUR_MS,

@@ -1,7 +1,6 @@
-"""Windows in the audit. Goal: a forged chosen time is found, in every tier, and a sound one never.
-
-Method: as `test_spark_verdicts`: one history in which every request is a case of its own. It is judged by the rules, by
-the chunks before them, and folded as a state stores it; all must say the same.
+"""Windows in the audit. Goal: in every tier, the audit finds each forged chosen time and accepts correct ones. Method:
+as in `test_spark_verdicts`, one history in which every request is a separate case. The rules judge it alone and after
+chunks; the verdicts must be equal.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ CASES = window_cases()
 
 @pytest.fixture(scope="module")
 def rows(ruled: dict[str, dict[int, Row]]) -> dict[int, Row]:
-    """All cases judged by the rules, by offset."""
+    """Returns all cases judged by the rules, by offset."""
     return ruled["windows"]
 
 
@@ -43,7 +42,9 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     check_case(rows, CASES.expected[name])
 
 
-def test_the_fast_tiers_say_the_same(rows: dict[int, Row], chunked: dict[str, dict[int, Row]]) -> None:
+def test_the_fast_tiers_give_the_verdicts_of_the_rules(
+    rows: dict[int, Row], chunked: dict[str, dict[int, Row]]
+) -> None:
     assert {offset: set(row["verdicts"]) for offset, row in chunked["windows"].items()} == {
         offset: set(row["verdicts"]) for offset, row in rows.items()
     }
@@ -62,7 +63,7 @@ def test_the_draw_of_a_column_is_that_of_the_sidecar(spark: SparkSession) -> Non
 
 
 def test_the_report_charts_the_chosen_times(spark: SparkSession) -> None:
-    """Not ended; moved; stored; ended."""
+    """The four messages are pending, moved, stored, and ended."""
     topic, window = REQUESTS, 2_000
     asked = [(topic, 0, o, "t", DUE, 1, window) for o in range(4)] + [(topic, 0, 4, "t", DUE, 1, None)]
     columns = "topic string, partition int, offset bigint, target string, due_ms bigint, size_bytes bigint"
@@ -91,7 +92,7 @@ def test_lateness_counts_from_the_chosen_time(rows: dict[int, Row]) -> None:
 def test_the_order_is_that_of_the_chosen_times(
     spark: SparkSession, chosen_ms: tuple[int, int], overtaken: set[int]
 ) -> None:
-    """Request 0 is due later than request 1, and lies before it on the target."""
+    """Request 0 is due later than request 1, and its record is before that of request 1 on the target."""
     history = RandomHistory(T)
     for offset, delay in ((0, b"1500ms"), (1, b"1s")):
         history.ask(offset, TO_ORDERS, ("postdate-delay", delay), ("postdate-window", b"2s"))
@@ -117,7 +118,7 @@ _FATES: list[tuple[list[object], int, bool]] = [
 
 @pytest.fixture(scope="module")
 def read(spark: SparkSession) -> list[ReadRecord]:
-    """All of these fates."""
+    """Returns the audit's reading of these fates."""
     return read_fates(spark, [case[:2] for case in _FATES])
 
 

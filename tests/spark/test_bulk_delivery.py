@@ -1,10 +1,9 @@
-"""A table scheduled twice on a real broker. Goal: each sound row is delivered once, each bad one is refused and alone.
-
-Method: 20,000 rows in Parquet, one in a hundred spoilt, sent as fast as it goes and then once more at a rate, before
-anything of it is due; then a sidecar delivers. A third run, by `spark-submit` on a cluster, looks for what is new and
-sends just that. What the due time must leave for both runs is measured by a dry run of the same rows; where that was
-too little, all is done again with more. POSTDATE_TEST_BULK_ROWS makes it larger; POSTDATE_TEST_SPARK_WORKERS=N sends
-all of it from a cluster of N workers.
+"""A table scheduled twice on a real broker. Goal: each valid row is delivered once, and only the invalid rows are
+refused. Method: 20,000 rows in Parquet, one in a hundred invalid, are sent at full speed and again at a limited rate,
+before the first is due; then a sidecar delivers. A third run, by `spark-submit` on a cluster, sends only the new rows.
+A dry run of the same rows measures how far ahead the due time must be for both runs; if that was too short, the test
+repeats with more time. POSTDATE_TEST_BULK_ROWS sets the number of rows; POSTDATE_TEST_SPARK_WORKERS=N sends all of them
+from a cluster of N workers.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from support.deployments.environment import Environment, new_env
 
 _BAD_EACH = 100
 _TRIES = 3
-#: s. For the sidecar and for reading, beside other tests.
+#: Seconds for the sidecar and for reading, on a machine that runs other tests.
 _TIMEOUT_S = 240 + BULK_ROWS / 500
 
 
@@ -47,8 +46,8 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a bulk schedule has said, and how long it took."""
+class _Result:
+    """The JSON result and the duration of a bulk schedule."""
 
     exit_code: int
     outcome: dict[str, Any]
@@ -57,31 +56,31 @@ class Said:
 
 def _bulk(
     env: Environment, capsys: pytest.CaptureFixture[str], master: str | None, source: Path, **options: Any
-) -> Said:
-    """A bulk schedule in the session of these tests, or by `spark-submit` at `master`."""
+) -> _Result:
+    """Runs a bulk schedule in the session of these tests, or by `spark-submit` at `master`."""
     began_s = time.monotonic()
     if master is not None:
-        asked = [word for name, value in options.items() for word in _option(name, value)]
+        arguments = [word for name, value in options.items() for word in _option(name, value)]
         where = ("-b", env.bootstrap, "--requests", env.requests[0], "--target", env.targets[0])
-        done = submitted(master, bulk_main, str(source), *where, "--output", "json", *asked)
-        said = json.loads(done.stdout.splitlines()[-1])
-        return Said(done.returncode, said, time.monotonic() - began_s)
+        done = submitted(master, bulk_main, str(source), *where, "--output", "json", *arguments)
+        result = json.loads(done.stdout.splitlines()[-1])
+        return _Result(done.returncode, result, time.monotonic() - began_s)
     given = BulkOptions(env.bootstrap, env.requests[0], target=env.targets[0], output="json", **options)
     exit_code = run_bulk(given, Source.named(str(source), None, {}))
-    return Said(exit_code, json.loads(capsys.readouterr().out), time.monotonic() - began_s)
+    return _Result(exit_code, json.loads(capsys.readouterr().out), time.monotonic() - began_s)
 
 
 @dataclass(frozen=True)
 class _Sent:
     """Rows that were scheduled twice before the first of them was due."""
 
-    #: What their ids begin with.
+    #: The prefix of their ids.
     name: str
     source: Path
     due_ms: int
-    #: Sound rows that were sent in all, with those of tries that were too late.
+    #: The number of valid rows sent, including attempts that were too late.
     sent: int
-    #: s. What the dry run, the first and the second one took.
+    #: Durations of the dry run, the first run and the second run, in s.
     seconds: list[float]
 
 
@@ -91,7 +90,7 @@ def _option(name: str, value: object) -> tuple[str, ...]:
 
 
 def _rows(spark: SparkSession, name: str, first: int, end: int, due_ms: int) -> DataFrame:
-    """Rows of one id each, due within a second of `due_ms`; each hundredth has one of two mistakes."""
+    """Returns rows with different ids, due within a second of `due_ms`; each hundredth has one of two mistakes."""
     number = F.col("number")
     id = _text(F.lit(f"{name}-"), number)
     is_bad = number % _BAD_EACH == 7
@@ -112,7 +111,7 @@ def _text(*parts: Column) -> Column:
 def _sent_twice(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str | None, directory: Path
 ) -> _Sent:
-    """The rows scheduled twice, both times before the first of them was due."""
+    """Schedules the rows twice, both times before the first of them is due."""
     allowed_s, sent, bad = 5.0, 0, BULK_ROWS // _BAD_EACH
     for attempt in range(_TRIES):
         name, source = f"row-{attempt}", directory / f"rows-{attempt}.parquet"
@@ -123,10 +122,10 @@ def _sent_twice(
         _rows(spark, name, 0, BULK_ROWS, due_ms).write.mode("overwrite").parquet(str(source))
         first = _bulk(env, capsys, master, source, rejects=str(directory / f"bad-{attempt}"))
         again = _bulk(env, capsys, master, source, rejects=str(directory / f"again-{attempt}"), rate=BULK_ROWS // 2)
-        for said in (first, again):
+        for run in (first, again):
             reasons = {"bad-id": bad // 2, "bad-time": bad // 2}
-            assert (said.exit_code, said.outcome["reasons"]) == (0, reasons), said.outcome
-            assert (said.outcome["sent"], said.outcome["rejected"]) == (BULK_ROWS - bad, bad)
+            assert (run.exit_code, run.outcome["reasons"]) == (0, reasons), run.outcome
+            assert (run.outcome["sent"], run.outcome["rejected"]) == (BULK_ROWS - bad, bad)
             sent += BULK_ROWS - bad
         assert sum(step["rows"] for step in first.outcome["load"]["steps"]) == BULK_ROWS - bad
         if time.time() * 1_000 < due_ms:
@@ -134,12 +133,12 @@ def _sent_twice(
             numbers = sorted(int(row["headers"]["n"]) for row in refused)
             assert numbers == list(range(7, BULK_ROWS, _BAD_EACH)), "just the bad rows are in the table of rejects"
             assert all(row["reasons"] == (["bad-id"] if row["id"] == "" else ["bad-time"]) for row in refused)
-            return _Sent(name, source, due_ms, sent, [said.seconds for said in (dry, first, again)])
+            return _Sent(name, source, due_ms, sent, [run.seconds for run in (dry, first, again)])
         allowed_s = 3 * (first.seconds + again.seconds)
     raise AssertionError("this machine is too slow to send the rows twice before they are due")
 
 
-@pytest.mark.timeout(900 + BULK_ROWS / 50)  # up to three tries on a machine that is busy
+@pytest.mark.timeout(900 + BULK_ROWS / 50)  # up to three attempts on a busy machine
 def test_each_sound_row_is_delivered_once(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str, tmp_path: Path
 ) -> None:
@@ -167,7 +166,7 @@ def test_each_sound_row_is_delivered_once(
 
 
 def _delivered(env: Environment, name: str) -> Counter[bytes]:
-    """How often each id was delivered; every 97th is held against its row."""
+    """Returns the number of deliveries of each id; compares every 97th record with its row."""
     counts: Counter[bytes] = Counter()
     reader = env.reader(env.targets[0])
     for seen in reader.passing(_TIMEOUT_S):
@@ -183,7 +182,7 @@ def _delivered(env: Environment, name: str) -> Counter[bytes]:
 
 
 def _peak_mib(spark: SparkSession) -> int:
-    """The most memory that Spark's JVM here has had."""
+    """Returns the peak memory of the JVM of this session."""
     jvm: Any = spark.sparkContext._jvm
     status = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) // 1024
@@ -196,7 +195,7 @@ def test_a_bad_row_stops_everything(env: Environment, spark: SparkSession, capsy
     assert outcome.samples[0].details == ("the column of ids has none here",)
 
 
-def test_what_is_not_there_is_said(env: Environment, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_topic_or_column_is_an_error(env: Environment, spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.createDataFrame([("ok", 5)], "id string, delay int")
     with pytest.raises(CannotRun, match="no topic nobody"):
         schedule(rows, BulkOptions(env.bootstrap, "nobody", target=env.targets[0]))

@@ -1,8 +1,7 @@
-"""A bulk schedule without Kafka. Goal: exactly the rows that the sidecar would refuse are refused, for the same reason;
-the others become the requests that `postdate.client` would build.
-
-Method: a table with one row for each mistake beside sound ones, through the columns, the rules and the records; each
-record is read by the sidecar's own parser and compared with what the client builds from the same values.
+"""A bulk schedule without Kafka. Goal: it refuses exactly the rows that the sidecar would refuse, for the same reasons;
+the others become the requests that `postdate.client` would build. Method: a table with one row for each mistake, and
+valid rows, goes through the columns, the rules and the records. The sidecar's parser reads each record, and the test
+compares it with the client's request from the same values.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.client import RequestTopic
-from postdate.spark.bulk.columns import asked_rows, found_columns
+from postdate.spark.bulk.columns import field_columns, parsed_rows
 from postdate.spark.bulk.options import FIELDS, BulkOptions, Source
-from postdate.spark.bulk.records import asked_ids, record_rows_of
+from postdate.spark.bulk.records import record_rows_of, requested_ids
 from postdate.spark.bulk.rules import TARGETS, BulkContext, checked_rows, repeated_ids
 from postdate.spark.errors import JobUsageError
 from postdate.spark.job.sending import is_between, slice_firsts
@@ -69,7 +68,7 @@ MISTAKES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "everything": ("bad-target bad-time missing-id", ("a b", "k", "v", None, "x", None, None, None, None)),
     "too large for its target": ("too-large", ("small", "k", "v" * 200, None, AT, None, "m18", None, None)),
 }
-"""Texts, as CSV has them."""
+"""The same fields as texts, as in CSV."""
 CORRECT: dict[str, tuple[Any, ...]] = {
     "an instant": ("orders", "k", "v", None, AT, None, "s1", None, None),
     "a spelled one": ("orders", "k", "v", None, "2026-11-21T11:00:00.5+00:00", None, "s2", None, None),
@@ -92,15 +91,15 @@ CORRECT: dict[str, tuple[Any, ...]] = {
 }
 
 
-def checked(spark: SparkSession, rows: DataFrame, given: BulkContext = GIVEN, target: str | None = None) -> DataFrame:
-    columns = found_columns(rows, {}, FIELDS)
-    asked = asked_rows(rows, columns, target, NOW).persist()
-    return checked_rows(asked, spark.createDataFrame(KNOWN, TARGETS), repeated_ids(asked), given)
+def checked(spark: SparkSession, rows: DataFrame, context: BulkContext = GIVEN, target: str | None = None) -> DataFrame:
+    columns = field_columns(rows, {}, FIELDS)
+    parsed = parsed_rows(rows, columns, target, NOW).persist()
+    return checked_rows(parsed, spark.createDataFrame(KNOWN, TARGETS), repeated_ids(parsed), context)
 
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession) -> dict[str, Row]:
-    """Every row of the two tables by its name."""
+    """Returns each row of the two tables by name."""
     names = [*MISTAKES, *CORRECT]
     values = [row for _, row in MISTAKES.values()] + list(CORRECT.values())
     table = [(*row, name) for name, row in zip(names, values, strict=True)]
@@ -121,7 +120,7 @@ def test_a_detail_shows_durations_as_durations(judged: dict[str, Row]) -> None:
 
 
 @pytest.mark.parametrize("name", CORRECT)
-def test_what_is_sound_is_refused_by_nobody(judged: dict[str, Row], name: str) -> None:
+def test_a_valid_row_is_accepted_by_the_rules_and_the_parser(judged: dict[str, Row], name: str) -> None:
     assert judged[name]["reasons"] == [], judged[name]["details"]
 
 
@@ -139,7 +138,7 @@ _WINDOWS: list[tuple[str | None, str | None, list[str]]] = [
 
 @pytest.fixture(scope="module")
 def windows(spark: SparkSession) -> DataFrame:
-    """A row for each of these windows, checked; its id is the number of the window."""
+    """Returns a checked row for each of these windows; its id is the number of the window."""
     columns = "target string, at string, id string, window string, spread string"
     rows = [("orders", AT, str(number), *window) for number, (*window, _) in enumerate(_WINDOWS)]
     return checked(spark, spark.createDataFrame(rows, columns)).persist()
@@ -174,7 +173,7 @@ def test_targets_that_do_not_exist_may_be_allowed(spark: SparkSession) -> None:
 
 
 def test_records_are_those_of_the_client(spark: SparkSession) -> None:
-    """The same partition, key and headers, and the client's own check has let them pass."""
+    """The partition, key and headers are equal, and the records pass the client's check."""
     client = RequestTopic("requests", partitions=7)
     due = datetime.fromtimestamp(NOW / 1_000, UTC) + timedelta(minutes=1)
     pairs: list[tuple[str, bytes | None]] = [("a", b"\xff"), ("b", None), ("a", b"")]
@@ -199,7 +198,7 @@ def _bytes(data: Any) -> bytes | None:
     return None if data is None else bytes(data)
 
 
-def test_without_an_id_the_key_decides_where(spark: SparkSession) -> None:
+def test_without_an_id_the_key_decides_the_partition(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(b"k", 5), (None, 5)], "key binary, delay int")
     found = checked(spark, rows, replace(GIVEN, with_ids=False), target="orders").where("size(reasons) = 0")
     expected = RequestTopic("requests", partitions=7).schedule("orders", b"", key=b"k", delay=timedelta(seconds=1))
@@ -214,11 +213,11 @@ def test_times_of_every_type_are_the_same_instant(spark: SparkSession) -> None:
     kinds = {"timestamp": at, "bigint": NOW + 1, "string": "2026-11-21T10:51:24.000001Z"}
     rows = spark.createDataFrame([tuple(kinds.values())], ", ".join(f"{kind} {kind}" for kind in kinds))
     for kind in kinds:
-        assert asked_rows(rows, {"at": kind}, "orders", NOW).collect()[0]["due_ms"] == NOW + 1, kind
+        assert parsed_rows(rows, {"at": kind}, "orders", NOW).collect()[0]["due_ms"] == NOW + 1, kind
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda rows: rows.withColumn("at", F.lit("2026-01-01").cast("timestamp_ntz")), "timestamp_ntz"),
         (lambda rows: rows.withColumn("value", F.lit(5)), "value is int"),
@@ -226,34 +225,34 @@ def test_times_of_every_type_are_the_same_instant(spark: SparkSession) -> None:
         (lambda rows: rows.withColumn("delay", F.lit(1.5).cast("double")), "delay is double"),
     ],
 )
-def test_columns_that_say_nothing_clear_are_refused(
-    spark: SparkSession, change: Callable[[DataFrame], DataFrame], said: str
+def test_columns_with_ambiguous_types_are_refused(
+    spark: SparkSession, change: Callable[[DataFrame], DataFrame], message: str
 ) -> None:
     rows = spark.createDataFrame([("orders", AT)], "target string, at string")
-    with pytest.raises(JobUsageError, match=said):
+    with pytest.raises(JobUsageError, match=message):
         checked(spark, change(rows))
 
 
-def test_columns_are_found_by_name_or_by_what_is_said(spark: SparkSession) -> None:
+def test_a_field_has_the_column_of_its_name_or_the_mapped_one(spark: SparkSession) -> None:
     rows = spark.createDataFrame([("orders", AT, "1")], "topic string, `due.at` string, id string")
-    found = found_columns(rows, {"target": "topic", "at": "due.at"}, FIELDS)
+    found = field_columns(rows, {"target": "topic", "at": "due.at"}, FIELDS)
     assert found == {"target": "topic", "at": "due.at", "id": "id"}
-    assert asked_rows(rows, found, None, NOW).collect()[0]["due_ms"] == int(AT)
+    assert parsed_rows(rows, found, None, NOW).collect()[0]["due_ms"] == int(AT)
     with pytest.raises(JobUsageError, match="Is topic meant"):
-        found_columns(rows, {"target": "topics"}, FIELDS)
+        field_columns(rows, {"target": "topics"}, FIELDS)
 
 
-def test_asked_ids_are_those_of_schedules(spark: SparkSession) -> None:
+def test_requested_ids_are_those_of_schedule_requests(spark: SparkSession) -> None:
     history = RandomHistory(NOW)
     history.ask(1, ("postdate-topic", b"orders"), ("postdate-delay", b"1s"), ("postdate-id", b"a"))
     history.ask(2, ("postdate-action", b"cancel"), ("postdate-id", b"b"))
     history.ask(3, ("postdate-action", b"schedule"), ("postdate-topic", b"o"), ("postdate-id", b"c"))
     history.ask(4)
-    found = asked_ids(spark.createDataFrame(history.requests, RECORDS)).collect()
+    found = requested_ids(spark.createDataFrame(history.requests, RECORDS)).collect()
     assert {bytes(row["id"]) for row in found} == {b"a", b"c"}
 
 
-def test_slices_hold_every_record_once_and_soonest_first(spark: SparkSession) -> None:
+def test_slices_hold_every_record_once_with_the_earliest_first(spark: SparkSession) -> None:
     rows = spark.range(1_000).select(F.pmod("id", F.lit(50)).alias("due_ms"), F.xxhash64("id").alias("hash"), "id")
     ordered = rows.repartitionByRange(3, "due_ms", "hash").sortWithinPartitions("due_ms", "hash").persist()
     firsts = slice_firsts(ordered, 130)
@@ -269,7 +268,7 @@ def test_slices_hold_every_record_once_and_soonest_first(spark: SparkSession) ->
     assert all(max(earlier) <= min(later) for earlier, later in pairwise(dues))
 
 
-def test_load_is_told_by_minute_and_drawn_whole(spark: SparkSession) -> None:
+def test_load_is_reported_by_minute_and_drawn_without_gaps(spark: SparkSession) -> None:
     due = [(NOW + 60_000 * minute, 2, 100) for minute in (0, 0, 1, 300)]
     rows = spark.createDataFrame(due, "due_ms bigint, rows int, size_bytes int")
     load = gathered_load(rows)
@@ -284,7 +283,7 @@ def test_load_is_told_by_minute_and_drawn_whole(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"columns": {"topic": "t"}}, "topic is not a field"),
         ({"columns": {"target": "t"}, "target": "orders"}, "give only one"),
@@ -295,12 +294,12 @@ def test_load_is_told_by_minute_and_drawn_whole(spark: SparkSession) -> None:
         ({"samples": -1}, "samples"),
     ],
 )
-def test_nonsense_is_refused_with_its_name(more: dict[str, Any], said: str) -> None:
-    with pytest.raises(JobUsageError, match=said):
+def test_an_invalid_option_is_refused_by_name(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(JobUsageError, match=message):
         BulkOptions("b:1", **more)
 
 
-def test_the_format_is_told_by_the_ending() -> None:
+def test_the_suffix_decides_the_format() -> None:
     assert Source.named("s3a://b/x.csv.gz", None, {}).form == "csv"
     assert Source.named("x.parquet/", None, {}).form == "parquet"
     assert Source.named("db.reminders", "table", {}).form == "table"

@@ -1,7 +1,6 @@
-"""Goal: what chunks exclude is judged by itself, also when too much was delivered a moment ago, and also before its
-request is read.
-
-Method: small histories, judged in chunks of four requests and by the rules alone.
+"""Goal: origins that chunks exclude are judged one by one, even if too many messages were delivered within the slack,
+and even before their requests are read. Method: small histories, judged in chunks of four requests and by the rules
+alone.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _RECENT_MS = SNAPSHOT - 30_000
 
 
 def _recent() -> RandomHistory:
-    """A chunk of three overdue messages and one that was delivered within the slack."""
+    """Returns a chunk of three overdue messages and a message that was delivered within the slack."""
     history = RandomHistory(T)
     for offset, due_ms in enumerate((DUE, DUE, DUE, _RECENT_MS)):
         history.ask(offset, TO_ORDERS, ("postdate-at", b"%d" % due_ms))
@@ -33,7 +32,7 @@ def _recent() -> RandomHistory:
 
 
 @pytest.mark.parametrize(("rows_max", "left"), [(1_000, {3}), (0, {0, 1, 2, 3})], ids=["few", "too many"])
-def test_a_message_delivered_a_moment_ago_is_left_out_of_its_chunk_unless_there_are_too_many(
+def test_a_message_delivered_within_the_slack_leaves_its_chunk_unless_they_are_too_many(
     spark: SparkSession, rows_max: int, left: set[int]
 ) -> None:
     found = staged(spark, _recent(), bits=2, separate_rows_max=rows_max)
@@ -45,19 +44,19 @@ def test_a_message_delivered_a_moment_ago_is_left_out_of_its_chunk_unless_there_
 
 
 @pytest.mark.parametrize("has_state", [False, True])
-def test_a_letter_for_a_request_that_is_read_later_is_kept_by_an_audit_with_a_state(
+def test_an_audit_with_a_state_keeps_a_dead_letter_whose_request_is_read_later(
     spark: SparkSession, has_state: bool
 ) -> None:
     history = RandomHistory(T)
     history.ask(0, TO_ORDERS, ("postdate-at", b"%d" % (SNAPSHOT + 120_000)))
-    history.bury(1)  # without a fate; its request was written after the end of the requests was fixed
+    history.bury(1)  # no fate, and the request was written after the end of the requests was fixed
     found = judging.tables(spark, history, JudgingBounds(request_end=1, request_present_end=2))
     read, digests = judging._history(spark, history, found), ChunkDigests(SNAPSHOT - 60_000, 2)
-    how = JudgingParameters(
+    parameters = JudgingParameters(
         found.partitions, judging._targets(spark), "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
     )
     doubtful = read.letters.where("false").select("topic", "partition", "offset") if has_state else None
-    parts = stages.split(read, how, digests, cached(digests.of_requests(read.understood)), doubtful)
+    parts = stages.split(read, parameters, digests, cached(digests.of_requests(read.understood)), doubtful)
     assert parts is not None
     assert parts.plain.counts["pending"] == 1
     left = [] if parts.left is None else [row["offset"] for row in folded(parts.left).collect()]

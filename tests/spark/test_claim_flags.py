@@ -1,10 +1,7 @@
-"""The flags that decide which claims an audit judges. Goal: for each kind of claim, a history that makes no other sets
-the flags, and the rules that these select find what is wrong.
-
-An audit of merged cases cannot show that: there a claim of one case also sets the flags for all others.
-
-Method: one small history for each kind, ten offsets apart. The flags are aggregated for each of them alone, and only
-the rules that they select are applied to it.
+"""The flags that decide which claims an audit judges. Goal: a history with one kind of claim sets the flags of that
+kind, and the rules that these flags select find its error. An audit of merged cases cannot show this, since a claim of
+one case sets the flags for all cases. Method: one small history for each kind, ten offsets apart. The flags are
+aggregated for each history alone, and only the rules that they select judge it.
 """
 
 from __future__ import annotations
@@ -28,19 +25,20 @@ _LATEST = ("postdate-latest", b"600ms")
 
 
 def _id(offset: int) -> bytes:
-    """An id that no other kind has."""
+    """Returns an id that is unique to a kind."""
     return b"id %d" % offset
 
 
 def _ended(*fate: object) -> Callable[[Cases, int], None]:
-    """Two messages with different ids. `kept` and `dropped` are fates of the second, all others of the first."""
+    """Returns a writer of two messages with different ids. `kept` and `dropped` are fates of the second, all others of
+    the first."""
 
     def write(cases: Cases, o: int) -> None:
         cases.schedule(o, b"one %d" % o)
         cases.schedule(o + 1, b"other %d" % o)
         name, *offsets = fate
-        asked = o + 1 if name in ("kept", "dropped") else o
-        cases.commit([asked, DUE, name, *(o + place for place in offsets if isinstance(place, int))], v=2)
+        fate_offset = o + 1 if name in ("kept", "dropped") else o
+        cases.commit([fate_offset, DUE, name, *(o + place for place in offsets if isinstance(place, int))], v=2)
 
     return write
 
@@ -59,7 +57,7 @@ def _changed(name: str) -> Callable[[Cases, int], None]:
 
 
 def _backfilled(cases: Cases, o: int) -> None:
-    """The control was applied, and asked for other times."""
+    """Adds a backfill that was applied, and had requested other times."""
     cases.ask(o, TO_ORDERS, EVERY, ("postdate-id", _id(o)))
     times = ("postdate-start", b"%d" % (due(-3) - 1)), ("postdate-end", b"%d" % due(-1))
     cases.ask(o + 1, ("postdate-action", b"backfill"), ("postdate-id", _id(o)), *times)
@@ -83,7 +81,7 @@ def _series(cases: Cases, o: int) -> None:
 
 
 def _counted(*names: str) -> Callable[[Cases, int], None]:
-    """A bulk control that selects nothing, and counts one message."""
+    """Returns a writer of a bulk control that selects no message and counts one."""
 
     def write(cases: Cases, o: int) -> None:
         cases.ask(o, ("postdate-action", b"cancel"), ("postdate-select-id", b"nobody"))
@@ -108,12 +106,12 @@ CLAIMS: dict[str, tuple[Callable[[Cases, int], None], str]] = {
     "swept": (_counted("swept", "applied"), "counts 1 messages"),
     "applied in bulk": (_counted("applied"), "counts 1 messages"),
 }
-"""Each kind, and words of its claim."""
+"""Each kind, with words of the detail of its claim."""
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """The flags of each kind as of `found_columns`, and the claims that the selected rules have found."""
+    """The flags of each kind, from `found_columns`, and the claims that the selected rules have found."""
 
     flags: dict[str, Row]
     claims: dict[str, set[str]]
@@ -121,7 +119,7 @@ class _Judged:
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession) -> _Judged:
-    """The history of each kind alone."""
+    """Returns the result for each kind, whose history is judged alone."""
     cases, places = Cases(), {}
     for name, (write, _) in CLAIMS.items():
         o = cases.case(name, "")

@@ -1,15 +1,12 @@
-"""An audit that follows, killed and started again beside live traffic.
-
-Goal: `postdate audit --follow` says nothing false of what sidecars do, whatever dies, leaves nothing out, keeps no more
-than it must, and names a duplicate and a loss soon after they were made.
-Method: two sidecars deliver a steady load on a real broker; the audit runs as the process that a person would start.
-One of the sidecars and the audit with its JVM are killed with SIGKILL, the audit between telling and keeping a step.
-Then a delivered record is produced a second time by hand, and on a request topic that no sidecar serves a dispatch log
-says of a request that it was delivered. The steps that name both are taken in the session of these tests, on the state
-that the killed process has left; one of them is cut off once it has told, and must be told again. In the end each
-request must have its verdict.
-POSTDATE_TEST_FOLLOW_SECONDS=N kills both for N seconds, the audit at moments that a seed chooses; it is then a process
-that names what was forged, and how soon is printed.
+"""A continuous audit, killed and restarted beside live traffic. Goal: even if processes are killed, `postdate audit
+--follow` reports no false violation, omits no request, keeps no unneeded rows, and reports a duplicate and a loss soon
+after they occur. Method: two sidecars deliver a steady load on a real broker; the audit runs as a user would start it.
+SIGKILL ends one of the sidecars, and the audit with its JVM after it has printed a step and before it has saved it.
+Then a delivered record is produced again, and on a request topic without a sidecar, a forged dispatch log names a
+request as delivered. The steps that report both run in the session of these tests, on the state of the killed process;
+one of them is cut off after its output, and must report again. In the end each request must have its verdict.
+POSTDATE_TEST_FOLLOW_SECONDS=N kills both for N seconds, the audit at times that a seed chooses; then a separate process
+reports the forgeries, and the test prints its delay.
 """
 
 from __future__ import annotations
@@ -44,35 +41,35 @@ _SEED = 8
 
 
 class CutOff(Exception):
-    """Stands for whatever ends a program."""
+    """Represents the end of a program by any cause."""
 
 
 def _step(spark: SparkSession, env: Environment, follower: AuditFollower, *, cut_off: bool = False) -> dict[str, Any]:
-    """What one more step tells, in this session; with `cut_off` it ends once it has told."""
-    told: list[AuditOutcome] = []
+    """Returns the output of one more step in this session; with `cut_off`, the step ends after its output."""
+    outcomes: list[AuditOutcome] = []
 
     def tell(outcome: AuditOutcome) -> None:
-        told.append(outcome)
+        outcomes.append(outcome)
         if cut_off:
             raise CutOff
 
     options = AuditOptions(env.bootstrap, tuple(env.requests), state=str(follower.state))
     with suppress(CutOff):
         follow(spark, FollowOptions(options, steps=1, to_topic=follower.topic), Reporter(), tell)
-    return as_json(told[0])
+    return as_json(outcomes[0])
 
 
 def _killed(follower: AuditFollower, sidecars: list[Sidecar], chance: random.Random) -> int:
-    """Kills the audit and one sidecar, and starts the sidecar anew; until the time is over again and again, the audit
-    started anew in between. How often."""
+    """Kills the audit and one sidecar, and restarts the sidecar. Repeats this with a restarted audit until the time is
+    over. Returns the number of rounds."""
     began_s, kills, kept = time.monotonic(), 0, 0
     while True:
-        told = len(follower.steps())
+        steps_before = len(follower.steps())
         follower.wait_for(1)
-        assert follower.steps()[told]["state"]["run"] == kept + 1, "it goes on behind the last step that was kept"
+        assert follower.steps()[steps_before]["state"]["run"] == kept + 1, "it continues after the last saved step"
         if kills:
             step_s = follower.steps()[-1]["seconds"]
-            threading.Event().wait(chance.uniform(0.0, step_s))  # where in its step it dies is the seed's to say
+            threading.Event().wait(chance.uniform(0.0, step_s))  # the seed decides where in its step the audit dies
         follower.kill()
         victim = sidecars[kills % len(sidecars)]
         victim.kill()
@@ -84,7 +81,7 @@ def _killed(follower: AuditFollower, sidecars: list[Sidecar], chance: random.Ran
 
 
 def _forge_duplicate(env: Environment, requests: str) -> str:
-    """A record that was delivered long ago once more; returns its origin."""
+    """Produces a record again that was delivered long ago; returns its origin."""
     delivered = gather(env.bootstrap, [requests], env.targets).delivered
     one = min(delivered, key=lambda seen: seen.timestamp_ms)
     producer = Producer({"bootstrap.servers": env.bootstrap})
@@ -94,7 +91,7 @@ def _forge_duplicate(env: Environment, requests: str) -> str:
 
 
 def _forge_loss(env: Environment, requests: str, target: str) -> str:
-    """A request whose dispatch log says that it was delivered; returns its origin."""
+    """Produces a request, and a dispatch-log record with its fate `delivered`; returns its origin."""
     producer, due_ms = Producer({"bootstrap.servers": env.bootstrap}), int(time.time() * 1_000) - 1_000
     producer.produce(requests, b"v", b"k", 0, headers=[(TOPIC, target.encode()), (AT, b"%d" % due_ms)])
     assert producer.flush(30) == 0
@@ -109,7 +106,7 @@ def _forge_loss(env: Environment, requests: str, target: str) -> str:
 
 
 def _named(steps: list[dict[str, Any]]) -> dict[str, set[str]]:
-    """The origins that any of these steps has named, by violation."""
+    """Returns the origins that these steps have reported, by violation."""
     found: dict[str, set[str]] = {}
     for step in steps:
         for verdict, samples in step["samples"].items():
@@ -118,13 +115,13 @@ def _named(steps: list[dict[str, Any]]) -> dict[str, set[str]]:
 
 
 def _forged(env: Environment, requests: str, silent: str) -> dict[str, set[str]]:
-    """The origins of a duplicate and a loss that were just made, by the violations that tell of them."""
+    """Forges a duplicate and a loss; returns their origins by violation."""
     duplicate, loss = _forge_duplicate(env, requests), _forge_loss(env, silent, env.targets[0])
     return {"duplicate": {duplicate}, "missing": {loss}, "contradiction": {loss}}
 
 
 def _named_by_process(follower: AuditFollower, env: Environment, requests: str, silent: str) -> dict[str, set[str]]:
-    """The same, named by a process that follows."""
+    """Forges a duplicate and a loss, and waits until a continuous audit in another process reports them."""
     follower.start()
     follower.wait_for(1)
     assert _named(follower.steps()) == {}
@@ -141,7 +138,7 @@ def _named_by_process(follower: AuditFollower, env: Environment, requests: str, 
     return expected
 
 
-@pytest.mark.timeout(900 + STEP_S + 4 * _SECONDS)  # a JVM starts and plans on a machine that does other things
+@pytest.mark.timeout(900 + STEP_S + 4 * _SECONDS)  # a JVM starts and plans on a busy machine
 def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark: SparkSession, tmp_path: Path) -> None:
     with new_env(broker.bootstrap_servers, tmp_path) as env:
         requests, topic, target = env.new_requests(2), env.new_target(), env.new_target(2)
@@ -158,30 +155,34 @@ def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark:
             else:
                 expected = _forged(env, requests, silent)
             cut_off = _step(spark, env, follower, cut_off=True)
-            asked = load.stop()
-            env.wait_for_ends(asked + 1)
+            sent = load.stop()
+            env.wait_for_ends(sent + 1)
             last = _step(spark, env, follower)
         steps = [*follower.steps(), cut_off, last]
-    print(f"{asked} requests, {kills} kills, {len(steps)} steps")
+    print(f"{sent} requests, {kills} kills, {len(steps)} steps")
     assert _named(steps) == expected
-    assert (_named([last]), last["state"]["run"]) == (_named([cut_off]), cut_off["state"]["run"]), "it is told again"
+    assert (_named([last]), last["state"]["run"]) == (_named([cut_off]), cut_off["state"]["run"]), (
+        "it is reported again"
+    )
     runs = [step["state"]["run"] for step in steps]
     assert runs == sorted(runs)
     assert set(runs) == {*range(1, runs[-1] + 1)}, "no step is left out"
     counts = last["state"]["counts"]
     assert {verdict: counts[verdict] for verdict in expected} == dict.fromkeys(expected, 1)
     assert all(counts[ending] for ending in ("delivered", "cancelled", "replaced", "applied"))
-    assert sum(counts.values()) == asked + 2, "each request has one verdict, and the loss has two"
+    assert sum(counts.values()) == sent + 2, "each request has one verdict, and the loss has two"
     assert last["state"]["open"] == 0, "nothing is judged again"
     assert last["exit"] == 4
-    said = _told_on(env, topic)
-    assert {one["run"] for one in said if one["kind"] == "step"} == {*runs}, "what is kept was told there before"
-    violations = {(one["verdict"], one["origin"]) for one in said if one["kind"] == "violation"}
+    results = _results_on(env, topic)
+    assert {result["run"] for result in results if result["kind"] == "step"} == {*runs}, (
+        "a saved step was written there before"
+    )
+    violations = {(result["verdict"], result["origin"]) for result in results if result["kind"] == "violation"}
     assert violations == {(verdict, origin) for verdict, origins in expected.items() for origin in origins}
 
 
-def _told_on(env: Environment, topic: str) -> list[dict[str, Any]]:
-    """What the steps have told on a topic."""
+def _results_on(env: Environment, topic: str) -> list[dict[str, Any]]:
+    """Returns the results that the steps have written to a topic."""
     reader = env.reader(topic)
     try:
         return [json.loads(seen.value or b"{}") for seen in reader.to_end()]

@@ -1,11 +1,10 @@
-"""Audits one after the other, each of what is new. Goal: the last verdict on each origin is that of one full audit.
-
-Method: the cases of all verdicts and answers, one history in the order in which it was written, cut at random places:
-each run sees requests, dispatch log, targets, dead letters and verdicts up to ends that are fixed in that order, as the
-audit fixes them, so effects come before their causes, and what settles doubts is read twice. What the runs leave is
-held against the same history judged at once, origin by origin. POSTDATE_TEST_CUTS=N adds the cases of answers, a second
-cut, a run that is killed before it has made its state the newest, and one without anything new, which must tell nothing
-again; and it makes N schedules of it all: one seed is one schedule.
+"""Successive audits, each of the new records. Goal: the last verdict on each origin is that of one full audit. Method:
+one history has the cases of all verdicts in the order in which they were written, and is cut at random positions. Each
+run reads requests, dispatch log, targets, dead letters and verdicts up to ends that are fixed in that order, as an
+audit fixes them. So a run may read effects before their causes, and reads twice the records that settle doubts. The
+test compares the final state with the same history judged at once, origin by origin. POSTDATE_TEST_CUTS=N runs N random
+schedules, one for each seed. It also adds the cases of answers, a second cut, a run that is killed before its state is
+the newest, and a run without new records, which must report nothing again.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ _SAME_IN_ANY_ORDER = ("records", "fates", "answers", "verdicts", "details")
 
 
 def whole_history() -> Cases:
-    """All cases, with dispatch-log records that say how far their owner had read: not far beyond what they end; and at
-    the end a second record of what was delivered first, which differs."""
+    """Returns all cases. Each dispatch-log record shows that its owner had read little more than the requests that it
+    ends. The last record is a second, different one of the first delivered message."""
     cases = answer_cases(all_cases()) if _WIDE else all_cases()
     cases.deliver(cases.expected["delivered"].offset, value=b"another")
     cases.requests.sort(key=lambda record: record[2])
     read = 0
     for place, record in enumerate(cases.log):
-        said = json.loads(record[6] or b"{}")
-        read = max(read, 1 + max((number for fate in said["fates"] for number in (fate[0], *fate[4:])), default=0))
-        cases.log[place] = (*record[:6], json.dumps(said | {"next_request": read}).encode(), record[7])
+        content = json.loads(record[6] or b"{}")
+        read = max(read, 1 + max((number for fate in content["fates"] for number in (fate[0], *fate[4:])), default=0))
+        cases.log[place] = (*record[:6], json.dumps(content | {"next_request": read}).encode(), record[7])
     return cases
 
 
@@ -61,15 +60,14 @@ def history() -> Cases:
 
 @pytest.fixture(scope="module")
 def full(spark: SparkSession, history: Cases) -> dict[int, Row]:
-    """The same judged at once."""
+    """Returns the rows of the history, judged at once."""
     return {row["offset"]: row for row in judged(spark, history)[0].collect()}
 
 
 def comparable(row: Row, *, with_places: bool = True) -> tuple[Any, ...]:
-    """What two audits must agree on; where several records are named, in whatever order.
-
-    Without places, since an audit does not look where the records of a consistent chunk lie, nor, without ids, when its
-    requests were sent.
+    """Returns the values of a row that must be equal in two audits; lists of records may have any order. Without
+    `with_places`, it omits the positions of records, which an audit does not read for consistent chunks, and request
+    times, which it does not read without ids.
     """
     unseen = () if with_places else ("records", "details", "request_ms")
     names = [name for name in _SAME_IN_ANY_ORDER if name not in unseen]
@@ -88,10 +86,10 @@ def test_the_union_of_runs_is_the_full_audit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if seed % 2 == 0:
-        monkeypatch.setattr(folded, "AROUND_ROWS_MAX", 0)  # related rows are looked up first, as among many rows
+        monkeypatch.setattr(folded, "AROUND_ROWS_MAX", 0)  # related rows are looked up first, as in a large audit
     chance = random.Random(seed)
     runs = Runs(spark, history, tmp_path, (0, None, 2)[seed % 3])
-    # One cut between a message that has ended and the cancel that came too late; another one anywhere.
+    # One cut is between a message that has ended and a cancel that came too late; the other is at a random position.
     late = [case.offset for name, case in history.expected.items() if name.startswith("too-late") and not case.word]
     cuts: dict[int, random.Random | None] = {chance.choice(late): None} if late else {}
     while len(cuts) < _CUTS:
@@ -116,14 +114,14 @@ def test_the_union_of_runs_is_the_full_audit(
 
     if _WIDE:
         idle = runs.audit(all_of(history), keep=False)
-        told = [row for row in idle.fresh.collect() if set(row["verdicts"]) & set(VIOLATIONS)]
-        assert (told, idle.chain.breaks.count()) == ([], 0)
+        reported = [row for row in idle.fresh.collect() if set(row["verdicts"]) & set(VIOLATIONS)]
+        assert (reported, idle.chain.breaks.count()) == ([], 0)
 
 
 def test_rows_of_consistent_chunks_are_written_without_the_columns_that_they_lack(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Nulls of all nested columns cost a third of writing such a row."""
+    """Writing nulls for all nested columns takes a third of the time for such a row."""
     history = RandomHistory(T)
     for offset in (1, 2):
         history.ask(offset, TO_ORDERS, ("postdate-delay", b"1s"))

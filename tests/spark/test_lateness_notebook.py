@@ -1,6 +1,6 @@
 """Goal: examples/notebook/lateness.ipynb audits and plots from its first cell to its last.
 
-Method: requests and deliveries written by hand, then Jupyter's own client runs the notebook in a kernel.
+Method: handwritten requests and deliveries; Jupyter's client runs the notebook in a kernel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def env(broker: RunningBroker, tmp_path: Path) -> Iterator[Environment]:
 
 
 def _read() -> Any:
-    """The notebook as it is stored; nbformat has no types."""
+    """Returns the stored notebook; nbformat has no types."""
     read: Any = nbformat.read
     return read(_NOTEBOOK, as_version=4)
 

@@ -1,7 +1,6 @@
-"""The lateness by day. Goal: each day has just its deliveries and their exact percentiles, over all runs of a state.
-
-Method: rows with random lateness against Python's own sorting; then two audits of topics written by hand, with messages
-that were due on three days, one run that has nothing to do, and options that make no sense.
+"""The lateness by day. Goal: each day has exactly its deliveries and their exact percentiles, over all runs of a state.
+Method: rows with random lateness are compared with sorting in Python; then two audits of handwritten topics with
+messages due on three days, a run without new records, and invalid options.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999, "max": 1.0}
 
 
 def figures(values: list[int]) -> dict[str, int]:
-    """The nearest rank: the smallest value that is not less than such a share of all."""
+    """Returns the percentiles by nearest rank: the smallest value that is at least as large as the share of all
+    values."""
     ranked = sorted(values)
     return {name: ranked[max(0, math.ceil(share * len(ranked)) - 1)] for name, share in _SHARES.items()}
 
@@ -68,7 +68,7 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def by_day(spark: SparkSession, state: str) -> list[dict[str, Any]]:
-    """The trend that the rows of a state make, by Python."""
+    """Returns the trend of the rows of a state, computed in Python."""
     found: dict[str, list[int]] = {}
     for row in last_verdicts(spark, state).where("fate = 'delivered'").collect():
         due = datetime.fromtimestamp(row["last_due_ms"] / 1_000, UTC).date()
@@ -111,13 +111,13 @@ def _leave_rows_of_a_killed_run(spark: SparkSession, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"trend": True}, "name one with --state"),
         ({"state": "s", "trend_days": 0}, "between 1 and 366 days, not 0"),
         ({"state": "s", "trend_days": 367}, "between 1 and 366 days, not 367"),
     ],
 )
-def test_a_trend_that_makes_no_sense_is_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(JobUsageError, match=said):
+def test_invalid_options_of_a_trend_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(JobUsageError, match=message):
         AuditOptions("b:1", **options)

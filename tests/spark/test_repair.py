@@ -1,9 +1,8 @@
-"""A forged loss, repaired. Goal: what is missing is asked for anew once, and nothing that something else may deliver.
-
-Method: each reason on rows written down by hand; then a real history in which a dispatch-log record is forged, as its
-owner would write it, that says that one request was delivered and that another is let go of; a third one waits for a
-sidecar. A sidecar without the old disk believes the record, so two messages are lost. They are repaired, twice, and
-read back from the target.
+"""A forged loss, repaired. Goal: a repair requests each missing message again once, and no message that may still be
+delivered. Method: each reason on literal rows; then a real history with a forged dispatch-log record, as its owner
+would write it. The record names one request as delivered, and its low-water mark lies above another request; a third
+request waits for a sidecar. A sidecar without the old disk trusts the record, so two messages are lost. The test
+repairs them twice, and reads them from the target.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _MISSING = (
 )
 _LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
 _START, _NOW = 1_000_000, 2_000_000
-#: Requests with a grace or a window: the reason why one is not repaired, and its headers.
+#: Requests with a grace or a window: the reason why a request is not repaired, and its headers.
 _LATE: dict[int, tuple[str | None, *tuple[tuple[str, bytes], ...]]] = {
     13: ("expired", (GRACE, b"999s")),
     14: (None, (GRACE, b"1001s")),
@@ -66,13 +65,13 @@ _LATE: dict[int, tuple[str | None, *tuple[tuple[str, bytes], ...]]] = {
     24: ("expired", (WINDOW, b"15m"), (GRACE, b"99s")),
 }
 _ACTIONS = {4: "cancel", 25: "recurring"}
-_ASKED_AGAIN: dict[int, tuple[int | None, int | None, str | None]] = {
+_REPAIRED: dict[int, tuple[int | None, int | None, str | None]] = {
     **dict.fromkeys((1, 2, 20), (None, None, None)),
     14: (1_001_000, None, None),
     22: (101_000, 900_000, None),
     23: (None, 901_000, "even"),
 }
-"""Grace, window and spread of the requests that are repaired."""
+"""Grace, window and spread of the repaired requests."""
 
 
 def test_each_reason(spark: SparkSession) -> None:
@@ -111,7 +110,7 @@ def test_each_reason(spark: SparkSession) -> None:
     history.commit(*fates, [7, 1, "stored"], low_water=50, at_ms=_START + 2_000)
     history.deliver(15)
     history.deliver(2, topic="retries")
-    history.commit([9, 1, "replaced"], low_water=90)  # read to settle doubts only: its mark is not believed
+    history.commit([9, 1, "replaced"], low_water=90)  # read only to settle doubts, so its low-water mark does not count
     missing = [
         (REQUESTS, 0, offset, _ACTIONS.get(offset, "schedule"), _START, None if offset == 12 else _START, fate)
         for offset in expected
@@ -138,10 +137,10 @@ def test_each_reason(spark: SparkSession) -> None:
     ).persist()
     reasons = {(row["partition"], row["offset"]): row["reason"] for row in found.collect()}
     assert reasons == {(1, 1): "unknown"} | {(0, offset): reason for offset, reason in expected.items()}
-    asked = {row["id"]: row.asDict(recursive=True) for row in requests_of(found).collect()}
-    said = {key: (one["grace"], one["window"], one["spread"]) for key, one in asked.items()}
-    assert said == {f"repair/0/{offset}": late for offset, late in _ASKED_AGAIN.items()}
-    first = asked["repair/0/1"]
+    requested = {row["id"]: row.asDict(recursive=True) for row in requests_of(found).collect()}
+    graces = {key: (one["grace"], one["window"], one["spread"]) for key, one in requested.items()}
+    assert graces == {f"repair/0/{offset}": late for offset, late in _REPAIRED.items()}
+    first = requested["repair/0/1"]
     message = (first["target"], first["key"], bytes(first["value"]), first["at"], first["partition"], first["grace"])
     assert message == (TARGET, None, b"v", _START, 3, None)
     assert [(header["key"], bytes(header["value"])) for header in first["headers"]] == [("trace", b"x")]
@@ -166,7 +165,7 @@ def test_an_implausible_share_needs_consent(
         require_plausible(found, RepairOptions("b:1", "audited", **options))
 
 
-def test_from_when_on_a_record_is_sure_to_be_on_its_target() -> None:
+def test_the_time_from_which_a_target_still_has_every_delivered_record() -> None:
     def span(known_ms: int, log_start: int = 0) -> Range:
         return Range("target", TopicPartition(TARGET, 0), log_start, log_start, 9, 9, False, 1, known_ms)
 
@@ -186,7 +185,8 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def _lost(env: Environment) -> dict[str, int]:
-    """Three requests after the last sidecar, two of which are lost; their offsets by name, and when they were due."""
+    """Adds three requests after the last sidecar has stopped, two of which are lost. Returns their offsets by name, and
+    their due time."""
     requests, target, now_ms = env.requests[0], env.targets[0], int(time.time() * 1000)
     sender, due_ms = env.sender(), now_ms - 600_000
     sidecar = env.new_sidecar("first")

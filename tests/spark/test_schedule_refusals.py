@@ -1,6 +1,6 @@
-"""Goal: a refusal of a schedule, or of a bulk control, for two times is justified, and one for no time is not.
-
-Method: the rule alone, over headers and the reason of a dead letter. Each case was refused, or accepted, by the parser.
+"""Goal: the audit accepts a refusal of a schedule or a bulk control that names two times, and rejects a refusal for a
+missing time. Method: the rule alone, applied to headers and the reason of a dead letter. The parser decides whether
+each case is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RULES = RequestRules(topic="requests", format_version=3)
 
 
 def parsed(headers: Headers) -> str:
-    """The reason for which the parser refuses a request; "": it does not."""
+    """Returns the reason for which the parser refuses a request; "" if it accepts it."""
     try:
         parse_request(RULES, 0, 1_795_258_284_000, b"k", headers)
     except RequestRefused as refused:
@@ -43,8 +43,8 @@ def test_the_rule_agrees_with_the_parser(spark: SparkSession) -> None:
         CONFLICTS, "conflicting-time"
     )
     assert {name: parsed(headers) for name, headers in SOUND.items()} == dict.fromkeys(SOUND, "")
-    asked = {**CONFLICTS, **SOUND}
-    cases = [(name, reason, asked[name]) for name in asked for reason in ("conflicting-time", "missing-time")]
+    headers_of = {**CONFLICTS, **SOUND}
+    cases = [(name, reason, headers_of[name]) for name in headers_of for reason in ("conflicting-time", "missing-time")]
     frame = spark.createDataFrame(cases, f"name string, reason string, headers {EMPTY_HEADERS}")
     unfounded = unfounded_refusal(F.col("reason"), F.col("headers"), F.lit("requests"), F.lit(0))
     rows = frame.select("name", "reason", unfounded.alias("found")).collect()

@@ -1,7 +1,6 @@
-"""Goal: a table of few rows holds them as they were given, and no Python stands between it and Spark.
-
-Method: rows of every type that the jobs use, with nulls and odd texts, there and back; the plan that reads them; and
-the jobs themselves, none of which makes a table in another way.
+"""Goal: a small table contains its rows unchanged, and Spark reads it without Python. Method: a round trip of rows of
+every type that the jobs use, with nulls and unusual texts; the plan that reads them; and a search of the jobs' code for
+tables that are created in another way.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _ROWS: list[tuple[Any, ...]] = [
 ]
 
 
-def test_rows_come_back_as_they_were(spark: SparkSession) -> None:
+def test_rows_survive_a_round_trip(spark: SparkSession) -> None:
     table = small_table(spark, _ROWS, RECORDS)
     assert table.schema.simpleString() == spark.createDataFrame([], RECORDS).schema.simpleString()
     rows = [row.asDict(recursive=True) for row in table.collect()]
@@ -46,7 +45,7 @@ def _bytes(data: bytearray | None) -> bytes | None:
     return None if data is None else bytes(data)
 
 
-def test_without_rows_nothing_is_left_to_do(spark: SparkSession) -> None:
+def test_a_table_without_rows_is_pruned_from_the_plan(spark: SparkSession) -> None:
     table = small_table(spark, [], RECORDS)
     assert (table.columns, table.collect()) == ([column.split()[0] for column in RECORDS.split(", ")], [])
     plan = table.groupBy("topic").count()._jdf.queryExecution().optimizedPlan().toString()
@@ -54,7 +53,8 @@ def test_without_rows_nothing_is_left_to_do(spark: SparkSession) -> None:
 
 
 def test_rows_of_empty_topics_have_the_columns_of_others(spark: SparkSession) -> None:
-    """An audit that reads no dead letter and no verdict record makes these tables without the code that reads them."""
+    """An audit without dead letters or verdict records creates these tables without the code that reads such
+    records."""
     records, own = small_table(spark, [], RECORDS), {"topic": "requests"}
     for rows, columns in (
         (dead_letter_rows(records, own), LETTER_ROWS),
@@ -64,21 +64,21 @@ def test_rows_of_empty_topics_have_the_columns_of_others(spark: SparkSession) ->
         assert rows.schema.simpleString() == small_table(spark, [], columns).schema.simpleString()
 
 
-def test_what_does_not_fit_is_an_error(spark: SparkSession) -> None:
+def test_a_value_that_does_not_fit_its_column_is_an_error(spark: SparkSession) -> None:
     with pytest.raises((PySparkException, Py4JJavaError), match="FAILFAST"):
         small_table(spark, [("many",)], "number bigint").collect()
     with pytest.raises(ValueError, match="zip"):
         small_table(spark, [(1, 2)], "number bigint")
 
 
-def test_no_job_has_python_hand_over_rows(spark: SparkSession) -> None:
+def test_no_job_passes_rows_through_python(spark: SparkSession) -> None:
     table = small_table(spark, _ROWS, RECORDS)
     assert table._jdf.queryExecution().executedPlan().toString().startswith("LocalTableScan")
     own = Path(small_tables.__file__)
     jobs = sorted(job for job in own.parents[1].rglob("*.py") if job != own)
     assert len(jobs) > 80
     lines = [(job.name, line) for job in jobs for line in job.read_text().splitlines()]
-    # Rows with a schema of Java's (`schema()`) never leave the JVM. Occurrences of schedules pass through Python, as
-    # docs/audit.md says, but are made from rows on the executors.
+    # Rows with a Java schema (`schema()`) never leave the JVM. Occurrences of schedules pass through Python
+    # (docs/audit.md), but are created from rows on the executors.
     made = [(name, line) for name, line in lines if "createDataFrame(" in line and ".schema())" not in line]
     assert [(name, ".rdd.mapPartitions(" in line) for name, line in made] == [("occurrences.py", True)]

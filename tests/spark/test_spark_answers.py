@@ -1,7 +1,6 @@
-"""Verdict records on literal rows. Goal: no answer passes that the dispatch log does not bear out, no true one fails.
-
-Method: one history in which every answer is a case of its own, judged by one Spark job; then answers that are missing,
-that are none, and that nothing can be said of.
+"""Verdict records on literal rows. Goal: the audit rejects each answer that contradicts the dispatch log, and accepts
+each true one. Method: one history in which every answer is a separate case, judged by one Spark job; then missing
+answers, malformed answers, and answers that cannot be verified.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ CASES = answer_cases()
 
 @pytest.fixture(scope="module")
 def cases(spark: SparkSession) -> DataFrame:
-    """All cases judged at once."""
+    """Returns all cases judged at once."""
     return judged(spark, CASES)[0].persist()
 
 
 @pytest.fixture(scope="module")
 def rows(cases: DataFrame) -> dict[int, Row]:
-    """The same by offset."""
+    """Returns the rows of `cases` by offset."""
     return by_offset(cases)
 
 
@@ -55,8 +54,9 @@ def test_no_other_answer_of_the_history_is_called_false(rows: dict[int, Row]) ->
     assert called == {case.offset for case in CASES.expected.values() if "false-verdict" in case.verdicts}
 
 
-def test_what_lies_outside_the_window_still_bears_out_an_answer(spark: SparkSession) -> None:
-    """A message before the window that a control in it has moved, and a message in it that was replaced from behind."""
+def test_requests_outside_the_window_still_confirm_an_answer(spark: SparkSession) -> None:
+    """A control in the window has moved a message before it; a request after the window has replaced a message in
+    it."""
     history, moved, control, replaced, end = RandomHistory(T), 1, 2, 3, 4
     history.ask(control, ("postdate-action", b"reschedule"), ("postdate-id", b"m"), ("postdate-delay", b"2s"))
     history.commit([moved, DUE, "moved", T + 2_000, control], [control, 0, "applied"])
@@ -72,8 +72,8 @@ def test_what_lies_outside_the_window_still_bears_out_an_answer(spark: SparkSess
 def test_answers_outside_the_window_count_if_related_rows_are_looked_up(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer to another request than the judged one decides, and both name a message before the window: it was
-    cancelled by the first of two cancels, or its replacement was answered before."""
+    """The answer to another request decides, and both requests name a message before the window: the first of two
+    cancels has cancelled it, or its replacement was answered before."""
     monkeypatch.setattr(folded, "AROUND_ROWS_MAX", 0)
     history, replaced, replacement, cancelled, first, second, copy = RandomHistory(T), 0, 1, 2, 3, 4, 5
     history.ask(second, ("postdate-action", b"cancel"), ("postdate-origin", f"{REQUESTS}/0/{cancelled}".encode()))
@@ -94,7 +94,7 @@ def test_the_answers_are_those_of_the_wire() -> None:
     assert set(ANSWERS) == {*Verdict}
 
 
-def test_reads_what_the_sidecar_writes_and_counts_what_it_does_not(spark: SparkSession) -> None:
+def test_answers_of_the_sidecar_are_read_and_malformed_ones_are_counted(spark: SparkSession) -> None:
     key, value = encode_verdict(
         Verdict.CANCELLED, f"{REQUESTS}/0/8".encode(), "ü".encode(), f"{REQUESTS}/0/7".encode(), 1
     )
@@ -140,7 +140,7 @@ def test_unreadable_answers_are_violations_with_a_place(spark: SparkSession, cas
 
 
 def _owing() -> Cases:
-    """Requests that end in every way; none is answered."""
+    """Returns requests that end in every way, without answers."""
     cases = Cases()
     bad = ("postdate-action", b"cancel")
     cases.schedule(1, b"a")
@@ -163,11 +163,11 @@ _ALL = {1: "fate cancelled", 2: "fate applied", 4: "fate delivered", 5: "fate de
 
 @pytest.fixture(scope="module")
 def owing(spark: SparkSession) -> Tables:
-    """What is known of requests that end in every way and were not answered."""
+    """Returns the verdicts on requests that end in every way and have no answer."""
     return tables(spark, _owing(), JudgingBounds())
 
 
-def test_what_is_owed_and_was_not_given(owing: Tables) -> None:
+def test_a_missing_answer_is_a_violation_where_one_is_required(owing: Tables) -> None:
     was_not = " was not answered"
     assert owed(owing.known, "control") == {offset: end + was_not for offset, end in _CONTROL.items()}
     found = owed(owing.known, "all")
@@ -175,7 +175,7 @@ def test_what_is_owed_and_was_not_given(owing: Tables) -> None:
     assert found == {offset: end + was_not for offset, end in _ALL.items()}
 
 
-def test_nothing_is_owed_where_the_answer_may_be_hidden(owing: Tables) -> None:
+def test_no_answer_is_required_where_it_may_be_hidden(owing: Tables) -> None:
     assert owed(owing.known.withColumn("answers_capped", F.lit(True)), "all") == {}
     ended_ms = T + 2_000
     lost_before = "answers_lost_before_ms"
@@ -183,7 +183,7 @@ def test_nothing_is_owed_where_the_answer_may_be_hidden(owing: Tables) -> None:
     assert owed(owing.known.withColumn(lost_before, F.lit(ended_ms - 1)), "control").keys() == _CONTROL.keys()
 
 
-def test_what_was_given_is_not_owed(spark: SparkSession) -> None:
+def test_a_given_answer_is_not_missing(spark: SparkSession) -> None:
     cases = _owing()
     for offset, answer, of, id in (
         *((1, "cancelled", None, "a"), (2, "cancelled", 1, "a"), (3, "replaced", None, "b"), (4, "replaced", 3, "b")),
@@ -195,7 +195,7 @@ def test_what_was_given_is_not_owed(spark: SparkSession) -> None:
     assert set(wrong_answers(known).values()) == {None}
 
 
-def test_of_what_may_be_hidden_nothing_is_said(spark: SparkSession) -> None:
+def test_an_answer_about_hidden_records_is_not_judged(spark: SparkSession) -> None:
     history = Cases()
     history.ask(1)
     history.answer(1, "delivered")
@@ -211,7 +211,7 @@ def test_of_what_may_be_hidden_nothing_is_said(spark: SparkSession) -> None:
 
 
 def test_only_an_answer_that_a_request_was_replaced_depends_on_the_survivor_that_it_names(spark: SparkSession) -> None:
-    """The survivor of a forged answer has another id, and its fate may have left the dispatch log."""
+    """The survivor in a forged answer has another id, and its fate may have left the dispatch log."""
     history, other, replaced, survivor = Cases(), 1, 2, 3
     history.schedule(other, b"other")
     history.schedule(replaced, b"a")
@@ -222,7 +222,7 @@ def test_only_an_answer_that_a_request_was_replaced_depends_on_the_survivor_that
     assert wrong_answers(known) == {replaced: "answered not-found, the dispatch log says replaced"}
 
 
-def test_what_is_owed_is_a_verdict_of_its_own(spark: SparkSession) -> None:
+def test_a_missing_answer_is_a_separate_verdict(spark: SparkSession) -> None:
     rows, _ = judged(spark, _owing(), verdicts="control")
     found = {row["offset"] for row in rows.collect() if "unanswered" in row["verdicts"]}
     assert found == _CONTROL.keys()

@@ -1,6 +1,5 @@
-"""Columns that every reading is made of. Goal: what is quick for most rows says the same as what is right for all.
-
-Method: rows of which some take the quick way and some do not, against what Python makes of them.
+"""The columns that read all records. Goal: the fast expression for usual rows gives the result of the general one.
+Method: rows that take the fast path and rows that do not, compared with results of Python.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def test_numbers_are_plain_digits(spark: SparkSession) -> None:
     assert found == {**sound, **dict.fromkeys(others)}
 
 
-def test_origins_are_spelled_as_postdate_spells_them(spark: SparkSession) -> None:
+def test_only_origins_in_postdates_format_are_read(spark: SparkSession) -> None:
     sound = {"a/0/7": ("a", 0, 7), "a.b/2147483647/9223372036854775807": ("a.b", 2**31 - 1, 2**63 - 1)}
     beyond = {"a/9999999999/5": ("a", None, 5)}
     others = [
@@ -53,7 +52,7 @@ def test_origins_are_spelled_as_postdate_spells_them(spark: SparkSession) -> Non
     assert found == {**sound, **beyond, **dict.fromkeys(others, (None, None, None))}
 
 
-def test_untouched_headers_are_those_of_others_wherever_ours_stand(spark: SparkSession) -> None:
+def test_untouched_headers_are_found_wherever_postdates_headers_are(spark: SparkSession) -> None:
     ours, others = (
         ["postdate-topic", "Postdate-AT", "postdate-id", "postdate-x", "postdate-at"],
         ["a", "x-postdate-y", "b"],
@@ -68,8 +67,9 @@ def test_untouched_headers_are_those_of_others_wherever_ours_stand(spark: SparkS
     assert found == [[name for name in one if not name.lower().startswith("postdate-")] for one in lists]
 
 
-def test_what_postdate_added_is_found_wherever_it_stands(spark: SparkSession) -> None:
-    """The last of each counts. A delivery has them at the end; a record of somebody else has none, or any of them."""
+def test_headers_that_postdate_added_are_found_at_any_position(spark: SparkSession) -> None:
+    """The last header of each name counts. A delivery has them at the end; a record of another producer has any or
+    none."""
     choice = random.Random(17)
     names = ["postdate-origin", "postdate-due", "postdate-id", "Postdate-Origin", "postdate-x", "a", "x-postdate-due"]
     lists = [[choice.choice(names) for _ in range(n % 7)] for n in range(300)]
@@ -88,9 +88,9 @@ def test_what_postdate_added_is_found_wherever_it_stands(spark: SparkSession) ->
         assert [header["key"] for header in found["data"]] == others, one
 
 
-def test_what_a_request_says_is_found_wherever_it_stands(spark: SparkSession) -> None:
-    """The first of each counts, and a time only where there is one. Most requests have a target, a time, perhaps an id;
-    others have any headers, twice or in other letters."""
+def test_headers_of_a_request_are_found_at_any_position(spark: SparkSession) -> None:
+    """The first header of each name counts, and a time only if there is just one. Most requests have a target, a time,
+    perhaps an id; others have any headers, repeated or in other letter case."""
     choice = random.Random(19)
     usual = ["postdate-topic", "postdate-at", "postdate-id"]
     names = [*usual, "postdate-delay", "postdate-key", "postdate-partition", "postdate-grace", "Postdate-At", "a"]
@@ -103,12 +103,12 @@ def test_what_a_request_says_is_found_wherever_it_stands(spark: SparkSession) ->
     for one, found in zip(values, understood.orderBy("offset").collect(), strict=True):
         first = dict(reversed(one))
         times = [name for name, _ in one if name in ("postdate-at", "postdate-delay")]
-        said = {name: first.get(f"postdate-{name}") for name in ("topic", "id", "key", "partition", "grace")}
-        assert found["target"] == (said["topic"].decode() if said["topic"] else None), one
+        first_texts = {name: first.get(f"postdate-{name}") for name in ("topic", "id", "key", "partition", "grace")}
+        assert found["target"] == (first_texts["topic"].decode() if first_texts["topic"] else None), one
         assert found["due_ms"] == (int(first[times[0]] or b"") if len(times) == 1 else None), one
-        assert (found["id"], found["key"]) == (said["id"], said["key"] or b"k"), one
-        assert found["partition_asked"] == (int(said["partition"]) if said["partition"] else None), one
-        assert found["grace_ms"] == (int(said["grace"]) if said["grace"] else None), one
+        assert (found["id"], found["key"]) == (first_texts["id"], first_texts["key"] or b"k"), one
+        assert found["partition_asked"] == (int(first_texts["partition"]) if first_texts["partition"] else None), one
+        assert found["grace_ms"] == (int(first_texts["grace"]) if first_texts["grace"] else None), one
         assert (found["action"], found["own_key"]) == ("schedule", b"k"), one
 
 
@@ -116,7 +116,7 @@ def _own_value(name: str, place: int) -> bytes:
     return b"r/0/%d" % place if name.lower() == "postdate-origin" else b"%d" % (100 + place)
 
 
-def test_how_kafka_is_read_leaves_the_session_as_it_was(spark: SparkSession) -> None:
+def test_reading_kafka_leaves_the_settings_of_the_session_unchanged(spark: SparkSession) -> None:
     before = spark.conf.get("spark.sql.sources.useV1SourceList")
     span = Range("requests", TopicPartition("r", 0), 0, 0, 1, 1, False, -1)
     read = read_records(spark, [span], {"bootstrap.servers": "127.0.0.1:1"})

@@ -1,7 +1,6 @@
-"""Requests in the headers of other schedulers. Goal: the audit judges them as it judges Postdate's own.
-
-Method: the Python path and the Spark path read the same Postdate requests and must say the same, column by column; then
-one request of each family of dialects, delivered and judged.
+"""Requests with headers of other schedulers. Goal: the audit judges them like requests with Postdate's headers. Method:
+the Python path and the Spark path read the same Postdate requests and must agree column by column; then one request of
+each family of dialects is delivered and judged.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ALL = DialectOptions(tuple(DIALECTS), TARGET)
 HOUR_MS = 1_795_258_800_000
 
 
-def test_both_ways_of_reading_say_the_same(spark: SparkSession) -> None:
+def test_the_python_path_and_the_spark_path_agree(spark: SparkSession) -> None:
     records = spark.createDataFrame(all_cases().requests, RECORDS)
     by_spark, by_python = (
         {(row["partition"], row["offset"]): row.asDict() for row in rows.collect()}
@@ -37,13 +36,13 @@ def test_both_ways_of_reading_say_the_same(spark: SparkSession) -> None:
     )
     assert by_spark.keys() == by_python.keys()
     by_spark = {origin: row for origin, row in by_spark.items() if row["retry"] is None}  # a return has no dialect
-    # Of one that the parser refuses nothing is taken apart.
-    read = {origin for origin in by_spark if _is_taken_apart(by_python[origin])}
+    # The Python path does not parse the headers of a refused request.
+    read = {origin for origin in by_spark if _is_parsed(by_python[origin])}
     assert len(read) > len(by_spark) * 3 // 4, "nearly all of these requests are well-formed"
     assert {origin: by_spark[origin] for origin in read} == {origin: by_python[origin] for origin in read}
 
 
-def _is_taken_apart(row: dict[str, Any]) -> bool:
+def _is_parsed(row: dict[str, Any]) -> bool:
     return bool(row["headers_digest"] != row["own_headers_digest"])
 
 
@@ -60,17 +59,17 @@ def test_a_request_in_postdates_own_headers_does_not_pass_through_the_parser(spa
 
 
 def _dialect_history() -> tuple[RandomHistory, dict[int, str]]:
-    """Requests in four dialects, each delivered as it asks; and the verdict that each must get."""
+    """Returns requests in four dialects, each correctly delivered, and the verdict that each must get."""
     history, kept = RandomHistory(T), [("mine", b"1")]
     when_and_where: Headers = [("scheduler-epoch", b"%d" % (DUE // 1000)), ("scheduler-target-topic", b"orders")]
-    asked: dict[int, tuple[Headers, bytes | None]] = {
+    dialect_requests: dict[int, tuple[Headers, bytes | None]] = {
         10: ([*when_and_where, ("scheduler-target-key", b"k")], b"s"),
         20: ([("x-delay", b"1000")], None),
         30: ([("DELAY", b"1")], None),
         40: ([("postdate-topic", b"orders"), ("postdate-delay", b"1s")], None),
         50: ([("x-delay", b"2000")], None),
     }
-    for offset, (headers, id) in asked.items():
+    for offset, (headers, id) in dialect_requests.items():
         history.ask(offset, *headers, headers=[*kept], key=b"k" if id is None else id)
         history.commit([offset, DUE, "delivered"])
         history.deliver(offset, headers=[*kept], id=id)
@@ -82,7 +81,7 @@ def _dialect_history() -> tuple[RandomHistory, dict[int, str]]:
 
 
 def _ask_nats(history: RandomHistory, offset: int, nominal_ms: int) -> None:
-    """A schedule of NATS that fires each hour, and its first occurrence."""
+    """Adds an hourly NATS schedule, and its first occurrence."""
     key = b"schedules.%d" % offset
     history.ask(offset, ("Nats-Schedule", b"@hourly"), ("Nats-Schedule-Target", b"orders"), key=key)
     history.commit([offset, HOUR_MS, "stored"])
@@ -95,13 +94,13 @@ def _ask_nats(history: RandomHistory, offset: int, nominal_ms: int) -> None:
 def test_a_request_in_a_dialect_is_judged_like_any_other(spark: SparkSession) -> None:
     history, expected = _dialect_history()
     found = judged(spark, history, dialects=ALL)[0].collect()
-    said = {row["offset"]: ",".join(row["verdicts"]) for row in found if row["offset"] < 60}
-    assert "extra" in said.pop(56)
-    assert said == expected, [row["details"] for row in found]
+    by_offset = {row["offset"]: ",".join(row["verdicts"]) for row in found if row["offset"] < 60}
+    assert "extra" in by_offset.pop(56)
+    assert by_offset == expected, [row["details"] for row in found]
     assert {row["offset"]: row["action"] for row in found if row["offset"] >= 60} == {60: "schedule", 61: "cancel"}
 
 
-def test_without_its_dialect_a_request_is_none(spark: SparkSession) -> None:
+def test_without_its_dialect_a_record_is_no_request(spark: SparkSession) -> None:
     history, _ = _dialect_history()
     found = judged(spark, history)[0].collect()
     assert [row["offset"] for row in found if row["verdicts"] == ["delivered"]] == [40]

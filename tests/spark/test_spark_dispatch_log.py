@@ -1,6 +1,5 @@
-"""Reading dispatch logs. Goal: nothing else passes for a fate, and no break of the chain is missed.
-
-Method: literal records, each way to spoil one of them, against the sidecar's own decoder as the oracle of what parses.
+"""Reading dispatch logs. Goal: only valid fates are read, and no break of the chain is missed. Method: literal records
+and many ways to damage them, with the sidecar's decoder as the oracle.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ WRITTEN = encode_record(
         ],
     )
 )
-"""A record as the sidecar writes nearly all of them."""
+"""A record in the form of nearly all records of the sidecar."""
 _PLACES = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
 
 
@@ -102,7 +101,7 @@ def _log(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
 
 
 def _logs(spark: SparkSession, logs: list[tuple[list[bytes | None], bool]]) -> DataFrame:
-    """A partition for the values of each log, with whether it is whole."""
+    """Returns the rows of these logs, each a partition; each log has its values, and a flag whether it is whole."""
     places = [(REQUESTS, partition, LOG, 1_000, whole) for partition, (_, whole) in enumerate(logs)]
     rows = [
         kafka_row(LOG, offset, 5_000 + offset, None, value, None, partition=partition)
@@ -120,12 +119,12 @@ def _oracle(value: bytes | None) -> bool:
     return True
 
 
-def test_parses_what_the_sidecar_parses(spark: SparkSession) -> None:
+def test_the_audit_parses_the_records_that_the_sidecar_parses(spark: SparkSession) -> None:
     both = {**GOOD, **BAD}
     rows = _log(spark, [*both.values()]).orderBy("log_offset").collect()
-    said = dict(zip(both, [row["parses"] for row in rows], strict=True))
-    assert said == {name: name in GOOD for name in both}
-    assert said == {name: _oracle(value) for name, value in both.items()}
+    fields = dict(zip(both, [row["parses"] for row in rows], strict=True))
+    assert fields == {name: name in GOOD for name in both}
+    assert fields == {name: _oracle(value) for name, value in both.items()}
 
 
 def test_fates_of_a_record(spark: SparkSession) -> None:
@@ -139,14 +138,15 @@ def test_fates_of_a_record(spark: SparkSession) -> None:
     assert {row["fate"]["at_ms"] for row in rows} == {5_000, 5_002}
 
 
-def test_fates_that_are_cut_out(spark: SparkSession) -> None:
-    """What is cut out of a text is what JSON reads there: of the record as it is, and with blanks, which JSON reads."""
+def test_extracted_fates_are_those_that_json_has(spark: SparkSession) -> None:
+    """The fates that the regular expression extracts are those that JSON parsing reads, in the record as written and
+    with added blanks."""
     log = _log(spark, [WRITTEN, json.dumps(json.loads(WRITTEN)).encode(), _with_fates([[7, 5, "delivered"]])])
     assert [row["all_delivered"] for row in log.orderBy("log_offset").collect()] == [True, False, True]
     fates: dict[int, list[tuple[Any, ...]]] = {}
     for row in fate_rows(log).orderBy("fate.place").collect():
-        said = tuple(row["fate"][name] for name in ("fate_name", "first_due_ms", "new_due_ms", "control_offset"))
-        fates.setdefault(row["fate"]["log_offset"], []).append((row["offset"], *said))
+        fields = tuple(row["fate"][name] for name in ("fate_name", "first_due_ms", "new_due_ms", "control_offset"))
+        fates.setdefault(row["fate"]["log_offset"], []).append((row["offset"], *fields))
     dues = {7: 1_795_258_283_950, 0: 0, 89: 10**18 - 1}
     assert fates[0] == fates[1] == [(offset, "delivered", due_ms, None, None) for offset, due_ms in dues.items()]
     assert fates[2] == [(7, "delivered", 5, None, None)]
@@ -157,7 +157,7 @@ def _with_fates(fates: list[Any]) -> bytes:
 
 
 def _damaged() -> list[bytes]:
-    """The record with each byte left out, doubled, or another one; and texts that look like it."""
+    """Returns the record with each byte omitted, doubled or replaced; and similar texts."""
     found = []
     for place in range(len(WRITTEN)):
         before, byte, after = WRITTEN[:place], WRITTEN[place : place + 1], WRITTEN[place + 1 :]
@@ -190,9 +190,9 @@ def test_damage_to_a_record_as_written(spark: SparkSession) -> None:
     offsets: dict[int, list[tuple[int, int]]] = {}
     for row in fate_rows(log).orderBy("fate.place").collect():
         offsets.setdefault(row["fate"]["log_offset"], []).append((row["offset"], row["fate"]["first_due_ms"]))
-    said = {place: decode_record(value).fates for place, value in enumerate(damaged) if parses[place]}
-    assert offsets == {place: [(fate.offset, fate.first_due_ms) for fate in fates] for place, fates in said.items()}
-    assert 100 < len(said) < len(damaged) - 100, "some are as good as before, and most are not"
+    fields = {place: decode_record(value).fates for place, value in enumerate(damaged) if parses[place]}
+    assert offsets == {place: [(fate.offset, fate.first_due_ms) for fate in fates] for place, fates in fields.items()}
+    assert 100 < len(fields) < len(damaged) - 100, "some are as good as before, and most are not"
 
 
 _SEQUENCES: dict[str, tuple[list[int | None], bool, list[str]]] = {
@@ -221,7 +221,7 @@ _STRANGERS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
 
 @pytest.fixture(scope="module")
 def breaks(spark: SparkSession) -> dict[str, list[str]]:
-    """The problems of each of these logs, which is a partition."""
+    """Returns the problems of each of these logs, which are partitions."""
     logs: dict[str, tuple[list[bytes | None], bool]] = {
         **{
             name: ([b"?" if seq is None else log_value(seq, []) for seq in sequence], whole)
@@ -249,5 +249,5 @@ def test_a_strangers_record_breaks_the_chain(breaks: dict[str, list[str]], name:
     assert breaks[name] == _STRANGERS[name][1]
 
 
-def test_the_literal_record_is_the_one_of_the_format() -> None:
+def test_the_literal_record_has_the_documented_format() -> None:
     assert json.loads(GOOD["moved"] or b"")["fates"][0] == [7, 1_000, "moved", 2_000, 9]

@@ -1,6 +1,5 @@
-"""What an audit is asked and what it reads, without Spark. Goal: effects are fixed after causes, nonsense is refused.
-
-Method: a cluster that answers from a table and notes each question; the options one by one.
+"""The options and ranges of an audit, without Spark. Goal: ends of effects are fixed after those of their causes, and
+invalid options are refused. Method: a fake cluster that answers from a table and records each query; each option alone.
 """
 
 from __future__ import annotations
@@ -27,11 +26,12 @@ OWN = (REQUESTS, f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dead-letters", f"{REQU
 
 
 class _Cluster:
-    """One partition a topic, ten records in each; `asked` are the topics whose ends were asked for, in order."""
+    """A fake cluster with one partition per topic, ten records in each. `queried` has the topics whose ends were
+    queried, in order."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = set(topics)
-        self.asked: list[str] = []
+        self.queried: list[str] = []
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: 1 for topic in topics if topic in self.topics}
@@ -41,7 +41,7 @@ class _Cluster:
 
     def ends(self, partitions: Iterable[TopicPartition], *, committed: bool) -> dict[TopicPartition, int]:
         wanted = list(partitions)
-        self.asked += [topic for topic, _ in wanted if not committed]
+        self.queried += [topic for topic, _ in wanted if not committed]
         return dict.fromkeys(wanted, 10)
 
     def first_at(
@@ -58,7 +58,8 @@ _NOW, _WEEK_MS = 1_795_258_284_000, 7 * 24 * 3_600_000
 
 @dataclass(frozen=True)
 class Kept:
-    """One topic. Each partition has the timestamps of its records, the first at `start`, and its last stable offset."""
+    """A fake cluster with one topic. Each partition has the timestamps of its records, from offset `start` on, and its
+    last stable offset."""
 
     start: int
     records: list[list[int]]
@@ -89,12 +90,12 @@ class Kept:
         return dict.fromkeys(topics, Retention(self.retention_ms, self.by_size))
 
     def fixed(self, role: str = "target", **more: Any) -> list[Range]:
-        """The ranges of all partitions, by an audit at `_NOW`."""
+        """Returns the ranges of all partitions in an audit at `_NOW`."""
         partitions = [TopicPartition("orders", number) for number in range(len(self.records))]
         return [*fixed_ranges(self, role, partitions, now_ms=_NOW, **more).values()]
 
 
-def test_an_emptied_partition_has_lost_what_is_older_than_its_retention_and_no_other_has() -> None:
+def test_only_an_emptied_partition_has_lost_the_records_before_its_retention() -> None:
     found = Kept(500, [[_NOW - 9_000, _NOW], []]).fixed("dead-letters")
     assert [span.lost_before_ms for span in found] == [_NOW - 9_000, _NOW - _WEEK_MS]
     assert [span.lost_before_ms for span in Kept(0, [[], [_NOW]]).fixed()] == [-1, -1]
@@ -108,8 +109,8 @@ def test_a_timestamp_in_the_future_excuses_nothing() -> None:
 
 
 @pytest.mark.parametrize("window", [{}, {"from_ms": _NOW - 60_000}])
-def test_only_the_brokers_time_bounds_what_a_target_has_lost(window: dict[str, Any]) -> None:
-    """Two partitions, one of which has lost records; the others were written with the times of old events."""
+def test_only_the_brokers_time_bounds_the_lost_records_of_a_target(window: dict[str, Any]) -> None:
+    """Of two partitions, one has lost records; the others were written with timestamps of old events."""
     kept = Kept(0, [[_NOW - 90_000, _NOW - 3_000]])
     (whole,) = kept.fixed(**window)
     (cut,) = replace(kept, start=5).fixed(**window)
@@ -121,7 +122,7 @@ def test_only_the_brokers_time_bounds_what_a_target_has_lost(window: dict[str, A
     assert [span.known_ms for span in stamped] == [_NOW - 3_000] * 2
 
 
-def test_an_audit_begins_behind_what_may_expire_while_it_reads() -> None:
+def test_an_audit_skips_records_that_may_expire_while_it_reads() -> None:
     old, sure = _NOW - _WEEK_MS + 1, _NOW - _WEEK_MS + 3_600_000
     (span,) = Kept(5, [[old, sure - 1, sure, _NOW]]).fixed()
     assert (span.log_start, span.start, span.lost_before_ms) == (7, 7, sure)
@@ -157,7 +158,7 @@ def test_only_old_records_that_an_open_transaction_hides_are_a_gap(
 
 
 def test_a_live_producer_with_transactions_leaves_no_gap() -> None:
-    """Its open transaction is younger than the settle time, whatever lies before it."""
+    """The open transaction is younger than the settle time, although older records precede it."""
     kept = Kept(0, [[_NOW - 90_000, _NOW - 24_000, _NOW]], stable=1)
     assert [span.hidden for span in kept.fixed("requests", hidden_before_ms=_NOW - 25_000)] == [0]
     assert [span.hidden for span in kept.fixed("requests", hidden_before_ms=_NOW - 24_000)] == [0]
@@ -183,7 +184,7 @@ def test_each_end_is_fixed_after_those_of_its_causes() -> None:
     cluster, given = _Cluster([*OWN, "orders"]), options()
     causes = fix_causes(cluster, given.own_topics(), given)
     effects = fix_effects(cluster, given.own_topics(), ["orders"], given)
-    assert cluster.asked == [OWN[0], OWN[1], "orders", OWN[2], OWN[3], OWN[1], OWN[0]]
+    assert cluster.queried == [OWN[0], OWN[1], "orders", OWN[2], OWN[3], OWN[1], OWN[0]]
     assert effects.present_ends == {TopicPartition(OWN[0], 0): 10}
     partition = TopicPartition(OWN[3], 0)
     assert effects.answers == {partition: Range("verdicts", partition, 0, 0, 10, 10, False, -1)}
@@ -208,7 +209,7 @@ def test_without_a_topic_for_them_no_answers_are_owed(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"dialects": ("esperanto",)}, "esperanto"),
         ({"dialects": ("rabbitmq",), "default_target": "a b"}, "a b"),
@@ -218,12 +219,12 @@ def test_without_a_topic_for_them_no_answers_are_owed(mode: Mode) -> None:
         ({"from_ms": 2, "to_ms": 2}, "window"),
     ],
 )
-def test_nonsense_is_refused_with_its_name(more: dict[str, Any], said: str) -> None:
-    with pytest.raises(JobUsageError, match=said):
+def test_an_invalid_option_is_refused_by_name(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(JobUsageError, match=message):
         options(**more)
 
 
-def test_only_later_children_are_ended() -> None:
+def test_only_children_started_later_are_ended() -> None:
     def sleeper() -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 

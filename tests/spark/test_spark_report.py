@@ -1,7 +1,6 @@
-"""The report of load and lateness. Goal: just what has no final fate is ahead, at the time at which it is due now.
-
-Method: topics on a real broker that a test fills itself, each kind of request and fate once; no sidecar touches them.
-What is said is compared with what was written, on the terminal, as JSON, as Parquet and on the page.
+"""The report of load and lateness. Goal: exactly the messages without a final fate are ahead, at their current due
+times. Method: the test writes topics on a real broker, with each kind of request and fate once, and no sidecar. It
+compares the report with the written records: on the terminal, as JSON, as Parquet and as a page.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @dataclass
 class Topics:
-    """What a test writes by hand; offsets of partition 0 are the order in which it asks."""
+    """Handwritten records on topics. Requests get the offsets of partition 0 in their order."""
 
     env: Environment
     base_ms: int
@@ -125,7 +124,7 @@ def test_a_schedule_with_only_extra_deliveries_is_ahead_at_the_earliest(spark: S
 
 
 @pytest.mark.timeout(900)
-def test_the_report_is_what_was_written(
+def test_the_report_agrees_with_the_written_records(
     env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     hour_ms = 3_600_000
@@ -154,9 +153,9 @@ def test_the_report_is_what_was_written(
         env.bootstrap, tuple(env.requests), write=str(written), html=str(html), output="json", settle_ms=5_000
     )
     assert run_report(given) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["ahead"], said["overdue"], said["stored"], said["notes"]) == (8, 1, 2, [])
-    loads = {(one["by"], one["name"]): one["messages"] for one in said["loads"]}
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["ahead"], printed["overdue"], printed["stored"], printed["notes"]) == (8, 1, 2, [])
+    loads = {(one["by"], one["name"]): one["messages"] for one in printed["loads"]}
     assert {name: count for (by, name), count in loads.items() if by == "target"} == {
         **{"near": 3, "moved": 1, "far": 2, "overdue": 1, "again": 1}
     }
@@ -169,22 +168,22 @@ def test_the_report_is_what_was_written(
         base_ms + 5 * hour_ms: 2,
         base_ms - 4 * hour_ms: 1,
     }
-    steps = {step["start_ms"]: step["rows"] for step in said["load"]["steps"]}
-    overdue = said["now_ms"] // _MINUTE * _MINUTE
+    steps = {step["start_ms"]: step["rows"] for step in printed["load"]["steps"]}
+    overdue = printed["now_ms"] // _MINUTE * _MINUTE
     again_ms = next(start_ms for start_ms in steps if 0 <= start_ms - base_ms - 3 * hour_ms < hour_ms)
     assert steps == {
         **{overdue: 1, base_ms: 2, base_ms + hour_ms: 1, base_ms + 90 * _MINUTE: 1, base_ms + 5 * hour_ms: 2},
         again_ms: 1,
     }
-    assert all(one["size_bytes"] > 8 * one["messages"] for one in said["loads"])
+    assert all(one["size_bytes"] > 8 * one["messages"] for one in printed["loads"])
 
-    late = said["late"]
+    late = printed["late"]
     assert [(one["origin"], one["target"]) for one in late] == [(f"{topics.requests}/0/3", "late")]
     assert late[0]["lateness_ms"] == late[0]["ended_ms"] - late[0]["due_ms"] >= 0
-    spreads = {(one["by"], one["name"]): one for one in said["lateness"]}
+    spreads = {(one["by"], one["name"]): one for one in printed["lateness"]}
     assert spreads["target", "late"]["p50"] == spreads["all", "all"]["max"] == late[0]["lateness_ms"]
     tables = {name: spark.read.parquet(str(written / name)).count() for name in ("load", "minutes", "lateness", "late")}
-    assert tables == {"load": len(said["loads"]), "minutes": 6, "lateness": 4, "late": 1}
+    assert tables == {"load": len(printed["loads"]), "minutes": 6, "lateness": 4, "late": 1}
     page = html.read_text()
     assert page.count("<svg") == 2
     assert f"{topics.requests}/0/3" in page

@@ -1,7 +1,6 @@
-"""Returns as the audit reads them. Goal: due time, attempt, root, first due time and error are those of the protocol.
-
-Method: some thousand random returns, read by one Spark job, against an oracle in plain Python. The oracle is written
-from docs/protocol.md and shares no code with the audit or the sidecar. The sidecar's parser reads the same returns.
+"""Returns as the audit reads them. Goal: due time, attempt, root, first due time and error follow the protocol. Method:
+one Spark job reads some thousand random returns; an oracle in plain Python and the sidecar's parser read them too. The
+oracle follows docs/protocol.md and shares no code with the audit or the sidecar.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": _DAY_MS}
 
 @dataclass(frozen=True)
 class _Policy:
-    """A policy, its factor in hundredths; and how a request spells it."""
+    """A policy, its factor in hundredths, and its text in a request."""
 
     text: str
     base_ms: int
@@ -98,7 +97,7 @@ class _Case:
 
 
 def _case(offset: int, chance: random.Random) -> _Case:
-    """A return that may be as it should, or have no attempts left."""
+    """Returns a random return, valid or without attempts left."""
     policy, partition, request_ms = _policy(chance), chance.randrange(4), _T + chance.randrange(_DAY_MS)
     own = f"{REQUESTS}/{partition}/{offset}"
     headers: Headers = [_TO_ORDERS, ("postdate-retry", policy.text.encode())]
@@ -128,7 +127,8 @@ def _case(offset: int, chance: random.Random) -> _Case:
 
 
 def _shown(case: _Case) -> tuple[int | None, Headers]:
-    """What the sidecar must make of a return: its due time, and the headers of the redelivery behind its own two."""
+    """Returns the due time that the sidecar must give a return, and the headers of the redelivery after the first
+    two."""
     expected, due_ms = case.expected, case.expected["due_ms"]
     if due_ms is None:
         return None, []
@@ -156,7 +156,7 @@ def _read(spark: SparkSession, rows: list[Any], policies: Iterable[PolicyRow] | 
 
 
 @pytest.mark.timeout(600)
-def test_the_audit_computes_what_the_protocol_says(spark: SparkSession) -> None:
+def test_the_audit_computes_returns_by_the_protocol(spark: SparkSession) -> None:
     chance = random.Random(7)
     cases = [_case(offset, chance) for offset in range(_COUNT)]
     rows = [
@@ -213,7 +213,7 @@ def test_only_the_rows_that_unread_requests_need_are_kept() -> None:
 
 
 def test_a_request_that_is_no_return_has_no_retry(spark: SparkSession) -> None:
-    """A control is none, nor is a request with what a redelivery has left on it."""
+    """Neither a control nor a request with leftover headers of a redelivery is a return."""
     left: Headers = [("postdate-attempt", b"3"), ("postdate-first-origin", b"R/0/1"), ("postdate-error", b"x")]
     retry = ("postdate-retry", b"base=1s")
     sent: list[Headers] = [
@@ -229,7 +229,7 @@ def test_a_request_that_is_no_return_has_no_retry(spark: SparkSession) -> None:
 
 
 def test_returns_can_be_counted_without_being_read(spark: SparkSession) -> None:
-    """Then they have neither a due time nor a parent; all other requests are the same."""
+    """The counted returns have neither a due time nor a parent; all other requests are unchanged."""
     history = all_cases()
     returns: list[Headers] = [
         [_TO_ORDERS, ("postdate-retry", b"base=1s"), ("postdate-origin", b"requests/0/1")],

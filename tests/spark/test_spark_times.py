@@ -1,7 +1,6 @@
-"""Times as column expressions. Goal: the audit works out the due time by itself, and rightly.
-
-Method: a table of texts with their milliseconds written by hand; then the same texts and generated ones against the
-sidecar's own parser, which serves as an oracle here and nowhere else. One Spark job for each table.
+"""Times as column expressions. Goal: the audit computes the due time independently, and correctly. Method: a
+handwritten table of texts with their milliseconds; then the same texts and generated ones against the sidecar's parser,
+which is the oracle only here. One Spark job for each table.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ INSTANTS = {
 }
 
 
-def _spark_says(spark: SparkSession, texts: list[str], expression: Callable[[Column], Column]) -> dict[str, int | None]:
+def _by_spark(spark: SparkSession, texts: list[str], expression: Callable[[Column], Column]) -> dict[str, int | None]:
     rows = spark.createDataFrame([(text,) for text in texts], "text string")
     return {row["text"]: row["ms"] for row in rows.select("text", expression(F.col("text")).alias("ms")).collect()}
 
@@ -99,7 +98,7 @@ def _oracle(parse: Callable[[str], int], text: str) -> int | None:
 
 
 def _durations(choice: random.Random, count: int) -> list[str]:
-    """Texts of components in order, about half of them spoilt by one character."""
+    """Returns texts of components in order, about half of them with one wrong character."""
     texts = []
     for _ in range(count):
         iso, units = choice.choice([(False, ["d", "h", "m", "s", "ms"]), (True, ["D", "T", "H", "M", "S"])])
@@ -108,12 +107,12 @@ def _durations(choice: random.Random, count: int) -> list[str]:
         text = ("P" if iso else "") + "".join(parts)
         if choice.random() < 0.3 and text[-1:].isalpha():
             text = text.rstrip("dhmsDHMS") + f".{choice.randint(0, 10**6)}" + choice.choice(units)
-        texts.append(_spoilt(choice, text) if choice.random() < 0.5 else text)
+        texts.append(_damaged(choice, text) if choice.random() < 0.5 else text)
     return texts
 
 
 def _instants(choice: random.Random, count: int) -> list[str]:
-    """Texts of instants of four centuries, about half of them spoilt by one character."""
+    """Returns texts of instants in four centuries, about half of them with one wrong character."""
     texts = []
     for _ in range(count):
         day = f"{choice.randint(1900, 2300):04}-{choice.randint(1, 12):02}-{choice.randint(1, 31):02}"
@@ -123,21 +122,21 @@ def _instants(choice: random.Random, count: int) -> list[str]:
             ["Z", "z", f"{choice.choice('+-')}{choice.randint(0, 24):02}:{choice.randint(0, 60):02}"]
         )
         text = f"{day}{choice.choice('Tt')}{time}{fraction}{offset}"
-        texts.append(_spoilt(choice, text) if choice.random() < 0.5 else text)
+        texts.append(_damaged(choice, text) if choice.random() < 0.5 else text)
     return texts
 
 
-def _spoilt(choice: random.Random, text: str) -> str:
+def _damaged(choice: random.Random, text: str) -> str:
     place = choice.randint(0, len(text))
     return text[:place] + choice.choice(["", "0", "1", ".", "-", "m", "s", "T", " "]) + text[place + 1 :]
 
 
 def test_durations_of_the_table(spark: SparkSession) -> None:
-    assert _spark_says(spark, [*DURATIONS], duration_ms) == DURATIONS
+    assert _by_spark(spark, [*DURATIONS], duration_ms) == DURATIONS
 
 
 def test_durations_of_the_table_among_others(spark: SparkSession) -> None:
-    """One expression for several texts, of which one has a unit, one is a number, and one is missing."""
+    """One expression for several texts: one has a unit, one is a number, and one is missing."""
 
     def third_of_four(text: Column) -> Column:
         texts = [F.lit("5m"), F.lit("7"), text, F.lit(None).cast("string")]
@@ -146,7 +145,7 @@ def test_durations_of_the_table_among_others(spark: SparkSession) -> None:
         are_right = (others[0] == 300_000) & (others[1] == 7) & others[2].isNull()
         return F.when(are_right, duration_in(found, 2, text)).otherwise(-1)
 
-    assert _spark_says(spark, [*DURATIONS], third_of_four) == DURATIONS
+    assert _by_spark(spark, [*DURATIONS], third_of_four) == DURATIONS
 
 
 def test_a_duration_is_written_as_the_sidecar_writes_it(spark: SparkSession) -> None:
@@ -160,7 +159,7 @@ def test_a_duration_is_written_as_the_sidecar_writes_it(spark: SparkSession) -> 
 
 
 def test_instants_of_the_table(spark: SparkSession) -> None:
-    assert _spark_says(spark, [*INSTANTS], instant_ms) == INSTANTS
+    assert _by_spark(spark, [*INSTANTS], instant_ms) == INSTANTS
 
 
 @pytest.mark.parametrize(
@@ -175,7 +174,7 @@ def test_agrees_with_the_parser_of_the_sidecar(
     generated: Callable[[random.Random, int], list[str]],
 ) -> None:
     texts = sorted({*DURATIONS, *INSTANTS, *generated(random.Random(7), 2_000)})
-    said = _spark_says(spark, texts, expression)
+    said = _by_spark(spark, texts, expression)
     assert said == {text: _oracle(parse, text) for text in texts}
     meaningful = sum(ms is not None for ms in said.values())
     assert len(texts) // 8 < meaningful < len(texts) * 7 // 8, "one-sided texts prove little"
@@ -223,7 +222,7 @@ def test_the_level_table_is_the_sidecars() -> None:
 def test_murmur2_is_kafkas(spark: SparkSession) -> None:
     choice = random.Random(11)
     keys = [b"", b"a", b"ab", b"abc", b"abcd", "Grüße".encode(), *(choice.randbytes(n) for n in range(5, 70))]
-    # Of Kafka's own UtilsTest, so that the two implementations here cannot be wrong together.
+    # The values are from Kafka's UtilsTest, so that the two implementations here cannot be wrong together.
     vectors = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
     rows = spark.createDataFrame([(bytearray(key),) for key in [*keys, *vectors]] + [(None,)], "key binary")
     of_kafka = kafkas_murmur2(F.col("key"))

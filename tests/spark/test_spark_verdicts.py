@@ -1,8 +1,6 @@
-"""Every verdict on literal rows. Goal: each rule speaks when it is broken, and only then.
-
-Method: one history in which every request is a case of its own, judged by one Spark job; each test names the verdicts
-and a word of the detail that its case must have. Cases that differ in one thing stand beside each other, the sound one
-too, so a rule that always or never speaks fails.
+"""Every verdict on literal rows. Goal: each rule reports its violation, and only that. Method: one history in which
+every request is a separate case, judged by one Spark job; each case has its verdicts and a word of the detail. Cases
+that differ in one respect are neighbours, the correct one included, so a rule that always or never reports fails.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ EXCEPTIONAL = (
     *("a letter", "cancelled", "cancelled and delivered", "moved and delivered"),
     *("delivered now", "a second fate due now"),
 )
-# Cases of their own: test_spark_answers.
+# test_spark_answers has the cases.
 PLAIN_IN_NO_CHUNK = {"the partition asked for"}
 ABOUT_BOUNDS = {
     "request-expired",
@@ -75,13 +73,13 @@ ABOUT_ANSWERS = {"false-verdict", "unanswered"}
 
 @pytest.fixture(scope="module")
 def cases(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
-    """All cases judged at once, and the breaks of their chain."""
+    """Returns all cases, judged at once, and the breaks of their chain."""
     return judged(spark, CASES)
 
 
 @pytest.fixture(scope="module")
 def rows(cases: tuple[DataFrame, DataFrame]) -> dict[int, Row]:
-    """The same by offset."""
+    """Returns the rows of `cases` by offset."""
     return by_offset(cases[0])
 
 
@@ -97,11 +95,11 @@ def test_each_case_is_judged_as_by_the_rules_alone(spark: SparkSession, rows: di
 
 @pytest.fixture(scope="module")
 def plain(spark: SparkSession) -> dict[int, str]:
-    """The cases that are plain."""
+    """Returns the cases that are plain."""
     return plain_of(spark, CASES)
 
 
-def test_what_is_delivered_or_pending_is_plain_and_nothing_else(plain: dict[int, str]) -> None:
+def test_only_delivered_and_pending_requests_are_plain(plain: dict[int, str]) -> None:
     of = {case.offset: case.verdicts for case in CASES.expected.values()}
     assert {offset: verdict for offset, verdict in plain.items() if of.get(offset, {verdict}) != {verdict}} == {}
     assert plain[CASES.expected["delivered"].offset] == "delivered"
@@ -110,18 +108,20 @@ def test_what_is_delivered_or_pending_is_plain_and_nothing_else(plain: dict[int,
     assert "pending" in plain.values()
 
 
-def test_a_chunk_is_consistent_where_its_one_request_is_plain(spark: SparkSession, plain: dict[int, str]) -> None:
+def test_a_chunk_of_one_request_is_consistent_if_the_request_is_plain(
+    spark: SparkSession, plain: dict[int, str]
+) -> None:
     of = {case.offset: (name, case.verdicts) for name, case in CASES.expected.items()}
     found = chunks_of(spark, CASES).where("is_consistent and asked + ahead > 0").collect()
     consistent = {row["chunk"]: "delivered" if row["asked"] else "pending" for row in found}
     assert {
         chunk: verdict for chunk, verdict in consistent.items() if of.get(chunk, ("", {verdict}))[1] != {verdict}
     } == {}
-    # What names its partition is looked at more closely.
+    # Requests that name their partition are judged by the rules.
     assert {of[offset][0] for offset in plain.keys() - consistent.keys()} == PLAIN_IN_NO_CHUNK
 
 
-def test_consistent_chunks_and_what_is_left_of_them_are_what_the_rules_say(
+def test_consistent_chunks_and_the_rest_have_the_verdicts_of_the_rules(
     spark: SparkSession, rows: dict[int, Row], cases: tuple[DataFrame, DataFrame]
 ) -> None:
     found = staged(spark, CASES, bits=1)
@@ -133,8 +133,8 @@ def test_consistent_chunks_and_what_is_left_of_them_are_what_the_rules_say(
     assert summary_of(spark, found.rows, cases[1], 0, found.plain) == expected
 
 
-def test_one_thing_that_differs_makes_a_chunk_of_many_inconsistent(spark: SparkSession) -> None:
-    """Each chunk has four requests, all of them plain but for what its name says of one."""
+def test_one_difference_makes_a_chunk_of_many_requests_inconsistent(spark: SparkSession) -> None:
+    """Each chunk has four plain requests, except for the difference that its name describes in one."""
     history = _chunks((*CHUNKS, *EXCEPTIONAL))
     found = {row["chunk"]: row for row in chunks_of(spark, history, bits=2).collect()}
     consistent = [name for number, name in enumerate((*CHUNKS, *EXCEPTIONAL)) if found[number]["is_consistent"]]
@@ -143,7 +143,7 @@ def test_one_thing_that_differs_makes_a_chunk_of_many_inconsistent(spark: SparkS
     assert left_out == [1] * len(EXCEPTIONAL)
 
 
-def test_what_is_odd_is_judged_by_itself_and_its_neighbours_as_a_whole(spark: SparkSession) -> None:
+def test_an_exceptional_request_is_judged_alone_and_its_neighbours_as_a_chunk(spark: SparkSession) -> None:
     history = _chunks(EXCEPTIONAL)
     by_rules = {row["offset"]: row for row in judged(spark, history)[0].collect()}
     found = staged(spark, history, bits=2)
@@ -157,7 +157,7 @@ def test_what_is_odd_is_judged_by_itself_and_its_neighbours_as_a_whole(spark: Sp
 
 
 def _chunks(names: Sequence[str]) -> RandomHistory:
-    """For each name a chunk of four."""
+    """Returns a history with a chunk of four requests for each name."""
     history = RandomHistory(T)
     for number, name in enumerate(names):
         for place in range(4):
@@ -243,7 +243,7 @@ _PLACES = {offset: partition_for(b"k%d" % offset, 4) for offset in range(10)}
 
 
 def _bounds_of_partitions() -> dict[str, Situation]:
-    """Partitions of keys k0 to k9 of four, and bounds of partition 3."""
+    """Keys k0 to k9 on four partitions, and bounds of partition 3."""
     history = RandomHistory(T)
     for offset in _PLACES:
         history.ask(offset, key=b"k%d" % offset)
@@ -280,7 +280,7 @@ _KEYS = [b"k%d" % number for number in range(20)]
 
 
 def _grown_target() -> dict[str, Situation]:
-    """Three partitions, then a fourth, whose first record is of T + 5 s."""
+    """Returns messages on three partitions, then a fourth, whose first record has the time T + 5 s."""
     history = RandomHistory(T)
     for offset, key in enumerate(_KEYS):
         history.ask(offset, key=key)
@@ -293,7 +293,8 @@ def _grown_target() -> dict[str, Situation]:
 
 
 def _expired_requests() -> dict[str, Situation]:
-    """The requests below offset 10 have left their topic; a record names their due time, or the dispatch log does."""
+    """Returns a history whose requests below offset 10 have left their topic; a record or the dispatch log names their
+    due times."""
     history = RandomHistory(T)
     for offset in range(1, 8):
         history.commit([offset, DUE, "delivered"], at_ms=DUE - 1 if offset in (3, 4) else T + 2_000)
@@ -314,7 +315,7 @@ def _window() -> dict[str, Situation]:
 
 @pytest.fixture(scope="module")
 def situations(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """All of these situations judged, by offset."""
+    """Returns the rows of all of these situations, by offset."""
     some = (_open_transactions(), _retention(), _bounds_of_partitions(), _young_targets(), _grown_target())
     every = {name: one for each in (*some, _expired_requests(), _window()) for name, one in each.items()}
     return judged_together(spark, every)
@@ -324,13 +325,13 @@ def _verdicts(rows: dict[int, Row]) -> dict[int, list[str]]:
     return {offset: row["verdicts"] for offset, row in rows.items()}
 
 
-def test_what_open_transactions_hide_is_capped(situations: dict[str, dict[int, Row]]) -> None:
+def test_requests_that_open_transactions_hide_are_capped(situations: dict[str, dict[int, Row]]) -> None:
     capped, others = situations["open transactions"], situations["no open transactions"]
     assert _verdicts(capped) == {1: ["capped"], 2: ["capped"], 3: ["capped"]}
     assert _verdicts(others) == {1: ["missing"], 2: ["missing", "contradiction"], 3: ["contradiction"]}
 
 
-def test_what_retention_took_is_no_violation(situations: dict[str, dict[int, Row]]) -> None:
+def test_records_that_retention_deleted_are_no_violation(situations: dict[str, dict[int, Row]]) -> None:
     rows = situations["retention"]
     assert _verdicts(rows) == {
         1: ["request-expired"],
@@ -343,8 +344,8 @@ def test_what_retention_took_is_no_violation(situations: dict[str, dict[int, Row
     assert [offset for offset, row in rows.items() if row["is_fate_lost"]] == [14]
 
 
-def test_a_bound_of_one_partition_excuses_nothing_in_another(situations: dict[str, dict[int, Row]]) -> None:
-    """Whichever bound partition 3 has, only its own messages are excused."""
+def test_a_bound_of_one_partition_excuses_no_message_in_another(situations: dict[str, dict[int, Row]]) -> None:
+    """A bound of partition 3 excuses only the messages of partition 3."""
     lost = ["missing", "contradiction"]
     for reason in ("target-expired", "capped"):
         expected = {offset: [reason] if place == 3 else lost for offset, place in _PLACES.items()}
@@ -353,7 +354,7 @@ def test_a_bound_of_one_partition_excuses_nothing_in_another(situations: dict[st
 
 
 @pytest.mark.parametrize("reason", _YOUNG)
-def test_what_is_older_than_its_target_is_not_missing(situations: dict[str, dict[int, Row]], reason: str) -> None:
+def test_a_message_older_than_its_target_is_not_missing(situations: dict[str, dict[int, Row]], reason: str) -> None:
     assert _verdicts(situations[reason]) == {1: [reason], 2: ["missing", "contradiction"]}
 
 
@@ -372,11 +373,11 @@ def test_without_its_request_an_origin_still_has_one_record_and_none_too_early(
     verdicts = _verdicts(situations["expired requests"])
     assert {offset: set(found) - {"request-expired"} for offset, found in verdicts.items()} == {
         **{1: set(), 2: {"duplicate"}, 3: {"early"}, 4: {"early"}, 5: set()},
-        **{6: set(), 7: set(), 8: set()},  # their target is not known, and may not have been read
+        **{6: set(), 7: set(), 8: set()},  # their target is unknown, and may not have been read
     }
 
 
-def test_a_window_does_not_judge_what_lies_around_it(situations: dict[str, dict[int, Row]]) -> None:
+def test_a_window_judges_only_its_own_requests(situations: dict[str, dict[int, Row]]) -> None:
     assert _verdicts(situations["window"]) == {20: ["delivered"]}
 
 
@@ -400,8 +401,8 @@ def test_the_summary_counts_four_outcomes(spark: SparkSession) -> None:
 
 
 def test_a_message_is_overtaken_only_by_one_that_left_after_its_request_was_ingested(spark: SparkSession) -> None:
-    """Keys by case. A record is (offset of the request, seconds at which it was due), in the order of the target; its
-    fate knew the requests below the third number."""
+    """Each case is a key. A record is (offset of the request, due time in seconds), in the order of the target; when
+    its fate was written, the owner had read the requests below the third number."""
     cases: dict[bytes, list[tuple[int, int, int]]] = {
         b"in order": [(1, 1, 99), (2, 1, 99), (3, 2, 99)],
         b"by due": [(11, 2, 99), (10, 1, 99)],
@@ -424,13 +425,13 @@ def test_a_message_is_overtaken_only_by_one_that_left_after_its_request_was_inge
             history.deliver(offset, key=key, due_ms=T + 1_000 * due_s)
     history.deliver(61, key=b"by due", due_ms=T, partition=1)
     history.commit([61, T, "delivered"])
-    for offset, due_s in ((71, 2), (70, 1)):  # a consumer has copied them to another topic, the wrong way round
+    for offset, due_s in ((71, 2), (70, 1)):  # a consumer has copied them to another topic, in reverse order
         history.deliver(offset, topic="retries", key=b"a copy of the first", due_ms=T + 1_000 * due_s)
     assert overtaken_of(spark, history) == {10: "offset 3", 20: "offset 5", 40: "offset 9", 80: "offset 17"}
 
 
 def test_a_record_that_was_not_to_be_delivered_is_not_out_of_order(spark: SparkSession) -> None:
-    """It was replaced, or has no fate; both are violations of their own."""
+    """Its request was replaced, or has no fate; both are separate violations."""
     history = RandomHistory(T)
     for offset in (1, 2, 3, 4):
         history.ask(offset)
@@ -440,7 +441,7 @@ def test_a_record_that_was_not_to_be_delivered_is_not_out_of_order(spark: SparkS
     assert overtaken_of(spark, history) == {}
 
 
-def test_what_an_audit_caches_is_released_at_its_end(spark: SparkSession) -> None:
+def test_an_audit_releases_its_cached_rows_at_its_end(spark: SparkSession) -> None:
     history = RandomHistory(T)
     for offset, due_s in ((2, 2), (1, 1)):
         history.ask(offset)
@@ -458,7 +459,7 @@ def test_what_an_audit_caches_is_released_at_its_end(spark: SparkSession) -> Non
     assert not has_cached(spark)
 
 
-def test_what_was_overtaken_is_judged_alone(spark: SparkSession) -> None:
+def test_an_overtaken_message_is_judged_alone(spark: SparkSession) -> None:
     history = RandomHistory(T)
     for offset in (1, 2, 3):
         history.ask(offset, ("postdate-topic", b"orders"), ("postdate-at", b"%d" % (T + offset)))
@@ -489,7 +490,7 @@ def test_a_message_that_left_late_may_have_been_parked(spark: SparkSession) -> N
     }
 
 
-def test_an_origin_that_cannot_be_read_is_named_by_its_place(spark: SparkSession) -> None:
+def test_a_record_with_an_unreadable_origin_is_reported_by_its_position(spark: SparkSession) -> None:
     history = RandomHistory(T)
     history.ask(1)
     history.commit([1, DUE, "delivered"])
@@ -508,7 +509,7 @@ def test_an_origin_that_cannot_be_read_is_named_by_its_place(spark: SparkSession
     }
 
 
-def test_a_late_fate_clears_a_record_and_is_held_to_nothing_else(spark: SparkSession) -> None:
+def test_a_late_fate_explains_a_record_and_is_not_judged_otherwise(spark: SparkSession) -> None:
     history = RandomHistory(T)
     for offset in (1, 2, 3):
         history.ask(offset)

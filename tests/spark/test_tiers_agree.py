@@ -1,15 +1,15 @@
 """The fast tiers of the audit. Goal: chunks, and the expression that finds plain origins, agree with the plain rules.
 
-Method: random histories, each in its own partition, mostly sound and some with random defects (`tier_histories`). The
-rules alone judge all of them at once. Then each tier judges the same histories, and every origin is compared:
+Method: random histories, each in a separate partition, most of them correct and some with random defects
+(`tier_histories`). The rules alone judge all of them at once. Then each tier judges the same histories, and the test
+compares each origin:
 
-- Each origin gets the row that the rules alone give it, if the rules judge only those that are not plain.
-- By the rules, each request of a consistent chunk is delivered or pending. The origins that the chunks leave are
-  judged with what is read again of the history around them, and get the rows of the rules, whether or not the
-  requests that name something were gathered before. Each origin is in one of these two parts. The audit uses no
-  chunks if each delivered request must be answered.
+- If the rules judge only the origins that are not plain, each origin gets the same row as from the rules alone.
+- By the rules, each request of a consistent chunk is delivered or pending. The other origins are judged with related
+  rows that are read again, and get the rows of the rules, whether or not the requests that name others were gathered
+  before. Each origin is in one of these two parts. The audit uses no chunks if each delivered request must be answered.
 
-Both tiers look up the rows that are related to those they judge, as a large audit does. The rules alone see all rows.
+Both tiers look up the rows that are related to the judged ones, as a large audit does. The rules alone see all rows.
 
 POSTDATE_TEST_HISTORIES is the number of histories, POSTDATE_TEST_HISTORIES_SEED the seed of the first batch.
 """
@@ -61,8 +61,8 @@ _MODES: tuple[Mode, ...] = ("none", "control", "all")
 
 @dataclass(frozen=True)
 class _Judged:
-    """Histories, and the rows of the rules for them, `expected`. No rows have a lineage: planning with it takes longer
-    than judging."""
+    """Histories, and their rows by the rules, `expected`. All rows are cut from their plans, since planning with them
+    takes longer than judging."""
 
     history: History
     how: JudgingParameters
@@ -70,7 +70,7 @@ class _Judged:
     seed: int
 
     def differences(self, rows: DataFrame) -> list[tuple[Any, ...]]:
-        """Some origins of `rows` whose row differs from that of the rules."""
+        """Returns some origins of `rows` whose row differs from that of the rules."""
         names = [name for name in self.expected.columns if name not in ORIGIN]
         one = rows.select(*ORIGIN, F.to_json(F.struct(*names)).alias("tier"))
         other = self.expected.select(*ORIGIN, F.to_json(F.struct(*names)).alias("rules"))
@@ -89,11 +89,11 @@ def _read(spark: SparkSession, directory: Path, name: str, rows: list[Any], colu
 
 
 def drawn_and_judged(spark: SparkSession, directory: Path, count: int, seed: int, verdicts: Mode) -> _Judged:
-    """`count` histories of this seed, judged by the rules."""
+    """Returns `count` histories of this seed, judged by the rules."""
     drawn = Histories.drawn(count, seed)
     directory.mkdir(exist_ok=True)
     partitions = _read(spark, directory, "partitions", drawn.partitions, PARTITIONS)
-    requests, log, delivered, letters, answers = (
+    requests, log, delivered, dead_letters, answers = (
         _read(spark, directory, name, getattr(drawn, name), RECORDS)
         for name in ("requests", "log", "delivered", "letters", "answers")
     )
@@ -104,7 +104,7 @@ def drawn_and_judged(spark: SparkSession, directory: Path, count: int, seed: int
     history = History(
         *(understood, digested_requests(understood).localCheckpoint()),
         *(messages, record_rows(messages).localCheckpoint(), log_read),
-        dead_letter_rows(letters, {LETTERS: REQUESTS}).localCheckpoint(),
+        dead_letter_rows(dead_letters, {LETTERS: REQUESTS}).localCheckpoint(),
         answer_rows(answers, {VERDICTS: REQUESTS}).localCheckpoint(),
         returns=understood.where(F.col("retry").isNotNull()).select(*ORIGIN, "acts_on").localCheckpoint(),
     )
@@ -117,7 +117,7 @@ def drawn_and_judged(spark: SparkSession, directory: Path, count: int, seed: int
 
 
 def _batches() -> list[tuple[int, int]]:
-    """The number of histories in each batch, and its seed."""
+    """Returns the number of histories in each batch, and its seed."""
     whole, rest = divmod(_COUNT, _AT_ONCE)
     sizes = [_AT_ONCE] * whole + [rest] * (rest > 0)
     return [(size, _SEED + number) for number, size in enumerate(sizes)]
@@ -138,8 +138,8 @@ def judged(
 
 
 def problems_of_chunks(judged: _Judged) -> tuple[dict[str, list[tuple[Any, ...]]], int, int]:
-    """The differences of the consistent chunks, and of the judged rest, from the rules; the number of requests in
-    consistent chunks; and the number of origins that are left."""
+    """Returns the differences from the rules in consistent chunks and in the judged rest, the number of requests in
+    consistent chunks, and the number of origins in the rest."""
     digests = ChunkDigests(OVERDUE_MS, _CHUNK_BITS)
     history, how = judged.history, judged.how
     asked = digests.of_requests(history.understood).localCheckpoint()

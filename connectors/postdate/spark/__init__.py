@@ -1,8 +1,8 @@
 """Spark jobs over Postdate's topics: the only package that imports pyspark.
 
-They share with the sidecar the header names and the formats of dispatch log and verdicts, and with a dialect the parser
-of its requests (`records/dialects`). They share nothing else of the dispatch path: their results are evidence about the
-sidecar only because they derive them independently. Lowest layer first:
+The jobs share with the sidecar the header names, the formats of dispatch log and verdicts, and, on topics with
+dialects, the request parser (`records/dialects`). They share nothing else of the dispatch path: a result is evidence
+about the sidecar only because the job derives it independently. Lowest layer first:
 
 columns    column expressions: digests, hashes, times
 output     pages, charts, tables, lateness and load as text
@@ -13,9 +13,9 @@ bulk       a table becomes requests
 report     upcoming load, past lateness
 rules      the rules of the verdicts, as column expressions
 judging    the rules applied to whole topics, at the least cost
-state      the Delta tables of an audit that continues
+state      the Delta tables of an audit that continues an earlier one
 audit      full, incremental and continuous audits
-repair     requests again what an audit reports as missing
+repair     sends requests again that an audit reports as missing
 
 The modules of this package itself are `errors` and `limits`, which all packages share, and the programs for
 `spark-submit`: one `…_main.py` for each job, and `submitted`, which they share. Users call the commands, these

@@ -4,8 +4,8 @@
         …/postdate/spark/audit_main.py --bootstrap-server HOST:PORT --output json
 
 `spark-submit` merges the two output streams of a Python program, so the JSON object is the last line. Executors run
-only Spark's own code and need no Python; with `--dialect` they need Postdate for their Python. Exit codes are those of
-`postdate audit` (docs/audit.md).
+only Spark's own code and need no Python, except with `--dialect`: then their Python needs Postdate. Exit codes are
+those of `postdate audit` (docs/audit.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from postdate.wire.topics import DEFAULT_REQUESTS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Audits as the arguments say; returns the exit code."""
+    """Runs the audit that the command line describes; returns the exit code."""
     return run_program(_parser(), _planned, arguments)
 
 

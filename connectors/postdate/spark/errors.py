@@ -2,7 +2,7 @@
 
 JobError
 ├── JobUsageError     the options are invalid: fix them (exit 2)
-└── CannotRun         Kafka, Spark or the history prevents a result: the message says what to do (exit 1)
+└── CannotRun         Kafka, Spark or the history prevents a result: the message names the remedy (exit 1)
     └── ConnectorMissing   Spark lacks the Kafka connector
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 
 class JobError(Exception):
-    """Base of everything that this package raises on purpose."""
+    """Base of all errors that this package raises on purpose."""
 
     exit_code = 1
 
 
 class JobUsageError(JobError):
-    """The options contradict each other, or name something that does not exist."""
+    """The options contradict each other, or name a thing that does not exist."""
 
     exit_code = 2
 
@@ -30,8 +30,9 @@ class ConnectorMissing(CannotRun):
 
 
 def first_cause(text: str) -> str:
-    """The cause of a Spark error, in one line: the innermost cause of a Java traceback, otherwise the line that names
-    its error, otherwise the first line. The first line of a traceback through Py4J carries no information."""
+    """Returns the cause of a Spark error, in one line: the innermost cause of a Java traceback; without one, the line
+    that names the error; without that, the first line. The first line of a traceback through Py4J carries no
+    information."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
     named = [line.removeprefix(":").strip() for line in lines[1:2] if line.startswith(":")]

@@ -11,8 +11,8 @@ SLACK_MS_DEFAULT: Final = 60_000
 # transaction.timeout.ms (10 s), and the broker looks for expired ones every 10 s.
 SETTLE_MS_DEFAULT: Final = 25_000
 
-# The clocks of brokers, and the sidecar's if a target keeps CreateTime, may differ: an audit of a window also reads
-# this much before it.
+# The clocks of brokers may differ, and so may the sidecar's clock, which counts if a target keeps CreateTime. So an
+# audit of a window also reads this much before the window.
 CLOCK_MARGIN_MS: Final = 3_600_000
 
 # A broker deletes expired records every five minutes, also during an audit. So an audit skips records that expire
@@ -20,28 +20,30 @@ CLOCK_MARGIN_MS: Final = 3_600_000
 RETENTION_MARGIN_MS: Final = 3_600_000
 RETENTION_MARGIN_SHARE: Final = 8
 
-# Records at the start of each partition of a target among which one with the broker's time is searched for first: each
-# audit reads them twice. If only Postdate writes to the target, the first one has it.
+# The number of records at the start of each partition of a target in which an audit first searches for one with the
+# broker's time. Each audit reads them twice. If only Postdate writes to the target, the first record has the broker's
+# time.
 FRONT_RECORDS_MAX: Final = 1_000
 
-# A sidecar checks a message's grace and then commits: the longest duration of one of its transactions by default.
+# The longest default duration of a sidecar's transaction: a sidecar checks a message's grace, and may commit this much
+# later.
 COMMIT_MS_MAX: Final = 10_000
 
-# A sidecar checks the broker's clock before it writes a dead letter; the clock of a new leader may be behind by this.
+# A sidecar checks the broker's clock before it writes a dead letter. The clock of a new leader may lag by up to this.
 BURIED_EARLY_MS_MAX: Final = 60_000
 
-# A message that left later than this may have been parked because its target failed, and then order is not promised: a
-# failing target is looked up again after this time at the earliest.
+# A message that left later than this may have been parked because its target failed, and order is not promised for
+# parked messages. A sidecar tries a failing target again after this time at the earliest.
 ORDER_LATE_MS_MAX: Final = 500
 
-# The number of preceding messages of the same key with which a possibly disordered message is compared.
+# The number of preceding messages of the same key with which an audit compares a possibly disordered message.
 ORDER_LOOKED_BACK_MAX: Final = 64
 
 # The number of target records up to which each audit checks their order, which sorts all of them; a strict audit always
 # does.
 ORDER_RECORDS_MAX: Final = 200_000
 
-# Records before the new ones of a partition with which an audit with a state compares their order, if no more are new:
+# An audit with a state compares the order of a partition's new records with at least this many records before them:
 # more than a partition gets while a message may be late without having been parked.
 ORDER_AGAIN_MIN: Final = 1_000
 
@@ -50,17 +52,17 @@ REPAIRED_SURELY_MAX: Final = 10
 REPAIRED_SHARE_MAX: Final = 0.01
 
 # Consumer properties of a job. After each poll, Spark requests the start and end offsets of the log. The broker answers
-# only after the consumer's prefetch, which waits for `fetch.max.wait.ms` at the end of a log (default 500). So this
-# wait is short, and a poll returns up to 4,000 records instead of 500, from fetches of up to 4 MiB per partition.
+# this request only after the consumer's prefetch, which waits for `fetch.max.wait.ms` at the end of a log (default
+# 500). So this wait is short, and a poll returns up to 4,000 records instead of 500, from fetches of up to 4 MiB per
+# partition.
 FETCHING: Final = {"fetch.max.wait.ms": "20", "max.poll.records": "4000", "max.partition.fetch.bytes": "4194304"}
 
-# Instead of the last two, in a job that needs only the first records of each partition: Spark's defaults.
+# Replaces the last two properties in a job that needs only the first records of each partition: Spark's defaults.
 FETCHING_FEW: Final = {"max.poll.records": "500", "max.partition.fetch.bytes": "1048576"}
 
-# How long Spark keeps an unused consumer and the unused rest of a task's last poll, which no later task of these jobs
-# can use. Its default is five minutes, and the number of such rests is not limited.
+# The time for which Spark keeps an idle consumer, and the records of a task's last poll that the task did not use. No
+# later task of these jobs can use these records. Spark's default is five minutes, and it does not limit their number.
 FETCHED_KEPT: Final = "10s"
-
 
 # A partition with more records than an even share of this many tasks per core is read by several tasks, but none reads
 # fewer records than this: a task has a fixed cost of some ten milliseconds.
@@ -70,20 +72,20 @@ TASK_RECORDS_MIN: Final = 100_000
 # Origins shown for each kind of violation.
 SAMPLES_DEFAULT: Final = 10
 
-# Nobody reads more, and all of them are in the driver's memory.
+# The maximum number of samples. Nobody reads more, and the driver keeps all of them in memory.
 SAMPLES_MAX: Final = 10_000
 
-# Distinct targets found in requests: each has its partitions described. More are a sign of names that are generated
-# from data.
+# Distinct targets found in requests: each has its partitions described. A larger number suggests that target names are
+# generated from data.
 TARGETS_MAX: Final = 10_000
 
 # The time-out of one metadata or offset request; the default of the Kafka client is twice as long.
 ADMIN_TIMEOUT_MS: Final = 30_000
 
-# The longest text of a time that the wire format admits; a longer one is refused unread.
+# The longest text of a time that the wire format admits. Longer texts are refused without being parsed.
 TIME_TEXT_LENGTH_MAX: Final = 64
 
-# The longest backoff of a policy: the longest horizon that a request topic can have. Products of it fit a bigint.
+# The longest backoff of a policy: the longest horizon that a request topic can have. Products with it fit a bigint.
 BACKOFF_MS_MAX: Final = 3_660 * 86_400_000
 
 # Rows of named policies that an audit keeps: each change of a policy adds one to each partition. They are part of the
@@ -93,8 +95,8 @@ POLICIES_MAX: Final = 10_000
 # Digits of a fraction that are multiplied exactly: 25 digits times the 9 of a week in milliseconds fit a decimal(38).
 FRACTION_DIGITS_MAX: Final = 25
 
-# Requests of a partition that are verified as a whole, as a power of two: a day of ten million leaves ten thousand rows
-# of sums, and one request that is not plain makes the audit compare a thousand others one by one.
+# The number of requests in a chunk, as a power of two. A day of ten million requests makes ten thousand chunks, and one
+# request that is not plain makes the audit compare the thousand others of its chunk one by one.
 CHUNK_BITS: Final = 10
 
 # If more than this share of the requests is in inconsistent chunks or exceptional, verifying the other chunks saves
@@ -110,14 +112,14 @@ LOCAL_MEMORY: Final = "2g"
 # The largest method that the JVM compiles, in bytes: its HugeMethodLimit. Spark's default is eight times that.
 COMPILED_METHOD_BYTES_MAX: Final = 8_000
 
-# The number of compiled classes that Spark caches. A step of a continuous audit has more than Spark's default of 100,
-# with which it compiled all of them in each step (measured: a quarter of its time).
+# The number of compiled classes that Spark caches. A step of a continuous audit has more than Spark's default of 100.
+# With that default, each step compiled all classes again (measured: a quarter of its time).
 COMPILED_CLASSES_KEPT: Final = 2_000
 
-# Lines of Spark's own output that are kept to explain a start that failed.
+# Lines of Spark's own output that are kept to explain a failed start.
 START_LINES_KEPT: Final = 40
 
-# Targets of a bulk schedule that a person reads in a report; the rest are summed up.
+# Targets that the report of a bulk schedule lists; the rest are summed up.
 TARGETS_SHOWN: Final = 20
 
 # The rows of one throttled second are one Spark job: more jobs than this would take longer to plan than to run.
@@ -126,24 +128,24 @@ SLICES_MAX: Final = 3_600
 # The shortest slice of a throttled schedule: a Spark job has a fixed cost of some tenths of a second.
 SLICE_MS_MIN: Final = 1_000
 
-# Minutes of added load that are reported one by one: two weeks. Beyond that, hours are reported.
+# The most steps of added load in a report: two weeks of minutes. A longer period is reported by hour or by day.
 LOAD_STEPS_MAX: Final = 20_160
 
-# Of this many runs of a state, one merges small files and removes old ones.
+# One run in this many merges the small files of a state and removes old ones.
 RUNS_BETWEEN_TIDYING: Final = 50
 
-# The number of requests from which an audit verifies chunks: below it, that takes longer than judging each request.
+# An audit verifies chunks from this number of requests on. For fewer, that takes longer than judging each request.
 # Topics with fewer records are read once and cached.
 CHUNKS_ROWS_MIN: Final = 50_000
 
-# Up to this many rows, of some kilobytes each, an audit keeps in its plans. It expects so few if it reads no more new
-# records.
+# An audit keeps up to this many rows, of some kilobytes each, in its plans. It expects so few rows if it reads at most
+# this many new records.
 LOCAL_ROWS_MAX: Final = 5_000
 
 # Days after its due time for which a closed row stays in a state.
 KEEP_DAYS_DEFAULT: Final = 90
 
-# Days of the lateness by day, and the most that are shown: each is a line of a table that a person reads.
+# Days in the table of lateness by day, and their maximum: a person reads the table line by line.
 TREND_DAYS_DEFAULT: Final = 30
 TREND_DAYS_MAX: Final = 366
 
@@ -167,22 +169,22 @@ PICTURE_STEPS: Final = 160
 # Bars of a picture of load on a terminal.
 BARS_MAX: Final = 40
 
-# Repeated ids of one input: up to this many are sent to every executor; if there are more, rows are shuffled to them.
+# Up to this many repeated ids of an input are broadcast to every executor; more are joined with a shuffle.
 REPEATED_IDS_BROADCAST_MAX: Final = 100_000
 
-# A text of the input that is quoted in a detail is cut here.
+# The most characters of an input text that a detail quotes.
 QUOTED_CHARACTERS_MAX: Final = 80
 
-# Exceptional origins, and keys of related ones, that are sent to every executor. If more are exceptional, those that
-# are not overdue are left out; if there are still more, all origins are judged one by one. If more requests have an id
-# or name another one, they are not kept, but read again. Each is allowed SEPARATE_ROW_BYTES of the smallest heap, since
-# each of several joins takes some 200, and GATHERED_ROW_BYTES of what Spark lets the driver gather, of which it takes
-# some 50.
+# The memory for an exceptional origin, or for the key of a related one, that is sent to every executor. If they do not
+# fit, origins that are not overdue are left out; if the rest does not fit either, all origins are judged one by one.
+# Requests that have an id or name another request are read again if they do not fit. An origin is allowed
+# SEPARATE_ROW_BYTES of the smallest heap, since each of several joins takes some 200, and GATHERED_ROW_BYTES of the
+# result size that Spark permits the driver, of which it takes some 50.
 SEPARATE_ROW_BYTES: Final = 2_048
 GATHERED_ROW_BYTES: Final = 128
 
-# The number of rows up to which causes are searched among all of them; if there are more, related rows are looked up
-# first, which takes as long as searching this many.
+# An audit searches causes in all rows if there are at most this many. For more, it looks up related rows first, which
+# takes as long as searching this many.
 AROUND_ROWS_MAX: Final = 100_000
 
 # Wall-clock times of a schedule that are looked up in one step: 4 MB for each of about eight arrays.
@@ -194,16 +196,16 @@ CRON_LENGTH_MAX: Final = 512
 # The end of the year 9997: no nominal time is later, since the calendar ends with 9999.
 NOMINAL_MS_MAX: Final = 253_339_228_800_000 - 1
 
-# No nominal time is searched for further ahead, 50 years: the fifth Monday of a February comes after at most 40.
+# The longest search for the next nominal time: 50 years. The fifth Monday of a February comes after at most 40.
 NOMINAL_SEARCH_MS_MAX: Final = 50 * 366 * 86_400_000
 
-# Nominal times behind one fate that are computed one by one: a transaction decides at most 1,000, and days without a
-# sidecar leave more of them overdue.
+# Nominal times after one fate that are computed one by one. A transaction decides at most 1,000, but after days without
+# a sidecar more of them are overdue.
 OCCURRENCES_STEPPED_MAX: Final = 100_000
 
-# Problems of one schedule that are described; further ones are only counted.
+# Problems of one schedule that are described; further problems are only counted.
 SCHEDULE_PROBLEMS_MAX: Final = 20
 
-# Due times that lost reschedules may have given to one message. Each reschedule in bulk by a time may double their
-# number, so twenty of them could make a million.
+# Due times that lost reschedules may have given to one message. Each bulk reschedule by a duration may double their
+# number, so twenty could make a million.
 LOST_DUE_TIMES_MAX: Final = 1_000

@@ -21,7 +21,7 @@ from postdate.wire.topics import DEFAULT_REQUESTS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Reports as the arguments say; returns the exit code."""
+    """Runs the report that the command line describes; returns the exit code."""
     return run_program(_parser(), _planned, arguments)
 
 

@@ -1,7 +1,7 @@
 """Shared by the programs for `spark-submit`: their start, and the options of their command lines.
 
-Options have the names of the fields of the job's options, whose defaults apply. The sidecar's parser of times is used
-only for options; no verdict depends on it.
+Each option is named after a field of the job's options, and the field's default applies. The sidecar's parser of times
+is used only for options; no verdict depends on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def run_program(
     planned: Callable[[dict[str, Any]], Callable[[], int]],
     arguments: Sequence[str] | None,
 ) -> int:
-    """Runs the job that `planned` creates from the arguments (None: those of the process); returns its exit code, 2 for
+    """Runs the job that `planned` creates from `arguments` (None: those of the process). Returns its exit code; 2 for
     invalid arguments.
 
     Python puts a script's own directory first in its search path. It is removed, so that no module of this package can
@@ -43,7 +43,7 @@ def run_program(
 
 
 class _Parser(argparse.ArgumentParser):
-    """Its errors begin like those of all commands."""
+    """A parser whose errors begin like those of all commands."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -51,7 +51,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def program_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """A parser with the options of every job: the cluster, -b, -X, -F, and the form of the output."""
+    """Returns a parser with the options of every job: the cluster, -b, -X, -F, and the form of the output."""
     parser = _Parser(prog=name, description=description, argument_default=argparse.SUPPRESS)
     parser.add_argument("-b", "--bootstrap-server", dest="bootstrap_servers", required=True, metavar="HOST:PORT")
     parser.add_argument("-X", dest="property", action="append", metavar="NAME=VALUE", help="Java client property")
@@ -79,7 +79,7 @@ def add_sending_options(parser: argparse.ArgumentParser) -> None:
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """Each NAME=VALUE by its name. Raises JobUsageError: an argument has another form."""
+    """Returns the value of each NAME=VALUE by name. Raises JobUsageError for an argument of another form."""
     unclear = [text for text in texts if "=" not in text]
     if unclear:
         raise JobUsageError(f"{unclear[0]!r} is not NAME=VALUE.")
@@ -87,12 +87,12 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
 
 
 def instant(text: str) -> int:
-    """Epoch milliseconds of an option."""
+    """Returns the epoch milliseconds that an option names."""
     return parse_time_ms(text, time.time_ns() // 1_000_000)
 
 
 def duration(text: str) -> int:
-    """Milliseconds of an option."""
+    """Returns the milliseconds of a duration option."""
     try:
         return parse_duration_ms(require_unit(text))
     except ValueError as error:
@@ -100,11 +100,12 @@ def duration(text: str) -> int:
 
 
 def levels(text: str) -> tuple[int, ...]:
-    """A level table in milliseconds."""
+    """Returns a level table in milliseconds."""
     return tuple(parse_duration_ms(level.strip()) for level in text.split(","))
 
 
 def _client_properties(file: str | None, more: Sequence[str]) -> dict[str, str]:
-    """Client properties from the file, overridden by the command line. Raises JobUsageError, OSError."""
+    """Returns the client properties of the file, overridden by those of the command line. Raises JobUsageError,
+    OSError."""
     lines = Path(file).read_text().splitlines() if file else []
     return pairs([*(line for line in lines if line.strip() and not line.lstrip().startswith("#")), *more])

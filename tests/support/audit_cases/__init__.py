@@ -1,1 +1,1 @@
-"""Cases of the audit's verdicts: histories in which each request is one case, with the judgement that it must get."""
+"""Cases of the audit's verdicts: histories in which each request is a case with its expected judgement."""

@@ -1,6 +1,5 @@
-"""The cases of verdict records: one history in which every answer is a case of its own, and its judgement.
-
-Each true answer stands beside the false ones that differ from it in one thing.
+"""The cases of verdict records: one history in which every answer is a separate case, with its judgement. Beside each
+true answer are false ones that differ in one respect.
 """
 
 from __future__ import annotations
@@ -105,7 +104,8 @@ def _replace_cases(cases: Cases) -> None:
 
 
 def _survivor_cases(cases: Cases) -> None:
-    """The answer names a survivor; the fate does, or is of format version 1, which has none."""
+    """Adds answers that name a survivor; the fate names one as well, or is of format version 1, which has no
+    survivors."""
     for name, named, survivor, verdict in (
         ("replaced by the next one", True, 1, "replaced"),
         ("replaced by the next one, as format version 1 says", False, 1, "replaced"),
@@ -123,7 +123,7 @@ def _survivor_cases(cases: Cases) -> None:
 
 
 def _too_late_cases(cases: Cases) -> None:
-    # How the message ended, whether before the cancel was applied, and whether the answer says which it was.
+    # The end of the message, whether it precedes the cancel's application, and whether the answer names it.
     for name, end, before, names_it, verdict in (
         ("too-late", "delivered", True, True, "applied"),
         ("too-late, of what is not said", "delivered", True, False, "applied"),
@@ -262,7 +262,7 @@ def _form_cases(cases: Cases) -> None:
 
 
 def answer_cases(before: Cases | None = None) -> Cases:
-    """These cases, behind those of `before`."""
+    """Adds these cases to those of `before`."""
     cases = Cases() if before is None else before
     parts = (_cancel_cases, _reschedule_cases, _replace_cases, _survivor_cases, _too_late_cases, _not_found_cases)
     for part in (*parts, _own_end_cases, _form_cases):

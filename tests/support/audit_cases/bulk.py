@@ -1,4 +1,4 @@
-"""Cases of the audit's verdicts for bulk controls: what they may end, and what they count."""
+"""Cases of the audit's verdicts for bulk controls: the messages that they may end, and their counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _select(cases: Cases, offset: int, **selectors: bytes) -> None:
 
 
 def selection_cases(cases: Cases) -> None:
-    """A bulk control ends only what it selects."""
+    """Adds cases of bulk controls that end messages that they select or do not select."""
     wrong = "which does not select it"
     for number, (name, selectors, is_right) in enumerate(
         (
@@ -60,7 +60,7 @@ def selection_cases(cases: Cases) -> None:
 
 
 def move_cases(cases: Cases) -> None:
-    """A bulk reschedule moves what it selects, by a time or to one."""
+    """Adds cases of bulk reschedules, which move the selected messages by a duration or to a time."""
     wrong = "which does not ask for it"
     for number, (name, time, new_ms, is_right) in enumerate(
         (
@@ -102,7 +102,7 @@ def move_cases(cases: Cases) -> None:
 
 
 def count_cases(cases: Cases) -> None:
-    """The count is the number of the fates that name the control, and the answer has it."""
+    """Adds cases of counts: the number of fates that name the control, repeated by the answer."""
     for name, count, verdict, word in (
         ("counted", 1, "applied", ""),
         ("counted one too many", 2, "contradiction", "counts 2 messages, and 1 fates name it"),
@@ -144,7 +144,7 @@ def count_cases(cases: Cases) -> None:
 
 
 def control_cases(cases: Cases) -> None:
-    """A schedule that a bulk cancel in force selects is no longer pending for a later control."""
+    """Adds cases of schedules that a bulk cancel in force selects: for a later control, they are no longer pending."""
     wrong, at_ms = "while the bulk control at offset", due(1) - 500
     trigger, pause, moves = ("trigger", "triggered"), ("pause", "paused"), {"from": b"%d" % due(2)}
     for number, (name, (action, fate), begun, selectors, is_right) in enumerate(
@@ -176,7 +176,7 @@ def control_cases(cases: Cases) -> None:
 
 
 def bulk_cases() -> Cases:
-    """All of them, in a history of their own."""
+    """Returns all cases for bulk controls, in a separate history."""
     cases = Cases()
     selection_cases(cases)
     move_cases(cases)

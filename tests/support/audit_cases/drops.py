@@ -20,8 +20,8 @@ def _pair(
     id: bytes = b"",
     at_ms: int = T,
 ) -> int:
-    """The next case: the second of two requests, which is dropped for the first. Returns the offset of the first.
-    `first`, `second`: whether they have the header; `id`: that of the second, if it is another; `at_ms`: its time."""
+    """Adds a case: the second of two requests is dropped for the first. Returns the offset of the first. `first`,
+    `second`: whether each has the header; `id`: the id of the second if it differs; `at_ms`: the time of the second."""
     o = cases.case(name, verdict, word, at=1)
     one, other = ("postdate-id", name.encode()), ("postdate-id", id or name.encode())
     cases.ask(o, TO_ORDERS, _DELAY, one, *([_DROP] if first else []))
@@ -35,7 +35,7 @@ def _deliver(cases: Cases, offset: int, name: str, at_ms: int | None = None) -> 
 
 
 def drop_cases() -> Cases:
-    """All of them, in a history of their own."""
+    """Returns all cases of dropped requests, in a separate history."""
     cases = Cases()
     for name, verdict, given in (
         ("dropped for a delivered message", "dropped", {}),

@@ -1,4 +1,4 @@
-"""Cases of the audit's verdicts for policies of ids: who survives, and when a request of a series is due."""
+"""Cases of the audit's verdicts for policies of ids: the survivor, and the due times of a series."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _LIMIT = T + 600
 
 
 def _keep(cases: Cases, name: str, verdict: str, word: str = "", *, keeps: bool = True, id: bytes = b"") -> int:
-    """The next case: its request keeps the one behind it in the numbers, which comes before it in the log; returns its
-    offset, whose survivor is the next one."""
+    """Adds a case of two requests of an id; the second, which is judged, may ask to keep the first. Returns the offset
+    of the first."""
     o = cases.case(name, verdict, word, at=1)
     cases.schedule(o, name.encode())
     cases.schedule(o + 1, id or name.encode(), *([_KEEP] if keeps else []))
@@ -26,7 +26,7 @@ def _deliver(cases: Cases, offset: int, name: str, due_ms: int = DUE, at_ms: int
 
 
 def keep_cases(cases: Cases) -> None:
-    """`kept` names an earlier request of the id that has not ended before."""
+    """Adds cases of `kept`, which must name an earlier request of the id that has not ended before."""
     o = _keep(cases, "kept, and then delivered", "kept")
     cases.commit([o + 1, DUE, "kept", o], v=2)
     _deliver(cases, o, "kept, and then delivered")
@@ -54,7 +54,8 @@ def keep_cases(cases: Cases) -> None:
 
 
 def _replace(cases: Cases, name: str, verdict: str, word: str, fate: list[Any], *more: tuple[str, bytes]) -> int:
-    """A request that is replaced by a later one of its id; returns the offset of the survivor."""
+    """Adds a case of a request that a later one of its id replaces. Returns the offset of the later one, the
+    survivor."""
     o = cases.case(name, verdict, word)
     cases.schedule(o, name.encode(), *more)
     cases.ask(o + 1, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", name.encode()), *more, at_ms=T + 200)
@@ -63,7 +64,7 @@ def _replace(cases: Cases, name: str, verdict: str, word: str, fate: list[Any], 
 
 
 def replace_cases(cases: Cases) -> None:
-    """A named survivor replaces the request, and continues its series."""
+    """Adds cases of `replaced`: the survivor that it names replaces the request, and continues its series."""
     survivor = _replace(cases, "replaced", "replaced", "", [])
     _deliver(cases, survivor, "replaced", DUE + 200, T + 2_000)
     name = "replaced in no series"
@@ -87,7 +88,7 @@ def replace_cases(cases: Cases) -> None:
 
 
 def series_cases(cases: Cases) -> None:
-    """The due time of a request of a series follows from its start."""
+    """Adds cases of series: the due time of each request follows from the start of its series."""
     for name, due_ms, verdict, word in (
         ("first of a series", _LIMIT, "delivered", ""),
         ("first of a series, too early", _LIMIT - 1, "contradiction", "by its series"),
@@ -108,7 +109,7 @@ def series_cases(cases: Cases) -> None:
 
 
 def answer_cases(cases: Cases) -> None:
-    """The answers name the survivor."""
+    """Adds cases of answers, which must name the survivor."""
     for name, by, verdict in (("answered kept", 0, "kept"), ("answered kept by another", 1, "false-verdict")):
         o = _keep(cases, name, verdict)
         cases.commit([o + 1, DUE, "kept", o], v=2)
@@ -127,15 +128,15 @@ _DROP = ("postdate-if-ended", b"drop")
 
 
 def _refuse(cases: Cases, offset: int, name: str, *more: tuple[str, bytes]) -> None:
-    """Another owner, which permits fewer targets, refuses the request."""
+    """Adds the refusal of a request by another owner, which permits fewer targets."""
     cases.commit([offset, 0, "dead"])
     asked = TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", name.encode()), *more
     cases.bury(offset, *asked, reason=b"forbidden-target")
 
 
 def other_owner_cases(cases: Cases) -> None:
-    """The survivor was accepted when the end was written, and another owner with other settings refused or dropped it
-    later. A request that was refused before the end is no survivor."""
+    """Adds cases in which a survivor was accepted when the end was written, and another owner with other settings
+    refused or dropped it later. A request that was refused before the end is no survivor."""
     for what, version in (("", 2), (", as format version 1 says", 1)):
         for when, verdict in (("behind it", "replaced"), ("before it", "contradiction")):
             name = f"replaced by one that was refused {when}{what}"
@@ -182,7 +183,7 @@ def other_owner_cases(cases: Cases) -> None:
 
 
 def other_owner_answers(cases: Cases) -> None:
-    """Answers about a replacement by a request that was accepted then, and that another owner refused later."""
+    """Adds answers about a replacement by a request that was accepted first, and that another owner refused later."""
     for what, by, verdict in (
         ("it", 1, "replaced"),
         ("the one behind it", 2, "replaced"),
@@ -222,7 +223,7 @@ def other_owner_answers(cases: Cases) -> None:
 
 
 def refusal_cases(cases: Cases) -> None:
-    """The reasons `bad-if-pending` and `bad-latest` need a bad header."""
+    """Adds refusals: the reasons `bad-if-pending` and `bad-latest` need an invalid header."""
     id_, delay, retry = ("postdate-id", b"r"), ("postdate-delay", b"1s"), ("postdate-retry", b"base=1s")
     for reason, name, header, time, verdict in (
         ("bad-if-pending", "an unknown policy", ("postdate-if-pending", b"drop"), delay, "dead"),
@@ -241,7 +242,7 @@ def refusal_cases(cases: Cases) -> None:
 
 
 def id_policy_cases() -> Cases:
-    """All of them, in a history of their own."""
+    """Returns all cases of id policies, in a separate history."""
     cases = Cases()
     for part in (
         *(keep_cases, replace_cases, series_cases, answer_cases),

@@ -7,7 +7,7 @@ from support.audit_cases.verdicts import DUE, Cases
 
 
 def late_cases() -> tuple[Cases, int]:
-    """Schedules that end behind the fixed end of the log, which is returned, too."""
+    """Returns schedules that end after the fixed end of the log, and that end."""
     cases = Cases()
     completed = cases.case("completed behind the end of the log", "completed")
     cancelled = cases.case("cancelled behind the end of the log", "cancelled")

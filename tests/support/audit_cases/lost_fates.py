@@ -1,8 +1,6 @@
-"""Cases of the audit's verdicts if the dispatch log has lost its first records: what their fates may have explained,
-and what they cannot.
-
-Each case has an early part, whose fates are lost, and a late part, which the log still has. Some have a first part: the
-log has its fates as well, as one that an earlier run with a state has read.
+"""Cases of the audit's verdicts if the dispatch log has lost its first records: the lost fates may explain some cases
+and cannot explain others. Each case has an early part, whose fates are lost, and a late part, which the log still has.
+Some have a first part whose fates the log has as well, as if an earlier run with a state had read them.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from support.audits.written_records import REQUESTS
 _BEFORE, _ASKED_MS = T + 500, T + 300
 _LATE_MS = due(2) + 500
 LAST = "a schedule cancelled in bulk behind a lost trigger"
-"""The last case with a lost trigger."""
+"""The last of the cases with a lost trigger."""
 Part = Callable[[Cases, int], None]
 
 
@@ -43,7 +41,7 @@ def _schedule(cases: Cases, o: int, *more: tuple[str, bytes]) -> None:
 
 
 def _triggered(cases: Cases, o: int, *name: tuple[str, bytes], action: str = "trigger", at_ms: int = _ASKED_MS) -> None:
-    """A schedule with a trigger, or another control, whose effect is lost."""
+    """Adds a schedule with a trigger, or another control, whose effect is lost."""
     _schedule(cases, o)
     _ask(cases, o + 1, action, *(name or (_named(o),)), at_ms=at_ms)
 
@@ -55,7 +53,7 @@ def _twice(cases: Cases, o: int) -> None:
 
 
 def _extra(cases: Cases, o: int, *, control: int = 1, **record: Any) -> None:
-    """The occurrences, and then the extra delivery, which completes the schedule."""
+    """Adds the occurrences, and then the extra delivery, which completes the schedule."""
     _twice(cases, o)
     deliver_extra(cases, o, _id(o).decode(), o + control, **{"due_ms": _ASKED_MS, **record})
     fate = [o, due(1), "extra", o + control, 1, _ASKED_MS, 0]
@@ -63,14 +61,14 @@ def _extra(cases: Cases, o: int, *, control: int = 1, **record: Any) -> None:
 
 
 def _backfilled(cases: Cases, o: int) -> None:
-    """A schedule with a backfill of three times, whose effect is lost."""
+    """Adds a schedule with a backfill of three times, whose effect is lost."""
     _schedule(cases, o)
     times = ("postdate-start", b"%d" % due(-5)), ("postdate-end", b"%d" % due(-3))
     _ask(cases, o + 1, "backfill", _named(o), *times)
 
 
 def _fill(cases: Cases, o: int) -> None:
-    """The occurrences, and the three deliveries of the backfill; the fate of the first is lost."""
+    """Adds the occurrences, and the three deliveries of the backfill; the fate of the first is lost."""
     _twice(cases, o)
     for m in (1, 2, 3):
         deliver_extra(cases, o, _id(o).decode(), o + 1, m=m, due_ms=due(m - 6))
@@ -79,7 +77,8 @@ def _fill(cases: Cases, o: int) -> None:
 
 
 def _left(cases: Cases, o: int) -> None:
-    """The fate of the extra delivery is lost as well; the schedule completes with its last occurrence."""
+    """Adds the occurrences of a schedule that completes with its last one; the fate of the extra delivery is lost as
+    well."""
     deliver_extra(cases, o, _id(o).decode(), o + 1, due_ms=_ASKED_MS)
     commit(cases, occurred(o, 1))
     commit(cases, occurred(o, 2, 0), [o, due(1), "completed"])
@@ -88,12 +87,12 @@ def _left(cases: Cases, o: int) -> None:
 
 
 def _refused(cases: Cases, o: int) -> None:
-    """The control was refused in a record that the log has."""
+    """Adds the refusal of the control, in a record that the log has."""
     cases.commit([o + 1, 0, "dead"], at_ms=LOST_MS)
 
 
 def _applied(cases: Cases, o: int) -> None:
-    """The control was applied in a record that the log has, and has changed nothing there."""
+    """Adds the control's `applied` to a record that the log has, without an effect there."""
     cases.commit([o + 1, 0, "applied"], at_ms=LOST_MS)
 
 
@@ -134,7 +133,7 @@ def _message(cases: Cases, o: int) -> None:
 
 
 def _moved(cases: Cases, o: int, *name: tuple[str, bytes], at_ms: int = T) -> None:
-    """A message with a reschedule whose effect is lost."""
+    """Adds a message with a reschedule whose effect is lost."""
     _message(cases, o)
     _move(cases, o, *name, at_ms=at_ms)
 
@@ -147,7 +146,7 @@ def _move(
 
 
 def _moved_in_bulk(cases: Cases, o: int, *, of: int = 0) -> None:
-    """The same by a bulk control, which selects messages of the case `of` cases before."""
+    """Adds a message that a bulk control has moved; the control selects messages of the case `of` cases before."""
     _message(cases, o)
     _ask(cases, o + 1, "reschedule", ("postdate-by", b"2s"), ("postdate-select-id", _id(o - of * 10)))
 
@@ -159,13 +158,14 @@ def _select(cases: Cases, o: int, from_ms: int, *action: tuple[str, bytes], pref
 
 
 def _cancel(cases: Cases, o: int, *, from_ms: int = T + 3_000, prefix: bytes = b"") -> None:
-    """A bulk cancel of what is due at that time, which has cancelled the request; `prefix`: of another id."""
+    """Adds a bulk cancel of messages due at that time, which has cancelled the request. `prefix` selects another id."""
     _select(cases, o, from_ms, prefix=prefix)
     cases.commit([o, DUE, "cancelled", o + 2], [o + 2, 0, "applied", 1], at_ms=due(2) + 900, v=2)
 
 
 def _move_on(cases: Cases, o: int, *, from_ms: int = T + 3_000, prefix: bytes = b"") -> None:
-    """The message is moved in bulk from three to five seconds, and delivered; `from_ms`, `prefix`: what is selected."""
+    """Moves the message in bulk from three to five seconds, and delivers it. `from_ms` and `prefix` are the
+    selectors."""
     _select(cases, o, from_ms, ("postdate-action", b"reschedule"), ("postdate-by", b"2s"), prefix=prefix)
     cases.commit([o, DUE, "moved", T + 5_000, o + 2], [o + 2, 0, "applied", 1], at_ms=T + 2_500, v=2)
     cases.commit([o, DUE, "delivered"], at_ms=T + 5_005)
@@ -227,7 +227,7 @@ def _bulk_cases() -> list[tuple[str, str, Part, Part]]:
 def _arrive(
     cases: Cases, o: int, *, due_ms: int = T + 3_000, late_ms: int = 5, first_ms: int = DUE, **record: Any
 ) -> None:
-    """The message is delivered for this due time."""
+    """Delivers the message for this due time."""
     cases.commit([o, first_ms, "delivered"], at_ms=due_ms + late_ms)
     cases.deliver(o, due_ms=due_ms, id=_id(o), **record)
 
@@ -282,7 +282,7 @@ def _known_move_cases() -> list[tuple[str, str, Part, Part, Part]]:
     wrong = "contradiction"
 
     def moved(cases: Cases, o: int, *, by: int = 1, grace: bytes = b"") -> None:
-        """A message that the control `by` offsets later has moved to three seconds."""
+        """Adds a message that the control `by` offsets later has moved to three seconds."""
         cases.schedule(o, _id(o))
         more = [("postdate-grace", grace)] if grace else []
         time = ("postdate-at", b"%d" % (T + 3_000))
@@ -295,14 +295,14 @@ def _known_move_cases() -> list[tuple[str, str, Part, Part, Part]]:
         _ask(cases, o + by, "reschedule", _named(o), time, *more, at_ms=at_ms)
 
     def cancel(cases: Cases, o: int) -> None:
-        """A bulk cancel of what is due at five seconds."""
+        """Adds a bulk cancel of messages due at five seconds."""
         times = ("postdate-select-from", b"%d" % (T + 5_000)), ("postdate-select-until", b"%d" % (T + 5_001))
         cases.ask(o + 3, ("postdate-action", b"cancel"), *times, ("postdate-select-id", _id(o)))
         cases.commit([o + 3, 0, "swept", 0], at_ms=LOST_MS, v=2)
         cases.commit([o, DUE, "cancelled", o + 3], [o + 3, 0, "applied", 1], at_ms=due(2) + 900, v=2)
 
     def move_on(cases: Cases, o: int) -> None:
-        """A reschedule in bulk, from five to seven seconds."""
+        """Adds a bulk reschedule from five to seven seconds."""
         cases.ask(o + 3, ("postdate-action", b"reschedule"), ("postdate-by", b"2s"), ("postdate-select-id", _id(o)))
         cases.commit([o + 3, 0, "swept", 0], at_ms=LOST_MS, v=2)
         cases.commit([o, DUE, "moved", T + 7_000, o + 3], [o + 3, 0, "applied", 1], at_ms=T + 2_500, v=2)
@@ -339,7 +339,7 @@ def _known_move_cases() -> list[tuple[str, str, Part, Part, Part]]:
 
 
 def _drop_cases() -> list[tuple[str, str, Part, Part]]:
-    """The verdicts are those on the survivor; `_SECOND` has those on the request that was dropped for it."""
+    """Returns cases with the verdicts on the survivor; `_SECOND` has those on the request that was dropped for it."""
     drop = ("postdate-if-ended", b"drop")
 
     def pair(cases: Cases, o: int, *, at_ms: int = T, later_ms: int = _ASKED_MS, first: bool = True) -> None:
@@ -348,7 +348,7 @@ def _drop_cases() -> list[tuple[str, str, Part, Part]]:
         cases.ask(o + 1, TO_ORDERS, *headers, drop, at_ms=later_ms)
 
     def ended(cases: Cases, o: int, *, at_ms: int = LOST_MS, later_ms: int = _ASKED_MS, is_sent: bool = True) -> None:
-        """The delivery is lost."""
+        """Ends the pair; the fate of the delivery is lost."""
         if is_sent:
             cases.deliver(o, id=_id(o), due_ms=T + 100)
         cases.commit([o + 1, later_ms + 100, "dropped", o], at_ms=at_ms, v=2)
@@ -379,8 +379,8 @@ def _drop_cases() -> list[tuple[str, str, Part, Part]]:
 
 
 def _series_cases() -> list[tuple[str, str, Part, Part]]:
-    """Two or three requests of a series; the fate `replaced` of the first, with the start, is lost. `_SECOND` has the
-    verdicts on the second."""
+    """Returns cases of two or three requests of a series; the fate `replaced` of the first, with the start, is lost.
+    `_SECOND` has the verdicts on the second."""
     latest = ("postdate-latest", b"900ms")
 
     def two(cases: Cases, o: int, *, at_ms: int = _ASKED_MS) -> None:
@@ -414,7 +414,8 @@ def _series_cases() -> list[tuple[str, str, Part, Part]]:
 
 
 def _answer_cases() -> list[tuple[str, str, Part, Part]]:
-    """An answer that a lost fate decides. If a control was answered, `_SECOND` has the verdict on it."""
+    """Returns cases of an answer that depends on a lost fate. If a control was answered, `_SECOND` has the verdict on
+    it."""
 
     def answered(cases: Cases, o: int, *, at_ms: int = T) -> None:
         cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), _named(o), at_ms=at_ms)
@@ -429,7 +430,7 @@ def _answer_cases() -> list[tuple[str, str, Part, Part]]:
         cases.answer(o + 1, word, o if of else None, _id(o).decode())
 
     def gone(cases: Cases, o: int) -> None:
-        """The fate of the message is lost, and the log has that of the control."""
+        """Ends a message whose fate is lost; the log has the fate of the control."""
         cases.deliver(o, id=_id(o), due_ms=T + 100)
         _applied(cases, o)
 
@@ -471,7 +472,7 @@ def _grace_cases() -> list[tuple[str, str, Part, Part]]:
     in_an_hour = T + HOUR_MS
 
     def far(cases: Cases, o: int, *, is_moved: bool = True, grace: bytes = b"") -> None:
-        """A message due in an hour with a grace of a second, which is moved to 900 ms."""
+        """Adds a message due in an hour with a grace of a second, which is moved to 900 ms."""
         cases.ask(o, TO_ORDERS, ("postdate-delay", b"1h"), ("postdate-grace", b"1s"), _named(o))
         if is_moved:
             _move(cases, o, delay=b"900ms", grace=grace)
@@ -504,14 +505,14 @@ def _pause_cases() -> list[tuple[str, str, Part, Part]]:
         _ask(cases, o + 2, "resume", _named(o), at_ms=T + 1_500)
 
     def resume(cases: Cases, o: int, *, reason: str = "paused") -> None:
-        """The resume in the log, which skips the first occurrence; the second one completes the schedule."""
+        """Adds a resume in the log, which skips the first occurrence; the second one completes the schedule."""
         cases.commit([o, due(1), "resumed", T + 1_500, o + 2], [o + 2, 0, "applied"], at_ms=T + 1_600, v=3)
         commit(cases, [o, due(1), "skipped", 1, 1, reason, due(2)], at_ms=T + 1_605)
         commit(cases, occurred(o, 2, 0), [o, due(1), "completed"])
         deliver(cases, o, _id(o).decode(), 2, 0)
 
     def twice(cases: Cases, o: int) -> None:
-        """Both occurrences are delivered, the first one before the resume."""
+        """Delivers both occurrences, the first one before the resume."""
         commit(cases, occurred(o, 1))
         cases.commit([o, due(1), "resumed", T + 1_500, o + 2], [o + 2, 0, "applied"], at_ms=T + 1_600, v=3)
         commit(cases, occurred(o, 2, 0), [o, due(1), "completed"])
@@ -559,11 +560,11 @@ _SECOND = {
     "replaced by a lost fate": "unsettled",
     "kept, and its survivor delivered": "false-verdict",
 }
-"""The verdicts on the second request of a case."""
+"""The verdicts on the second request of each case."""
 
 
 def lost_fate_cases() -> Cases:
-    """All cases in one history, whose log begins at LOST_MS except for the first parts."""
+    """Returns all cases in one history, whose log begins at LOST_MS except for the first parts."""
     cases, early, late = Cases(), [], []
     for name, verdicts, first, early_part, late_part in (*_known_move_cases(), *known_move_grace_cases()):
         o = cases.case(name, verdicts)

@@ -1,5 +1,5 @@
-"""Cases of the audit's verdicts about graces and windows if the fate of a reschedule that decides about them may be
-lost, and about requests that another owner refused after lost fates.
+"""Cases of the audit's verdicts on graces and windows if the fate of the deciding reschedule may be lost, and on
+requests that another owner refused after lost fates.
 
 `lost_fate_cases` adds them to its history, and explains their parts. All messages are due at DUE.
 """
@@ -39,14 +39,14 @@ def _move(cases: Cases, o: int, *, due_ms: int = DUE, grace: bytes = b"", by: in
 
 
 def _ask(cases: Cases, o: int, *more: tuple[str, bytes], moves: tuple[tuple[int, bytes], ...] = ()) -> None:
-    """A message, and reschedules with these due times and graces. The fates of the reschedules are lost."""
+    """Adds a message, and reschedules with these due times and graces. The fates of the reschedules are lost."""
     cases.ask(o, *_headers(o, *more))
     for number, (due_ms, grace) in enumerate(moves):
         _move(cases, o, due_ms=due_ms, grace=grace, by=number + 1)
 
 
 def _arrive(cases: Cases, o: int, *, due_ms: int = DUE, late_ms: int, is_sent: bool = True) -> None:
-    """Deliver a message `late_ms` after its due time and the longest transaction."""
+    """Delivers a message `late_ms` after its due time and the longest transaction."""
     cases.commit([o, DUE, "delivered"], at_ms=due_ms + COMMIT_MS_MAX + late_ms)
     if is_sent:
         cases.deliver(o, due_ms=due_ms, id=_name(o).encode())
@@ -60,7 +60,7 @@ def _die(
 
 
 def lost_grace_cases() -> list[tuple[str, str, Part, Part]]:
-    """Name, verdicts, and the two parts of each case."""
+    """Returns the name, the verdicts and the two parts of each case."""
     same, wider, narrower = ((DUE, b"1s"),), ((DUE, b"2s"),), ((DUE, b"100ms"),)
     later, twice, missing = ((_MOVED, b""),), ((_MOVED, b"1s"), (_MOVED, b"3s")), "missing contradiction"
     window = _WINDOW, _grace(b"1s")
@@ -102,8 +102,8 @@ def lost_grace_cases() -> list[tuple[str, str, Part, Part]]:
 
 
 def known_move_grace_cases() -> list[tuple[str, str, Part, Part, Part]]:
-    """The same with a first part, a reschedule to _MOVED whose fates the log has. An earlier, lost reschedule gave a
-    grace. The known one keeps that grace unless it gives one, too."""
+    """Returns cases with a first part, a reschedule to _MOVED whose fates the log has. An earlier, lost reschedule gave
+    a grace. The known one keeps that grace unless it gives one, too."""
 
     def moved(cases: Cases, o: int, *, grace: bytes = b"") -> None:
         cases.ask(o, *_headers(o, _grace(b"1s")))
@@ -130,7 +130,7 @@ def known_move_grace_cases() -> list[tuple[str, str, Part, Part, Part]]:
 
 
 def refused_later_cases() -> list[tuple[str, str, Part, Part]]:
-    """A request that was accepted in a lost fate, and that another owner has refused since."""
+    """Returns cases of a request whose acceptance is lost, and that another owner has refused since."""
     every = ("postdate-every", b"100ms")
 
     def accepted(cases: Cases, o: int, *more: tuple[str, bytes], at_ms: int = T) -> None:
@@ -153,7 +153,7 @@ def refused_later_cases() -> list[tuple[str, str, Part, Part]]:
         cases.deliver(o, id=_name(o).encode())
 
     def recurring(cases: Cases, o: int, *, at_ms: int = T) -> None:
-        """The fates of the first occurrence are lost."""
+        """Adds a schedule; the fates of its first occurrence are lost."""
         cases.ask(o, TO_ORDERS, every, ("postdate-id", _name(o).encode()), at_ms=at_ms)
         deliver(cases, o, _name(o), 1, at_ms + 200, nominal_ms=at_ms + 100)
 

@@ -1,4 +1,5 @@
-"""Cases of the audit's verdicts about schedules whose first `stored` is lost: the first time that an owner published.
+"""Cases of the audit's verdicts on schedules whose first `stored` is lost, and with it the first nominal time of the
+owner.
 
 `lost_fate_cases` adds them to its history, and explains their parts. A control cancels each schedule.
 """
@@ -24,19 +25,19 @@ def _id(offset: int) -> str:
 
 
 def _ask(cases: Cases, o: int, *, times: Sequence[tuple[str, bytes]] = (EVERY,)) -> None:
-    """A schedule whose `stored` is lost."""
+    """Adds a schedule whose `stored` is lost."""
     cases.ask(o, TO_ORDERS, *times, ("postdate-id", _id(o).encode()))
 
 
 def _cancel(cases: Cases, o: int, *before: list[Any], first_ms: int = due(1), at_ms: int = due(3)) -> None:
-    """The end, in the record of the fates `before` it."""
+    """Adds the end of a schedule, in one record with the fates `before` it."""
     cases.cancel(o + 2, _id(o).encode())
     version = 3 if before else 1
     cases.commit(*before, [o, first_ms, "cancelled"], [o + 2, 0, "applied"], at_ms=at_ms, v=version)
 
 
 def _pause(cases: Cases, o: int) -> None:
-    """The first occurrence, a pause, which writes `stored` again, and the end."""
+    """Adds the first occurrence, a pause, which writes `stored` again, and the end."""
     commit(cases, occurred(o, 1))
     deliver(cases, o, _id(o), 1)
     at_ms = due(1) + 50
@@ -47,7 +48,7 @@ def _pause(cases: Cases, o: int) -> None:
 
 
 def _die(cases: Cases, o: int, *, buried_ms: Sequence[int] = (_OTHER_MS,)) -> None:
-    """The first occurrence became a dead letter at a time that only the lost `stored` has named."""
+    """Adds a first occurrence that became a dead letter, at a nominal time that only the lost `stored` has named."""
     for due_ms in buried_ms:
         cases.bury(o, TO_ORDERS, ("postdate-at", b"%d" % due_ms))
     dead = [o, _OTHER_MS, "skipped", 1, 1, "dead", _OTHER_NEXT_MS]
@@ -55,7 +56,7 @@ def _die(cases: Cases, o: int, *, buried_ms: Sequence[int] = (_OTHER_MS,)) -> No
 
 
 def _cancel_by_rules_of_the_audit(cases: Cases, o: int) -> None:
-    """The end by another owner than the one that has published the first time."""
+    """Adds the end, by another owner than the one that wrote the first nominal time."""
     cases.commit(kind="owner", tz=tz_version())
     _cancel(cases, o, first_ms=_OTHER_MS)
 

@@ -1,6 +1,5 @@
-"""Cases of the audit's verdicts for recurring schedules: what the dispatch log, the targets and the dead letters hold.
-
-`tests/unit/spark/test_schedules.py` has the finer cases, of the occurrences of one schedule.
+"""Cases of the audit's verdicts for recurring schedules, across dispatch log, targets and dead letters.
+`tests/unit/spark/test_schedules.py` has the detailed cases of the occurrences of one schedule.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ NIGHT, NEXT_NIGHT = 1_795_311_000_000, 1_795_397_400_000
 
 
 def due(number: int) -> int:
-    """The nominal time of an occurrence of EVERY."""
+    """Returns the nominal time of an occurrence of EVERY."""
     return DUE + (number - 1) * 1_000
 
 
 def ask(cases: Cases, offset: int, id: str, *more: tuple[str, bytes | None]) -> None:
-    """A schedule, and its fate `stored`."""
+    """Adds a schedule, and its fate `stored`."""
     cases.ask(offset, TO_ORDERS, EVERY, ("postdate-id", id.encode()), *more)
     cases.commit([offset, due(1), "stored"])
 
@@ -45,7 +44,7 @@ def deliver(
     nominal_ms: int | None = None,
     **changes: Any,
 ) -> None:
-    """The record of an occurrence; without a next one if `next_ms` is 0."""
+    """Adds the record of an occurrence; without a next time if `next_ms` is 0."""
     nominal_ms = due(number) if nominal_ms is None else nominal_ms
     next_ms = nominal_ms + 1_000 if next_ms is None else next_ms
     behind: Headers = [("postdate-occurrence", b"%d" % number)]
@@ -56,20 +55,20 @@ def deliver(
 def deliver_extra(
     cases: Cases, offset: int, id: str, control: int, *, m: int = 1, occurrence: int = 0, **changes: Any
 ) -> None:
-    """The record of an extra delivery."""
+    """Adds the record of an extra delivery."""
     behind: Headers = [("postdate-occurrence", b"%d" % occurrence)] if occurrence else []
     behind.append(("postdate-extra", f"{REQUESTS}/0/{control}/{m}".encode()))
     cases.deliver(offset, id=id.encode(), behind=behind, **changes)
 
 
 def commit(cases: Cases, *fates: Sequence[Any], late_ms: int = 5, at_ms: int | None = None) -> None:
-    """A record of the log, so long after the nominal time of its first fate."""
+    """Adds a log record, `late_ms` after the nominal time of its first fate."""
     stamped = fates[0][4] + late_ms if at_ms is None else at_ms
     cases.commit(*[[*fate] for fate in fates], at_ms=stamped, v=3)
 
 
 def twice(cases: Cases, offset: int, id: str, *more: tuple[str, bytes | None]) -> None:
-    """A schedule that has occurred twice, and has completed."""
+    """Adds a schedule that has occurred twice and has completed."""
     ask(cases, offset, id, TWICE, *more)
     commit(cases, occurred(offset, 1))
     commit(cases, occurred(offset, 2, 0), [offset, due(1), "completed"])
@@ -78,7 +77,7 @@ def twice(cases: Cases, offset: int, id: str, *more: tuple[str, bytes | None]) -
 
 
 def open_twice(cases: Cases, offset: int, id: str) -> None:
-    """A schedule that has occurred twice, and goes on."""
+    """Adds a schedule that has occurred twice and continues."""
     ask(cases, offset, id)
     for number in (1, 2):
         commit(cases, occurred(offset, number))
@@ -202,12 +201,12 @@ def _skip_cases(cases: Cases) -> None:
         ask(cases, o, "c2", ("postdate-count", b"1"), ("postdate-grace", b"0"))
         commit(cases, occurred(o, 1, 0), [o, due(1), "completed"], late_ms=late)
         deliver(cases, o, "c2", 1, 0)
-    letters: list[tuple[str, str, dict[str, Any] | None]] = [
+    dead_letters: list[tuple[str, str, dict[str, Any] | None]] = [
         ("with its dead letter", "completed", {}),
         ("with another dead letter", "mismatch", {"value": b"other"}),
         ("without a dead letter", "missing", None),
     ]
-    for name, verdicts, content in letters:
+    for name, verdicts, content in dead_letters:
         o = cases.case(f"skipped as dead {name}", verdicts)
         ask(cases, o, "c3", ("postdate-count", b"1"))
         cases.commit([o, due(1), "skipped", 1, 1, "dead", 0], [o, due(1), "completed"], at_ms=due(1) + 5, v=3)
@@ -285,7 +284,7 @@ def _control_cases(cases: Cases) -> None:
 
 
 def _cancel_in_bulk(cases: Cases, offset: int, control: int, from_ms: int) -> None:
-    """A bulk cancel of what is due at one time, which has cancelled the schedule."""
+    """Adds a bulk cancel of messages due at one time, which has cancelled the schedule."""
     start, until = ("postdate-select-from", b"%d" % from_ms), ("postdate-select-until", b"%d" % (from_ms + 1))
     cases.ask(control, ("postdate-action", b"cancel"), start, until)
     cases.commit([control, 0, "swept", 0], v=2)
@@ -293,7 +292,7 @@ def _cancel_in_bulk(cases: Cases, offset: int, control: int, from_ms: int) -> No
 
 
 def _pause(cases: Cases, offset: int, id: str, at_ms: int, *, name: str = "pause", said_ms: int | None = None) -> None:
-    """The pause or resume of a schedule, the next request, and its effect."""
+    """Adds the pause or resume of a schedule, as the next request, and its effect."""
     control = len(cases.requests) and max(request[2] for request in cases.requests) + 1
     fate = {"pause": "paused", "resume": "resumed"}[name]
     cases.ask(control, ("postdate-action", name.encode()), ("postdate-id", id.encode()), at_ms=at_ms)
@@ -340,7 +339,7 @@ def _pause_cases(cases: Cases) -> None:
 
 
 def trigger(cases: Cases, offset: int, id: str, at_ms: int, *, said_ms: int | None = None) -> int:
-    """The trigger of a schedule, the next request, and its effect. Returns its offset."""
+    """Adds the trigger of a schedule, as the next request, and its effect. Returns the offset of the trigger."""
     control = max(request[2] for request in cases.requests) + 1
     cases.ask(control, ("postdate-action", b"trigger"), ("postdate-id", id.encode()), at_ms=at_ms)
     fate = [offset, due(1), "triggered", at_ms if said_ms is None else said_ms, control]
@@ -350,14 +349,14 @@ def trigger(cases: Cases, offset: int, id: str, at_ms: int, *, said_ms: int | No
 
 
 def extra(cases: Cases, offset: int, control: int, at_ms: int, *, late_ms: int = 9, **changes: Any) -> None:
-    """The fate of an extra delivery, which completes its schedule unless `ends` is false."""
+    """Adds the fate of an extra delivery, which completes its schedule unless `ends` is false."""
     number, next_ms, name = (changes.get(key, other) for key, other in (("m", 1), ("next_ms", 0), ("name", "extra")))
     fates = [[offset, due(1), name, control, number, at_ms, next_ms], [offset, due(1), "completed"]]
     cases.commit(*fates[: 2 if changes.get("ends", True) else 1], at_ms=at_ms + late_ms, v=3)
 
 
 def _triggered(cases: Cases, offset: int, id: str, at_ms: int, **changes: Any) -> int:
-    """A schedule that has occurred twice, with a pending trigger. Returns the offset of that."""
+    """Adds a schedule that has occurred twice, with a pending trigger. Returns the offset of the trigger."""
     ask(cases, offset, id, TWICE)
     for number, next_ms in ((1, None), (2, 0)):
         commit(cases, occurred(offset, number, next_ms))
@@ -426,8 +425,8 @@ def _backfill(
     said: tuple[int, int] | None = None,
     action: str = "backfill",
 ) -> int:
-    """A schedule that has occurred twice, with a backfill from `start` on that has the fate `said`. Returns its
-    offset."""
+    """Adds a schedule that has occurred twice, with a backfill from `start` on that has the fate `said`. Returns the
+    offset of the backfill."""
     ask(cases, offset, id, TWICE)
     for number, next_ms in ((1, None), (2, 0)):
         commit(cases, occurred(offset, number, next_ms))
@@ -445,7 +444,7 @@ def _ask_backfill(
     said: tuple[int, int] | None = None,
     action: str = "backfill",
 ) -> int:
-    """The backfill of a schedule, the next request, and its effect. Returns its offset."""
+    """Adds the backfill of a schedule, as the next request, and its effect. Returns the offset of the backfill."""
     at_ms, control = due(2) + 500, max(request[2] for request in cases.requests) + 1
     times = [("postdate-start", b"%d" % (due(start) - 1)), ("postdate-end", b"%d" % end_ms)]
     named = [("postdate-action", action.encode()), ("postdate-id", id.encode())]
@@ -457,7 +456,7 @@ def _ask_backfill(
 
 
 def _fill(cases: Cases, offset: int, id: str, control: int, *numbers: int, until: int = -1, late_ms: int = 9) -> None:
-    """The deliveries of these nominal times by a backfill, which complete the schedule."""
+    """Adds the deliveries of these nominal times by a backfill, which complete the schedule."""
     fates: list[list[Any]] = []
     for m, number in enumerate(numbers, 1):
         next_ms = due(numbers[m]) if m < len(numbers) else due(number + 1) if number < until else 0
@@ -467,7 +466,7 @@ def _fill(cases: Cases, offset: int, id: str, control: int, *numbers: int, until
 
 
 def _cases_of_two_runs(cases: Cases) -> None:
-    """Cases that a run reads in part if it ends within "an occurrence decided twice"."""
+    """Adds cases that a run reads in part if it ends within "an occurrence decided twice"."""
     dead = cases.case("dead letters of a backfill ahead of their fates", "completed")
     control = _backfill(cases, dead, "f7")
     fates = [
@@ -492,7 +491,7 @@ def _cases_of_two_runs(cases: Cases) -> None:
 
 
 def _bury(cases: Cases, offset: int, number: int) -> None:
-    """The dead letter of an occurrence."""
+    """Adds the dead letter of an occurrence."""
     cases.bury(offset, TO_ORDERS, ("postdate-at", b"%d" % due(number)))
 
 
@@ -535,7 +534,7 @@ def _backfill_cases(cases: Cases) -> None:
 
 
 def _answer_cases(cases: Cases) -> None:
-    """Answers to controls of a schedule, whose fate the log lacks, or has although the answer says otherwise."""
+    """Adds answers to controls of a schedule whose fate the log lacks, or has in contradiction to the answer."""
     words = {"pause": "paused", "resume": "resumed", "trigger": "triggered", "backfill": "backfilled"}
     times = ("postdate-start", b"%d" % due(-3)), ("postdate-end", b"%d" % due(-1))
     for action, word in words.items():
@@ -554,7 +553,7 @@ def _answer_cases(cases: Cases) -> None:
 
 
 def _nightly(cases: Cases, offset: int, id: str, next_ms: int) -> None:
-    """A schedule in Berlin that has occurred once, with this next time."""
+    """Adds a schedule in Berlin that has occurred once, with this next time."""
     cron = ("postdate-cron", b"30 2 * * *"), ("postdate-zone", b"Europe/Berlin")
     cases.ask(offset, TO_ORDERS, *cron, ("postdate-id", id.encode()), at_ms=NIGHT - HOUR_MS)
     cases.commit([offset, NIGHT, "stored"])
@@ -564,7 +563,8 @@ def _nightly(cases: Cases, offset: int, id: str, next_ms: int) -> None:
 
 
 def schedule_cases() -> Cases:
-    """All of them, in a history of their own. Its second owner has other time zone rules than the audit."""
+    """Returns all cases of schedules, in a separate history. Its second owner has other time zone rules than the
+    audit."""
     cases = Cases()
     cases.commit(kind="owner", tz=tz_version())
     _ending_cases(cases)

@@ -1,6 +1,5 @@
-"""The cases of the audit's verdicts: one history in which every request is a case of its own, and its judgement.
-
-Cases that differ in one thing stand beside each other, the sound one too, so a rule that always or never speaks fails.
+"""The cases of the audit's verdicts: one history in which every request is a separate case, with its judgement. Cases
+that differ in one respect are neighbours, the correct one included, so a rule that always or never reports fails.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ TO_ORDERS = ("postdate-topic", b"orders")
 
 @dataclass(frozen=True)
 class Expected:
-    """What the case at an offset must be judged: its verdicts, and a word of the details."""
+    """The expected judgement of the case at an offset: its verdicts, and a word of the details."""
 
     offset: int
     verdicts: set[str]
@@ -36,13 +35,13 @@ class Cases(RandomHistory):
         self.next = 0
 
     def case(self, name: str, verdicts: str, word: str = "", *, at: int = 0) -> int:
-        """The offset of a new case; what is expected is expected of the request `at` offsets behind it."""
+        """Returns the offset of a new case; the judged request is `at` offsets after it."""
         self.next += 10
         self.expected[name] = Expected(self.next + at, set(verdicts.split()), word)
         return self.next
 
     def schedule(self, offset: int, id: bytes, *more: tuple[str, bytes | None]) -> None:
-        """A request of that id, due a second later."""
+        """Adds a request of that id, due a second later."""
         self.ask(offset, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", id), *more)
 
     def cancel(self, offset: int, id: bytes) -> None:
@@ -55,7 +54,7 @@ class Cases(RandomHistory):
         policy: bytes = b"base=1s",
         headers: Headers | None = None,
     ) -> None:
-        """A return to `orders`; by default its first attempt is due a second later."""
+        """Adds a return to `orders`; by default its first attempt is due a second later."""
         self.ask(offset, TO_ORDERS, ("postdate-retry", policy), *more, headers=headers)
 
     def reschedule(self, offset: int, id: bytes, delay: bytes, *more: tuple[str, bytes | None]) -> None:
@@ -63,7 +62,7 @@ class Cases(RandomHistory):
 
 
 def redelivered(root: int, attempt: int = 1, *, first_due: int = DUE) -> Headers:
-    """The headers of a redelivery behind its id."""
+    """Returns the headers of a redelivery after its id."""
     origin = f"{REQUESTS}/0/{root}".encode()
     times = ("postdate-first-due", b"%d" % first_due)
     return [("postdate-attempt", b"%d" % attempt), ("postdate-first-origin", origin), times]
@@ -248,10 +247,10 @@ def _dead_cases(cases: Cases) -> None:
     cases.ask(o)
     cases.commit([o, 0, "dead"])
     cases.bury(o, reason=b"bad-headers")
-    letter = list(cases.letters[-1])
-    letter[7] = letter[7][2:]  # type: ignore[index]
-    cases.letters[-1] = tuple(letter)  # type: ignore[assignment]
-    o = cases.case("another message in the dead letter", "mismatch", "dead letter differs")
+    dead_letter = list(cases.letters[-1])
+    dead_letter[7] = dead_letter[7][2:]  # type: ignore[index]
+    cases.letters[-1] = tuple(dead_letter)  # type: ignore[assignment]
+    o = cases.case("another message in the dead dead_letter", "mismatch", "dead dead_letter differs")
     cases.ask(o)
     cases.commit([o, DUE, "dead"])
     cases.bury(o, value=b"w")
@@ -259,15 +258,15 @@ def _dead_cases(cases: Cases) -> None:
     cases.ask(o)
     cases.commit([o, DUE, "dead"])
     cases.bury(o, reason=b"because")
-    o = cases.case("dead without a dead letter", "contradiction", "without a dead letter")
+    o = cases.case("dead without a dead dead_letter", "contradiction", "without a dead dead_letter")
     cases.ask(o)
     cases.commit([o, DUE, "dead"])
-    o = cases.case("a dead letter of what was delivered", "contradiction", "dead letter although")
+    o = cases.case("a dead dead_letter of what was delivered", "contradiction", "dead dead_letter although")
     cases.ask(o)
     cases.commit([o, DUE, "delivered"])
     cases.deliver(o)
     cases.bury(o)
-    o = cases.case("a dead letter without fate", "contradiction", "dead letter without fate")
+    o = cases.case("a dead dead_letter without fate", "contradiction", "dead dead_letter without fate")
     cases.ask(o)
     cases.bury(o)
     o = cases.case("delivered although dead", "contradiction", "delivered although dead")
@@ -463,7 +462,7 @@ def _return_cases(cases: Cases) -> None:
 
 
 def _chain_cases(cases: Cases) -> None:
-    """Each case has a parent at its offset, and a return behind it."""
+    """Adds cases with a parent at their offset and a return at the next."""
     parent_attempts = {"a message": 0, "a return": 1}
     for what, attempt in parent_attempts.items():
         for said, verdict in ((attempt, "delivered"), (attempt + 1, "contradiction"), (None, "delivered")):
@@ -493,7 +492,7 @@ def _chain_cases(cases: Cases) -> None:
 
 
 def _left(parent: int, root: int) -> Headers:
-    """What the delivery of `parent` leaves on a return."""
+    """Returns the headers that the delivery of `parent` leaves on a return."""
     named = b"%s/0/%d" % (REQUESTS.encode(), parent)
     first = ("postdate-first-origin", b"%s/0/%d" % (REQUESTS.encode(), root))
     return [("postdate-origin", named), ("postdate-due", b"5"), first, ("postdate-first-due", b"%d" % DUE)]
@@ -560,7 +559,8 @@ def _refused_return_cases(cases: Cases) -> None:
 
 
 def _policy_cases(cases: Cases) -> None:
-    """The rows of the policy `slow` begin at the offset `o` of the first case; those of `gone` end there."""
+    """Adds cases of named policies: the rows of `slow` begin at the offset `o` of the first case; those of `gone` end
+    there."""
     o = cases.case("a named policy", "delivered")
     rows = [[0, "slow", "base=9s"], [o, "slow", "base=1s"], [0, "gone", "base=1s"], [o, "gone", ""]]
     named = {"slow": (DUE, b" slow "), "gone": (DUE, b"gone"), "never": (T + 7_000, b"never")}

@@ -1,4 +1,4 @@
-"""Cases of the audit's verdicts for messages with windows: the chosen time, and what counts from it."""
+"""Cases of the audit's verdicts for messages with windows: the chosen time, and the times that count from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DELAY = ("postdate-delay", b"1s")
 
 
 def _ended(cases: Cases, fate: list[Any], *more: tuple[str, bytes | None], at_ms: int | None = None) -> None:
-    """A request of the next case, its fate, and its record."""
+    """Adds a request of the next case, its fate, and its record."""
     offset = cases.next
     cases.ask(offset, TO_ORDERS, _DELAY, *more)
     cases.commit([offset, DUE, *fate], at_ms=at_ms, v=2 if len(fate) > 1 else 1)
@@ -22,7 +22,7 @@ def _ended(cases: Cases, fate: list[Any], *more: tuple[str, bytes | None], at_ms
 
 
 def chosen_cases(cases: Cases) -> None:
-    """The chosen time lies within the window, and the commit not before it."""
+    """Adds cases of chosen times, which must lie within the window and not after the commit."""
     cases.case("chosen at the due time", "delivered")
     _ended(cases, ["delivered", DUE], _WINDOW)
     cases.case("chosen at the end of the window", "delivered")
@@ -58,7 +58,7 @@ def chosen_cases(cases: Cases) -> None:
 
 
 def grace_cases(cases: Cases) -> None:
-    """Grace counts from the chosen time."""
+    """Adds cases of graces, which count from the chosen time."""
     chosen_ms, grace = DUE + _WINDOW_MS, ("postdate-grace", b"0")
     cases.case("in its grace after the chosen time", "delivered")
     _ended(cases, ["delivered", chosen_ms], _WINDOW, grace, at_ms=chosen_ms + COMMIT_MS_MAX)
@@ -76,7 +76,7 @@ def grace_cases(cases: Cases) -> None:
 
 
 def refusal_cases(cases: Cases) -> None:
-    """The reason `bad-window` needs a bad window."""
+    """Adds refusals: the reason `bad-window` needs an invalid window."""
     for name, window, verdict in (
         ("a window of 0", b"0", "dead"),
         ("an unreadable window", b"soon", "dead"),
@@ -94,7 +94,8 @@ def refusal_cases(cases: Cases) -> None:
 
 
 def spread_cases(cases: Cases) -> None:
-    """With an even spread any time of the window may be chosen; the reason `bad-spread` needs a bad spread."""
+    """Adds cases of spreads: an even spread permits any time of the window, and the reason `bad-spread` needs an
+    invalid spread."""
     for name, chosen_ms, verdict in (
         ("the due time", DUE, "delivered"),
         ("the end of the window", DUE + _WINDOW_MS, "delivered"),
@@ -117,7 +118,7 @@ def spread_cases(cases: Cases) -> None:
 
 
 def window_cases() -> Cases:
-    """All of them, in a history of their own."""
+    """Returns all cases of windows, in a separate history."""
     cases = Cases()
     for part in (chosen_cases, grace_cases, refusal_cases, spread_cases):
         part(cases)

@@ -1,4 +1,4 @@
-"""Parses the columns of any table as request parameters, of one type each. DataFrame to DataFrame; judges nothing.
+"""Parses the columns of any table as request parameters with fixed types. DataFrame to DataFrame; it checks no rule.
 
 row                  the whole input row, for the reject table
 target spread        text
@@ -7,7 +7,7 @@ headers              name and bytes, in their order; null if they cannot be read
 at_ms delay_ms grace_ms window_ms partition   bigint; null if they are absent or cannot be read
 has_headers has_at …                whether the value is present, to distinguish a mistake from an absent value
 at_text delay_text …                the value as text, truncated, for messages
-due_ms               the due time if it is sent at `now_ms`; null if it cannot be computed
+due_ms               the due time of a request that is sent at `now_ms`; null if it cannot be computed
 
 A time is a `timestamp` (an instant), a whole number of milliseconds or a text as in the header `postdate-at`; delay,
 grace and window are whole milliseconds or texts as in `postdate-delay`. A `timestamp_ntz` or a date is a different
@@ -46,10 +46,10 @@ _TIMES = ("at", "delay", "grace", "window", "partition")
 _JSON_HEADERS = "map<string,string>"
 
 
-def asked_rows(rows: DataFrame, columns: Mapping[str, str], target: str | None, now_ms: int) -> DataFrame:
-    """One row for each of `rows` with the columns above.
+def parsed_rows(rows: DataFrame, columns: Mapping[str, str], target: str | None, now_ms: int) -> DataFrame:
+    """Returns one row for each of `rows`, with the columns above.
 
-    `columns` gives the column of each field, as `found_columns` does; `target`, if not None, applies to all rows.
+    `columns` gives the column of each field, as `field_columns` does; `target`, if not None, applies to all rows.
     Raises JobUsageError if a column has an ambiguous type.
     """
     given = {name: (_named(column), rows.schema[column].dataType) for name, column in columns.items()}
@@ -60,30 +60,30 @@ def asked_rows(rows: DataFrame, columns: Mapping[str, str], target: str | None, 
     def number_of(name: str) -> Column:
         return _as_number(name, *given[name]) if name in given else F.lit(None).cast("bigint")
 
-    def is_said(name: str) -> Column:
+    def is_present(name: str) -> Column:
         return given[name][0].isNotNull() if name in given else F.lit(False)
 
     target_column = F.lit(target) if target is not None else _as_text("target", *given["target"])
     headers = _as_headers(*given["headers"]) if "headers" in given else F.array().cast(EMPTY_HEADERS)
     spread = _as_text("spread", *given["spread"]) if "spread" in given else F.lit(None).cast("string")
-    asked = rows.select(
+    parsed = rows.select(
         F.struct(*(_named(name) for name in rows.columns)).alias("row"),
         target_column.alias("target"),
         spread.alias("spread"),
         *(bytes_of(name).alias(name) for name in ("key", "value", "id")),
         headers.alias("headers"),
-        is_said("headers").alias("has_headers"),
+        is_present("headers").alias("has_headers"),
         *(number_of(name).alias(name if name == "partition" else f"{name}_ms") for name in _TIMES),
-        *(is_said(name).alias(f"has_{name}") for name in _TIMES),
+        *(is_present(name).alias(f"has_{name}") for name in _TIMES),
         *(_quoted(name, given).alias(f"{name}_text") for name in _TIMES),
     )
-    return asked.withColumn("due_ms", F.coalesce("at_ms", F.col("delay_ms") + F.lit(now_ms).cast("bigint")))
+    return parsed.withColumn("due_ms", F.coalesce("at_ms", F.col("delay_ms") + F.lit(now_ms).cast("bigint")))
 
 
-def found_columns(rows: DataFrame, columns: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, str]:
-    """The column of each field: the one that `columns` names, otherwise the one with the field's name.
+def field_columns(rows: DataFrame, columns: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, str]:
+    """Returns the column of each field: the one that `columns` names, otherwise the one with the field's name.
 
-    Raises JobUsageError for a name that no column has, or that two have.
+    Raises JobUsageError for a name that no column has, or that two columns have.
     """
     names = rows.columns
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -98,7 +98,7 @@ def found_columns(rows: DataFrame, columns: Mapping[str, str], fields: tuple[str
 
 
 def _named(column: str) -> Column:
-    """A column by its name, which may contain dots and quotes."""
+    """Returns a column by its name, which may contain dots and quotes."""
     return F.col("`" + column.replace("`", "``") + "`")
 
 
@@ -123,7 +123,7 @@ def _as_bytes(name: str, column: Column, kind: DataType) -> Column:
 
 
 def _as_number(name: str, column: Column, kind: DataType) -> Column:
-    """Milliseconds, or the number of a partition; null if it is invalid or negative."""
+    """Returns milliseconds, or the number of a partition; null if the value is invalid or negative."""
     if isinstance(kind, _WHOLE):
         return F.when(column >= 0, column.cast("bigint"))
     if isinstance(kind, StringType):
@@ -140,12 +140,12 @@ def _as_number(name: str, column: Column, kind: DataType) -> Column:
 
 
 def _as_headers(column: Column, kind: DataType) -> Column:
-    """Names and bytes; empty if the column is null, null if it cannot be read."""
+    """Returns names and bytes: empty if the column is null, null if it cannot be read."""
     none = F.array().cast(EMPTY_HEADERS)
     if isinstance(kind, StringType):
         read = F.from_json(column, _JSON_HEADERS)
-        spelled = F.when(read.isNotNull(), _of_map(read, StringType()))
-        return F.when(column.isNull() | (F.trim(column) == ""), none).otherwise(spelled)
+        headers = F.when(read.isNotNull(), _of_map(read, StringType()))
+        return F.when(column.isNull() | (F.trim(column) == ""), none).otherwise(headers)
     if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
         return F.when(column.isNull(), none).otherwise(_of_map(column, kind.valueType))
     if isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType) and len(kind.elementType) == 2:

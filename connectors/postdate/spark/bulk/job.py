@@ -1,9 +1,9 @@
 """Bulk schedule: turns every row of a table into a request, or none.
 
 1. Parse the columns as parameters of a request; the rows are cached, so that the input is read once.
-2. Check every row, with the reasons of dead letters. Bad rows go to a separate table, or stop everything.
+2. Check every row, with the reasons of dead letters. Bad rows go to a separate table, or stop the job.
 3. With `only_new`: skip rows whose id already has a request on the topic.
-4. Send, at a rate if one is given. A dry run reports the added load instead.
+4. Send the requests, at a rate if one is given. A dry run reports the added load instead.
 
 `schedule` is for other Spark programs, `run_bulk` for the command. All rows are processed by Spark SQL, not in Python.
 """
@@ -21,10 +21,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.bulk.columns import asked_rows, found_columns
+from postdate.spark.bulk.columns import field_columns, parsed_rows
 from postdate.spark.bulk.options import FIELDS, BulkOptions, Source
 from postdate.spark.bulk.output import BadRow, BulkOutcome, write_bulk_outcome
-from postdate.spark.bulk.records import asked_ids, record_rows_of
+from postdate.spark.bulk.records import record_rows_of, requested_ids
 from postdate.spark.bulk.rules import TARGETS, BulkContext, checked_rows, named_targets, repeated_ids
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.job.bounds import existing, fixed_ranges
@@ -46,7 +46,7 @@ _BYTES_MAX = "max.message.bytes"
 
 
 def run_bulk(options: BulkOptions, source: Source) -> int:
-    """Schedules the rows of `source`, writes the outcome to standard output; returns the exit code.
+    """Schedules the rows of `source` and writes the outcome to standard output. Returns the exit code.
 
     0: sent (dry run: could be sent). 1: bad rows, or an error of Kafka or Spark. 2: invalid options.
     """
@@ -60,7 +60,7 @@ def run_bulk(options: BulkOptions, source: Source) -> int:
 
 
 def rows_of(spark: SparkSession, source: Source) -> DataFrame:
-    """The rows of a source. Raises JobUsageError if it does not exist."""
+    """Returns the rows of a source. Raises JobUsageError if it does not exist."""
     try:
         if source.form == "table":
             return spark.table(source.path)
@@ -72,8 +72,8 @@ def rows_of(spark: SparkSession, source: Source) -> DataFrame:
 def schedule(rows: DataFrame, options: BulkOptions, reporter: Reporter | None = None) -> BulkOutcome:
     """Schedules every row of `rows`, which must be deterministic.
 
-    Raises JobUsageError for invalid columns or options, CannotRun for errors of Kafka or Spark. In the latter case a
-    part of the requests may have been sent; the message says so.
+    Raises JobUsageError for invalid columns or options, CannotRun for errors of Kafka or Spark. After CannotRun, a part
+    of the requests may have been sent.
     """
     spark = rows.sparkSession
     if options.rejects is not None:
@@ -92,25 +92,25 @@ class _Bulk(Job[BulkOptions]):
         began_s, now_ms, options = time.monotonic(), time.time_ns() // 1_000_000, self.options
         partitions, bytes_max = self._request_topic()
         fields = FIELDS if options.target is None else tuple(name for name in FIELDS if name != "target")
-        columns = found_columns(rows, options.columns, fields)
+        columns = field_columns(rows, options.columns, fields)
         if options.target is None and "target" not in columns:
             raise JobUsageError("No column is called target: map one with --column, or give one target for all rows.")
-        asked = asked_rows(rows, columns, options.target, now_ms).persist(StorageLevel.MEMORY_AND_DISK)
-        given = BulkContext(
+        parsed = parsed_rows(rows, columns, options.target, now_ms).persist(StorageLevel.MEMORY_AND_DISK)
+        context = BulkContext(
             *(options.requests, bytes_max, options.horizon_ms, now_ms, "id" in columns, options.unknown_targets)
         )
-        checked = self._checked(asked, given).persist(StorageLevel.MEMORY_AND_DISK)
+        checked = self._checked(parsed, context).persist(StorageLevel.MEMORY_AND_DISK)
         with self.reporter.working(self.spark, "checking rows"):
-            found = self._counted(checked, now_ms, "id" in columns, [*set(rows.columns) - set(columns.values())])
-        if found.rejected and options.rejects is not None and not options.dry_run:
+            outcome = self._counted(checked, now_ms, "id" in columns, [*set(rows.columns) - set(columns.values())])
+        if outcome.rejected and options.rejects is not None and not options.dry_run:
             with self.reporter.working(self.spark, f"writing {options.rejects}"):
                 bad = checked.where(F.size("reasons") > 0)
                 bad.select("row.*", "reasons", "details").write.parquet(options.rejects)
-        if found.exit_code == 0:
-            found = self._sent(self._to_send(checked), found, partitions, bytes_max)
-        for cached in (checked, asked):
+        if outcome.exit_code == 0:
+            outcome = self._sent(self._to_send(checked), outcome, partitions, bytes_max)
+        for cached in (checked, parsed):
             cached.unpersist()
-        return replace(found, seconds=time.monotonic() - began_s)
+        return replace(outcome, seconds=time.monotonic() - began_s)
 
     def _request_topic(self) -> tuple[int, int]:
         """Its number of partitions, and its maximum record size."""
@@ -120,11 +120,11 @@ class _Bulk(Job[BulkOptions]):
             raise CannotRun(f"There is no topic {name} on this cluster (`postdate topics create` makes the topics).")
         return count, int(self.cluster.settings([name], _BYTES_MAX)[name])
 
-    def _checked(self, asked: DataFrame, given: BulkContext) -> DataFrame:
+    def _checked(self, parsed: DataFrame, context: BulkContext) -> DataFrame:
         with self.reporter.working(self.spark, "reading rows"):
-            named = [row["target"] for row in named_targets(asked).limit(TARGETS_MAX + 1).collect()]
-            repeated = repeated_ids(asked).persist()
-            count = repeated.count() if given.with_ids else 0
+            named = [row["target"] for row in named_targets(parsed).limit(TARGETS_MAX + 1).collect()]
+            repeated = repeated_ids(parsed).persist()
+            count = repeated.count() if context.with_ids else 0
         if len(named) > TARGETS_MAX:
             raise CannotRun(f"The rows name more than {TARGETS_MAX} targets: is the right column named?")
         rules = self.options.rules()
@@ -135,10 +135,10 @@ class _Bulk(Job[BulkOptions]):
             for name in named
         ]
         few = F.broadcast(repeated) if count <= REPEATED_IDS_BROADCAST_MAX else repeated
-        return checked_rows(asked, small_table(self.spark, facts, TARGETS), few if count else None, given)
+        return checked_rows(parsed, small_table(self.spark, facts, TARGETS), few if count else None, context)
 
     def _counted(self, checked: DataFrame, now_ms: int, with_ids: bool, unused: list[str]) -> BulkOutcome:
-        """The outcome before anything is sent, without the load."""
+        """Returns the outcome of the checks, without the load and with nothing sent."""
         is_due = F.count_if(F.col("due_ms") <= now_ms).alias("is_due")
         groups = checked.groupBy("reasons").agg(F.count("*").alias("rows"), is_due).collect()
         bad = [row for row in groups if row["reasons"]]
@@ -184,44 +184,45 @@ class _Bulk(Job[BulkOptions]):
                 f"Open transactions hide requests of {name}, partitions {', '.join(capped)}, so it is unknown "
                 "which ids already have requests. Run the job again when the transactions have ended."
             )
-        asked = asked_ids(self.read(spans.values()))
-        return good.join(asked.persist(StorageLevel.MEMORY_AND_DISK), "id", "left_anti")
+        requested = requested_ids(self.read(spans.values()))
+        return good.join(requested.persist(StorageLevel.MEMORY_AND_DISK), "id", "left_anti")
 
-    def _sent(self, good: DataFrame, found: BulkOutcome, partitions: int, bytes_max: int) -> BulkOutcome:
-        """Sends, unless it is a dry run; returns the outcome with the added load and the skipped rows."""
-        options, valid = self.options, found.rows - found.rejected
-        due_ms = F.greatest(F.col("due_ms"), F.lit(found.now_ms).cast("bigint"))
+    def _sent(self, good: DataFrame, outcome: BulkOutcome, partitions: int, bytes_max: int) -> BulkOutcome:
+        """Sends the requests, unless this is a dry run. Returns the outcome with the added load and the skipped
+        rows."""
+        options, valid = self.options, outcome.rows - outcome.rejected
+        due_ms = F.greatest(F.col("due_ms"), F.lit(outcome.now_ms).cast("bigint"))
         due = good.select("target", due_ms.alias("due_ms"), F.lit(1).alias("rows"), "size_bytes")
         with self.reporter.working(self.spark, "looking ahead"):
-            is_due = F.count_if(F.col("due_ms") <= found.now_ms).alias("is_due")
+            is_due = F.count_if(F.col("due_ms") <= outcome.now_ms).alias("is_due")
             by_target = due.groupBy("target").agg(F.count("*").alias("count"), is_due)
             counts = by_target.orderBy(F.desc("count"), "target").collect()
             load = gathered_load(due)
         rows = sum(row["count"] for row in counts)
         targets = {row["target"]: row["count"] for row in counts[:TARGETS_SHOWN]}
         due_already = sum(row["is_due"] for row in counts)
-        found = replace(found, skipped=valid - rows, due_already=due_already, targets=targets, load=load)
+        outcome = replace(outcome, skipped=valid - rows, due_already=due_already, targets=targets, load=load)
         if options.dry_run or not rows:
-            return found
+            return outcome
         records = record_rows_of(good, options.requests, partitions)
         if options.rate is None:
             with self.reporter.working(self.spark, f"sending {rows:,} requests"):
                 send(records, options.client_settings(), bytes_max)
-            return replace(found, sent=rows)
+            return replace(outcome, sent=rows)
         self.reporter.report(f"sending {rows:,} requests at {options.rate:,} a second …")
         progress = _Progress(self.reporter)
         send_at_rate(records, options.client_settings(), bytes_max, rows, options.rate, progress.report)
-        return replace(found, sent=rows)
+        return replace(outcome, sent=rows)
 
 
 @dataclass
 class _Progress:
-    """Reports each tenth of the slices."""
+    """Reports the progress at each tenth of the slices."""
 
     reporter: Reporter
     tenth: int = 0
 
-    def report(self, done: int, of: int) -> None:
-        if done * 10 // of > self.tenth:
-            self.tenth = done * 10 // of
-            self.reporter.report(f"sent {done * 100 // of} %")
+    def report(self, done: int, total: int) -> None:
+        if done * 10 // total > self.tenth:
+            self.tenth = done * 10 // total
+            self.reporter.report(f"sent {done * 100 // total} %")

@@ -14,7 +14,7 @@ from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_topic_name
 
 FIELDS: Final = ("target", "key", "value", "headers", "at", "delay", "id", "grace", "window", "spread", "partition")
-"""The fields of a row; a column has the name of its field unless another column is named."""
+"""The fields of a row. A field is read from the column of its name, unless the options name another column."""
 
 _REFUSED: Final = {
     "acks": "a request that no replica has is lost",
@@ -27,7 +27,8 @@ _REFUSED: Final = {
 
 @dataclass(frozen=True)
 class Source:
-    """The source of rows: a Spark format with its `options` at `path`, or a table if `form` is `table`."""
+    """A source of rows: a path or URL in the Spark format `form` with the reader's `options`, or a table if `form` is
+    `table`."""
 
     path: str
     form: str
@@ -35,12 +36,13 @@ class Source:
 
     @classmethod
     def named(cls, path: str, form: str | None, options: Mapping[str, str]) -> Source:
-        """The source at `path`; without `form`, its suffix decides. Raises JobUsageError: unknown suffix."""
+        """Returns the source at `path`; without `form`, the suffix decides. Raises JobUsageError for an unknown
+        suffix."""
         ending = path.rstrip("/").removesuffix(".gz").rpartition(".")[2].lower()
         found = form or {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "orc": "orc"}.get(ending)
         if found is None:
             raise JobUsageError(f"the format of {path} is unknown: give --format, or --format table.")
-        # A header line and quoted line breaks are what programs that export tables write.
+        # Programs that export tables write a header line and quoted line breaks.
         defaults = {"header": "true", "multiLine": "true", "escape": '"'} if found == "csv" else {}
         return cls(path, found, {**defaults, **options})
 
@@ -49,11 +51,11 @@ class Source:
 class BulkOptions(SendingOptions):
     """One bulk schedule. Raises JobUsageError if the options are invalid.
 
-    `columns` gives the column of each of `FIELDS` that has another name; `target` applies to all rows and then needs no
-    column. `rejects`: a new directory or URL for refused rows. None: a single refused row stops everything before
-    anything is sent; with `without_bad`, refused rows are skipped and reported instead. `only_new`: skip rows whose id
-    already has a request on the topic; `since_ms`: read the topic only from this time on, epoch ms. `unknown_targets`:
-    accept targets that do not exist yet. `dry_run`: check and report, send nothing.
+    `columns` maps fields of `FIELDS` to columns with another name. `target` applies to all rows and replaces the
+    column. `rejects` is a new directory or URL for refused rows. If it is None, one refused row stops the job before
+    any request is sent; with `without_bad`, refused rows are skipped and reported instead. `only_new`: skip rows whose
+    id already has a request on the topic; `since_ms`: read the topic only from this time on, epoch ms.
+    `unknown_targets`: accept targets that do not exist yet. `dry_run`: check and report, send nothing.
     """
 
     requests: str = DEFAULT_REQUESTS
@@ -90,9 +92,9 @@ class BulkOptions(SendingOptions):
             raise JobUsageError(f"{error}.") from error
 
     def rules(self) -> RequestRules:
-        """The targets that the request topic allows, by the sidecar's rules."""
+        """Returns the sidecar's rules for the request topic: allowed targets, horizon."""
         return RequestRules(topic=self.requests, horizon_ms=self.horizon_ms, allow=self.allow, forbidden=self.forbidden)
 
     def own(self) -> OwnTopics:
-        """The request topic and its own topics."""
+        """Returns the request topic and the topics that belong to it."""
         return OwnTopics.of(self.requests)

@@ -1,6 +1,6 @@
 """The result of a bulk schedule as text and as one JSON object, with a chart of the added load.
 
-The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
+The keys of the JSON are a contract: keys may be added; no key changes its meaning or is removed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from postdate.wire.values.texts import counted
 
 @dataclass(frozen=True)
 class BadRow:
-    """A refused row: the problems, and the row itself as JSON, truncated."""
+    """A refused row: its problems, and the row as truncated JSON."""
 
     reasons: tuple[str, ...]
     details: tuple[str, ...]
@@ -24,8 +24,8 @@ class BadRow:
 
 @dataclass(frozen=True)
 class BulkOutcome:
-    """The result of a bulk schedule. `rejects`: the path of the refused rows; None: they stopped everything, or were
-    skipped `without_bad`.
+    """The result of a bulk schedule. `rejects` is the path of the refused rows; None if they stopped the job, or were
+    skipped (`without_bad`).
 
     `skipped` counts rows whose id already had a request. `reasons` counts rows by reason; a row may have several.
     """
@@ -49,12 +49,12 @@ class BulkOutcome:
 
     @property
     def exit_code(self) -> int:
-        """1 if bad rows have stopped it, or would; otherwise 0."""
+        """1 if bad rows stop the job, otherwise 0."""
         return 1 if self.rejected and self.rejects is None and not self.without_bad else 0
 
     @property
     def accepted(self) -> int:
-        """The number of rows that were sent, or could be."""
+        """The number of rows that were sent, or in a dry run could be sent."""
         return self.rows - self.rejected - self.skipped
 
 
@@ -65,7 +65,7 @@ def write_bulk_outcome(outcome: BulkOutcome, form: str, stream: TextIO) -> None:
 
 
 def as_bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
-    """The object that `--output json` prints."""
+    """Returns the object that `--output json` prints."""
     return {
         "v": 1,
         "exit": outcome.exit_code,

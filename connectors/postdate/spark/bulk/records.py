@@ -1,8 +1,8 @@
 """Converts accepted rows to records of the request topic, with the columns of Spark's Kafka sink.
 
 If a row has an id, the id is the record's key and decides the partition (murmur2, as Java clients hash keys). So a
-cancel, a reschedule and a repeated run reach the same partition; `postdate-key` contains the key of the message. This
-is the rule of `postdate.client`, in columns. Without an id the key decides, and without either the producer.
+cancel, a reschedule and a repeated run reach the same partition. `postdate-key` contains the key of the message.
+`postdate.client` has the same rule. Without an id, the key decides the partition; without either, the producer does.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from postdate.spark.columns.expressions import byte_length
 from postdate.spark.columns.murmur2 import positive_murmur2
 from postdate.wire import headers as names
 
-# The constants of the wire's estimate: batch header and record fields, then lengths for each header
-# (`record_size_bytes`).
+# The constants of `record_size_bytes` in the wire package: batch header and record fields, then the lengths of a
+# header.
 _RECORD_BYTES = 97
 _HEADER_BYTES = 10
 # The rest of an origin after the request topic's name: two slashes, ten digits of a partition, nineteen of an offset.
@@ -25,7 +25,8 @@ _DUE_BYTES = 19
 
 
 def request_headers() -> Column:
-    """The headers of the request, from the columns of `asked_rows`: the message's, then Postdate's own."""
+    """Returns the headers of the request, from the columns of `parsed_rows`: the headers of the message, then
+    Postdate's."""
     id = F.col("id")
     own = F.array_compact(
         F.array(
@@ -45,13 +46,13 @@ def request_headers() -> Column:
 
 
 def request_size_bytes() -> Column:
-    """The most bytes that a batch with only this request can take; null if its headers cannot be read."""
+    """Returns the maximum size of a batch with only this request; null if its headers cannot be read."""
     key = F.coalesce("id", "key")
     return _RECORD_BYTES + byte_length(key) + byte_length(F.col("value")) + _headers_bytes(F.col("request_headers"))
 
 
 def delivered_size_bytes(requests: str) -> Column:
-    """The most bytes that a batch with only the delivered record can take."""
+    """Returns the maximum size of a batch with only the delivered record."""
     own = _ORIGIN_BYTES + len(requests) + _DUE_BYTES + len(names.ORIGIN) + len(names.DUE) + 2 * _HEADER_BYTES
     of_id = F.when(F.col("id").isNotNull(), _HEADER_BYTES + len(names.ID) + byte_length(F.col("id"))).otherwise(0)
     message = byte_length(F.col("key")) + byte_length(F.col("value")) + _headers_bytes(F.col("headers"))
@@ -59,7 +60,8 @@ def delivered_size_bytes(requests: str) -> Column:
 
 
 def record_rows_of(good: DataFrame, requests: str, partitions: int) -> DataFrame:
-    """One record for each row of `checked_rows` without reasons: topic, partition, key, value, headers; and `due_ms`.
+    """Returns one record for each row of `checked_rows`: topic, partition, key, value, headers; and `due_ms`. Requires
+    rows without reasons.
 
     `partitions` is the partition count of the request topic. A partition is null if neither id nor key decides.
     """
@@ -74,8 +76,8 @@ def record_rows_of(good: DataFrame, requests: str, partitions: int) -> DataFrame
     )
 
 
-def asked_ids(records: DataFrame) -> DataFrame:
-    """The ids of the schedule requests in the records of a request topic: one row each, `id`."""
+def requested_ids(records: DataFrame) -> DataFrame:
+    """Returns the ids of the schedule requests in the records of a request topic: one row `id` for each id."""
     headers = F.col("headers")
     action = first_value(headers, names.ACTION)
     schedules = records.where(F.coalesce(action == F.lit(b"schedule"), F.lit(True)))

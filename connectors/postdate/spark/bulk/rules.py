@@ -1,8 +1,8 @@
 """Checks rows before anything is sent, with the reasons of dead letters.
 
-These are the rules by which the sidecar would refuse the request later, as column expressions. Two more need all rows:
-an id that two rows share (`bad-id`: it is undefined which one would be delivered), and a missing id if there is an id
-column (`missing-id`). A row gets every reason that applies.
+These column expressions are the rules by which the sidecar would refuse the request later. Two more rules concern the
+whole table: two rows must not share an id (`bad-id`: it is undefined which of them would be delivered), and if there is
+an id column, each row needs an id (`missing-id`). A row gets every reason that applies.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from postdate.wire.reasons import Reason
 from postdate.wire.values.durations import format_duration
 
 TARGETS = "target string, is_permitted boolean, target_partitions int, target_bytes_max bigint"
-"""One row for each target that a row names: whether the rules permit it, and its metadata. Partitions are null if there
-is no such topic."""
+"""One row for each target that an input row names: whether the rules permit it, and its metadata. `target_partitions`
+is null if the topic does not exist."""
 
 _TOPIC_NAME = rf"\A[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}\z"
 _REPEATED = "repeated_id"
@@ -32,7 +32,7 @@ _REPEATED = "repeated_id"
 
 @dataclass(frozen=True)
 class BulkContext:
-    """The input of the rules besides the rows. `now_ms`: delays and the horizon count from this time."""
+    """The parameters of the rules. `now_ms` is the start of delays and of the horizon."""
 
     requests: str
     request_bytes_max: int
@@ -44,78 +44,84 @@ class BulkContext:
 
 @dataclass(frozen=True)
 class RowRule:
-    """A row for which the condition `holds` has the reason; the detail is a sentence."""
+    """One rule: a row violates it if the condition `holds`, and then gets the reason and the detail, a sentence."""
 
     reason: Reason
     holds: Column
     detail: Column
 
 
-def named_targets(asked: DataFrame) -> DataFrame:
-    """The distinct targets that are valid topic names."""
-    return asked.where(_could_be_topic()).select("target").distinct()
+def named_targets(parsed: DataFrame) -> DataFrame:
+    """Returns the distinct targets in `parsed` that are valid topic names."""
+    return parsed.where(_could_be_topic()).select("target").distinct()
 
 
-def repeated_ids(asked: DataFrame) -> DataFrame:
-    """The ids that several rows share, with their count. Cost: a shuffle of the ids only."""
-    counted = asked.where(F.col("id").isNotNull()).groupBy("id").agg(F.count("*").alias(_REPEATED))
+def repeated_ids(parsed: DataFrame) -> DataFrame:
+    """Returns the ids that several rows share, with the number of rows. Cost: a shuffle of the ids only."""
+    counted = parsed.where(F.col("id").isNotNull()).groupBy("id").agg(F.count("*").alias(_REPEATED))
     return counted.where(F.col(_REPEATED) > 1)
 
 
-def checked_rows(asked: DataFrame, targets: DataFrame, repeated: DataFrame | None, given: BulkContext) -> DataFrame:
-    """`asked` with `reasons` and `details`, both empty for a row that may be sent, and with its request: the
-    `request_headers` and `size_bytes`.
+def checked_rows(parsed: DataFrame, targets: DataFrame, repeated: DataFrame | None, context: BulkContext) -> DataFrame:
+    """Returns `parsed` with the `request_headers` and `size_bytes` of the request, and with `reasons` and `details`,
+    which are empty for a valid row.
 
-    `targets` as `TARGETS`, `repeated` as `repeated_ids` (None: there are none).
+    `targets` has the columns of `TARGETS`, `repeated` those of `repeated_ids`; None if no id is repeated.
     """
-    known = asked.join(F.broadcast(targets), "target", "left")
+    known = parsed.join(F.broadcast(targets), "target", "left")
     if repeated is None:
         known = known.withColumn(_REPEATED, F.lit(None).cast("bigint"))
     else:
         known = known.join(repeated, "id", "left")
-    known = known.withColumn("headers", _without_left_over(F.col("headers"))).withColumn(
+    known = known.withColumn("headers", _without_postdates_own(F.col("headers"))).withColumn(
         "request_headers", request_headers()
     )
     sized = known.select(
-        "*", request_size_bytes().alias("size_bytes"), delivered_size_bytes(given.requests).alias("delivered_bytes")
+        "*", request_size_bytes().alias("size_bytes"), delivered_size_bytes(context.requests).alias("delivered_bytes")
     )
-    wrong = F.array_compact(
+    problems = F.array_compact(
         F.array(
             *(
                 F.when(rule.holds, F.struct(F.lit(rule.reason.value).alias("reason"), rule.detail.alias("detail")))
-                for rule in _rules(given)
+                for rule in _rules(context)
             )
         )
     )
     judged = sized.select(
-        "row", "target", "key", "value", "id", "due_ms", "request_headers", "size_bytes", wrong.alias("wrong")
+        "row", "target", "key", "value", "id", "due_ms", "request_headers", "size_bytes", problems.alias("problems")
     )
     return judged.select(
-        *(name for name in judged.columns if name != "wrong"),
-        F.transform("wrong", lambda one: one.reason).alias("reasons"),
-        F.transform("wrong", lambda one: one.detail).alias("details"),
+        *(name for name in judged.columns if name != "problems"),
+        F.transform("problems", lambda problem: problem.reason).alias("reasons"),
+        F.transform("problems", lambda problem: problem.detail).alias("details"),
     )
 
 
-def _rules(given: BulkContext) -> Sequence[RowRule]:
-    return (*_target_rules(given), *_time_rules(given), *_id_rules(given), *_header_rules(), *_size_rules(given))
+def _rules(context: BulkContext) -> Sequence[RowRule]:
+    return (
+        *_target_rules(context),
+        *_time_rules(context),
+        *_id_rules(context),
+        *_header_rules(),
+        *_size_rules(context),
+    )
 
 
 def _could_be_topic() -> Column:
     return F.coalesce(F.col("target").rlike(_TOPIC_NAME) & ~F.col("target").isin(".", ".."), F.lit(False))
 
 
-def _target_rules(given: BulkContext) -> list[RowRule]:
+def _target_rules(context: BulkContext) -> list[RowRule]:
     target, partition, count = F.col("target"), F.col("partition"), F.col("target_partitions")
-    is_topic, may_be = _could_be_topic(), F.coalesce("is_permitted", F.lit(False))
-    is_unknown = is_topic & may_be & count.isNull() & F.lit(not given.with_unknown_targets)
+    is_topic, is_permitted = _could_be_topic(), F.coalesce("is_permitted", F.lit(False))
+    is_unknown = is_topic & is_permitted & count.isNull() & F.lit(not context.with_unknown_targets)
     no_partition = F.col("has_partition") & partition.isNull() | (partition >= PARTITION_END)
     beyond = (partition < PARTITION_END) & (partition >= count)
-    forbidden = F.concat(F.lit(f"the rules of {given.requests} do not allow "), target, F.lit(" as a target"))
+    forbidden = F.concat(F.lit(f"the rules of {context.requests} do not allow "), target, F.lit(" as a target"))
     return [
         RowRule(Reason.MISSING_TARGET, target.isNull(), F.lit("it names no target")),
         RowRule(Reason.BAD_TARGET, target.isNotNull() & ~is_topic, F.lit("the target is not a topic name")),
-        RowRule(Reason.FORBIDDEN_TARGET, is_topic & ~may_be, forbidden),
+        RowRule(Reason.FORBIDDEN_TARGET, is_topic & ~is_permitted, forbidden),
         RowRule(Reason.UNKNOWN_TARGET, is_unknown, F.concat(F.lit("there is no topic "), target)),
         RowRule(Reason.BAD_PARTITION, no_partition, F.concat(_quoted("partition"), F.lit(" is not a partition"))),
         RowRule(
@@ -126,9 +132,9 @@ def _target_rules(given: BulkContext) -> list[RowRule]:
     ]
 
 
-def _time_rules(given: BulkContext) -> list[RowRule]:
+def _time_rules(context: BulkContext) -> list[RowRule]:
     has_at, has_delay = F.col("has_at"), F.col("has_delay")
-    ahead_ms = F.coalesce(F.col("delay_ms"), F.col("at_ms") - F.lit(given.now_ms).cast("bigint"))
+    ahead_ms = F.coalesce(F.col("delay_ms"), F.col("at_ms") - F.lit(context.now_ms).cast("bigint"))
     bad = [
         RowRule(
             Reason.BAD_TIME,
@@ -138,14 +144,14 @@ def _time_rules(given: BulkContext) -> list[RowRule]:
         for name, what in (("at", "a point in time"), ("delay", "a duration"), ("grace", "a duration"))
     ]
     latest_ms = ahead_ms + F.coalesce("window_ms", F.lit(0))
-    horizon = format_duration(given.horizon_ms)
+    horizon = format_duration(context.horizon_ms)
     beyond = F.concat(F.lit("due in up to "), duration_text(latest_ms), F.lit(f"; the horizon is {horizon}"))
     return [
         RowRule(Reason.MISSING_TIME, ~has_at & ~has_delay, F.lit("it has neither a point in time nor a delay")),
         RowRule(Reason.CONFLICTING_TIME, has_at & has_delay, F.lit("it has both a point in time and a delay")),
         *bad,
         *_window_rules(),
-        RowRule(Reason.BEYOND_HORIZON, (latest_ms > given.horizon_ms) & ~(has_at & has_delay), beyond),
+        RowRule(Reason.BEYOND_HORIZON, (latest_ms > context.horizon_ms) & ~(has_at & has_delay), beyond),
     ]
 
 
@@ -164,17 +170,17 @@ def _window_rules() -> list[RowRule]:
     ]
 
 
-def _id_rules(given: BulkContext) -> list[RowRule]:
+def _id_rules(context: BulkContext) -> list[RowRule]:
     id, times = F.col("id"), F.col(_REPEATED)
     is_short = (F.octet_length(id) >= 1) & (F.octet_length(id) <= ID_BYTES_MAX)
-    # Bytes that are not UTF-8 are not the same after a conversion to text and back.
+    # A conversion to text and back changes bytes that are not UTF-8.
     is_text = F.encode(F.decode(id, "UTF-8"), "UTF-8") == id
-    twice = F.concat(times, F.lit(" rows have this id, and which of them would be delivered is not defined"))
+    shared = F.concat(times, F.lit(" rows have this id, and which of them would be delivered is not defined"))
     return [
-        RowRule(Reason.MISSING_ID, F.lit(given.with_ids) & id.isNull(), F.lit("the column of ids has none here")),
+        RowRule(Reason.MISSING_ID, F.lit(context.with_ids) & id.isNull(), F.lit("the column of ids has none here")),
         RowRule(Reason.BAD_ID, ~is_short, F.lit(f"an id has 1 to {ID_BYTES_MAX} bytes")),
         RowRule(Reason.BAD_ID, ~is_text, F.lit("the id is not UTF-8")),
-        RowRule(Reason.BAD_ID, times.isNotNull() & is_short, twice),
+        RowRule(Reason.BAD_ID, times.isNotNull() & is_short, shared),
     ]
 
 
@@ -196,10 +202,10 @@ def _header_rules() -> list[RowRule]:
     ]
 
 
-def _size_rules(given: BulkContext) -> list[RowRule]:
+def _size_rules(context: BulkContext) -> list[RowRule]:
     size, delivered = F.col("size_bytes"), F.col("delivered_bytes")
-    bytes_max, target_max = given.request_bytes_max, F.col("target_bytes_max")
-    of_request = F.concat(F.lit("as a request "), size, F.lit(f" bytes; {given.requests} takes {bytes_max}"))
+    bytes_max, target_max = context.request_bytes_max, F.col("target_bytes_max")
+    of_request = F.concat(F.lit("as a request "), size, F.lit(f" bytes; {context.requests} takes {bytes_max}"))
     of_target = F.concat(
         F.lit("delivered "), delivered, F.lit(" bytes; "), F.col("target"), F.lit(" takes "), target_max
     )
@@ -210,15 +216,15 @@ def _size_rules(given: BulkContext) -> list[RowRule]:
 
 
 def _quoted(name: str) -> Column:
-    """The value of `name` in a row, quoted."""
+    """Returns the name and the quoted value of a field."""
     return F.concat(F.lit(f"{name} '"), F.coalesce(F.col(f"{name}_text"), F.lit("")), F.lit("'"))
 
 
-def _without_left_over(headers: Column) -> Column:
-    """Headers without those that Postdate added to a delivered record or a dead letter, whose table may be the
-    input."""
-    left_over = (ORIGIN, DUE, MOVED, ID)
+def _without_postdates_own(headers: Column) -> Column:
+    """Returns the headers without those that Postdate adds to delivered records and dead letters: the input may be a
+    table of such records."""
+    added = (ORIGIN, DUE, MOVED, ID)
     return F.filter(
         headers,
-        lambda header: F.coalesce(~header.key.isin(*left_over) & ~header.key.startswith(f"{PREFIX}dead-"), F.lit(True)),
+        lambda header: F.coalesce(~header.key.isin(*added) & ~header.key.startswith(f"{PREFIX}dead-"), F.lit(True)),
     )

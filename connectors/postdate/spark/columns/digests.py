@@ -1,7 +1,7 @@
-"""Digests of keys, values and headers. The audit compares them instead of the bytes, so that bodies are never shuffled.
+"""Digests of keys, values and headers. The audit compares digests, not bytes, so that bodies are never shuffled.
 
-Spark interprets functions with a body for each element (`filter`, `transform`) row by row, and compiles everything
-else. So headers are looked up by the position of their name, and few are processed one by one.
+Spark interprets higher-order functions (`filter`, `transform`) row by row, and compiles all other functions. So headers
+are looked up by the position of their name, and few are processed one by one.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 from postdate.wire import headers as names
 
-# Up to this many headers are spelled by compiled code; a record with more is rare, and interpreted.
+# Compiled code converts up to this many headers to text. Records with more are rare; their headers are interpreted.
 _COMPILED_HEADERS = 4
 
-# Nearly every request and delivery has at most this many of Postdate's headers.
+# Nearly every request and delivery has one of these numbers of Postdate's headers.
 _OWN_COUNTS = (2, 3, 4)
 _LAST_OWN = 3
 _PREFIX = names.PREFIX
@@ -28,12 +28,12 @@ NO_DIGEST = b"\x00"
 
 
 def digest(data: Column) -> Column:
-    """SHA-256 of `data`, 32 bytes; NO_DIGEST for null."""
+    """Returns the SHA-256 of `data`, 32 bytes; NO_DIGEST for null."""
     return F.coalesce(F.unhex(F.sha2(data, 256)), F.lit(NO_DIGEST))
 
 
 def headers_digest(headers: Column) -> Column:
-    """SHA-256 over names and values in their order; null values, empty values and repeats all change it."""
+    """Returns the SHA-256 of names and values in their order; null values, empty values and repeats all change it."""
     count = F.size(headers)
     few = F.concat_ws(
         ";", *(F.when(count > place, _header_text(F.get(headers, place))) for place in range(_COMPILED_HEADERS))
@@ -43,62 +43,62 @@ def headers_digest(headers: Column) -> Column:
 
 
 def present(headers: Column) -> Column:
-    """The headers; an empty array if Spark returns null for no headers."""
+    """Returns the headers; an empty array if Spark returns null for no headers."""
     return F.coalesce(headers, F.array().cast(EMPTY_HEADERS))
 
 
 def untouched(headers: Column) -> Column:
-    """The headers that are not Postdate's own, in their order.
+    """Returns the headers that are not Postdate's own, in their order.
 
-    Nearly every record has Postdate's headers first or last; then slicing is enough, and Spark compiles it.
+    Nearly every record has Postdate's headers first or last. Then a slice suffices, which Spark compiles.
     """
-    found = F.filter(headers, lambda header: ~is_ours(header))
+    data = F.filter(headers, lambda header: ~is_ours(header))
     for count in reversed(_OWN_COUNTS):
         rest = F.greatest(F.size(headers) - count, F.lit(0))
         for first, first_own in ((count + 1, F.lit(0)), (1, rest)):
             owns = (F.startswith(F.get(_names(headers), first_own + place), F.lit(_PREFIX)) for place in range(count))
             others = F.array_join(F.slice(_names(headers), first, rest), "\n")
             is_cut = reduce(Column.__and__, owns) & ~F.contains(F.lower(others), F.lit(_PREFIX))
-            found = F.when(F.coalesce(is_cut, F.lit(False)), F.slice(headers, first, rest)).otherwise(found)
-    return found
+            data = F.when(F.coalesce(is_cut, F.lit(False)), F.slice(headers, first, rest)).otherwise(data)
+    return data
 
 
 def is_ours(header: Column) -> Column:
-    """Whether a header is Postdate's own: by its prefix, in any case."""
+    """True if a header has Postdate's prefix, in upper or lower case."""
     return F.lower(F.substring(header.key, 1, len(_PREFIX))) == _PREFIX
 
 
 def first_value(headers: Column, name: str) -> Column:
-    """The value of the first header with this name; null if there is none, or if its value is null."""
+    """Returns the value of the first header with this name; null if there is none, or if its value is null."""
     return F.get(headers.getField("value"), F.array_position(_names(headers), name).cast("int") - 1)
 
 
 def last_value(headers: Column, name: str) -> Column:
-    """The value of the last header with this name, which is the valid one in a record that Postdate has written.
+    """Returns the value of the last header with this name: the valid one in a record that Postdate wrote.
 
     Postdate writes few headers, at the end, so the search starts there.
     """
     place = F.array_position(F.reverse(_names(headers)), name).cast("int")
-    found = F.get(headers.getField("value"), F.when(place > 0, F.size(headers) - place))
-    found = F.when(has(headers, name), found)
+    value = F.get(headers.getField("value"), F.when(place > 0, F.size(headers) - place))
+    value = F.when(has(headers, name), value)
     for back in reversed(range(1, _LAST_OWN + 1)):
         header = F.get(headers, F.size(headers) - back)
-        found = F.when(header.key == name, header.value).otherwise(found)
-    return found
+        value = F.when(header.key == name, header.value).otherwise(value)
+    return value
 
 
 def has(headers: Column, name: str) -> Column:
-    """Whether there is a header with this name."""
+    """True if there is a header with this name."""
     return F.array_contains(_names(headers), name)
 
 
 def joined_names(headers: Column) -> Column:
-    """The names of the headers, with commas between them."""
+    """Returns the names of the headers, with commas between them."""
     return F.array_join(_names(headers), ",")
 
 
 def count_of(headers: Column, names: Sequence[str]) -> Column:
-    """The number of headers with one of these names."""
+    """Returns the number of headers with one of these names."""
     others = _names(headers)
     for name in names:
         others = F.array_remove(others, name)
@@ -110,5 +110,5 @@ def _names(headers: Column) -> Column:
 
 
 def _header_text(header: Column) -> Column:
-    """A header as a text that no other header has."""
+    """Returns a text that is unique to the header's name and value."""
     return F.concat(F.hex(F.encode(header.key, "UTF-8")), F.lit("="), F.coalesce(F.hex(header.value), F.lit("null")))

@@ -17,67 +17,69 @@ _KEPT = "_is_kept"
 
 
 def remembered(make: Callable[..., Made]) -> Callable[..., Made]:
-    """Memoizes `make`, a function that creates columns only from its arguments.
+    """Memoizes `make`, a function that creates columns from its arguments alone.
 
-    A column is a tree in the JVM, and each node costs a call to it. Without this, a step of a continuous audit spends
-    more time on building its columns than on computing them. A process that keeps auditing new topics forgets earlier
-    ones, since the number of different arguments is bounded. One thread at a time.
+    A column is a tree in the JVM, and each node costs a call to the JVM. Without the memo, a step of a continuous audit
+    spends more time on building its columns than on computing them. The number of different arguments is bounded, so a
+    process that keeps auditing new topics forgets earlier topics. One thread at a time.
     """
     made: dict[tuple[Hashable, ...], tuple[Any, Made]] = {}
 
     @wraps(make)
-    def found(*arguments: Hashable) -> Made:
-        gateway = SparkContext._gateway  # columns belong to the JVM in which they were made
+    def wrapper(*arguments: Hashable) -> Made:
+        gateway = SparkContext._gateway  # columns belong to the JVM that made them
         if arguments not in made or made[arguments][0] is not gateway:
             if len(made) >= _REMEMBERED_MAX:
                 made.clear()
             made[arguments] = (gateway, make(*arguments))
         return made[arguments][1]
 
-    return found
+    return wrapper
 
 
 def let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """`body(value)`, where the value is computed once for each row, however often the body names it.
+    """Returns `body(value)`, whose value is computed once for each row, however often the body uses it.
 
-    Spark repeats an expression wherever it is named, and detects repeats only outside of conditions. So nested
-    conditions grow exponentially in code size and cost (measured: parsing an instant is 22 times slower without this).
+    Spark repeats an expression at each use, and detects repeats only outside of conditions. So nested conditions grow
+    exponentially in code size and cost (measured: parsing an instant is 22 times slower without `let`).
     """
     return F.get(F.transform(F.array(value), body), 0)
 
 
 def byte_length(data: Column) -> Column:
-    """The number of bytes; 0 for null."""
+    """Returns the number of bytes; 0 for null."""
     return F.coalesce(F.octet_length(data), F.lit(0))
 
 
 def where_computed(rows: DataFrame, condition: Column) -> DataFrame:
-    """The rows that satisfy `condition`, which names computed columns; like `where`, a null condition drops the row.
+    """Returns the rows that satisfy `condition`, which names computed columns; like `where`, a null condition drops the
+    row.
 
-    Spark moves a filter below the projections that compute its columns, and repeats in it everything that they compute,
-    step by step: of parsed records that is a million characters of code, too many for the JVM to compile. It leaves a
-    generator where it is.
+    Spark moves a filter below the projections that compute its columns, and repeats their expressions in the filter,
+    step by step. For parsed records that is a million characters of code, too many for the JVM to compile. Spark does
+    not move a generator, so this filter is an `explode`.
     """
     kept = F.explode(F.when(condition, F.array(F.lit(True))))
     return rows.select("*", kept.alias(_KEPT)).drop(_KEPT)
 
 
 def natural(text: Column) -> Column:
-    """A non-negative number in at most 19 ASCII digits below 2**63, as bigint; null for anything else.
+    """Returns a non-negative number in at most 19 ASCII digits below 2**63, as bigint; null for anything else.
 
-    A regular expression is used only if the text is not the usual form of a number, since it takes a microsecond.
+    The regular expression applies only to a text that is not in the usual form of a number, since it takes a
+    microsecond.
     """
     number = text.try_cast("bigint")
     return F.when(is_spelled(text, number) | text.rlike(r"\A[0-9]{1,19}\z"), number)
 
 
 def is_spelled(text: Column, number: Column) -> Column:
-    """Whether `text` is Spark's own text form of this non-negative `number`."""
+    """True if `text` is Spark's own text form of this non-negative `number`."""
     return (number >= 0) & (number.cast("string") == text)
 
 
 def one_of(value: Column, texts: Iterable[str]) -> Column:
-    """Whether `value` is one of `texts`, null for null: `isin` for the body of a function of arrays.
+    """True if `value` is one of `texts`, null for null: `isin` for the body of a higher-order function.
 
     Spark interprets such bodies, and its `In` walks its own tree for each row (measured: a sixth of all judging).
     """

@@ -1,9 +1,10 @@
 """Kafka's murmur2 of a record key as a column expression: the partition that a Java producer chooses.
 
-Spark's own `hash` is murmur3 with another seed and cannot be used. The algorithm is that of Kafka's
-`org.apache.kafka.common.utils.Utils.murmur2`. If Spark has Kafka's library, which it needs to read Kafka, that function
-itself is called from compiled code. Otherwise it is spelled out: 32-bit arithmetic in bigint with a mask, whose
-products stay below 2**63 since the multiplier is below 2**31. Cost: O(length of the key); the latter is interpreted.
+Spark's own `hash` is murmur3 with another seed. The algorithm is that of Kafka's
+`org.apache.kafka.common.utils.Utils.murmur2`. If Spark has Kafka's library, which it needs to read Kafka, compiled code
+calls this function. Otherwise column expressions compute the hash: 32-bit arithmetic in bigint with a mask, whose
+products stay below 2**63 since the multiplier is below 2**31. Cost: O(length of the key); Spark interprets the column
+expressions.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ _MASK = 0xFFFFFFFF
 
 
 def positive_murmur2(key: Column) -> Column:
-    """`toPositive(murmur2(key))` as bigint, null for a null key. Modulo the partition count, it is the Java
-    partitioner's."""
+    """Returns `toPositive(murmur2(key))` as bigint, null for a null key. Modulo the partition count, it is the
+    partition that the Java partitioner chooses."""
     of_kafka = kafkas_murmur2(key)
     return spelled_murmur2(key) if of_kafka is None else of_kafka
 
 
 def kafkas_murmur2(key: Column) -> Column | None:
-    """The same by Kafka's own function; None if Spark has no Kafka library, or cannot call the function."""
+    """Returns the hash of `positive_murmur2` by Kafka's function; None if Spark has no Kafka library, or cannot call
+    the function."""
     jvm: Any = getattr(SparkContext._active_spark_context, "_jvm", None)
     try:
         from pyspark.sql.classic.column import Column as JvmColumn
@@ -44,14 +46,14 @@ def kafkas_murmur2(key: Column) -> Column | None:
         call = spark.catalyst.expressions.objects.StaticInvoke(
             *(owner, number, "murmur2", arguments, nothing), True, True, True, jvm.scala.Option.empty()
         )
-        found: Column = JvmColumn(bridge.column(call))
+        hashed: Column = JvmColumn(bridge.column(call))
     except (Py4JError, Py4JJavaError, AttributeError, TypeError):
         return None
-    return found.bitwiseAND(F.lit(0x7FFFFFFF)).cast("bigint")
+    return hashed.bitwiseAND(F.lit(0x7FFFFFFF)).cast("bigint")
 
 
 def spelled_murmur2(key: Column) -> Column:
-    """The same spelled out."""
+    """Returns the hash of `positive_murmur2` by column expressions."""
     return F.when(key.isNotNull(), let(F.struct(F.hex(key).alias("digits"), F.length(key).alias("length")), _hashed))
 
 
@@ -72,14 +74,14 @@ def _number(digits: Column) -> Column:
 
 
 def _turned(word: Column) -> Column:
-    """A four-byte number with its bytes reversed: little-endian to big-endian."""
+    """Returns a four-byte number with its bytes reversed: little-endian to big-endian."""
     low, high = F.shiftleft(word.bitwiseAND(F.lit(0xFF)), 24), F.shiftright(word, 24)
     inner = F.shiftleft(word.bitwiseAND(F.lit(0xFF00)), 8).bitwiseOR(F.shiftright(word, 8).bitwiseAND(F.lit(0xFF00)))
     return low.bitwiseOR(inner).bitwiseOR(high)
 
 
 def _tail(digits: Column, count: Column) -> Column:
-    """The remaining `count` bytes, up to three, after the last word, little-endian; 0 if there are none."""
+    """Returns the remaining `count` bytes, up to three, after the last word, little-endian; 0 if there are none."""
     padded = F.rpad(F.when(count > 0, digits).otherwise(F.lit("")), 8, "0")
     return let(_number(padded), _turned)
 

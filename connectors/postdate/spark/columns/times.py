@@ -1,11 +1,11 @@
 """Times of requests as column expressions: texts of instants, durations and levels to milliseconds, and back.
 
-Implemented from the format's description and not shared with the sidecar's parser, so that a defect of that parser
-shows as a mismatch; a test compares the two. Everything here is Spark SQL: no row passes through Python. An invalid
-text gives null.
+The expressions follow the format's description and share nothing with the sidecar's parser, so that a defect of that
+parser shows as a mismatch; a test compares the two. Everything here is Spark SQL: no row passes through Python. An
+invalid text gives null.
 
     epoch milliseconds   1795258284000
-    RFC 3339             2026-11-21T10:51:24.5+01:00     offset or Z; :60 only as 23:59:60 UTC
+    RFC 3339             2026-11-21T10:51:24.5+01:00     offset or Z; :60 only at 23:59:60 UTC
     duration             1500   90s   2h30m   1d12h   1.5s   PT5M   P1DT12H   P2W
 
 Only the last component may have a fraction, and a fraction of a millisecond rounds up. Fractions are exact to 25
@@ -31,7 +31,7 @@ _ISO = r"P(?=[0-9T])(?:[0-9]+D)?(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+S)
 _ISO_WEEKS = r"P[0-9]+W"
 _DURATION = rf"\A(?:{_SHORT}|{_ISO}|{_ISO_WEEKS})\z"
 _COMPONENT = r"([0-9]+)(ms|[A-Za-z])"
-# ISO's letters are upper case, so one table serves both spellings.
+# ISO units are upper case, so one table serves both formats.
 _UNIT_MS = {
     **{"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1},
     **{"W": 604_800_000, "D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1_000},
@@ -44,22 +44,22 @@ _RFC3339 = (
 
 
 def instant_ms(text: Column) -> Column:
-    """The instant `text` in epoch milliseconds, rounded up; null if it is invalid or before 1970."""
+    """Returns the instant `text` in epoch milliseconds, rounded up; null if it is invalid or before 1970."""
     spelled = F.when(text.rlike(_RFC3339) & (F.length(text) <= TIME_TEXT_LENGTH_MAX), let(text, _rfc3339_ms))
     return F.when(_is_number(text), natural(text)).otherwise(spelled)
 
 
 def duration_ms(text: Column) -> Column:
-    """The duration `text` in milliseconds, rounded up; null if it is invalid or reaches 2**63."""
+    """Returns the duration `text` in milliseconds, rounded up; null if it is invalid or reaches 2**63."""
     spelled = F.when(F.length(text) <= TIME_TEXT_LENGTH_MAX, let(text, _spelled_duration_ms))
     return F.coalesce(natural(text), spelled)
 
 
 def durations_ms(texts: Sequence[Column]) -> Column:
-    """The durations `texts` as an array of as many numbers, or null if none of them needs more than `natural`.
+    """Returns the durations `texts` as an array in their order; null if `natural` can read all of them.
 
-    This expression has one tree for all texts. The tree of `duration_ms` is large, and Spark analyses, optimizes and
-    sends each copy of it.
+    This expression contains the tree of `duration_ms` once for all texts. The tree is large, and Spark analyses,
+    optimizes and sends each copy.
     """
     rest = [F.when(natural(text).isNull(), text) for text in texts]
     is_any = reduce(Column.__or__, (text.isNotNull() for text in rest))
@@ -67,22 +67,24 @@ def durations_ms(texts: Sequence[Column]) -> Column:
 
 
 def duration_in(durations: Column, place: int, text: Column) -> Column:
-    """The duration `text`: the element `place` of `durations`, the result of `durations_ms`."""
+    """Returns the duration `text`, by `natural` or as the element `place` of `durations`, the result of
+    `durations_ms`."""
     return F.coalesce(natural(text), F.get(durations, place))
 
 
 def delay_of_level_ms(level: Column, levels_ms: Sequence[int]) -> Column:
-    """The delay of a level of the table: level 0 is no delay, levels beyond the last count as the last; null if
+    """Returns the delay of a level of the table: level 0 is no delay, levels beyond the last count as the last; null if
     invalid."""
     table = F.array(F.lit(0).cast("bigint"), *(F.lit(delay_ms).cast("bigint") for delay_ms in levels_ms))
     number = natural(level)
     last = F.lit(len(levels_ms)).cast("bigint")
-    # Not `least` alone: it ignores nulls.
+    # `least` would ignore a null.
     return F.get(table, F.when(number > last, last).otherwise(number).cast("int"))
 
 
 def draw_ms(window_ms: Column, topic: Column, partition: Column, offset: Column) -> Column:
-    """How long after its due time a message leaves, by the formula of docs/protocol.md; 0 without a window.
+    """Returns the time from a message's due time to its chosen time, by the formula of docs/protocol.md; 0 without a
+    window.
 
     The origin is that of the request that gave the due time.
     """
@@ -94,23 +96,23 @@ def draw_ms(window_ms: Column, topic: Column, partition: Column, offset: Column)
 def due_ms(
     at: Column, delay: Column, delay_ms: Column, level: Column, request_ms: Column, levels_ms: Sequence[int]
 ) -> Column:
-    """The due time of a request from the one of three texts that it has; null if that is invalid. `delay_ms` is the
-    duration in `delay`.
+    """Returns the due time of a request from `at`, `delay` or `level`, of which one is not null; null if it is invalid.
+    `delay_ms` is the duration in `delay`.
 
     `request_ms` is the timestamp of the request's record; if it is -1 or null, a relative delay gives null. A due time
-    of 0 counts as 1: a first due time of 0 in the dispatch log means a request that was never pending.
+    of 0 becomes 1: in the dispatch log, a first due time of 0 marks a request that was never pending.
     """
     after_ms = F.when(delay.isNotNull(), delay_ms).otherwise(delay_of_level_ms(level, levels_ms))
     counted_ms = let(after_ms, lambda found_ms: _bigint(request_ms.cast("decimal(20,0)") + found_ms))
     found_ms = F.when(at.isNotNull(), instant_ms(at)).otherwise(F.when(request_ms >= 0, counted_ms))
-    # Nearly all times are plain numbers, and `let` is interpreted.
+    # Nearly all times are plain numbers, and Spark interprets `let`.
     return F.coalesce(_positive(at), let(found_ms, _held))
 
 
 def duration_text(length_ms: Column) -> Column:
-    """A duration for a person, exact and as `duration_ms` reads it: 400d, 1d12h, 1m30s, 1.5s, 250ms, 0s; null of null.
+    """Returns a duration as exact text that `duration_ms` can read: 400d, 1d12h, 1m30s, 1.5s, 250ms, 0s; null for null.
 
-    Requires that it is not negative.
+    Requires a duration that is not negative.
     """
     parts, rest = [], length_ms
     for unit in ("d", "h", "m"):
@@ -130,7 +132,7 @@ def _held(first_ms: Column) -> Column:
 
 
 def _positive(text: Column) -> Column:
-    """The number in a text of the form that `natural` accepts, except zero; null for all others."""
+    """Returns the number in a text in the usual form of a number; null for zero and for any other text."""
     number = text.try_cast("bigint")
     return F.when((number > 0) & is_spelled(text, number), number)
 
@@ -140,7 +142,7 @@ def _is_number(text: Column) -> Column:
 
 
 def _rfc3339_ms(text: Column) -> Column:
-    """The same for a text whose form has been checked: everything but the fraction is at fixed positions."""
+    """Returns the instant of a text that matches _RFC3339: all parts but the fraction are at fixed positions."""
 
     def number(place: int) -> Column:
         return F.substring(text, place, 2).cast("bigint")
@@ -149,7 +151,7 @@ def _rfc3339_ms(text: Column) -> Column:
     distance_s = number(-5) * 3_600 + number(-2) * 60
     offset_s = F.when(sign == "+", distance_s).when(sign == "-", -distance_s).otherwise(F.lit(0).cast("bigint"))
     offset_s = F.when(F.lower(F.substring(text, -1, 1)) == "z", F.lit(0).cast("bigint")).otherwise(offset_s)
-    # try_cast: a day that does not exist has no number.
+    # try_cast gives null for a day that does not exist.
     midnight_s = F.unix_date(F.substring(text, 1, 10).try_cast("date")).cast("bigint") * _DAY_S
     epoch_s = midnight_s + number(12) * 3_600 + number(15) * 60 + number(18) - offset_s
     fraction = F.regexp_extract(text, r"\.([0-9]+)", 1)
@@ -164,7 +166,7 @@ def _rfc3339_ms(text: Column) -> Column:
 
 
 def _spelled_duration_ms(text: Column) -> Column:
-    """The duration of a text with units."""
+    """Returns the milliseconds of a duration with units."""
     with_fraction = let(F.regexp_replace(text, r"\.[0-9]+(?=[A-Za-z]{1,2}\z)", ""), _components_ms)
     rest = _ceil_fraction(F.regexp_extract(text, r"\.([0-9]+)", 1), _unit_ms(_last_unit(text)))
     return F.when(text.contains("."), _bigint(with_fraction + rest)).otherwise(_bigint(_components_ms(text)))
@@ -179,7 +181,8 @@ def _unit_ms(unit: Column) -> Column:
 
 
 def _components_ms(text: Column) -> Column:
-    """The sum of whole components, decimal; null if the text is invalid or a number is out of all bounds."""
+    """Returns the sum of whole components as a decimal; null if the text is invalid or a number has more than 20
+    digits."""
     numbers = F.regexp_extract_all(text, F.lit(_COMPONENT), F.lit(1))
     units = F.regexp_extract_all(text, F.lit(_COMPONENT), F.lit(2))
     sizes = F.zip_with(
@@ -193,7 +196,7 @@ def _components_ms(text: Column) -> Column:
 
 
 def _ceil_fraction(digits: Column, unit_ms: Column) -> Column:
-    """`0.<digits>` units in milliseconds, rounded up, as bigint."""
+    """Returns `0.<digits>` units in milliseconds, rounded up, as bigint."""
     scale = FRACTION_DIGITS_MAX
     leading = F.rpad(F.substring(digits, 1, scale), scale, "0").try_cast(f"decimal({scale},0)")
     product = F.lpad((leading * unit_ms.cast("decimal(10,0)")).cast("string"), scale + 11, "0")
@@ -202,6 +205,6 @@ def _ceil_fraction(digits: Column, unit_ms: Column) -> Column:
 
 
 def _bigint(number: Column) -> Column:
-    """A number as bigint, null from 2**63 on: no broker could have written it."""
+    """Returns a number as bigint; null from 2**63 on, which no broker can write."""
     bounded = number.cast("decimal(38,0)")
     return F.when(bounded <= F.lit(_INTEGER_MAX).cast("decimal(20,0)"), bounded.try_cast("bigint"))

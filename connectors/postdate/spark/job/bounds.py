@@ -1,8 +1,9 @@
-"""The offsets that an audit reads: start and fixed end of each partition, and what they hide.
+"""The offsets that an audit reads: the start and the fixed end of each partition, and the records outside that may
+matter.
 
-Ends are fixed once, in this order: requests, dispatch log, then targets and dead letters, and at last how far the
-dispatch log is read a second time. A read_committed end lies before the oldest open transaction. The audit waits a
-bounded time for that transaction; after that it uses the end as it is, `capped`.
+Ends are fixed once, in this order: requests; dispatch log; targets and dead letters; the end of a second read of the
+dispatch log. A read_committed end lies before the oldest open transaction. The audit waits a bounded time for that
+transaction, and then uses the end as it is, `capped`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from postdate.spark.job.cluster_queries import OffsetAndTimestamp, Retention, To
 from postdate.spark.limits import CLOCK_MARGIN_MS, RETENTION_MARGIN_MS, RETENTION_MARGIN_SHARE
 
 NEVER_MS = 2**63 - 1
-"""Later than every timestamp: any record of a partition may have left it."""
+"""Later than every timestamp: the partition may have lost any of its records."""
 DISPATCH_LOG, TARGET = "dispatch-log", "target"
 _POLL_S = 0.1
 
@@ -36,14 +37,15 @@ class Offsets(Protocol):
 
 @dataclass(frozen=True)
 class Range:
-    """The offsets of one partition that are read: [`start`, `end`).
+    """The offsets of one partition that a job reads: [`start`, `end`).
 
     `log_start` is the first offset that the partition keeps during the audit, `high_watermark` its end including open
-    transactions. `capped`: an open transaction hides the records in between. `lost_before_ms`: retention may have
-    deleted records older than this; -1 if none that matters was deleted. `known_ms`: the partition of a target is known
-    to exist since then; NEVER_MS if that is unknown. `capped_from_ms`: an open transaction may hide records from this
-    time on; -1 if the time is unknown, NEVER_MS if there is no such transaction. `outside`: the number of offsets
-    outside the window. `hidden`: the number of offsets in the window that an open transaction has hidden for too long.
+    transactions. `capped`: an open transaction hides the records between the last stable offset and `high_watermark`.
+    `lost_before_ms`: retention may have deleted records older than this; -1 if no relevant record was deleted.
+    `known_ms`: the earliest time at which the partition of a target is known to exist; NEVER_MS if unknown.
+    `capped_from_ms`: an open transaction may hide records from this time on; -1 if the time is unknown, NEVER_MS if
+    there is no such transaction. `outside`: the number of offsets outside the window. `hidden`: the number of offsets
+    in the window that an open transaction has hidden for too long.
     """
 
     role: str
@@ -61,7 +63,7 @@ class Range:
 
 
 def existing(cluster: Offsets, topics: Iterable[str]) -> list[TopicPartition]:
-    """All partitions of `topics`, which must exist; raises CannotRun naming those that do not."""
+    """Returns all partitions of `topics`. Raises CannotRun with the names of topics that do not exist."""
     wanted = list(topics)
     counts = cluster.partition_counts(wanted)
     absent = [topic for topic in wanted if topic not in counts]
@@ -83,19 +85,20 @@ def fixed_ranges(
     hidden_before_ms: int | None = None,
     now_ms: int | None = None,
 ) -> dict[TopicPartition, Range]:
-    """The present range of each partition.
+    """Returns the current range of each partition.
 
-    `from_ms` and `to_ms` limit it by timestamp. If an open transaction hides the end, waits up to `settle_ms`. So
-    everything written before this call lies inside, unless the range is `capped`. Of a capped range, the offsets before
-    the first record from `hidden_before_ms` on count as `hidden`; younger ones do not, since a producer with
-    transactions always hides some. `now_ms`: the present time, if the caller reads the partitions for long: a range
-    then skips what retention may delete within the next hour. No timestamp of a target's record bounds what it has
-    lost, since anybody may have written it: `bounded` adds what can be known.
+    `from_ms` and `to_ms` limit the range by timestamp. If an open transaction hides the end, the call waits up to
+    `settle_ms`. So all records written before the call are in the range, unless it is `capped`. In a capped range, the
+    offsets before the first record from `hidden_before_ms` on count as `hidden`; later offsets do not, since a
+    transactional producer always hides some. `now_ms` is the current time if the caller reads the partitions for long:
+    the range then skips records that retention may delete within the next hour. The timestamps of a target's records do
+    not bound its lost records, since any producer may have written them; `bounded` adds the known bounds.
     """
     wanted = list(partitions)
     retained = _Retained.of(cluster, wanted, now_ms)
     if role == DISPATCH_LOG:
-        # A dispatch log always contains beats. One without records was emptied by hand: any fate may have been there.
+        # A dispatch log always contains heartbeats. If it has no records, somebody emptied it, and any fate may be
+        # lost.
         retained = replace(retained, expired_ms={})
     if role == TARGET:
         retained = replace(retained, firsts={})
@@ -130,8 +133,8 @@ def fixed_ranges(
 
 
 def bounded(span: Range, broker_ms: int | None, now_ms: int) -> Range:
-    """The range of a target with the bounds that follow from the broker's time of its first record that has one; None:
-    no record has one."""
+    """Returns the range of a target, bounded by `broker_ms`: the broker's time of the first record that has one; None
+    if no record has one."""
     if broker_ms is None or broker_ms > now_ms:
         return span
     return replace(span, known_ms=min(span.known_ms, broker_ms), lost_before_ms=broker_ms if span.log_start else -1)
@@ -139,11 +142,11 @@ def bounded(span: Range, broker_ms: int | None, now_ms: int) -> Range:
 
 @dataclass(frozen=True)
 class _Retained:
-    """What each partition keeps during an audit: its start offset, and its first record there.
+    """The records that each partition keeps during an audit: the start offset, and the first record from there on.
 
-    `expired_ms`: the time before which retention may have deleted records, by the settings of the topic; -1 if it
-    deletes none, NEVER_MS if it deletes by size. Empty if it was not queried: then a partition without records may have
-    lost everything.
+    `expired_ms`: the time before which retention may have deleted records, by the settings of the topic; -1 if
+    retention deletes none, NEVER_MS if it deletes by size. Empty if the settings were not queried: then a partition
+    without records may have lost all of them.
     """
 
     starts: dict[TopicPartition, int]
@@ -172,9 +175,9 @@ class _Retained:
         return cls(starts, firsts, expired_ms, now_ms)
 
     def lost_before_ms(self, partition: TopicPartition) -> int:
-        """The time before which records may be missing from a partition that has lost some.
+        """Returns the time before which records may be missing from a partition that has lost records.
 
-        A timestamp in the future is that of a producer with a wrong clock and bounds nothing.
+        A timestamp in the future comes from a producer with a wrong clock, and is ignored.
         """
         first = self.firsts.get(partition)
         if first is not None and first.timestamp_ms <= self.now_ms:
@@ -183,9 +186,10 @@ class _Retained:
 
 
 def known_ms(spans: list[Range]) -> list[int]:
-    """Since when each partition of a topic is known to exist: since it or a later partition is.
+    """Returns the earliest time at which each partition of a topic is known to exist: the earliest such time of this or
+    a later partition.
 
-    A partition that retention has emptied had records when the last of these were written.
+    A partition that retention has emptied existed when its last record was written.
     """
     known = [span.known_ms if span.lost_before_ms < 0 else min(span.known_ms, span.lost_before_ms) for span in spans]
     return [min(known[number:]) for number in range(len(known))]
@@ -196,8 +200,8 @@ def _expired_ms(kept: Retention, now_ms: int) -> int:
 
 
 def margin_before(from_ms: int | None) -> int | None:
-    """The start of the effects that are read for a window of requests: effects follow causes, but clocks differ a
-    little."""
+    """Returns the time from which effects are read for a window of requests: effects follow requests, but clocks differ
+    a little."""
     return None if from_ms is None else max(0, from_ms - CLOCK_MARGIN_MS)
 
 
@@ -206,8 +210,8 @@ def _cut(place: OffsetAndTimestamp | None, end: int) -> int:
 
 
 def _settled(cluster: Offsets, marks: Mapping[TopicPartition, int], settle_ms: int) -> dict[TopicPartition, int]:
-    """The high watermarks `marks` if every transaction below them has ended in time, otherwise the last stable
-    offset."""
+    """Returns for each partition its high watermark in `marks` if all transactions below end in time, otherwise its
+    last stable offset."""
     deadline = time.monotonic() + settle_ms / 1000
     ends: dict[TopicPartition, int] = {}
     while True:

@@ -1,7 +1,7 @@
 """Queries of the cluster that Spark's Kafka source does not offer: end offsets, partitions, settings.
 
-They use the admin client of Kafka's Java library, which the connector contains, in the driver's JVM. So queries and
-reads see the same cluster with the same credentials. One thread at a time.
+The queries use the admin client of Kafka's Java library, which the connector contains, in the driver's JVM. So queries
+and reads reach the same cluster with the same credentials. One thread at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """How long a topic keeps records: `ms` by age, -1 if age does not matter; and whether it deletes `by_size`."""
+    """The retention of a topic: the maximum age `ms` of records, -1 if unlimited; and whether the topic deletes records
+    `by_size`."""
 
     ms: int
     by_size: bool
@@ -49,7 +50,7 @@ class Cluster:
             "request.timeout.ms": str(ADMIN_TIMEOUT_MS // 2),
             **properties,
         }
-        self._admin: Any = self._asked(lambda: self._class("clients.admin.AdminClient").create(settings))
+        self._admin: Any = self._queried(lambda: self._class("clients.admin.AdminClient").create(settings))
 
     def __enter__(self) -> Self:
         return self
@@ -60,37 +61,38 @@ class Cluster:
         self._admin.close(self._jvm.java.time.Duration.ofSeconds(5))
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """The partition count of each existing topic."""
+        """Returns the partition count of each existing topic."""
         return {topic: int(found.partitions().size()) for topic, found in self._described(topics).items()}
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The id of each existing topic; a topic that was created again has a new one."""
+        """Returns the id of each existing topic. A topic that is deleted and created again gets a new id."""
         return {topic: str(found.topicId().toString()) for topic, found in self._described(topics).items()}
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The start offset of each partition."""
+        """Returns the start offset of each partition."""
         spec = self._class("clients.admin.OffsetSpec").earliest()
         return {partition: place.offset for partition, place in self._places(partitions, spec, False).items()}
 
     def ends(self, partitions: Iterable[TopicPartition], *, committed: bool) -> dict[TopicPartition, int]:
-        """The high watermark of each partition, or with `committed` its last stable offset."""
+        """Returns the high watermark of each partition, or with `committed` its last stable offset."""
         spec = self._class("clients.admin.OffsetSpec").latest()
         return {partition: place.offset for partition, place in self._places(partitions, spec, committed).items()}
 
     def first_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition with a timestamp of `timestamp_ms` or later; None if there is none."""
+        """Returns the first record of each partition with a timestamp of `timestamp_ms` or later; None if there is
+        none."""
         spec = self._class("clients.admin.OffsetSpec").forTimestamp(timestamp_ms)
         places = self._places(partitions, spec, False)
         return {partition: place if place.offset >= 0 else None for partition, place in places.items()}
 
     def settings(self, topics: Iterable[str], name: str) -> dict[str, str]:
-        """The value of the setting `name` of each topic; all of them must exist."""
+        """Returns the value of the setting `name` of each topic. Requires that all topics exist."""
         return {topic: str(config.get(name).value()) for topic, config in self._configured(topics).items()}
 
     def retentions(self, topics: Iterable[str]) -> dict[str, Retention]:
-        """The retention of each topic; all of them must exist."""
+        """Returns the retention of each topic. Requires that all topics exist."""
         found = {}
         for topic, config in self._configured(topics).items():
             ms, size = (int(str(config.get(name).value())) for name in ("retention.ms", "retention.bytes"))
@@ -102,12 +104,12 @@ class Cluster:
         resource = self._class("common.config.ConfigResource")
         kind = self._class("common.config.ConfigResource$Type").TOPIC
         resources = [resource(kind, topic) for topic in topics]
-        answers = self._asked(lambda: self._admin.describeConfigs(resources).all().get())
-        return {str(resource.name()): config for resource, config in _items(answers)}
+        response = self._queried(lambda: self._admin.describeConfigs(resources).all().get())
+        return {str(resource.name()): config for resource, config in _items(response)}
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        futures = self._asked(lambda: self._admin.describeTopics(list(topics)).topicNameValues())
+        futures = self._queried(lambda: self._admin.describeTopics(list(topics)).topicNameValues())
         for topic, future in _items(futures):
             try:
                 found[str(topic)] = future.get()
@@ -128,18 +130,18 @@ class Cluster:
         level = self._class("common.IsolationLevel")
         isolation = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
         options = self._class("clients.admin.ListOffsetsOptions")(isolation)
-        answers = self._asked(lambda: self._admin.listOffsets(wanted, options).all().get())
-        found = {partition: answers[key] for partition, key in keys.items()}
+        response = self._queried(lambda: self._admin.listOffsets(wanted, options).all().get())
+        found = {partition: response[key] for partition, key in keys.items()}
         return {partition: OffsetAndTimestamp(int(at.offset()), int(at.timestamp())) for partition, at in found.items()}
 
     def _class(self, name: str) -> Any:
-        """A class of Kafka's library. By its full name, since otherwise the JVM searches all jars for each parent
+        """Returns a class of Kafka's library. The full name saves the JVM a search of all jars for each parent
         package."""
         return getattr(self._jvm, f"org.apache.kafka.{name}")
 
-    def _asked(self, question: Callable[[], Any]) -> Any:
+    def _queried(self, query: Callable[[], Any]) -> Any:
         try:
-            return question()
+            return query()
         except Py4JJavaError as error:
             raise self._failure(error) from error
         except (Py4JError, TypeError) as error:
@@ -151,17 +153,17 @@ class Cluster:
 
 
 def _items(found: Any) -> Iterator[tuple[Any, Any]]:
-    """The pairs of a Java map.
+    """Yields the pairs of a Java map.
 
-    Py4J ends the iteration of a map by an exception of Java, for which PySpark looks up a dozen classes (measured:
-    a twelfth of the processor time of a small audit).
+    Py4J ends the iteration of a map with a Java exception, for which PySpark looks up a dozen classes (measured: a
+    twelfth of the processor time of a small audit).
     """
     for entry in found.entrySet().toArray():
         yield entry.getKey(), entry.getValue()
 
 
 def _reason(error: Py4JJavaError) -> str:
-    """The innermost cause of a Java exception, in one line."""
+    """Returns the innermost cause of a Java exception, in one line."""
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()

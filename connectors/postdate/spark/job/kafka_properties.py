@@ -1,7 +1,7 @@
 """Translates librdkafka's client properties to those of Kafka's Java clients, which Spark's connector uses.
 
-Most names agree; the differences that matter for reaching a cluster are below. Properties without a Java counterpart
-are dropped, since the Java client would only log a warning.
+Most names agree; this module has the differences that matter for reaching a cluster. It drops properties without a Java
+counterpart, since the Java client would only log a warning.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOGIN_MODULES = {
 
 
 def java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
-    """The settings for a Java client that reaches the same cluster in the same way.
+    """Returns the settings for a Java client that reaches the same cluster with the same credentials.
 
     Raises JobUsageError for a user name with a mechanism that takes none, for a certificate that cannot be read, and
     for tokens of an identity provider, which the two kinds of clients configure in incompatible ways.
@@ -46,40 +46,40 @@ def java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
             "sasl.oauthbearer.… are settings of librdkafka, and Java clients have others for tokens. Run the job with "
             "spark-submit, and give these with -F FILE (docs/pipeline.md)."
         )
-    found = _own_certificate(librdkafka)
+    settings = _own_certificate(librdkafka)
     for name, value in librdkafka.items():
         if name in ("sasl.username", "sasl.password"):
             continue
         if name == "ssl.ca.location":
-            found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": value}
+            settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": value}
         elif name in _RENAMED:
-            found[_RENAMED[name]] = value
+            settings[_RENAMED[name]] = value
         elif name.startswith(_SAME):
-            found[name] = value
+            settings[name] = value
     if "sasl.username" in librdkafka:
-        found["sasl.jaas.config"] = _login(
-            found.get("sasl.mechanism", "PLAIN"), librdkafka["sasl.username"], librdkafka.get("sasl.password", "")
+        settings["sasl.jaas.config"] = _login(
+            settings.get("sasl.mechanism", "PLAIN"), librdkafka["sasl.username"], librdkafka.get("sasl.password", "")
         )
-    return found
+    return settings
 
 
 def _own_certificate(librdkafka: Mapping[str, str]) -> dict[str, str]:
-    """Our client certificate for mutual TLS: two files in librdkafka, two texts in Java."""
+    """Returns the settings of the client certificate for mutual TLS: two files in librdkafka, two texts in Java."""
     files = {
         "ssl.keystore.certificate.chain": librdkafka.get("ssl.certificate.location"),
         "ssl.keystore.key": librdkafka.get("ssl.key.location"),
     }
-    found = {"ssl.keystore.type": "PEM"} if any(files.values()) else {}
+    settings = {"ssl.keystore.type": "PEM"} if any(files.values()) else {}
     for name, path in files.items():
         if path is None:
             continue
         try:
-            found[name] = Path(path).read_text(encoding="ascii")
+            settings[name] = Path(path).read_text(encoding="ascii")
         except (OSError, ValueError) as error:
             raise JobUsageError(f"{path} cannot be read as a PEM file: {error}") from error
     if "ssl.key.password" in librdkafka:
-        found["ssl.key.password"] = librdkafka["ssl.key.password"]
-    return found
+        settings["ssl.key.password"] = librdkafka["ssl.key.password"]
+    return settings
 
 
 def _login(mechanism: str, username: str, password: str) -> str:

@@ -1,7 +1,7 @@
 """The start and end of every job: Spark session, progress reporter, error messages, exit code.
 
-A job gets a session and a reporter, writes its result to standard output and returns its exit code; everything else
-goes to standard error. One job at a time in a process; a signal ends it if this is the main thread.
+A job gets a session and a reporter, writes its result to standard output and returns its exit code. All other output
+goes to standard error. One job at a time in a process; a signal ends the job if it runs in the main thread.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from postdate.spark.session.caching import released
 from postdate.spark.session.interruption import arm, interruptible
 from postdate.spark.session.start import spark_session
 
-Asked = TypeVar("Asked", bound=JobOptions)
+Options = TypeVar("Options", bound=JobOptions)
 
 
 @dataclass(frozen=True)
-class Job(Generic[Asked]):
+class Job(Generic[Options]):
     """One running job: its session, its cluster, its options."""
 
     could_not: ClassVar[str]
@@ -40,15 +40,16 @@ class Job(Generic[Asked]):
 
     spark: SparkSession
     cluster: Cluster
-    options: Asked
+    options: Options
     reporter: Reporter
 
     @classmethod
     @contextmanager
-    def begun(cls, spark: SparkSession, options: Asked, reporter: Reporter) -> Iterator[Self]:
-        """A context with a job whose session can read Kafka; at its end all rows are released that were `cached`.
+    def begun(cls, spark: SparkSession, options: Options, reporter: Reporter) -> Iterator[Self]:
+        """Provides a context with a job; the end of the context releases all rows that were `cached` in it. Requires a
+        session that can read Kafka.
 
-        Errors of the cluster or of Spark inside are raised as CannotRun.
+        Raises CannotRun for errors of the cluster or of Spark in the context.
         """
         try:
             with Cluster(spark, options.client_settings()) as cluster, released():
@@ -58,7 +59,7 @@ class Job(Generic[Asked]):
 
     @classmethod
     def failure(cls, text: str) -> str:
-        """A sentence for the operator about the Spark error `text`."""
+        """Returns a sentence for the operator about the Spark error `text`."""
         message = f"{cls.could_not}: {first_cause(text)}"
         if "OutOfMemoryError" not in text:
             return message
@@ -66,17 +67,17 @@ class Job(Generic[Asked]):
         return f"{message}. Give Spark more memory: {remedy}"
 
     def read(self, ranges: Iterable[Range]) -> DataFrame:
-        """The committed records of `ranges`."""
+        """Returns the committed records of `ranges`."""
         return read_records(self.spark, ranges, self.options.client_settings())
 
     def broker_times(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:
-        """The broker's time of the first record in each of `ranges` that has one. Cost: one job."""
+        """Returns the broker's time of the first record in each of `ranges` that has one. Cost: one job."""
         return broker_times(self.spark, ranges, self.options.client_settings())
 
     def bounded(self, targets: Mapping[TopicPartition, Range]) -> dict[TopicPartition, Range]:
-        """The ranges of targets, with the bounds that follow from the first record with the broker's time in each.
+        """Returns the ranges of targets, each bounded by the broker's time of the first record that has one.
 
-        Cost: one job; a second one reads the ranges of which it did not find such a record at the start.
+        Cost: one job. A second job reads the ranges whose first FRONT_RECORDS_MAX records do not include such a record.
         """
         ends = {part: min(span.log_start + FRONT_RECORDS_MAX, span.high_watermark) for part, span in targets.items()}
         times = self.broker_times(replace(span, start=span.log_start, end=ends[part]) for part, span in targets.items())
@@ -94,9 +95,9 @@ def run_job(
     *,
     stopped_code: int = CannotRun.exit_code,
 ) -> int:
-    """Runs `job` in a session; returns its exit code, or that of the JobError that it raised.
+    """Runs `job` in a session. Returns its exit code, or the exit code of the JobError that it raised.
 
-    If Ctrl-C or SIGTERM ended it, it prints `stopped` and returns `stopped_code`.
+    If Ctrl-C or SIGTERM ends the job, prints `stopped` and returns `stopped_code`.
     """
     reporter = Reporter()
     try:

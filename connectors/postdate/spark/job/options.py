@@ -17,7 +17,7 @@ from postdate.wire.limits import HORIZON_MS_DEFAULT
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics
 
 _MINUTE_MS: Final = 60_000
-# 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h: the table of a request topic unless it has its own.
+# 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h: the level table of a request topic by default.
 LEVELS_MS_DEFAULT: Final = (
     *(1_000, 5_000, 10_000, 30_000),
     *(minutes * _MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
@@ -30,7 +30,7 @@ class JobOptions:
 
     `properties` are settings of Kafka's Java clients (`security.protocol`, `sasl.jaas.config` and so on; see
     `kafka_properties` for those of librdkafka). `master` None: the master of `spark-submit`, otherwise all cores of
-    this machine. `is_brief`: the job reads few records; a JVM that is started for it uses only the C1 compiler.
+    this machine. `is_brief`: the job reads few records; a JVM that the job starts uses only the C1 compiler.
     """
 
     bootstrap_servers: str
@@ -47,17 +47,17 @@ class JobOptions:
 
     @property
     def needs_delta(self) -> bool:
-        """Whether the job reads or writes Delta tables."""
+        """True if the job reads or writes Delta tables."""
         return False
 
     def client_settings(self) -> dict[str, str]:
-        """Settings of Kafka's Java clients, including the bootstrap servers."""
+        """Returns the settings of Kafka's Java clients, including the bootstrap servers."""
         return {**self.properties, "bootstrap.servers": self.bootstrap_servers}
 
 
 @dataclass(frozen=True)
 class ReadingOptions(JobOptions, ABC):
-    """Options of jobs that read requests: how to interpret them, and how long to wait for an open transaction."""
+    """Options of jobs that read requests: level table, dialects, and the time to wait for an open transaction."""
 
     _: KW_ONLY
     levels_ms: tuple[int, ...] = LEVELS_MS_DEFAULT
@@ -78,17 +78,17 @@ class ReadingOptions(JobOptions, ABC):
             raise JobUsageError(f"{error}.") from error
 
     def dialect_options(self) -> DialectOptions:
-        """The settings for reading dialects."""
+        """Returns the settings for reading dialects."""
         return DialectOptions(self.dialects, self.default_target)
 
     @abstractmethod
     def own_topics(self) -> tuple[OwnTopics, ...]:
-        """The topics that belong to each request topic, in the order given."""
+        """Returns the topics that belong to each request topic, in the order given."""
 
 
 @dataclass(frozen=True)
 class TopicsOptions(ReadingOptions):
-    """Options of jobs that read several request topics with the same interpretation."""
+    """Options of jobs that read several request topics with the same level table and dialects."""
 
     requests: tuple[str, ...] = (DEFAULT_REQUESTS,)
 
@@ -104,7 +104,7 @@ class TopicsOptions(ReadingOptions):
 @dataclass(frozen=True)
 class SendingOptions(JobOptions):
     """Options of jobs that send requests: `horizon_ms`, `allow` and `forbidden` are those of the request topic, `rate`
-    is in rows per second, None: unlimited."""
+    is in rows per second; None: unlimited."""
 
     _: KW_ONLY
     horizon_ms: int = HORIZON_MS_DEFAULT
@@ -119,6 +119,6 @@ class SendingOptions(JobOptions):
 
 
 def require_shown(what: str, number: int, most: int) -> None:
-    """Raises JobUsageError if the number of samples is out of bounds."""
+    """Raises JobUsageError if the number of samples is not between 0 and `most`."""
     if not 0 <= number <= most:
         raise JobUsageError(f"The number of {what} must be between 0 and {most}, not {number}.")

@@ -1,6 +1,6 @@
-"""The progress of a job for a person: sentences on standard error, and a bar on a terminal while Spark works.
+"""The progress of a job: sentences on standard error, and on a terminal a progress bar while Spark works.
 
-The bar's thread only reads Spark's status tracker and ends with its context.
+The bar's thread only reads Spark's status tracker, and ends with the context of `working`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Writes records to Kafka with Spark's own sink, all at once or at a rate.
 
-Spark's sink has no rate limit. So the records are cut into slices by due time, the soonest first, and each slice is a
-separate job that starts no sooner than its turn. A slice is an interval of (due time, hash of the record). This depends
-only on the record, so if a row is computed again (after the loss of an executor), it is in the same slice, and no row
-is skipped. Spark retries a failed task and then sends its rows again: records with an id replace themselves, records
-without one may be duplicated.
+Spark's sink has no rate limit. So this module cuts the records into slices by due time, the earliest first, and sends
+each slice as a separate Spark job, at the earliest when the rate permits. A slice is an interval of (due time, hash of
+the record). The interval depends only on the record, so a row that is computed again after the loss of an executor is
+in the same slice, and no row is skipped. Spark retries a failed task and then sends its rows again: records with an id
+replace themselves, records without an id may be duplicated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from postdate.spark.limits import SLICE_MS_MIN, SLICES_MAX
 
 Place = tuple[int, int]
-"""Due time, and hash."""
+"""The due time and the hash of a record."""
 
 _SINK: Final = ("topic", "partition", "key", "value", "headers")
 _PRODUCER: Final = {"acks": "all", "enable.idempotence": "true", "linger.ms": "20", "batch.size": str(256 * 1024)}
@@ -30,7 +30,8 @@ _ROW_BITS: Final = 33  # of `monotonically_increasing_id`, below which it counts
 def send(records: DataFrame, properties: Mapping[str, str], record_bytes_max: int) -> None:
     """Sends all records with `acks=all`; `properties` are those of a Java client.
 
-    `record_bytes_max`: the limit of the topic. Raises what Spark raises; then an unknown part was sent.
+    `record_bytes_max` is the limit of the topic. Passes on Spark's errors; after an error, an unknown part of the
+    records was sent.
     """
     settings = {**_PRODUCER, "max.request.size": str(record_bytes_max), **properties}
     writer = records.select(*_SINK).write.format("kafka")
@@ -47,10 +48,10 @@ def send_at_rate(
     rate: int,
     report: Callable[[int, int], None],
 ) -> None:
-    """Sends `rows` records, at most `rate` per second on average, the soonest due first.
+    """Sends `rows` records, at most `rate` per second on average, the earliest due time first.
 
-    `report` is called with the number of finished slices and of all. Cost: a sort of all records, and one Spark job per
-    slice.
+    Calls `report` with the number of finished slices and of all slices. Cost: a sort of all records, and one Spark job
+    per slice.
     """
     slice_ms = max(SLICE_MS_MIN, -(-rows * 1_000 // (rate * SLICES_MAX)))
     ordered = _ordered(records)
@@ -69,10 +70,10 @@ def send_at_rate(
 
 
 def slice_firsts(ordered: DataFrame, slice_rows: int) -> list[Place]:
-    """The first key of each slice of `slice_rows` records; the last slice may be smaller. Records with equal keys stay
-    together.
+    """Returns the first key of each slice of `slice_rows` records; the last slice may be smaller. Records with equal
+    keys stay together.
 
-    `ordered` as from `_ordered`. Two jobs; the driver receives one row per slice.
+    Requires the result of `_ordered`. Cost: two jobs; the driver receives one row per slice.
     """
     number = F.monotonically_increasing_id()
     numbered = ordered.select("due_ms", "hash", number.alias("number")).select(
@@ -94,19 +95,19 @@ def slice_firsts(ordered: DataFrame, slice_rows: int) -> list[Place]:
 
 
 def is_between(first: Place, after: Place | None) -> Column:
-    """Whether a record lies in the slice [`first`, `after`); None: no upper bound."""
+    """True if a record lies in the slice [`first`, `after`); None: no upper bound."""
 
     def is_before(place: Place) -> Column:
         due_ms, hashed = F.col("due_ms"), F.col("hash")
         return (due_ms < place[0]) | ((due_ms == place[0]) & (hashed < place[1]))
 
-    # The plain bounds beside the exact ones let Spark skip whole blocks of cached rows.
-    found = (F.col("due_ms") >= first[0]) & ~is_before(first)
-    return found if after is None else found & (F.col("due_ms") <= after[0]) & is_before(after)
+    # The additional bounds on `due_ms` alone let Spark skip whole blocks of cached rows.
+    is_in = (F.col("due_ms") >= first[0]) & ~is_before(first)
+    return is_in if after is None else is_in & (F.col("due_ms") <= after[0]) & is_before(after)
 
 
 def _ordered(records: DataFrame) -> DataFrame:
-    """The records by due time and hash, cached because each slice reads them."""
+    """Returns the records ordered by due time and hash, cached because each slice reads them."""
     hashed = records.withColumn("hash", F.xxhash64("key", "value", "due_ms", F.to_json("headers")))
     spread = hashed.repartitionByRange("due_ms", "hash").sortWithinPartitions("due_ms", "hash")
     return spread.persist(StorageLevel.MEMORY_AND_DISK)

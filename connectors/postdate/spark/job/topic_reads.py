@@ -1,8 +1,8 @@
 """Reads Kafka with Spark's own source: only committed records, between fixed offsets.
 
-Spark has two batch readers for Kafka. The older one, its default, converts each record to objects and back to columns;
-the newer one does not (measured: half the processor time). The session's setting is restored afterwards. One thread at
-a time.
+Spark has two batch readers for Kafka. The older reader, the default, converts each record to objects and back to
+columns; the newer one does not (measured: half the processor time). Each read restores the session's setting. One
+thread at a time.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _OLDER_READERS = "spark.sql.sources.useV1SourceList"
 def read_records(
     spark: SparkSession, ranges: Iterable[Range], properties: Mapping[str, str], *, committed: bool = True
 ) -> DataFrame:
-    """The records of `ranges`, lazily; the job fails if a record has left its topic meanwhile.
+    """Returns the records of `ranges`, lazily. A job that reads them fails if a record has left its topic meanwhile.
 
-    With `committed` False, records of aborted and open transactions are included.
+    If `committed` is False, the result includes records of aborted and open transactions.
     """
     wanted = [span for span in ranges if span.start < span.end]
     if not wanted:
@@ -42,7 +42,7 @@ def read_records(
     reader = spark.read.format("kafka")
     for name, value in {**FETCHING, **properties}.items():
         reader = reader.option(f"kafka.{name}", value)
-    # Spark reads a partition in one task, whatever its size: the largest are split, so that all cores have work.
+    # By default, Spark reads a partition in one task, whatever its size. Splitting the largest gives all cores work.
     count = sum(span.end - span.start for span in wanted)
     size = max(TASK_RECORDS_MIN, count // (TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
     reader = (
@@ -64,10 +64,10 @@ def read_records(
 def broker_times(
     spark: SparkSession, ranges: Iterable[Range], properties: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
-    """The broker's time of the first record there that has one, by partition.
+    """Returns by partition the broker's time of the first record in the range that has one.
 
-    A record has one if the broker stamped it, or if it has the headers of Postdate, which gives its own records the
-    broker's time (docs/protocol.md, Clock). Any other producer may give any time. Cost: one job.
+    A record has the broker's time if the broker stamped it, or if it has Postdate's headers: Postdate stamps its
+    records with the broker's time (docs/protocol.md, Clock). Another producer may use any timestamp. Cost: one job.
     """
     spans = list(ranges)
     if not spans:
@@ -82,14 +82,14 @@ def broker_times(
 
 
 def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    by_topic: dict[str, list[int]] = {}
     for topic, index in partitions:
-        found.setdefault(topic, []).append(index)
-    return found
+        by_topic.setdefault(topic, []).append(index)
+    return by_topic
 
 
 def _offsets(places: Iterable[tuple[tuple[str, int], int]]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    by_topic: dict[str, dict[str, int]] = {}
     for (topic, index), offset in places:
-        found.setdefault(topic, {})[str(index)] = offset
-    return found
+        by_topic.setdefault(topic, {})[str(index)] = offset
+    return by_topic

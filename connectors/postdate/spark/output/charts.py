@@ -1,8 +1,8 @@
 """Charts as inline SVG: bars over steps, and lines over time. Pure functions from numbers to text.
 
-Colours are CSS classes, whose values the page defines for light and dark mode. Every mark has its numbers as a
-`<title>`, which browsers show as a tooltip. Nothing is fetched and no script runs. Cost: linear in the marks, which
-`limits` bounds.
+Colours are CSS classes, whose values the page defines for light and dark mode. Every mark has its numbers in a
+`<title>`, which browsers show as a tooltip. A chart fetches nothing and runs no script. Cost: linear in the number of
+marks, which `limits` bounds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WIDTH, _HEIGHT = 960, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 28
 _PLOT_WIDTH, _PLOT_HEIGHT = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 _LABELS: Final = 8
-_GAP: Final = 0.2  # of a bar's place, left free beside it
+_GAP: Final = 0.2  # the share of a bar's width that stays free
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Bar:
 
 @dataclass(frozen=True)
 class Line:
-    """One line: its name, and a value for each place, None where there is none."""
+    """One line: its name, and for each place a value or None."""
 
     name: str
     values: Sequence[float | None]
 
 
 def bar_chart(bars: Sequence[Bar], what: str) -> str:
-    """The bars from left to right; `what` is the accessible name of the chart."""
+    """Returns a chart of the bars from left to right; `what` is its accessible name."""
     if not bars:
         return _nothing()
     top = _round_top(max(bar.value for bar in bars))
@@ -45,7 +45,7 @@ def bar_chart(bars: Sequence[Bar], what: str) -> str:
     gap = min(_GAP * place, 2.0) if place > 2 else 0.0
     marks = []
     for number, bar in enumerate(bars):
-        # A value above 0 is visible, however small it is beside the largest.
+        # A bar of a positive value is visible, however small the value.
         height = max(1.5, _PLOT_HEIGHT * bar.value / top) if bar.value else 0.0
         x, y = _LEFT + number * place + gap / 2, _TOP + _PLOT_HEIGHT - height
         marks.append(
@@ -57,7 +57,7 @@ def bar_chart(bars: Sequence[Bar], what: str) -> str:
 
 
 def line_chart(places: Sequence[str], lines: Sequence[Line], what: str) -> str:
-    """The lines over `places`, with a legend above; a value of None interrupts a line."""
+    """Returns a chart of the lines over `places`, with a legend above; None interrupts a line."""
     known = [value for line in lines for value in line.values if value is not None]
     if not places or not known:
         return _nothing()
@@ -71,7 +71,7 @@ def line_chart(places: Sequence[str], lines: Sequence[Line], what: str) -> str:
             if value is not None
         ]
         begins = [
-            not place or line.values[place - 1] is None for place, one in enumerate(line.values) if one is not None
+            not place or line.values[place - 1] is None for place, value in enumerate(line.values) if value is not None
         ]
         path = " ".join(f"{'M' if new else 'L'}{x:.1f} {y:.1f}" for new, (x, y, *_) in zip(begins, points, strict=True))
         marks.append(f'<path class="line{number}" d="{path}"/>')
@@ -100,7 +100,7 @@ def _nothing() -> str:
 
 
 def _round_top(value: float) -> float:
-    """The end of the axis: the value or a little more, of the form 1, 2, 4 or 5 times a power of ten."""
+    """Returns the end of the axis: the smallest number from `value` on that is 1, 2, 4 or 5 times a power of ten."""
     size = 1.0
     while size < value:
         for factor in (2, 4, 5, 10):
@@ -130,13 +130,13 @@ def _below(labels: Sequence[tuple[float, str]]) -> list[str]:
 
 
 def _labelled(count: int) -> list[int]:
-    """Which of `count` places get a label: about eight, evenly."""
+    """Returns the places that get a label: about eight of `count`, evenly spaced."""
     step = -(-count // _LABELS)
     return list(range(0, count, step))
 
 
 def _short(value: float) -> str:
-    """A number on an axis: 1500 as 1.5k."""
+    """Returns the label of a number on an axis: 1.5k for 1500."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{unit}"

@@ -1,4 +1,4 @@
-"""The figures of lateness, and bounds on them: `--fail-on-lateness p99=250ms`. Pure; nothing of Spark is imported."""
+"""The figures of lateness, and bounds on them: `--fail-on-lateness p99=250ms`. Pure; imports nothing of Spark."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 from postdate.wire.values.durations import format_duration, parse_duration_ms, require_unit
 
 PERCENTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
-"""Names as in the output, and the share of values that are not larger."""
+"""The name of each percentile in the output, and the share of values that are at most as large."""
 FIGURES: Final = (*(name for name, _ in PERCENTILES), "max")
-"""The names of all figures of lateness, as in the output."""
+"""The names of all figures of lateness in the output."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class LatenessBound:
 
 @dataclass(frozen=True)
 class Exceeded:
-    """A figure of lateness above its bound. As text: the sentence for a person."""
+    """A figure of lateness above its bound. `str` gives a sentence for the user."""
 
     figure: str
     bound_ms: int
@@ -38,12 +38,12 @@ class Exceeded:
 
 
 def spelled_figure(name: str) -> str:
-    """A figure as a person writes it: p99.9 for p99_9."""
+    """Returns the usual spelling of a figure: p99.9 for p99_9."""
     return name.replace("_", ".")
 
 
 def parse_bound(text: str) -> LatenessBound:
-    """The bound `FIGURE=DURATION`. Raises ValueError with a sentence that shows the right form."""
+    """Parses the bound `FIGURE=DURATION`. Raises ValueError with a sentence that shows the right form."""
     figure, _, duration = (part.strip() for part in text.partition("="))
     try:
         if figure not in map(spelled_figure, FIGURES):
@@ -58,9 +58,10 @@ def parse_bound(text: str) -> LatenessBound:
 
 
 def exceeded(bounds: Sequence[LatenessBound], lateness_ms: Mapping[str, int]) -> tuple[Exceeded, ...]:
-    """The bounds that the figures `lateness_ms` exceed, in the order given; none if there are no figures."""
+    """Returns the figures in `lateness_ms` that exceed their bounds, in the order of `bounds`; an empty tuple if there
+    are no figures."""
     return tuple(
-        Exceeded(one.figure, one.bound_ms, lateness_ms[one.figure])
-        for one in bounds
-        if lateness_ms.get(one.figure, 0) > one.bound_ms
+        Exceeded(bound.figure, bound.bound_ms, lateness_ms[bound.figure])
+        for bound in bounds
+        if lateness_ms.get(bound.figure, 0) > bound.bound_ms
     )

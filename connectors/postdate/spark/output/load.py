@@ -1,4 +1,4 @@
-"""The load that rows add, by second, minute and hour, and its chart as text. One shuffle."""
+"""The load that requests add, by second, minute, hour and day, and its chart as text. Cost: one shuffle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BAR = 40
 
 @dataclass(frozen=True)
 class LoadStep:
-    """The load of one step that begins at `start_ms` (epoch)."""
+    """The load of one step, which begins at `start_ms` (epoch ms)."""
 
     start_ms: int
     rows: int
@@ -31,14 +31,14 @@ class LoadStep:
 
 @dataclass(frozen=True)
 class LoadHistogram:
-    """Non-empty steps of `step_ms`, by time; and the busiest second, None if nothing is due."""
+    """The non-empty steps of `step_ms`, by time; and the busiest second, None if there is no load."""
 
     step_ms: int
     steps: tuple[LoadStep, ...]
     busiest: LoadStep | None
 
     def as_json(self) -> dict[str, Any]:
-        """The `load` of a job's JSON object."""
+        """Returns the value of `load` in a job's JSON object."""
         busiest = vars(self.busiest) if self.busiest else None
         return {"step_ms": self.step_ms, "steps": [vars(step) for step in self.steps], "busiest_second": busiest}
 
@@ -47,19 +47,20 @@ NO_LOAD = LoadHistogram(_MINUTE_MS, (), None)
 
 
 def load_by(due: DataFrame, step_ms: int) -> DataFrame:
-    """The load of each non-empty step: `start_ms`, `rows`, `size_bytes`, and its `busiest` second.
+    """Returns the load of each non-empty step: `start_ms`, `rows`, `size_bytes`, and the `busiest` second in it.
 
     `due` has `due_ms` and, for each of its rows, `rows` and `size_bytes`.
     """
     both = (F.sum("rows").cast("bigint").alias("rows"), F.sum("size_bytes").cast("bigint").alias("size_bytes"))
     seconds = due.groupBy(_start(_SECOND_MS).alias("due_ms")).agg(*both)
-    # The earliest of the busiest: of equal loads, the later one compares as less.
+    # Of several busiest seconds, the earliest wins: of equal loads, the later one compares as less.
     most = F.max(F.struct("rows", (-F.col("due_ms")).alias("before"), "size_bytes"))
     return seconds.groupBy(_start(step_ms).alias("start_ms")).agg(*both, most.alias("busiest"))
 
 
 def gathered_load(due: DataFrame) -> LoadHistogram:
-    """The load of `due` by minute, or by hour or day if there are too many minutes. Cost: one job, rarely more."""
+    """Returns the load of `due` by minute, or by hour or day if there are too many steps. Cost: one job, rarely
+    more."""
     for step_ms in (_MINUTE_MS, _HOUR_MS, _DAY_MS):
         steps = load_by(due, step_ms).orderBy("start_ms").limit(LOAD_STEPS_MAX + 1).collect()
         if len(steps) <= LOAD_STEPS_MAX:
@@ -77,7 +78,7 @@ def _start(step_ms: int) -> Column:
 
 
 def widened(load: LoadHistogram, steps_max: int) -> LoadHistogram:
-    """The same load in at most this many steps, from first to last, including empty ones, for drawing."""
+    """Returns the same load in at most `steps_max` steps, from first to last, with empty steps, for drawing."""
     if not load.steps:
         return load
     first_ms, last_ms = load.steps[0].start_ms, load.steps[-1].start_ms
@@ -98,7 +99,7 @@ def _sum(at_ms: int, steps: Sequence[LoadStep]) -> LoadStep:
 
 
 def load_lines(load: LoadHistogram, what: str = "load added") -> list[str]:
-    """The chart: a bar for each period, all of the same length, and the busiest second."""
+    """Returns the chart: a bar for each period, of equal lengths of time, and the busiest second."""
     drawn = widened(load, BARS_MAX)
     if not drawn.steps or load.busiest is None:
         return []

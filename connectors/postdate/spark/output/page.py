@@ -1,7 +1,7 @@
 """One self-contained HTML page: headings, figures, tables and charts, in light and dark mode, without network or
 script.
 
-All text from topics is escaped. Pure functions to text.
+The functions escape all text from topics. They are pure and return text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ svg { display: block; width: 100%; min-width: 42rem; height: auto; background: v
 
 
 def page(title: str, subtitle: str, sections: Iterable[str]) -> str:
-    """The whole document; `sections` are HTML, title and subtitle are text."""
+    """Returns the whole document. `sections` are HTML; title and subtitle are text."""
     body = "\n".join(sections)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -52,19 +52,19 @@ def page(title: str, subtitle: str, sections: Iterable[str]) -> str:
 
 
 def section(heading: str, *parts: str) -> str:
-    """A heading with HTML below it."""
+    """Returns a heading with HTML below it."""
     inner = "\n".join(parts)
     return f"<section>\n<h2>{escape(heading)}</h2>\n{inner}\n</section>"
 
 
 def figures(pairs: Sequence[tuple[str, str]]) -> str:
-    """A row of large figures: the value, and its label."""
+    """Returns a row of large figures, each with a value and a label."""
     cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(what)}</span></div>" for value, what in pairs)
     return f'<div class="figures">{cells}</div>'
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], marks: Sequence[str] = ()) -> str:
-    """A table; numbers are right-aligned. `marks` gives each row a CSS class, "" for none."""
+    """Returns a table; numbers are right-aligned. `marks` gives each row a CSS class, "" for none."""
     if not rows:
         return '<p class="nothing">none</p>'
     numeric = [
@@ -81,17 +81,17 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], marks: Seque
 
 
 def paragraph(text: str, mark: str) -> str:
-    """A paragraph with the CSS class `mark`."""
+    """Returns a paragraph with the CSS class `mark`."""
     return f'<p class="{mark}">{escape(text)}</p>'
 
 
 def spelled_instant(at_ms: int) -> str:
-    """A point in time in UTC, to the second."""
+    """Returns the text of an instant in UTC, to the second."""
     return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def spelled_length(length_ms: float) -> str:
-    """A length of time for a person: 250 ms, 1.5 s, 3.0 min, 2.0 h."""
+    """Returns the rounded text of a duration: 250 ms, 1.5 s, 3.0 min, 2.0 h."""
     for size_ms, unit in ((3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if length_ms >= size_ms:
             return f"{length_ms / size_ms:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""The result of a job on its output stream, as text or as one JSON object."""
+"""Writes the result of a job to its output stream, as text or as one JSON object."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 
-def write_result(found: Mapping[str, Any], shown: Iterable[str | Table], form: str, stream: TextIO) -> None:
-    """Writes `found` on one line if `form` is `json`, otherwise the lines and tables `shown`."""
+def write_result(result: Mapping[str, Any], shown: Iterable[str | Table], form: str, stream: TextIO) -> None:
+    """Writes `result` on one line if `form` is `json`, otherwise the lines and tables `shown`."""
     if form == "json":
-        stream.write(json.dumps(found, ensure_ascii=False) + "\n")
+        stream.write(json.dumps(result, ensure_ascii=False) + "\n")
         return
     console = Console(file=stream, highlight=False, soft_wrap=True)
     for part in shown:

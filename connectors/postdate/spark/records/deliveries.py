@@ -22,34 +22,37 @@ from postdate.spark.records.refusals import unfounded_refusal
 from postdate.spark.records.requests import origin_steps, parsed_origin
 from postdate.wire import headers as names
 
-# The headers that the sidecar adds to a dead letter: reason, detail, origin.
+# The number of headers that the sidecar adds to a dead letter: reason, detail, origin.
 _DEAD_LETTER_HEADERS = 3
 
-# The headers that it adds to a message that is no return: origin, due, id.
+# The number of headers that the sidecar adds to a message that is not a return: origin, due, id.
 _OWN_HEADERS_MAX = 3
 
 OCCURRENCE_RECORD = (
     "struct<number:bigint,target:string,partition:int,offset:bigint,due_ms:bigint,next_ms:bigint,id:binary,"
     "own_headers:string,digests:array<binary>,control:bigint>"
 )
-"""A record of an occurrence; `digests` of key, value and headers. That of an extra delivery has its number there, and
-the offset of its `control`, otherwise -1."""
+"""A record of an occurrence or an extra delivery. `digests` are those of key, value and headers. `control` is the
+offset of an extra delivery's control, and `number` its number under that control; for an occurrence, `control` is
+-1."""
 
 
 def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
-    """One row for each record whose `postdate-origin` names one of the topics `requests`: the origin, and `record`."""
+    """Returns one row for each record whose `postdate-origin` names one of the topics `requests`: the origin, and a
+    struct `record`."""
     return without_garbled(record_rows(delivered_messages(records, requests)))
 
 
 def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame:
-    """One row for each record, with the message itself instead of its digests: the origin, null if it names none of
-    `requests`, or if it is an occurrence of a schedule, which has it as `occurrence_of`; its place (`target`, `place`,
-    `record_offset`); `key`, `value` and `data`, the untouched headers; the headers that Postdate adds, `due_ms`, `id`
-    and `own_headers`; `is_garbled`, whether its origin cannot be read.
+    """Returns one row for each record, with the message instead of its digests. The columns are: the origin (`topic`,
+    `partition`, `offset`), null if the record names none of `requests`; an occurrence of a schedule has its origin in
+    `occurrence_of` instead. The position of the record (`target`, `place`, `record_offset`). `key`, `value` and `data`,
+    the untouched headers. `due_ms`, `id` and `own_headers`, from the headers that Postdate adds. `is_garbled`: true if
+    the origin cannot be read.
 
-    `own_headers` are the names of the last headers, as many as the record has of Postdate's. If other headers are among
-    or after Postdate's, it differs from that of a normal delivery. If they are more than a message gets that is no
-    return, `retry` are these headers from the third on, otherwise null.
+    `own_headers` are the names of the last n headers, if the record has n headers of Postdate. They differ from those
+    of a normal delivery if other headers are among or after Postdate's. `retry` is the list of these headers from the
+    third on if there are more than a message gets that is not a return, otherwise null.
     """
     for columns in _message_steps(tuple(requests)):
         records = records.select(*columns)
@@ -58,11 +61,11 @@ def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame
 
 @remembered
 def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
-    """The columns of each step.
+    """Returns the columns of each step.
 
-    Each text is looked up once, in a separate step, and so are values derived from it. Spark does not inline a column
-    that a later step names more than once, and the code of one step stays short enough for the JIT compiler. There are
-    no conditions, since Spark would look up and parse everything a second time to evaluate one.
+    Each text is looked up once, in a separate step, and so is each value derived from it. Spark does not inline a
+    column that a later step uses more than once, and the code of one step stays short enough for the JIT compiler. No
+    step has a filter, since Spark would look up and parse all values a second time to evaluate it.
     """
     headers, places = F.col("headers"), ("origin_topic", "origin_partition", "origin_offset")
     kept = {"topic": "target", "partition": "place", "offset": "record_offset", "key": "key", "value": "value"}
@@ -106,12 +109,13 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
 
 
 def with_origins_of_occurrences(messages: DataFrame) -> DataFrame:
-    """The rows of `delivered_messages`; occurrences have their origin in the same columns as other records."""
+    """Returns the rows of `delivered_messages`, with the origin of occurrences in the same columns as that of other
+    records."""
     return messages.withColumns({name: F.coalesce(name, F.col("occurrence_of")[name]) for name in ORIGIN})
 
 
 def record_rows(messages: DataFrame) -> DataFrame:
-    """Rows as of `delivered_messages` that have an origin or should have one: the origin, a struct `record` with
+    """Returns the rows of `delivered_messages` with an origin, readable or not: the origin, a struct `record` with
     digests instead of the message, and `is_garbled`."""
     has_origin = F.col("topic").isNotNull() & F.col("offset").isNotNull()
     found = where_computed(messages, has_origin | F.col("is_garbled"))
@@ -119,9 +123,9 @@ def record_rows(messages: DataFrame) -> DataFrame:
 
 
 def occurrence_records(messages: DataFrame) -> DataFrame:
-    """One row for each record of `delivered_messages` that is an occurrence or an extra delivery of a schedule: the
-    origin, and a struct `record` as OCCURRENCE_RECORD. Records without a number are occurrence 0, which no schedule
-    has, and so are extra deliveries that name no control of the partition."""
+    """Returns one row for each record of `delivered_messages` that is an occurrence or an extra delivery of a schedule:
+    the origin, and a struct `record` as OCCURRENCE_RECORD. A record without a number, or an extra delivery that names
+    no control of the partition, counts as occurrence 0, which no schedule has."""
     found = where_computed(messages, F.col("occurrence_of").isNotNull())
     record = found.select("occurrence_of", _record())
 
@@ -131,7 +135,7 @@ def occurrence_records(messages: DataFrame) -> DataFrame:
     def behind(name: str) -> Column:
         return natural(text(name))
 
-    # Of `<topic>/<partition>/<control>/<number>`. No topic has a slash in its name.
+    # The text is `<topic>/<partition>/<control>/<number>`. No topic has a slash in its name.
     parts = F.split(text(names.EXTRA), "/")
     control, extra = natural(F.get(parts, 2)), natural(F.get(parts, 3))
     origin = F.col("occurrence_of")
@@ -151,7 +155,7 @@ def occurrence_records(messages: DataFrame) -> DataFrame:
 
 
 def without_garbled(records: DataFrame) -> DataFrame:
-    """The rows of `record_rows` whose origin can be read."""
+    """Returns the rows of `record_rows` whose origin can be read."""
     return where_computed(records, ~F.col("is_garbled")).drop("is_garbled")
 
 
@@ -174,14 +178,15 @@ UNREADABLE = "place string, problem string"
 
 
 def unreadable_dead_letters(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
-    """The dead letters whose origin is not one of their own request topic: `place`, and a sentence `problem`."""
+    """Returns the dead letters whose origin is not on the request topic of their dead-letter topic: `place`, and a
+    sentence `problem`."""
     place = F.concat_ws("/", "topic", "partition", "offset")
-    strange = where_computed(_dead_letters(records), ~_is_own_dead_letter(requests_of))
-    return strange.select(place.alias("place"), _problem("a dead letter"))
+    unreadable = where_computed(_dead_letters(records), ~_is_own_dead_letter(requests_of))
+    return unreadable.select(place.alias("place"), _problem("a dead letter"))
 
 
 def unreadable_records(records: DataFrame) -> DataFrame:
-    """The same for rows as of `record_rows` with an invalid `postdate-origin`."""
+    """Returns `place` and `problem` of the rows of `record_rows` with an invalid `postdate-origin`."""
     place = F.concat_ws("/", "record.target", "record.partition", "record.offset")
     return where_computed(records, F.col("is_garbled")).select(place.alias("place"), _problem("a record"))
 
@@ -191,8 +196,10 @@ def _problem(what: str) -> Column:
 
 
 def _dead_letters(records: DataFrame) -> DataFrame:
-    found = records.select("topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers"))
-    return found.withColumn("origin", _dead_letter_origin())
+    dead_letters = records.select(
+        "topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers")
+    )
+    return dead_letters.withColumn("origin", _dead_letter_origin())
 
 
 def _is_own_dead_letter(requests_of: Mapping[str, str]) -> Column:
@@ -210,10 +217,11 @@ LETTER_ROWS = (
 
 
 def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str], *, judges_refusals: bool = True) -> DataFrame:
-    """One row for each dead letter of its own request topic: the origin, and a struct `letter`.
+    """Returns one row for each dead letter whose origin is on the request topic of its dead-letter topic: the origin,
+    and a struct `letter`.
 
-    `requests_of` gives the request topic of each dead-letter topic. Without `judges_refusals` refusals are not checked:
-    the parameters of a request in a dialect are not in the headers that the audit reads.
+    `requests_of` gives the request topic of each dead-letter topic. Without `judges_refusals`, refusals are not
+    checked: if a request is in a dialect, its parameters are not in the headers that this function reads.
     """
     return _by_origin(_dead_letters(records), _is_own_dead_letter(requests_of), _dead_letter(judges_refusals))
 
@@ -233,7 +241,7 @@ def _dead_letter(judges_refusals: bool) -> Column:
     detail, origin = last_value(headers, names.DEAD_DETAIL).cast("string"), F.col("origin")
     unfounded = unfounded_refusal(reason, F.coalesce(as_sent, headers), origin.topic, origin.partition)
     unfounded = unfounded if judges_refusals else F.lit(None).cast("string")
-    letter = F.struct(
+    dead_letter = F.struct(
         F.col("partition"),
         F.col("offset"),
         reason.alias("reason"),
@@ -248,12 +256,13 @@ def _dead_letter(judges_refusals: bool) -> Column:
         F.coalesce(F.contains(detail, F.lit("horizon")), F.lit(False)).alias("names_horizon"),
         _single_due_ms(as_sent).alias("single_due_ms"),
     )
-    return letter.alias("letter")
+    return dead_letter.alias("letter")
 
 
 def _single_due_ms(as_sent: Column) -> Column:
-    """The nominal time in the dead letter of an occurrence, which requests that occurrence alone: the last header. Null
-    for the dead letter of a schedule; a message that is none may have one, too."""
+    """Returns the nominal time in the dead letter of an occurrence, which is a request for that occurrence alone: the
+    value of its last header. Null for the dead letter of a schedule. Dead letters of other messages may have a value as
+    well."""
     last = F.try_element_at(as_sent, F.lit(-1))
     is_single = (last.key == names.AT) & ~has(as_sent, names.CRON) & ~has(as_sent, names.EVERY)
     return F.when(is_single, natural(last.value.cast("string")))

@@ -1,9 +1,9 @@
 """Requests of topics with dialects (headers of other schedulers), read by the parser of the wire format, in Python.
 
-Expressing a dozen dialects as column expressions would duplicate the parser's table. So with a dialect, each request
-that has other headers than Postdate's own passes through `parse_request` in a Python worker. This is slower, and no
-verdict can reveal a defect of that parser, since its result is what the audit compares. Workers need Postdate for their
-Python. Rules that refuse requests (targets, horizon) are disabled here: refusals are not judged with dialects.
+Column expressions for a dozen dialects would duplicate the parser's table. So with a dialect, each request that has
+other headers than Postdate's own passes through `parse_request` in a Python worker. This is slower, and no verdict can
+reveal a defect of that parser, since the audit compares with its result. Workers need Postdate for their Python. Rules
+that refuse requests (targets, horizon) are disabled here: refusals are not judged with dialects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _WITHOUT_END_MS = 2**63 - 1
 
 
 class ReadRequest(NamedTuple):
-    """A request as a row of `_READ`, in the order of its columns; null: it has none, or it was refused."""
+    """A request as a row of `_READ`, in the order of its columns. A field is null if the request does not have it or
+    was refused."""
 
     action: str
     target: str | None = None
@@ -58,7 +59,7 @@ class ReadRequest(NamedTuple):
 class DialectOptions:
     """The settings of a request topic for reading dialects, as in its configuration.
 
-    `names` of dialects; `default_target` for dialects that name none, "" if there is none.
+    `names` of dialects; `default_target` is the target of requests that name none, "" if there is no default.
     """
 
     names: tuple[str, ...] = ()
@@ -66,7 +67,7 @@ class DialectOptions:
 
     @property
     def are_on(self) -> bool:
-        """Whether requests must be read in Python."""
+        """True if requests must be read in Python."""
         return bool(self.names)
 
 
@@ -74,7 +75,8 @@ NO_DIALECTS = DialectOptions()
 
 
 def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> RequestRules:
-    """The rules of a request topic that determine the meaning of a request. Raises ValueError: an unknown dialect."""
+    """Returns the rules of a request topic that determine the meaning of a request. Raises ValueError for an unknown
+    dialect."""
     return RequestRules(
         topic=topic,
         levels_ms=tuple(levels_ms),
@@ -86,29 +88,29 @@ def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> 
 
 
 def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions) -> DataFrame:
-    """One row for each record with its parsed request; the columns of `understood_rows`."""
+    """Returns one row for each record, its parsed request, with the columns of `understood_rows`."""
     rules_for = _Rules(tuple(levels_ms), dialects)
     read = F.udf(rules_for.reader(), _READ, useArrow=False)  # Arrow would pass other types than `read_request` takes
     headers = present(F.col("headers"))
     request_ms = F.unix_millis("timestamp")
-    asked = records.select(
+    parsed = records.select(
         *("topic", "partition", "offset", "value"),
         request_ms.alias("request_ms"),
         F.col("key").alias("own_key"),
         headers.alias("headers"),
-        read("topic", "partition", request_ms, "key", headers, F.col("value").isNull()).alias("asked"),
+        read("topic", "partition", request_ms, "key", headers, F.col("value").isNull()).alias("request"),
     )
-    return asked.select(
+    return parsed.select(
         *("topic", "partition", "offset", "request_ms", "value", "own_key", "headers"),
-        *("asked.action", "asked.target", "asked.id", "asked.due_ms", "asked.grace_ms"),
-        *("asked.window_ms", "asked.latest_ms", "asked.keeps", "asked.drops"),
-        *("asked.acts_on", "asked.partition_asked", "asked.key", "asked.data"),
+        *("request.action", "request.target", "request.id", "request.due_ms", "request.grace_ms"),
+        *("request.window_ms", "request.latest_ms", "request.keeps", "request.drops"),
+        *("request.acts_on", "request.partition_asked", "request.key", "request.data"),
         F.lit(None).cast(RETRY).alias("retry"),
-        F.when(F.col("asked.action").isin("cancel", "reschedule"), read_selection(headers))
+        F.when(F.col("request.action").isin("cancel", "reschedule"), read_selection(headers))
         .cast(SELECTED)
         .alias("selected"),
-        F.when(F.col("asked.action") == BACKFILL, recurrence_of(headers))
-        .otherwise(F.col("asked.recurrence"))
+        F.when(F.col("request.action") == BACKFILL, recurrence_of(headers))
+        .otherwise(F.col("request.recurrence"))
         .alias("recurrence"),
     )
 
@@ -121,7 +123,7 @@ class _Rules:
     dialects: DialectOptions
 
     def reader(self) -> Callable[..., ReadRequest]:
-        """A function for one record, to be sent to the workers."""
+        """Returns a function that reads one record, for the workers."""
         levels_ms, dialects = self.levels_ms, self.dialects
 
         def read(topic: str, partition: int, request_ms: int, key: Any, headers: Any, is_null: bool) -> ReadRequest:
@@ -138,7 +140,7 @@ def _kept_rules(topic: str, levels_ms: tuple[int, ...], dialects: DialectOptions
 def read_request(
     rules: RequestRules, partition: int, request_ms: int, key: Any, headers: Any, is_tombstone: bool
 ) -> ReadRequest:
-    """One request as a row of `_READ`. Of a refused request only action and id are known, if they are present."""
+    """Returns one request as a row of `_READ`. A refused request has only its action, id, key and headers."""
     sent: Headers = [(name, None if value is None else bytes(value)) for name, value in headers]
     own_key = None if key is None else bytes(key)
     try:
@@ -157,7 +159,7 @@ def _row(request: Request, request_ms: int) -> ReadRequest:
     if request.schedule is not None:
         action, due_ms = RECURRING, -1
         grace_ms, window_ms = request.schedule.grace_ms, request.schedule.window_ms
-    if request.latest_ms:  # the latest possible due time: it may continue a series
+    if request.latest_ms:  # the latest possible due time, since the request may continue a series
         due_ms = min(due_ms, request_ms + request.latest_ms)
     return ReadRequest(
         action=action,

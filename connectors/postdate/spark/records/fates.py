@@ -1,19 +1,24 @@
 """Converts records of dispatch logs to rows: the log itself, the breaks of its chain, and one row for each fate.
 
-Nearly every record has the usual form: its fates come last, and all of them are `delivered`. One regular expression
-detects this. Then the fates are cut out of the text, and only the rest of the record is parsed as JSON, at a third of
-the cost. Other records are parsed completely, as `array<array<string>>`, and each value is cast; with a schema of
-structs, Spark would silently turn a wrong fate, or malformed JSON, into nulls. A record that does not have the format
-counts as one that does not parse.
+Nearly every record has the usual form: its fates come last, and all of them are `delivered`. A regular expression
+detects this form and extracts the fates, and only the rest of the record is parsed as JSON, at a third of the cost. Of
+other records, the fates are parsed as `array<array<string>>`, and each value is cast; with a schema of structs, Spark
+would silently turn a wrong fate, or malformed JSON, into nulls. A record with another format does not parse.
 
-A fate is kept as a text: `offset,due_ms` for one that is delivered, otherwise `offset,name,due_ms`, where the name of a
-moved one is `moved/new_due_ms/control_offset`, that of one with a window `delivered/chosen_ms` or `dead/chosen_ms`, and
-that of one which a bulk control has cancelled `cancelled/control_offset`. A bulk control has `swept/count` and
-`applied/count`. One that another request survived has `kept/survivor`, `dropped/survivor`, `replaced/survivor` or
-`replaced/survivor/start_ms`. Occurrences of a schedule have `occurred/number/nominal_ms/next_ms` and
-`skipped/first/last/reason/next_ms`, and extra deliveries `extra/control/number/nominal_ms/next_ms` and the same with
-`extra-dead`; they are rows of a kind of their own (`occurrence_fates`). A backfill has
-`backfilled/timestamp/control/first_ms/end_ms`.
+A fate is a text: `offset,due_ms` if it is `delivered`, otherwise `offset,name,due_ms`. Besides plain names, the name
+has these forms, in which `survivor` is the offset of the surviving request:
+
+    moved/new_due_ms/control_offset
+    delivered/chosen_ms, dead/chosen_ms              of a message with a window
+    cancelled/control_offset                         by a bulk control
+    swept/count, applied/count                       of a bulk control
+    kept/survivor, dropped/survivor, replaced/survivor, replaced/survivor/start_ms
+    occurred/number/nominal_ms/next_ms               of a schedule, and so are the next three:
+    skipped/first/last/reason/next_ms                `occurrence_fates` has a row for each of the four
+    extra/control/number/nominal_ms/next_ms
+    extra-dead/control/number/nominal_ms/next_ms
+    backfilled/timestamp/control/first_ms/end_ms     of a schedule
+
 A named policy is a row of texts: first request, name, text.
 """
 
@@ -37,8 +42,9 @@ OCCURRENCE_FATE = (
     "struct<number:bigint,last:bigint,reason:string,nominal_ms:bigint,next_ms:bigint,log_offset:bigint,place:int,"
     "at_ms:bigint,late:boolean,control:bigint>"
 )
-"""The numbers that the fate of an occurrence decides, and the reason of a skip, otherwise null; for an extra delivery
-its number there, and the offset of its `control`, otherwise -1."""
+"""The fate of occurrences `number` to `last`, or of an extra delivery. `reason` is that of a skip, null without one.
+`control` is the offset of an extra delivery's control, and `number` its number under that control; for an occurrence,
+`control` is -1."""
 _PLACED = ("topic", "partition", "log_offset", "place", "at_ms", "late")
 _SKIPS = ("missed", "paused", "gap", "grace", "dead")
 _CHOSEN = ("delivered", "dead")
@@ -50,7 +56,7 @@ _BY_EARLIER = ("kept", "dropped")
 _KINDS = ("fates", "owner", "beat")
 _VERSIONS = (1, 2, 3)
 _VERSION_2, _VERSION_3 = 2, 3
-# An array of the record and a mark: Spark would stop reading after what it takes for the end of a record.
+# Encloses the record in an array with an end mark: otherwise Spark ignores text after the end of the record.
 _MARKED = ("[", ',{"v":0}]')
 _JSON = (
     "ARRAY<STRUCT<v BIGINT, seq BIGINT, takeover BIGINT, instance STRING, `group` STRING, at BIGINT,"
@@ -59,19 +65,20 @@ _JSON = (
 )
 _POLICIES = "array<array<string>>"
 
-# How the fates begin and end if they are the last field, the text between two delivered ones, and a pattern for one
-# after another. A quote after a comma is not escaped, and the one brace after the fates ends the record: so this is no
-# text inside another text, and no field of a field.
+# The texts before and after the fates if they are the last field, the text between two `delivered` fates, and a pattern
+# for a `delivered` fate after another. A quote after a comma is not escaped, and the single brace after the fates ends
+# the record. So a match is neither inside a text nor inside a nested field.
 _BEGIN, _END, _BETWEEN, _DELIVERED = ',"fates":[[', "]]}", "],[", ',"delivered"'
 _NATURAL = "(?:0|[1-9][0-9]{0,17}+)"
 _PLAIN = rf"\],\[({_NATURAL},{_NATURAL}){_DELIVERED}"
 
 
 def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
-    """One row for each dispatch-log record: place, LogAppendTime, sequence number, fates, and whether it parses.
+    """Returns one row for each dispatch-log record: position, LogAppendTime, sequence number, fates, and `parses`.
 
-    `fixed_ends` has a row for each partition of a request topic: `topic`, `partition`, `log_topic` and `log_end`, the
-    end that was fixed for its dispatch log. Records from there on are `late`: they are read only to settle doubts.
+    `fixed_ends` has a row for each partition of a request topic: `topic`, `partition`, `log_topic`, `log_end` (the
+    fixed end of its dispatch-log partition) and `log_is_whole`. Records from `log_end` on are `late`: they only settle
+    doubts.
     """
     for columns in _log_steps():
         records = records.select(*columns)
@@ -81,7 +88,8 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
 
 @remembered
 def _log_steps() -> list[list[Column]]:
-    """The columns of each step before the record is placed; columns of one step are computed once for the next."""
+    """Returns the columns of each step before the join with `fixed_ends`. Spark computes the columns of a step once for
+    the next step."""
     value, head, body, delivered = (F.col(name) for name in ("value", "head", "body", "delivered"))
     carried = [F.col(name) for name in ("log_topic", "partition", "log_offset", "at_ms", "is_broker_time", "value")]
     read = [
@@ -93,7 +101,7 @@ def _log_steps() -> list[list[Column]]:
         value,
         F.substring_index(value.cast("string"), _BEGIN, 1).alias("head"),
     ]
-    # Bytes within bytes: in a text, Spark would search character by character.
+    # These are bytes, since Spark searches a text character by character.
     before, behind = F.octet_length(head) + len(_BEGIN), F.octet_length(value)
     inner = F.substring(value, before + 1, behind - before - len(_END)).cast("string")
     ends_so = F.endswith(value, F.lit(_END.encode()))
@@ -106,7 +114,7 @@ def _log_steps() -> list[list[Column]]:
         read,
         [*carried, head, first.alias("body")],
         [*carried, head, body, F.regexp_extract_all(body, F.lit(_PLAIN), F.lit(1)).alias("delivered")],
-        # The length differs if there is anything else.
+        # The lengths differ if the body contains any other text.
         [*carried, head, delivered, F.coalesce(found == F.octet_length(body), F.lit(False)).alias("all_delivered")],
         [*carried[:-1], delivered, is_plain, F.from_json(one, _JSON).alias("records")],
     ]
@@ -151,14 +159,14 @@ def _log_columns() -> list[Column]:
 
 
 def fate_rows(log: DataFrame) -> DataFrame:
-    """One row for each fate of the records that parse, except occurrences: the origin, and a struct `fate` that sorts
-    by its place. Those of OF_CONTROLS have the timestamp of their control as `new_due_ms`."""
+    """Returns one row for each fate of the records that parse, except occurrences: the origin, and a struct `fate` that
+    sorts by its position in the log. Fates of OF_CONTROLS have the timestamp of their control as `new_due_ms`."""
     return _all_fate_rows(log).where(~one_of(F.col("fate.fate_name"), _OCCURRENCES))
 
 
 def exceptional_fate_rows(log: DataFrame, since_ms: int | None) -> DataFrame:
-    """One row for each fate, occurrences included, of records that contain other fates than `delivered`, are late, or
-    were appended at `since_ms` or later, if it is given."""
+    """Returns one row for each fate, occurrences included, of the records that contain other fates than `delivered`,
+    are late, or, if `since_ms` is given, were appended at this time or later."""
     is_wanted = ~F.col("all_delivered") | F.col("late")
     if since_ms is not None:
         is_wanted |= F.col("at_ms") >= since_ms
@@ -166,8 +174,8 @@ def exceptional_fate_rows(log: DataFrame, since_ms: int | None) -> DataFrame:
 
 
 def occurrence_fates(log: DataFrame) -> DataFrame:
-    """One row for each occurrence and each extra delivery in the records that parse: the origin, and a struct `fate`
-    as OCCURRENCE_FATE."""
+    """Returns one row for each occurrence and each extra delivery in the records that parse: the origin, and a struct
+    `fate` as OCCURRENCE_FATE."""
     some = log.where(F.col("parses") & has_occurrences())
     exploded = some.select("*", F.posexplode("fates").alias("place", "text"))
     middle = F.split(_middle(F.col("text")), "/")
@@ -192,7 +200,7 @@ def occurrence_fates(log: DataFrame) -> DataFrame:
 
 
 def has_occurrences() -> Column:
-    """Whether a row of the log has a fate of an occurrence."""
+    """True if a row of the log has a fate of an occurrence or of an extra delivery."""
     has_some = F.exists("fates", lambda text: text.rlike(f",(?:{'|'.join(_OCCURRENCES)})/"))
     return ~F.col("all_delivered") & has_some
 
@@ -206,7 +214,7 @@ def _all_fate_rows(log: DataFrame) -> DataFrame:
 
 @remembered
 def _fate_steps() -> list[list[Column]]:
-    """The columns of each of two steps."""
+    """Returns the columns of two steps."""
     text, middle = F.col("fate"), F.col("middle")
     carried = ("topic", "partition", "log_topic", "log_offset", "place", "at_ms", "next_request", "late", "takeover")
     named = [
@@ -243,11 +251,11 @@ def _fate_steps() -> list[list[Column]]:
 
 
 def chain_breaks(log: DataFrame) -> DataFrame:
-    """One row for each break: a record that does not parse, a gap or a repeat of `seq`, a log with a wrong beginning,
-    or a record of another writer than the last owner of the partition.
+    """Returns one row for each break of the chain: a record that does not parse, a gap or a repeat of `seq`, a log that
+    does not begin with 1, or a record of another writer than the last owner of the partition.
 
     Columns: topic and partition of the requests, `log_topic`, `log_offset`, `problem`. Cost: one sort of each
-    partition's records, which are transactions, not messages.
+    partition's records; a record is a transaction, not a message.
     """
     place = ["topic", "partition", "log_topic", "log_offset"]
     unparsed = log.where(~F.col("parses")).select(*place, F.lit("does not parse").alias("problem"))
@@ -258,7 +266,7 @@ def chain_breaks(log: DataFrame) -> DataFrame:
 
 @remembered
 def _problem() -> Column:
-    """The problem of a record after the `last` one; null if there is none."""
+    """Returns the problem of a record that follows the record `last`; null if there is no problem."""
     last, seq, takeover = F.col("last"), F.col("seq"), F.col("takeover")
     before, of_takeover = last.seq, F.concat(F.lit("takeover "), takeover)
     names_writer = F.concat(of_takeover, F.lit(" of "), F.col("writer"))
@@ -277,25 +285,25 @@ def _problem() -> Column:
 
 
 def _middle(fate: Column) -> Column:
-    """The text between offset and due time."""
+    """Returns the text between offset and due time."""
     return F.substring_index(F.substring_index(fate, ",", 2), ",", -1)
 
 
 def _fate_text(values: Column) -> Column:
-    """A fate as a text, from its JSON values."""
+    """Returns the text of a fate from its JSON values."""
     name = F.array_join(F.slice(values, 3, F.greatest(F.size(values) - 2, F.lit(0))), "/")
     return F.concat_ws(",", F.get(values, 0), name, F.get(values, 1))
 
 
 def _is_whole(record: Column) -> Column:
-    """Whether all parts of a record except its fates and policies are valid; null counts as no."""
+    """True if all parts of a record except its fates and policies are valid; a null result means false."""
     names_writer = record.instance.isNotNull() & record.group.isNotNull() & (record.takeover >= 0) & (record["at"] >= 0)
     has_numbers = record.v.isin(*_VERSIONS) & (record.seq >= 1) & (record.low_water >= 0)
     return names_writer & has_numbers & (record.low_water <= record.next_request) & record.kind.isin(*_KINDS)
 
 
 def _is_policy(values: Column) -> Column:
-    """Whether these JSON values are a row of a named policy: first request, name, text."""
+    """True if these JSON values are a row of a named policy."""
     name, text = F.get(values, 1), F.get(values, 2)
     is_bounded = F.length(name).between(1, POLICY_NAME_LENGTH_MAX) & (F.length(text) <= POLICY_TEXT_LENGTH_MAX)
     is_row = (F.size(values) == 3) & natural(F.get(values, 0)).isNotNull() & is_bounded
@@ -329,10 +337,10 @@ def _is_fate(values: Column) -> Column:
 
 
 def _recurs(values: Column) -> Column:
-    """Whether a fate is one of a schedule, from version 3 on."""
+    """True if a fate is that of a schedule, which needs version 3."""
     return one_of(F.get(values, 2), (*_OCCURRENCES, *OF_CONTROLS, "completed"))
 
 
 def _is_of_version_2(values: Column) -> Column:
-    """Whether a fate has a chosen time or a survivor, or is one of a bulk control."""
+    """True if a fate has a chosen time or a survivor, or is that of a bulk control: it needs version 2."""
     return (F.size(values) == 4) | ((F.size(values) == 5) & ~one_of(F.get(values, 2), _OF_TIME))

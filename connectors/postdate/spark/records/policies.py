@@ -1,9 +1,9 @@
-"""Named policies: their texts, from the dispatch log.
+"""The texts of named policies, from the dispatch log.
 
 A row `[first request, name, text]` gives the meaning of the name from that request of the partition on, until the next
 row of the name; an empty text removes the name. Each dispatch-log record repeats the rows that requests at or above its
-low-water mark need. So the last row at or below a request is the one that its owner used, wherever it was read. If two
-rows have the same name and request, the row of the later owner counts.
+low-water mark need. So the owner used the last row at or below a request, whichever record contains it. If two rows
+have the same name and request, the row of the later owner counts.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from postdate.spark.session.small_tables import small_table
 
 _TABLE: Final = "policy_topic string, policy_partition int, first bigint, next bigint, policy_name string, text string"
 
-
 _ROW_FIELDS: Final = 6
 
 
 class PolicyRow(NamedTuple):
-    """The meaning of a name for the requests of a partition from `first` on."""
+    """The text of a policy for the requests of a partition from offset `first` on."""
 
     topic: str
     partition: int
@@ -38,7 +37,7 @@ class PolicyRow(NamedTuple):
 
 
 def policy_rows(log: DataFrame) -> DataFrame:
-    """The rows in dispatch-log records, as of `log_rows`, including repetitions: the columns of PolicyRow, and
+    """Returns the policy rows in the rows of `log_rows`, including repetitions: the columns of PolicyRow, and
     `takeover`, the number of the owner."""
     row = F.col("row")
     rows = log.where("parses").select("topic", "partition", F.explode("policies").alias("row"), "takeover")
@@ -49,30 +48,31 @@ def policy_rows(log: DataFrame) -> DataFrame:
 
 
 def read_rows(rows: Iterable[Row | Sequence[Any]]) -> tuple[PolicyRow, ...]:
-    """Sorts collected rows, and keeps one for each name and first request: the one with the highest `takeover` (as of
-    `policy_rows`), then the last one. A row without a `takeover` has the lowest. REQUIRES: rows of earlier runs come
-    first. Raises CannotRun: too many."""
+    """Returns collected rows in order, one for each name and first request: the row with the highest `takeover` (as in
+    `policy_rows`), and of several the last. A row without `takeover` ranks lowest. Requires that rows of earlier runs
+    come first. Raises CannotRun for too many rows."""
     last: dict[tuple[Any, ...], tuple[int, str]] = {}
     for *key, text, takeover in ((*row, -1)[:_ROW_FIELDS] for row in rows):
         if takeover >= last.get(tuple(key), (-1, ""))[0]:
             last[tuple(key)] = takeover, text
-    found = sorted(PolicyRow._make((*key, text)) for key, (_, text) in last.items())
-    if len(found) > POLICIES_MAX:
+    kept = sorted(PolicyRow._make((*key, text)) for key, (_, text) in last.items())
+    if len(kept) > POLICIES_MAX:
         raise CannotRun(
             f"The dispatch log names policies more than {POLICIES_MAX} times: audit a window, or one topic."
         )
-    return tuple(found)
+    return tuple(kept)
 
 
 def recorded_policies(spark: SparkSession, log: DataFrame, known: Iterable[PolicyRow] = ()) -> DataFrame | None:
-    """The policies that are `known` or in `log`, as `with_policy_texts` needs them; None: no rows. Cost: one job."""
+    """Returns the policies that are `known` or in `log`, as `with_policy_texts` needs them; None if there are none.
+    Cost: one job."""
     later = F.max_by("text", "takeover").alias("text")
     found = policy_rows(log).groupBy(*PolicyRow._fields[:-1]).agg(later).limit(POLICIES_MAX + 1).collect()
     return policy_table(spark, read_rows([*known, *found]))
 
 
 def needed(rows: Iterable[PolicyRow], next_offsets: Mapping[tuple[str, int], int]) -> tuple[PolicyRow, ...]:
-    """The rows that requests from the given offset of each partition on need."""
+    """Returns the rows that are needed by requests from `next_offsets` of each partition on."""
     kept: list[PolicyRow] = []
     for (topic, partition, _), some in groupby(sorted(rows), key=lambda row: row[:3]):
         of_name, start = [*some], next_offsets.get((topic, partition), 0)
@@ -85,7 +85,7 @@ def needed(rows: Iterable[PolicyRow], next_offsets: Mapping[tuple[str, int], int
 
 
 def policy_table(spark: SparkSession, rows: Iterable[PolicyRow]) -> DataFrame | None:
-    """Rows of `read_rows` as `with_policy_texts` needs them; None if there are none."""
+    """Returns the rows of `read_rows` as `with_policy_texts` needs them; None if there are none."""
     table: list[tuple[Any, ...]] = []
     for (topic, partition, name), some in groupby(sorted(rows), key=lambda row: row[:3]):
         of_name = [*some]
@@ -95,12 +95,12 @@ def policy_table(spark: SparkSession, rows: Iterable[PolicyRow]) -> DataFrame | 
 
 
 def with_policy_texts(rows: DataFrame, policies: DataFrame) -> DataFrame:
-    """`rows` with `policy_text`: the text of the policy that the return of the row names; null if it is unknown, or the
-    row is no return that names one. `policies` are broadcast."""
-    is_named = F.col("asked_name") == F.col("policy_name")
+    """Returns `rows` with `policy_text`: the text of the policy that a return names; null if the policy is unknown, or
+    if the row is not a return with a named policy. Broadcasts `policies`."""
+    is_named = F.col("requested_name") == F.col("policy_name")
     is_here = (F.col("topic") == F.col("policy_topic")) & (F.col("partition") == F.col("policy_partition"))
     is_in_force = (F.col("offset") >= F.col("first")) & _is_before(F.col("next"))
-    marked = rows.withColumn("asked_name", policy_name(F.col("return_texts")))
+    marked = rows.withColumn("requested_name", policy_name(F.col("return_texts")))
     joined = marked.join(F.broadcast(policies), is_named & is_here & is_in_force, "left")
     return joined.select(*rows.columns, F.col("text").alias("policy_text"))
 

@@ -1,7 +1,7 @@
 """The headers of a recurring schedule, read by column expressions: a request with a cron expression or an interval.
 
-Texts of times are those of all requests, so `columns.times` reads them; expressions and zones are read by
-`rules.times.cron_fields` and `rules.times.zone_files`, since no column expression can compute nominal times.
+`columns.times` reads the texts of times, whose format is that of all requests. `rules.times.cron_fields` and
+`rules.times.zone_files` read expressions and zones, since no column expression can compute nominal times.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ BACKFILL: Final = "backfill"
 
 
 def recurs(headers: Column) -> Column:
-    """Whether a request with these headers is a recurring schedule, if it names no other action."""
+    """True if a request with these headers is a recurring schedule. Requires that it names no other action."""
     return has(headers, names.CRON) | has(headers, names.EVERY)
 
 
 def recurrence_of(headers: Column) -> Column:
-    """The headers that only schedules and backfills have; null for another request."""
+    """Returns the headers that only schedules and backfills have; null for another request."""
     is_one = recurs(headers) | has(headers, names.START) | has(headers, names.END)
     return F.when(is_one, F.filter(headers, lambda header: one_of(header.key, sorted(names.SCHEDULE))))
 
 
 def filled_range(headers: Column) -> tuple[Column, Column]:
-    """The first and the last nominal time for which a backfill asks, each null if it is absent or cannot be read."""
+    """Returns the first and the last nominal time that a backfill requests, each null if it is absent or cannot be
+    read."""
     start_ms, end_ms = (instant_ms(first_value(headers, name).cast("string")) for name in (names.START, names.END))
     return start_ms, end_ms
 
 
 def read_recurrence(headers: Column) -> list[Column]:
-    """The values of these headers, each null if it is absent or cannot be read; `is_read`: none of them is
-    unreadable."""
+    """Returns the values of the headers of a recurring schedule, each null if it is absent or cannot be read; and
+    `is_read`, true if all present ones can be read."""
 
     def text(name: str) -> Column:
         return first_value(headers, name).cast("string")

@@ -1,10 +1,10 @@
-"""Refusals: does the request justify the reason of its dead letter?
+"""Checks refusals: the request must justify the reason of its dead letter.
 
-Checked are the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`, `bad-
-time`, `bad-window`, `bad-if-pending`, `bad-if-ended`, `bad-latest`, `bad-selection`, `bad-spread`, `bad-id`, `unknown-
-header`, `duplicate-header`, `bad-retry` and `attempts-exhausted`. The headers are those of the dead letter, which must
-equal those of the request; the times and returns are the audit's own interpretation of the request. Columns over a dead
-letter.
+The checks cover the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
+`bad-time`, `bad-window`, `bad-if-pending`, `bad-if-ended`, `bad-latest`, `bad-selection`, `bad-spread`, `bad-id`,
+`unknown-header`, `duplicate-header`, `bad-retry` and `attempts-exhausted`. The headers are those of the dead letter,
+which must equal those of the request; times and returns are the audit's interpretation of the request. All functions
+create columns over a dead letter.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _DEAD = f"{names.PREFIX}dead-"
 
 
 def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition: Column) -> Column:
-    """The reason of a dead letter if the `headers` of its request do not justify it; otherwise null.
+    """Returns the reason of a dead letter if the `headers` of its request do not justify it; otherwise null.
 
     `topic` and `partition` are those of the request. For `bad-time`, `bad-window` and `bad-latest`, see
     `is_time_readable`; for `bad-retry` and `attempts-exhausted`, `is_return_sound`. The audit does not know the setting
-    `format_version`: a header of format 2 may be unknown.
+    `format_version`, so a header of format 2 may be unknown.
     """
     ours = F.filter(headers, is_ours)
     our_names = F.transform(ours, lambda header: header.key)
@@ -59,28 +59,29 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
         Reason.DUPLICATE_HEADER: F.size(F.array_distinct(single)) < F.size(single),
     }
     judged = reduce(
-        lambda found, one: found.when(reason == one[0].value, ~one[1]),
+        lambda conditions, rule: conditions.when(reason == rule[0].value, ~rule[1]),
         holds.items(),
         F.when(F.lit(False), F.lit(False)),
     )
     return F.when(F.coalesce(judged, F.lit(False)), reason)
 
 
-def is_time_readable(letter: Column, request: Column) -> Column:
-    """Whether a request refused as `bad-time` has a valid due time and grace, or one refused as `bad-window` or
-    `bad-latest` a valid length."""
-    grace = ~letter.has_grace | request.grace_ms.isNotNull()
-    # A record without a timestamp is refused so whatever its headers.
+def is_time_readable(dead_letter: Column, request: Column) -> Column:
+    """True if the refusal `bad-time`, `bad-window` or `bad-latest` is unfounded: the request has a valid due time and
+    grace, a valid window, or a valid limit, respectively."""
+    grace = ~dead_letter.has_grace | request.grace_ms.isNotNull()
+    # A record without a timestamp is refused as `bad-time` whatever its headers.
     due = request.due_ms.isNotNull() & (request.request_ms >= 0)
-    window = F.coalesce(_is_length(request.window_ms) & ~letter.has_retry, F.lit(False))  # a return takes neither
-    latest = F.coalesce(_is_length(request.latest_ms) & ~letter.has_retry & ~request.keeps, F.lit(False))
-    is_readable = F.when(letter.reason == Reason.BAD_TIME.value, due & grace)
-    is_readable = is_readable.when(letter.reason == Reason.BAD_WINDOW.value, window)
-    return is_readable.when(letter.reason == Reason.BAD_LATEST.value, latest).otherwise(F.lit(False))
+    # A return must have neither window nor limit.
+    window = F.coalesce(_is_length(request.window_ms) & ~dead_letter.has_retry, F.lit(False))
+    latest = F.coalesce(_is_length(request.latest_ms) & ~dead_letter.has_retry & ~request.keeps, F.lit(False))
+    is_readable = F.when(dead_letter.reason == Reason.BAD_TIME.value, due & grace)
+    is_readable = is_readable.when(dead_letter.reason == Reason.BAD_WINDOW.value, window)
+    return is_readable.when(dead_letter.reason == Reason.BAD_LATEST.value, latest).otherwise(F.lit(False))
 
 
 def is_range_readable(request: Column) -> Column:
-    """Whether a request is a backfill of times that have passed, which is not `bad-time`."""
+    """True if a request is a backfill of past times, for which the refusal `bad-time` is unfounded."""
     start_ms, end_ms = filled_range(request.recurrence)
     is_passed = (start_ms <= end_ms) & (end_ms <= request.request_ms)
     return F.when(request.action == BACKFILL, F.coalesce(is_passed, F.lit(False))).otherwise(F.lit(False))
@@ -99,16 +100,17 @@ def _is_if_ended(headers: Column) -> Column:
     return F.coalesce(first_value(headers, names.IF_ENDED).cast("string") == "drop", F.lit(False))
 
 
-def is_return_sound(letter: Column, request: Column) -> Column:
-    """Whether a return refused as `bad-retry` has the format, or one refused as `attempts-exhausted` attempts left.
+def is_return_sound(dead_letter: Column, request: Column) -> Column:
+    """True if the refusal `bad-retry` or `attempts-exhausted` of a return is unfounded: it has the format, or has
+    attempts left, respectively.
 
-    The audit does not know the horizon: it does not judge a `bad-retry` whose detail names it.
+    The audit does not know the horizon, so it does not judge a `bad-retry` whose detail names the horizon.
     """
     retry = request.retry
-    is_malformed = retry.isNull() | ~retry.is_readable | retry.is_unknown | letter.names_horizon
+    is_malformed = retry.isNull() | ~retry.is_readable | retry.is_unknown | dead_letter.names_horizon
     is_exhausted = F.coalesce(retry.attempt > retry.attempts, retry.is_unknown)
-    return ((letter.reason == Reason.BAD_RETRY.value) & ~is_malformed) | (
-        (letter.reason == Reason.ATTEMPTS_EXHAUSTED.value) & ~F.coalesce(is_exhausted, F.lit(False))
+    return ((dead_letter.reason == Reason.BAD_RETRY.value) & ~is_malformed) | (
+        (dead_letter.reason == Reason.ATTEMPTS_EXHAUSTED.value) & ~F.coalesce(is_exhausted, F.lit(False))
     )
 
 
@@ -117,7 +119,7 @@ def _is_known(name: Column) -> Column:
 
 
 def _is_bad_id(headers: Column, topic: Column, partition: Column) -> Column:
-    """An id that is empty, too long or not UTF-8, or an origin that is not in this partition."""
+    """True if the id is empty, too long or not UTF-8, or the named origin is not in this partition."""
     id_, origin = first_value(headers, names.ID), parsed_origin(first_value(headers, names.ORIGIN).cast("string"))
     length = byte_length(id_)
     is_bad = (length < 1) | (length > ID_BYTES_MAX) | ~F.coalesce(F.is_valid_utf8(id_.cast("string")), F.lit(True))

@@ -5,19 +5,19 @@ request_ms               the record's timestamp, epoch ms
 action target            as in the request; `recurring` for a schedule with a cron expression or an interval,
                          `schedule` for another request that names no other action
 due_ms                   first due time; null if the request names none, several, or an unreadable one
-id acts_on               the caller's id, and the offset that a control, or a return, names by origin in its partition
-grace_ms                 how late it may be delivered; null: unlimited
-window_ms                how long after its due time it may leave; null: it has no window, or an unreadable one
-latest_ms                how long after the first request of its series it is due at the latest; null: no limit
-keeps                    whether it ends if its id is pending
-drops                    whether it ends if a message of its id was delivered
+id acts_on               the caller's id; the offset in its partition that a control or a return names by origin
+grace_ms                 the longest permitted lateness; null: unlimited
+window_ms                the length of its window; null if it has none, or an unreadable one
+latest_ms                the latest due time, counted from the first request of its series; null: no limit
+keeps                    true if it ends when its id is pending
+drops                    true if it ends when a message of its id was delivered
 partition_asked          of `postdate-partition`, null if absent
 retry                    of a return, as in `returns`; null for other requests
 selected                 of a bulk control, as in `selections`; null for other requests
 recurrence               of a schedule and a backfill: the headers that only these have; null for other requests
 key_hash                 positive murmur2 of the target key, null for a null key
-key_digest …             of the message: target key, value, untouched headers
-own_key_digest …         of the record as sent: its own key, all headers; a dead letter repeats these
+key_digest …             digests of the message: target key, value, untouched headers
+own_key_digest …         digests of the record as sent: record key, all headers; a dead letter repeats both
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def understood_rows(
     *,
     reads_returns: bool = True,
 ) -> DataFrame:
-    """The rows described above, one for each record of request topics, with the message itself instead of its digests:
+    """Returns one row, as described above, for each record of request topics, with the message instead of its digests:
     `key`, `value` and `data`, the untouched headers; and `own_key` and `headers` of the record as sent.
 
     `levels_ms` is the level table of the topics; `policies` are the named policies of returns (`policy_table`), None if
-    there are none. If the topics have dialects, Python reads the requests with other headers than Postdate's own
-    (`records.dialects`); the records are then read twice.
+    there are none. If the topics have dialects, Python parses the requests with other headers than Postdate's
+    (`records.dialects`), and the records are read twice.
 
-    Without `reads_returns` a return has no due time and no parent, and every field of its `retry` is null: that
+    Without `reads_returns`, a return has no due time and no parent, and every field of its `retry` is null. This
     suffices to count returns, and most histories have none.
     """
     if dialects.are_on:
@@ -99,15 +99,16 @@ def understood_rows(
 
 
 def _is_in_own_headers() -> Column:
-    """Whether a record has headers, all of them Postdate's own, and a value: then it uses no dialect. Nor does a
-    return, which may have any headers."""
+    """True if a record uses no dialect: it has a value and at least one header, and all headers are Postdate's. A
+    return uses no dialect either, and may have any headers."""
     headers = present(F.col("headers"))
     is_plain = (F.size(headers) > 0) & F.forall(headers, is_ours) & F.col("value").isNotNull()
     return is_plain | has(headers, names.RETRY)
 
 
 def parsed_origin(text: Column) -> Column:
-    """An origin's text as a struct of topic, partition, offset; each null if the text is not an origin."""
+    """Parses the text of an origin to a struct of topic, partition, offset; all are null if the text is not an
+    origin."""
     topic, partition, offset = _origin_parts(text)
     is_sound = _is_origin(text, topic, partition, offset)
     return F.struct(
@@ -118,11 +119,11 @@ def parsed_origin(text: Column) -> Column:
 
 
 def origin_steps(carried: Sequence[str], text: str, names: Sequence[str]) -> list[list[Column]]:
-    """The columns of three steps that convert rows with `carried` and `text`, the text of an origin, to rows with
-    `carried` and its parts by these names, each null if the text is not an origin.
+    """Returns the columns of three steps that parse the text of an origin in the column `text`. The result has the
+    columns `carried`, and the parts of the origin by these `names`; all parts are null if the text is not an origin.
 
-    The same as `parsed_origin` at half the cost: Spark computes a column of one step several times if it is named
-    several times within that step.
+    This costs half as much as `parsed_origin`: Spark computes an expression several times if one step uses it several
+    times.
     """
     parts = [part.alias(name) for part, name in zip(_origin_parts(F.col(text)), names, strict=True)]
     is_origin = _is_origin(F.col(text), *map(F.col, names)).alias(text)
@@ -140,9 +141,9 @@ def _origin_parts(text: Column) -> tuple[Column, Column, Column]:
 
 
 def _is_origin(text: Column, topic: Column, partition: Column, offset: Column) -> Column:
-    """Whether `text`, which has these parts, is an origin.
+    """True if `text` with these parts is an origin.
 
-    A regular expression, which takes ten times as long, is used only if this does not decide.
+    The regular expression, which takes ten times as long, applies only if the comparison of the parts fails.
     """
     is_spelled = (F.concat_ws("/", topic, partition, offset) == text) & (topic != "") & (partition >= 0) & (offset >= 0)
     return F.coalesce(is_spelled, F.lit(False)) | F.coalesce(text.rlike(_ORIGIN), F.lit(False))
@@ -150,7 +151,7 @@ def _is_origin(text: Column, topic: Column, partition: Column, offset: Column) -
 
 @remembered
 def _split_columns() -> list[Column]:
-    """The headers of the message, without Postdate's own."""
+    """Returns the columns of the first step: the record, and `data`, the headers of the message without Postdate's."""
     headers = present(F.col("headers"))
     return [
         *map(F.col, ("topic", "partition", "offset", "key", "value")),
@@ -162,8 +163,8 @@ def _split_columns() -> list[Column]:
 
 @remembered
 def _place_columns() -> list[Column]:
-    """The positions of the headers of usual requests, each searched once; and whether a request has only these headers
-    of ours, and none of them twice."""
+    """Returns the positions of the headers of usual requests, each searched once; and `is_usual`, true if a request has
+    no other header of Postdate, and none twice."""
     headers = F.col("headers")
     places = {name: F.array_position(headers.getField("key"), name).cast("int") for name in _USUAL}
     found = reduce(Column.__add__, ((place > 0).cast("int") for place in places.values()))
@@ -176,7 +177,7 @@ def _place_columns() -> list[Column]:
 
 @remembered
 def _text_columns(reads_returns: bool) -> list[Column]:
-    """The relevant header values as texts; a separate step, so that each is looked up once."""
+    """Returns the relevant header values as texts, in a separate step so that each is looked up once."""
     headers, is_usual = F.col("headers"), F.col("is_usual")
 
     def placed(name: str) -> Column:
@@ -213,16 +214,16 @@ def _text_columns(reads_returns: bool) -> list[Column]:
 
 
 def _rare_action(headers: Column) -> Column:
-    """The action of a request that may also be a recurring schedule."""
+    """Returns the action of a request that may also be a recurring schedule."""
     action = F.coalesce(_action(headers), F.lit("schedule"))
     return F.when(recurs(headers) & (action == "schedule"), RECURRING).otherwise(action)
 
 
 def _action(headers: Column) -> Column:
-    """The action that a request names, the last if it names several; null if it names none.
+    """Returns the last action that a request names; null if it names none.
 
-    If a header name is not UTF-8, the sidecar can read no header, and no action is named. Spark shows such a name with
-    U+FFFD.
+    If a header name is not UTF-8, the sidecar can read no header, so the request names no action. Spark decodes such a
+    name with U+FFFD.
     """
     action = last_value(headers, names.ACTION).cast("string")
     return F.when(action.isNotNull() & ~joined_names(headers).contains("\ufffd"), action)
@@ -230,7 +231,7 @@ def _action(headers: Column) -> Column:
 
 @remembered
 def _duration_columns() -> list[Column]:
-    """All columns, and those durations that are more than a number."""
+    """Returns all columns, and the array `durations` of `durations_ms`."""
     return [F.col("*"), durations_ms([F.col(name) for name in _DURATION_TEXTS]).alias("durations")]
 
 
@@ -261,7 +262,7 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
 
 
 def _limited_due_ms() -> Column:
-    """The latest possible due time of a request, which is the first of its series, or a later one."""
+    """Returns the latest possible due time of a request, whose series may have begun with an earlier request."""
     due_ms, latest_ms = F.col("due_ms"), F.col("latest_ms")
     limit_ms = F.col("request_ms") + latest_ms
     return F.when(due_ms.isNotNull() & latest_ms.isNotNull(), F.least(due_ms, limit_ms)).otherwise(due_ms)
@@ -277,7 +278,7 @@ _BESIDE: Final = (
 
 @remembered
 def _counted_columns() -> list[Column]:
-    """The columns of requests whose returns are only counted."""
+    """Returns the columns of requests whose returns are only counted."""
     is_return = F.col("return_texts")
     none = F.from_json(F.lit("{}"), RETRY)
     return [
@@ -291,7 +292,7 @@ def _counted_columns() -> list[Column]:
 
 @remembered
 def _return_columns() -> tuple[list[Column], list[Column]]:
-    """The columns of two steps: returns are read, and then have the due time and the parent that follow."""
+    """Returns the columns of two steps: the first reads returns, the second derives their due times and parents."""
     texts, own_origin = F.col("return_texts"), F.concat_ws("/", "topic", "partition", "offset")
     retry = read_return(texts, F.col("policy_text"), own_origin, F.col("request_ms"))
     parent = parsed_origin(texts.origin)
@@ -313,13 +314,13 @@ def _return_columns() -> tuple[list[Column], list[Column]]:
 
 
 def digested_requests(understood: DataFrame) -> DataFrame:
-    """Rows as of `understood_rows` with digests instead of the message."""
+    """Returns the rows of `understood_rows` with digests instead of the message."""
     return understood.select(*digested_columns())
 
 
 @remembered
 def digested_columns() -> list[Column]:
-    """The columns of `digested_requests`."""
+    """Returns the columns of `digested_requests`."""
     return [
         *map(F.col, ("topic", "partition", "offset", "request_ms", "action", "target", "id")),
         *map(F.col, ("due_ms", "grace_ms", "acts_on", "partition_asked")),
@@ -329,6 +330,6 @@ def digested_columns() -> list[Column]:
         headers_digest(F.col("data")).alias("headers_digest"),
         digest(F.col("own_key")).alias("own_key_digest"),
         headers_digest(F.col("headers")).alias("own_headers_digest"),
-        # New columns go to the end, where the tables of an older state get them.
+        # New columns come last, since an older state's tables get them at the end.
         *map(F.col, ("window_ms", "retry", "selected", "latest_ms", "keeps", "drops", "recurrence")),
     ]

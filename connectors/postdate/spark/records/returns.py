@@ -1,20 +1,21 @@
-"""Returns: requests with `postdate-retry`, which ask for their message again after a backoff.
+"""Returns: requests with `postdate-retry`, which request redelivery of their message after a backoff.
 
-Implemented from the format's description and not shared with the sidecar's parser, so that a defect of that parser
-shows as a mismatch; a test compares the two. A return is rare, so these columns are interpreted only for returns.
+The expressions follow the format's description and share nothing with the sidecar's parser, so that a defect of that
+parser shows as a mismatch; a test compares the two. Spark interprets these expressions, but only for returns, which are
+rare.
 
 `postdate-retry` holds a policy, or the name of one, which contains no `=`. The dispatch log has the text of a
 named policy (`policies`). The column `retry` of a request is null unless it is a return:
 
     name               of the policy; null if the policy is in the header
-    is_unknown         whether the rows of this name have left the dispatch log, or never were in it
-    is_readable        whether the policy and all headers of the return have the format
-    attempts           the most attempts of the policy; null if it is unknown or not readable
-    said               the attempt that the return names; null if it names none. The state of an audit has this name
+    is_unknown         true if the dispatch log has no row of this name (any more)
+    is_readable        true if the policy and all headers of the return have the format
+    attempts           the maximum number of attempts by the policy; null if the policy is unknown or not readable
+    `said`             the attempt that the return names, null if none; the state of an audit stores it by this name
     attempt            the attempt of the redelivery
     first_origin       the root
-    first_due_ms       the first due time of the root; null: that of the return
-    has_error error    `postdate-error`, the last if there are several
+    first_due_ms       the first due time of the root; null: the due time of the return
+    has_error error    the presence and the last value of `postdate-error`
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ _DEFAULTS: Final = {"factor": "2", "max": "1h", "attempts": "12", "jitter": "0%"
 
 
 def return_texts(headers: Column) -> Column:
-    """The texts of a return, from its headers; null for other requests. A header without a value gives an empty text.
+    """Returns the texts of a return, from its headers; null for other requests. A header without a value gives an empty
+    text.
 
-    `is_single`: whether no header is repeated that may not be, and no other header names a time.
+    `is_single`: true if no header is repeated that must be single, and no other header names a time.
     """
 
     def text(name: str, value: Callable[[Column, str], Column] = first_value) -> Column:
@@ -77,16 +79,17 @@ def return_texts(headers: Column) -> Column:
 
 
 def policy_name(texts: Column) -> Column:
-    """The name of the policy of a return; null if the policy is in the header, or the name is no name."""
+    """Returns the name of a return's policy; null if the header contains the policy, or an invalid name."""
     name = F.trim(texts.policy, F.lit(" "))
     return F.when(name.rlike(_NAME) & (F.octet_length(texts.policy) <= POLICY_TEXT_LENGTH_MAX), name)
 
 
 def read_return(texts: Column, named_policy: Column, own_origin: Column, request_ms: Column) -> Column:
-    """`retry` as described above, with one more field `due_ms`, null if the return must be refused; null for `texts`
-    that are null.
+    """Returns `retry` as described above, with an additional field `due_ms`, null if the return must be refused. Null
+    if `texts` is null.
 
-    `named_policy`: the text of the policy that the return names; empty if that was removed, null if it is unknown.
+    `named_policy`: the text of the policy that the return names; empty if the policy was removed, null if it is
+    unknown.
     """
     policy = _policy(F.coalesce(named_policy, texts.policy))
     return F.when(
@@ -103,7 +106,7 @@ def _read(texts: Column, named_policy: Column, policy: Column, own_origin: Colum
         & (first_due.isNull() | first_due_ms.isNotNull())
     )
     name = policy_name(texts)
-    # There is no number after the last one; any number this large exceeds every policy.
+    # The largest integer has no successor; any number this large exceeds every policy.
     after = F.when(named_attempt.isNotNull(), F.least(named_attempt, F.lit(_INTEGER_MAX - 1)) + 1)
     attempt = F.coalesce(after, F.when(texts.attempt.isNull(), F.lit(1).cast("bigint")))
     is_readable = policy.isNotNull() & are_headers_readable
@@ -131,7 +134,7 @@ def _is_origin(text: Column) -> Column:
 
 
 def _policy(text: Column) -> Column:
-    """The policy that a text spells, as a struct; null if it does not have the format."""
+    """Parses the text of a policy to a struct; null if it does not have the format."""
     keys = F.regexp_extract_all(text, F.lit(_KEY), F.lit(1))
     is_spelled = (
         text.rlike(_POLICY)
@@ -150,7 +153,8 @@ def _policy_texts(text: Column) -> Column:
 
 
 def _policy_numbers(texts: Column) -> Column:
-    """Factor in hundredths, jitter in percent."""
+    """Returns the numbers of a policy, the factor in hundredths, the jitter in percent; null if one is out of
+    bounds."""
     factor = F.when(texts.factor.rlike(r"\A[0-9]{1,3}(?:\.[0-9]{1,2})?\z"), texts.factor.try_cast("decimal(20,2)"))
     jitter = F.when(texts.jitter.rlike(r"\A[0-9]{1,3}%\z"), natural(F.rtrim(texts.jitter, F.lit("%"))))
     durations = F.transform(F.array(texts.base, texts.max), duration_ms)
@@ -177,7 +181,7 @@ def _policy_numbers(texts: Column) -> Column:
 
 
 def _backoff_ms(policy: Column, attempt: Column, own_origin: Column) -> Column:
-    """The time from a return to its redelivery; all products stay below 2**63."""
+    """Returns the time from a return to its redelivery. All products stay below 2**63."""
 
     def longer(delay_ms: Column, _: Column) -> Column:
         grown = delay_ms * policy.factor
@@ -196,5 +200,5 @@ def _backoff_ms(policy: Column, attempt: Column, own_origin: Column) -> Column:
 
 
 def _whole(number: Column, by: int) -> Column:
-    """A natural number divided by another, without the rest."""
+    """Returns the integer quotient of a natural number."""
     return F.call_function("div", number, F.lit(by).cast("bigint"))

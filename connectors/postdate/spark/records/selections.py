@@ -1,6 +1,6 @@
-"""Selectors of bulk controls as column expressions: which messages a cancel with selector headers selects.
+"""The selectors of bulk controls as column expressions: the messages that a control with selector headers selects.
 
-Implemented from the format's description and not shared with the sidecar's parser.
+The expressions follow the format's description and share nothing with the sidecar's parser.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ SELECTED = (
     "struct<target:string,id_prefix:binary,has_key:boolean,key_digest:binary,"
     "from_ms:bigint,until_ms:bigint,by_ms:bigint>"
 )
-"""A selection; a null field selects any message. `by_ms`: of a control that moves each message by a time."""
+"""A selection; a null field selects any message. `by_ms` is the duration by which a bulk reschedule moves each
+message."""
 
 
 def read_selection(headers: Column) -> Column:
-    """The selection in the headers of a request; null if it has no selector."""
+    """Returns the selection in the headers of a request; null if it has no selector."""
     key = first_value(headers, names.SELECT_KEY)
     texts = (first_value(headers, name).cast("string") for name in (names.SELECT_FROM, names.SELECT_UNTIL))
     times = F.transform(F.array(*texts), instant_ms)
@@ -37,19 +38,19 @@ def read_selection(headers: Column) -> Column:
 
 
 def _by_ms(text: Column) -> Column:
-    """A duration in milliseconds, negative if a minus precedes it; null if it is none."""
+    """Returns a duration in milliseconds, negative after a minus sign; null if the text is not a duration."""
     is_earlier = F.startswith(text, F.lit("-"))
     sign = F.when(~is_earlier, F.lit(1)).when(~F.startswith(text, F.lit("--")), F.lit(-1))
     return sign * duration_ms(F.ltrim(text, F.lit("-")))
 
 
 def has_selector(headers: Column) -> Column:
-    """Whether a request has a selector."""
+    """True if a request has a selector."""
     return F.arrays_overlap(headers.getField("key"), F.array(*map(F.lit, sorted(names.SELECTORS))))
 
 
 def selects(selected: Column, target: Column, id_: Column, key_digest: Column, due_ms: Column) -> Column:
-    """Whether a selection selects a message with these properties; false if one of them is unknown."""
+    """True if a selection selects a message with these properties; false if it depends on an unknown property."""
     parts = (
         selected.target.isNull() | (target == selected.target),
         selected.id_prefix.isNull() | F.startswith(id_, selected.id_prefix),

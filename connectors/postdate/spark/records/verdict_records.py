@@ -1,7 +1,7 @@
 """Converts records of verdicts topics to rows: the answers, and the requests that they answer.
 
-A record that does not have the format, or is in an impossible place (the request of another partition, a key that is
-not the id), is `malformed` and counts for no request.
+A record is `malformed` if it does not have the format, names a request of another partition, or has a key that is not
+the id. It then counts for no request.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ ANSWER_ROWS = (
 
 
 def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
-    """One row for each verdict record: the origin of the answered request, `answer`, `id`, `of`, `count`, `by`, place.
+    """Returns one row for each verdict record: the origin of the answered request, `answer`, `id`, `of`, `count`, `by`,
+    `place`.
 
-    `requests_of` gives the request topic of each verdicts topic. `of` and `by` are offsets of the same partition. If
-    `malformed`, topic and partition are those of the requests that belong to the record's partition, and all other
-    columns are null.
+    `requests_of` gives the request topic of each verdicts topic. `of` and `by` are offsets of the same partition. A
+    `malformed` record has the request topic and partition that belong to its partition; all other columns except
+    `place` are null.
     """
     requests = F.try_element_at(
         F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair)), F.col("topic")
@@ -45,7 +46,7 @@ def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
 
 @remembered
 def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
-    """The columns of three steps; columns of one step are computed once for the next."""
+    """Returns the columns of three steps. Spark computes the columns of a step once for the next step."""
     read = [
         F.col("partition"),
         F.concat_ws("/", "topic", "partition", "offset").alias("place"),

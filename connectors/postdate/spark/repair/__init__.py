@@ -1,4 +1,4 @@
-"""Repair: requests once more what an audit reports as missing, if nothing else can deliver it.
+"""Repair: sends requests again that an audit reports as missing, if nothing can deliver them any more.
 
 Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
 `records`, `job`, `bulk`, `rules`, `state`.

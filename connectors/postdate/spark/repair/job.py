@@ -1,8 +1,8 @@
-"""Repair: requests once more what an audit reports as missing, if nothing else can deliver it any more.
+"""Repair: sends requests again that an audit reports as missing, if nothing can deliver them any more.
 
-1. Read from the audit's state the origins that it reports as missing.
-2. Read their present state from the topics: requests from the first of them on, dispatch log, store topic, targets.
-3. Report which of them cannot be repaired, and why (`repair_rows`).
+1. Read the missing origins from the audit's state.
+2. Read the current topics: requests from the first missing one on, dispatch log, store topic, targets.
+3. Report the requests that cannot be repaired, with reasons (`repair_rows`).
 4. Send the rest as a bulk schedule, each with an id derived from its origin. An id that already has a request on the
    topic is skipped, so a second repair sends nothing twice.
 
@@ -55,10 +55,10 @@ Ranges = dict[TopicPartition, Range]
 
 
 def run_repair(options: RepairOptions) -> int:
-    """Repairs, or with a dry run reports what it would do; returns the exit code.
+    """Repairs, or in a dry run reports the planned repair. Returns the exit code.
 
-    0: everything missing is repaired (dry run: can be repaired). 1: something cannot be, or an error of Kafka or Spark.
-    2: invalid options.
+    0: all missing requests are repaired (dry run: can be repaired). 1: a request cannot be repaired, or an error of
+    Kafka or Spark. 2: invalid options.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -70,16 +70,16 @@ def run_repair(options: RepairOptions) -> int:
 
 
 def repair(spark: SparkSession, options: RepairOptions, reporter: Reporter) -> RepairOutcome:
-    """Repairs with a session that can read Kafka.
+    """Repairs with the session `spark`, which must be able to read Kafka.
 
-    Raises JobUsageError if there is no audit's state, CannotRun for errors of the cluster or Spark.
+    Raises JobUsageError if the state of an audit does not exist, CannotRun for errors of the cluster or Spark.
     """
     with _Repair.begun(spark, options, reporter) as begun:
         return begun.outcome()
 
 
 def require_plausible(found: RepairOutcome, options: RepairOptions) -> None:
-    """Raises CannotRun if so many would be sent that the audit is more likely to be wrong than the deliveries."""
+    """Raises CannotRun if the share of missing requests is so large that the audit is probably wrong."""
     share = found.repairable / max(1, found.judged)
     if not options.apply or options.any_share or found.repairable <= REPAIRED_SURELY_MAX:
         return
@@ -92,11 +92,11 @@ def require_plausible(found: RepairOutcome, options: RepairOptions) -> None:
 
 
 def provable_from_ms(spans: list[Range]) -> list[int]:
-    """For each partition of a topic, the time from which every record that was delivered to it is still there.
+    """Returns for each partition of a topic the time from which it still has every record that was delivered to it.
 
-    The topic was not created again since the first record that has the broker's time. A partition that has lost records
-    keeps those since its own first such record. Postdate stamps a record up to a transaction before it is written, and
-    commits its fate up to a transaction after that.
+    The topic has existed at least since its first record with the broker's time. A partition that has lost records has
+    kept those since its first record with the broker's time. Postdate stamps a record up to one transaction before the
+    write, and commits its fate up to one transaction after it: hence two transactions.
     """
     exists_ms = min(span.known_ms for span in spans)
 
@@ -145,13 +145,14 @@ class _Repair(Job[RepairOptions]):
     def _planned(
         self, missing: DataFrame, first: Mapping[int, tuple[int, int]]
     ) -> tuple[DataFrame, DataFrame, DataFrame]:
-        """The rows of `repair_rows`; and the requests and the dispatch log from which they come. All are cached."""
+        """Returns the rows of `repair_rows`, and the requests and the dispatch log that they derive from. All are
+        cached."""
         options, own, now_ms = self.options, self.options.own(), time.time_ns() // 1_000_000
-        requests, log, store, again = self._ranges(first)
-        asked = understood_rows(
+        ranges, log, store, again = self._ranges(first)
+        requests = understood_rows(
             self.read(
                 replace(span, start=max(span.start, first[part.number][0]))
-                for part, span in requests.items()
+                for part, span in ranges.items()
                 if part.number in first
             ),
             options.levels_ms,
@@ -166,21 +167,21 @@ class _Repair(Job[RepairOptions]):
         lost_ms = {part.number: span.lost_before_ms for part, span in again.items()}
         letting_go = [
             (part.number, marks.get(part.number), lost_ms.get(part.number), span.log_start)
-            for part, span in requests.items()
+            for part, span in ranges.items()
         ]
         partitions = small_table(self.spark, letting_go, LETTING_GO)
         stored = stored_offsets(self.read(store.values()))
-        delivered, targets = self._delivered(missing, asked, margin_before(min(ms for _, ms in first.values())))
-        evidence = RepairEvidence(asked, fate_rows(rows), stored, partitions, delivered, targets)
+        delivered, targets = self._delivered(missing, requests, margin_before(min(ms for _, ms in first.values())))
+        evidence = RepairEvidence(requests, fate_rows(rows), stored, partitions, delivered, targets)
         planned = repair_rows(missing, evidence, now_ms)
-        return planned.persist(StorageLevel.MEMORY_AND_DISK), asked, rows
+        return planned.persist(StorageLevel.MEMORY_AND_DISK), requests, rows
 
-    def _delivered(self, missing: DataFrame, asked: DataFrame, from_ms: int | None) -> tuple[DataFrame, DataFrame]:
-        """The present records of the missing requests on their targets, and the times from which these are complete.
+    def _delivered(self, missing: DataFrame, requests: DataFrame, from_ms: int | None) -> tuple[DataFrame, DataFrame]:
+        """Returns the current records of the missing requests on their targets, and the targets as `PROVABLE`.
 
-        Raises CannotRun: they name too many targets.
+        Raises CannotRun if the requests name too many targets.
         """
-        named = asked.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select("target").distinct()
+        named = requests.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select("target").distinct()
         names = [row["target"] for row in named.where("target is not null").limit(TARGETS_MAX + 1).collect()]
         if len(names) > TARGETS_MAX:
             raise CannotRun(f"The missing requests name more than {TARGETS_MAX} targets.")
@@ -200,10 +201,12 @@ class _Repair(Job[RepairOptions]):
         )
 
     def _ranges(self, first: Mapping[int, tuple[int, int]]) -> tuple[Ranges, Ranges, Ranges, Ranges]:
-        """The ranges of requests, dispatch log, store topic and, a second time, dispatch log; fixed in this order.
+        """Returns the ranges of the requests, the dispatch log, the store topic, and again the dispatch log, fixed in
+        this order.
 
-        Low-water marks are those of the first reading of the log. A request below them is on the store topic when that
-        is read, or has ended by the second reading. Raises CannotRun if an open transaction hides an end.
+        Low-water marks come from the first range of the dispatch log. A request below its mark is in the range of the
+        store topic, or has ended within the second range of the dispatch log. Raises CannotRun if an open transaction
+        hides an end.
         """
         own, settle_ms = self.options.own(), self.options.settle_ms
         since_ms = margin_before(min(ms for _, ms in first.values()))
@@ -236,7 +239,7 @@ class _Repair(Job[RepairOptions]):
         return replace(found, repairable=repairable, reasons=counts, samples=samples)
 
     def _sent(self, planned: DataFrame, found: RepairOutcome) -> RepairOutcome:
-        """Sends the repairable requests, or in a dry run checks what would be sent."""
+        """Sends the repairable requests, or in a dry run only checks them."""
         if not found.repairable:
             return found
         require_plausible(found, self.options)
@@ -254,6 +257,6 @@ class _Repair(Job[RepairOptions]):
         )
 
     def _origin(self, row: str) -> str:
-        """The origin in the id of a row, from the beginning of its JSON."""
+        """Returns the origin in the id of a row, from the truncated JSON of the row."""
         found = _ID.search(row)
         return f"{self.options.requests}/{found[1]}" if found is not None else row

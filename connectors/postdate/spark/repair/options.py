@@ -15,8 +15,8 @@ from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics
 class RepairOptions(SendingOptions, ReadingOptions):
     """One repair. Raises JobUsageError if the options are invalid.
 
-    `audited` is the state of an audit, a directory or URL. Without `apply` nothing is sent. With `any_share` there is
-    no limit on the share of the audited requests.
+    `audited` is the state of an audit, a directory or URL. Without `apply`, the job sends nothing. With `any_share`, it
+    may send any share of the audited requests.
     """
 
     audited: str
@@ -37,14 +37,15 @@ class RepairOptions(SendingOptions, ReadingOptions):
         return True
 
     def own(self) -> OwnTopics:
-        """The request topic and its own topics."""
+        """Returns the request topic and the topics that belong to it."""
         return OwnTopics.of(self.requests)
 
     def own_topics(self) -> tuple[OwnTopics, ...]:
         return (self.own(),)
 
     def bulk(self) -> BulkOptions:
-        """The options for sending the requests: those that were sent before are skipped, refused ones are reported."""
+        """Returns the options for sending the requests: requests that were sent before are skipped, refused requests
+        are reported."""
         return BulkOptions(
             self.bootstrap_servers,
             self.requests,

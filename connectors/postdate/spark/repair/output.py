@@ -1,6 +1,6 @@
 """The result of a repair as text and as one JSON object.
 
-The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
+The keys of the JSON are a contract: keys may be added; no key changes its meaning or is removed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from postdate.spark.repair.rows import ENDED
 
 @dataclass(frozen=True)
 class Unrepaired:
-    """A missing request that is not repaired: its origin, the reason by name, and a sentence."""
+    """A missing request that is not repaired: its origin, the name of the reason, and a sentence."""
 
     origin: str
     reason: str
@@ -25,9 +25,9 @@ class Unrepaired:
 class RepairOutcome:
     """The result of a repair.
 
-    `missing` counts the missing requests of this request topic, `elsewhere` those of others; `judged` all audited
-    requests of this one. `already`: requested again by an earlier repair. `repairable`: would be sent by this one.
-    `sent`: were sent. `reasons` counts the rest.
+    `missing` counts the missing requests of this request topic, `elsewhere` those of other topics, `judged` all audited
+    requests of this topic. An earlier repair has sent `already` requests; this one would send `repairable` and has sent
+    `sent`. `reasons` counts the rest by reason.
     """
 
     requests: str
@@ -45,22 +45,23 @@ class RepairOutcome:
 
     @property
     def exit_code(self) -> int:
-        """1 if something missing cannot be repaired, otherwise 0; a request that has ended since needs no repair."""
+        """1 if a missing request cannot be repaired, otherwise 0. A request that has ended since the audit needs no
+        repair."""
         return 1 if self.reasons.keys() - {ENDED} else 0
 
 
 def write_repair_outcome(outcome: RepairOutcome, form: str, stream: TextIO) -> None:
     """Writes the outcome as `json` or `text`."""
-    fields = vars(outcome) | {"samples": [vars(one) for one in outcome.samples]}
-    found = {"v": 1, "exit": outcome.exit_code, **fields, "seconds": round(outcome.seconds, 1)}
-    write_result(found, _lines(outcome), form, stream)
+    fields = vars(outcome) | {"samples": [vars(sample) for sample in outcome.samples]}
+    result = {"v": 1, "exit": outcome.exit_code, **fields, "seconds": round(outcome.seconds, 1)}
+    write_result(result, _lines(outcome), form, stream)
 
 
 def _lines(outcome: RepairOutcome) -> list[str]:
     lines = [f"missing            {outcome.missing:>12,}"]
     lines += [f"  repaired before  {outcome.already:>12,}"] if outcome.already else []
     lines += [f"  {reason:<17}{count:>12,}" for reason, count in sorted(outcome.reasons.items())]
-    lines += [f"  {one.origin}: {one.reason}: {one.detail}" for one in outcome.samples]
+    lines += [f"  {sample.origin}: {sample.reason}: {sample.detail}" for sample in outcome.samples]
     if outcome.elsewhere:
         lines.append(f"missing requests of other topics (see --requests): {outcome.elsewhere:,}")
     if outcome.applied:

@@ -1,10 +1,10 @@
-"""Decides which missing requests can be requested again, and for what reason others cannot. DataFrame to DataFrame.
+"""Decides which missing requests can be sent again, and why others cannot. DataFrame to DataFrame.
 
 A request may be repaired only if nothing can deliver it any more. Either its fate is `delivered` and its record is
-missing, or its shard no longer holds it (its offset lies below the low-water mark, and it is not on the store topic)
-and there is no fate. A request that a sidecar still holds, or has not read yet, is delivered once a sidecar runs, and a
-repair would duplicate it. So these reasons are checked in this order, from the *present* topics, not those at the time
-of the audit:
+missing; or it has no fate, and its shard no longer holds it: its offset is below the low-water mark, and it is not on
+the store topic. A request that a sidecar still holds, or has not read yet, will be delivered when a sidecar runs, and a
+repair would duplicate it. So these reasons are checked in this order, against the current topics, not the topics at the
+time of the audit:
 
 control       a cancel or reschedule: its intent cannot be determined any more
 schedule      a recurring schedule: a repair would request it again, and not its missing occurrences
@@ -16,7 +16,7 @@ unknown       fates of its time have left the dispatch log: it may have ended
 stored        it is on the store topic, from where its shard loads it
 request-gone  its record has left the request topic
 held          its shard still holds it: is a sidecar running, is the shard halted?
-acted-on      a later request of its id, or a control that names it: a person must decide whether it is still wanted
+acted-on      a later request has its id, or a control names it: a person must decide whether it is still wanted
 unreadable    it names no target or no time
 return        it is a return: a repaired message begins without attempts
 expired       its grace is over: it would become a dead letter
@@ -42,33 +42,35 @@ from postdate.spark.rules.request_histories import CONTROLS
 from postdate.wire.headers import SPREAD
 
 ID_PREFIX: Final = "repair/"
-"""The prefix of the id of a repaired request; partition and offset of the origin follow. Ids belong to a request topic,
-so its name is not repeated, and the id is always short enough."""
+"""The prefix of the id of a repaired request; partition and offset of the origin follow. An id belongs to one request
+topic, so it need not contain the topic's name, and it is always short enough."""
 
 ENDED: Final = "ended"
 
 LETTING_GO = "partition int, low_water bigint, fates_lost_before_ms bigint, request_log_start bigint"
-"""One row for each partition of the request topic: its low-water mark by the last record of the dispatch log."""
+"""One row for each partition of the request topic: its low-water mark in the last record of the dispatch log, the time
+before which fates may be lost, and the start offset."""
 PROVABLE = "target string, target_partitions int, target_known_ms array<bigint>, target_provable_from_ms array<bigint>"
-"""One row for each target that exists. The arrays have a value for each partition: since when it is known to exist, and
-the time from which each record that was delivered to it is still there."""
+"""One row for each target that exists. The arrays have a value for each partition: the earliest time at which it is
+known to exist, and the time from which it still has every delivered record."""
 
 
 def missing_rows(judged: DataFrame, requests: str) -> DataFrame:
-    """The missing origins of a request topic in an audit's state, with the `fate` and `last_due_ms` that the audit
-    saw."""
+    """Returns the missing origins of a request topic in an audit's state, with the `fate` and `last_due_ms` that the
+    audit found."""
     rows = judged.where(F.array_contains("verdicts", "missing") & (F.col("topic") == requests))
     return rows.select(*ORIGIN, "action", "request_ms", "last_due_ms", "fate")
 
 
 def low_waters(log: DataFrame) -> DataFrame:
-    """By `partition`, the low-water mark of its last dispatch-log record that is not `late`. `log` as `log_rows`."""
+    """Returns for each `partition` the `low_water` of its last dispatch-log record that is not `late`. `log` has the
+    rows of `log_rows`."""
     last = F.max_by("low_water", "log_offset")
     return log.where(F.col("parses") & ~F.col("late")).groupBy("partition").agg(last.alias("low_water"))
 
 
 def stored_offsets(records: DataFrame) -> DataFrame:
-    """Partition and offset of the requests that a store topic still has."""
+    """Returns partition and offset of the requests that a store topic still has."""
     written = records.select(
         "partition",
         natural(F.col("key").cast("string")).alias("request"),
@@ -78,18 +80,18 @@ def stored_offsets(records: DataFrame) -> DataFrame:
     return last.where("record.is_there").select("partition", "offset")
 
 
-def acted_on(missing: DataFrame, asked: DataFrame) -> DataFrame:
-    """The origins of `missing` with a later request of the same id, or a control that names them, and the last such
-    offset.
+def acted_on(missing: DataFrame, requests: DataFrame) -> DataFrame:
+    """Returns the origins of `missing` for which there is a later request of the same id, or a control that names the
+    origin; and `by`, the last offset of such a request.
 
-    `asked` as in `understood_rows`: the requests from the first missing one on. Cost: two joins with few rows.
+    `requests` has the rows of `understood_rows` from the first missing request on. Cost: two joins with few rows.
     """
-    ids = missing.join(asked.select(*ORIGIN, "id"), list(ORIGIN)).where("id is not null")
-    # A return has an id, but is not found by it; and it acts on nothing.
+    ids = missing.join(requests.select(*ORIGIN, "id"), list(ORIGIN)).where("id is not null")
+    # A return has an id, but controls do not find it by the id, and it acts on nothing.
     is_return = F.col("retry").isNotNull()
-    others = asked.where(~is_return).select(*PARTITION, "id", F.col("offset").alias("by"))
-    by_id = ids.select(*ORIGIN, "id").join(others, [*PARTITION, "id"]).where(F.col("by") > F.col("offset"))
-    naming = asked.where(F.col("acts_on").isNotNull() & ~is_return).select(
+    later = requests.where(~is_return).select(*PARTITION, "id", F.col("offset").alias("by"))
+    by_id = ids.select(*ORIGIN, "id").join(later, [*PARTITION, "id"]).where(F.col("by") > F.col("offset"))
+    naming = requests.where(F.col("acts_on").isNotNull() & ~is_return).select(
         *PARTITION, F.col("acts_on").alias("offset"), F.col("offset").alias("by")
     )
     by_origin = missing.select(*ORIGIN).join(naming, list(ORIGIN))
@@ -98,11 +100,11 @@ def acted_on(missing: DataFrame, asked: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class RepairEvidence:
-    """What is known of the missing requests: `asked` as `understood_rows`, `fates` as `fate_rows`, `stored` as
-    `stored_offsets`, `partitions` as `LETTING_GO`, `delivered` as `delivered_rows` of the targets now, `targets` as
-    `PROVABLE`."""
+    """The current state of the topics of the missing requests. The tables have the columns of `understood_rows`
+    (`requests`), `fate_rows`, `stored_offsets`, LETTING_GO (`partitions`), `delivered_rows` and PROVABLE
+    (`targets`)."""
 
-    asked: DataFrame
+    requests: DataFrame
     fates: DataFrame
     stored: DataFrame
     partitions: DataFrame
@@ -111,12 +113,14 @@ class RepairEvidence:
 
 
 def repair_rows(missing: DataFrame, evidence: RepairEvidence, now_ms: int) -> DataFrame:
-    """One row for each missing origin: the message and its due time; `reason` and `detail` if it cannot be repaired.
+    """Returns one row for each missing origin: the message and its due time; `reason` and `detail` if it cannot be
+    repaired.
 
-    `missing` as `missing_rows`. Cost: joins of the few missing ones with requests, fates and records by origin.
+    `missing` has the rows of `missing_rows`. Cost: joins of the few missing requests with requests, fates and records
+    by origin.
     """
-    asked = evidence.asked
-    here = asked.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select(
+    requests = evidence.requests
+    here = requests.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select(
         *(*ORIGIN, "target", "key", "value", "data", "partition_asked", "grace_ms", "window_ms"),
         F.when(F.col("window_ms").isNotNull(), first_value(F.col("headers"), SPREAD).cast("string")).alias("spread"),
         F.struct("partition_asked", positive_murmur2(F.col("key")).alias("key_hash")).alias("request"),
@@ -136,7 +140,7 @@ def repair_rows(missing: DataFrame, evidence: RepairEvidence, now_ms: int) -> Da
     known = (
         missing.join(here, list(ORIGIN), "left")
         .join(ends, list(ORIGIN), "left")
-        .join(acted_on(missing, asked), list(ORIGIN), "left")
+        .join(acted_on(missing, requests), list(ORIGIN), "left")
         .join(F.broadcast(evidence.partitions), "partition", "left")
         .join(evidence.stored.withColumn("is_stored", F.lit(True)), ["partition", "offset"], "left")
         .join(lies, [*ORIGIN, "target"], "left")
@@ -154,8 +158,8 @@ def repair_rows(missing: DataFrame, evidence: RepairEvidence, now_ms: int) -> Da
 
 
 def requests_of(repairable: DataFrame) -> DataFrame:
-    """The rows without a reason as a table for `bulk.schedule`, with their original due times and windows, so that a
-    grace ends as before."""
+    """Returns the rows without a reason as a table for `bulk.schedule`, with their original due times and windows, so
+    that each grace ends at the same time as before."""
     return repairable.where("reason is null").select(
         *("id", "target", "key", "value", "headers"),
         F.col("last_due_ms").alias("at"),
@@ -171,7 +175,7 @@ def _reason(name: str, detail: Column) -> Column:
 
 
 def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
-    """The reasons in their order: name, condition, and a sentence."""
+    """Returns the reasons in the order of their checks: name, condition, and a sentence."""
     is_lost_record = F.coalesce(F.col("fate") == "delivered", F.lit(False))
     is_below = F.coalesce(F.col("offset") < F.col("low_water"), F.lit(False))
     mark = F.coalesce(F.concat(F.lit(" (below "), F.col("low_water"), F.lit(" nothing is held)")), F.lit(""))

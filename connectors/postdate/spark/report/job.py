@@ -45,7 +45,7 @@ _MINUTE_MS = 60_000
 
 
 def run_report(options: ReportOptions) -> int:
-    """Reports, writes the outcome to standard output; returns the exit code: 0 success, 1 failure, 2 invalid
+    """Reports, and writes the outcome to standard output. Returns the exit code: 0 success, 1 failure, 2 invalid
     options."""
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -59,7 +59,8 @@ def run_report(options: ReportOptions) -> int:
 
 
 def report(spark: SparkSession, options: ReportOptions, reporter: Reporter) -> ReportOutcome:
-    """Reports with a session that can read Kafka, and writes the tables to `options.write`, if given.
+    """Returns the report, and writes the tables to `options.write` if it is given. Requires a session that can read
+    Kafka.
 
     Raises CannotRun for errors of the cluster or Spark, JobUsageError if `options.write` exists already.
     """
@@ -93,9 +94,9 @@ class _Report(Job[ReportOptions]):
         if self.options.write is not None:
             with self.reporter.working(self.spark, f"writing {self.options.write}"):
                 self._write(self.options.write, ahead, behind, due)
-        found = ReportOutcome(self.options.requests, now_ms, counts["ahead"], counts["overdue"], counts["stored"])
+        outcome = ReportOutcome(self.options.requests, now_ms, counts["ahead"], counts["overdue"], counts["stored"])
         return replace(
-            found,
+            outcome,
             load=load,
             loads=loads,
             lateness=lateness,
@@ -107,12 +108,13 @@ class _Report(Job[ReportOptions]):
         )
 
     def _rows(self) -> tuple[DataFrame, DataFrame, tuple[str, ...]]:
-        """The upcoming messages, the delivered ones, and notes about what is hidden."""
+        """Returns the upcoming messages, the delivered messages, and notes about open transactions that hide
+        records."""
         options, own = self.options, self.options.own_topics()
-        requests = self._fixed("requests", [one.requests for one in own])
-        store = self._fixed("store", [one.store for one in own])
-        log = self._fixed("dispatch-log", [one.dispatch_log for one in own])
-        requests_of = {one.dispatch_log: one.requests for one in own}
+        requests = self._fixed("requests", [topics.requests for topics in own])
+        store = self._fixed("store", [topics.store for topics in own])
+        log = self._fixed("dispatch-log", [topics.dispatch_log for topics in own])
+        requests_of = {topics.dispatch_log: topics.requests for topics in own}
         ends = [
             (requests_of[span.partition.topic], span.partition.number, span.partition.topic, span.end, False)
             for span in log
@@ -120,7 +122,7 @@ class _Report(Job[ReportOptions]):
         records = log_rows(self.read(log), small_table(self.spark, ends, _LOGS))
         scheduled = self._scheduled(requests, records)
         ended = materialised(ended_rows(fate_rows(records)))
-        stored = stored_rows(self.read(store), {one.store: one.requests for one in own})
+        stored = stored_rows(self.read(store), {topics.store: topics.requests for topics in own})
         notes = tuple(
             f"an open transaction hides the end of {span.partition.topic}/{span.partition.number}"
             for span in (*requests, *store, *log)
@@ -129,23 +131,24 @@ class _Report(Job[ReportOptions]):
         return ahead_rows(scheduled, stored, ended), behind_rows(scheduled, ended, options.since_ms), notes
 
     def _scheduled(self, requests: list[Range], log: DataFrame) -> DataFrame:
-        """The rows of `schedule_requests`. Most topics hold no returns, whose due times cost most."""
+        """Returns the rows of `schedule_requests`. Computes the due times of returns only if there are returns, since
+        they cost most."""
 
         def sized(policies: DataFrame | None, reads_returns: bool) -> DataFrame:
-            how = (self.options.levels_ms, self.options.dialect_options(), policies)
-            return sized_requests(understood_rows(self.read(requests), *how, reads_returns=reads_returns))
+            settings = (self.options.levels_ms, self.options.dialect_options(), policies)
+            return sized_requests(understood_rows(self.read(requests), *settings, reads_returns=reads_returns))
 
-        found = sized(None, False)
-        if not found.where("is_return").isEmpty():
-            found = sized(recorded_policies(self.spark, log), True)
-        return schedule_requests(found)
+        sized_rows = sized(None, False)
+        if not sized_rows.where("is_return").isEmpty():
+            sized_rows = sized(recorded_policies(self.spark, log), True)
+        return schedule_requests(sized_rows)
 
     def _fixed(self, role: str, topics: list[str]) -> list[Range]:
         settle_ms = self.options.settle_ms
         return [*fixed_ranges(self.cluster, role, existing(self.cluster, topics), settle_ms=settle_ms).values()]
 
     def _groups(self, groups: DataFrame) -> tuple[Group, ...]:
-        """The groups as dictionaries; only the largest, if there are too many."""
+        """Returns the groups as dictionaries, the largest first, at most GROUPS_MAX."""
         rows = groups.orderBy(F.desc("messages"), "by", "name").limit(GROUPS_MAX).collect()
         return tuple(row.asDict() for row in rows)
 

@@ -1,6 +1,6 @@
 """The result of a report as text (aligned lines) and as one JSON object.
 
-The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
+The keys of the JSON are a contract: keys may be added; no key changes its meaning or is removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from postdate.spark.output.result import write_result
 from postdate.spark.output.text_table import aligned_lines
 
 Group = dict[str, Any]
-"""One group of messages: `by`, `name`, `messages`, and `size_bytes` or those of `FIGURES`."""
+"""One group of messages: `by`, `name`, `messages`, and either `size_bytes` or the FIGURES."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ReportOutcome:
     seconds: float = 0.0
 
     def by(self, groups: Sequence[Group], by: str) -> list[Group]:
-        """The groups of one kind: hours in their order, others largest first."""
+        """Returns the groups of one kind: hours in order, other kinds with the largest first."""
         found = [group for group in groups if group["by"] == by]
         if by == "hour":
             return sorted(found, key=lambda group: int(group["name"]))
@@ -57,33 +57,33 @@ def write_report_outcome(outcome: ReportOutcome, form: str, stream: TextIO) -> N
 
 
 def as_report_json(outcome: ReportOutcome) -> dict[str, Any]:
-    """The object that `--output json` prints."""
+    """Returns the object that `--output json` prints."""
     return {"v": 1, **vars(outcome), "load": outcome.load.as_json(), "seconds": round(outcome.seconds, 1)}
 
 
 def load_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
-    """The upcoming load as table rows: name, messages, bytes."""
-    return [(spelled_name(one), one["messages"], one["size_bytes"]) for one in outcome.by(outcome.loads, by)]
+    """Returns the upcoming load as table rows: name, messages, bytes."""
+    return [(spelled_name(group), group["messages"], group["size_bytes"]) for group in outcome.by(outcome.loads, by)]
 
 
 def lateness_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
-    """The lateness of past deliveries as table rows: name, messages, percentiles in ms."""
+    """Returns the lateness of past deliveries as table rows: name, messages, percentiles in ms."""
     return [
-        (spelled_name(one), one["messages"], *(one[name] for name in FIGURES))
-        for one in outcome.by(outcome.lateness, by)
+        (spelled_name(group), group["messages"], *(group[name] for name in FIGURES))
+        for group in outcome.by(outcome.lateness, by)
     ]
 
 
 def late_rows(outcome: ReportOutcome) -> list[tuple[object, ...]]:
-    """The latest messages as table rows: origin, target, due, lateness in ms."""
+    """Returns the latest messages as table rows: origin, target, due, lateness in ms."""
     return [
-        (one["origin"], one["target"] or "unknown", spelled_instant(one["due_ms"]), one["lateness_ms"])
-        for one in outcome.late
+        (message["origin"], message["target"] or "unknown", spelled_instant(message["due_ms"]), message["lateness_ms"])
+        for message in outcome.late
     ]
 
 
 def spelled_name(group: Group) -> str:
-    """The name of a group; for an hour, its start."""
+    """Returns the name of a group; for an hour, its start."""
     return spelled_instant(int(group["name"]))[:16] if group["by"] == "hour" else str(group["name"])
 
 
@@ -102,7 +102,7 @@ def _lines(outcome: ReportOutcome) -> list[str]:
         lines.append(f"the tables are in {outcome.written}")
     if outcome.html is not None:
         lines.append(f"the page is {outcome.html}")
-    worst = max((one["max"] for one in outcome.lateness if one["by"] == "all"), default=None)
+    worst = max((group["max"] for group in outcome.lateness if group["by"] == "all"), default=None)
     lines.append(
         "nothing was delivered" if worst is None else f"the latest message was late by {spelled_length(worst)}"
     )

@@ -25,17 +25,17 @@ from postdate.spark.report.output import (
 
 
 def report_page(outcome: ReportOutcome) -> str:
-    """The document of a report."""
-    every = next((one for one in outcome.lateness if one["by"] == "all"), None)
-    found = [(f"{outcome.ahead:,}", "messages ahead"), (f"{outcome.overdue:,}", "overdue")]
-    found += [(f"{outcome.stored:,}", "on the store topic")] if outcome.stored else []
-    found += [(f"{every['messages']:,}", "delivered")] if every else []
-    found += [(spelled_length(every[name]), f"late, {spelled_figure(name)}") for name in FIGURES] if every else []
+    """Returns the document of a report."""
+    every = next((group for group in outcome.lateness if group["by"] == "all"), None)
+    shown = [(f"{outcome.ahead:,}", "messages ahead"), (f"{outcome.overdue:,}", "overdue")]
+    shown += [(f"{outcome.stored:,}", "on the store topic")] if outcome.stored else []
+    shown += [(f"{every['messages']:,}", "delivered")] if every else []
+    shown += [(spelled_length(every[name]), f"late, {spelled_figure(name)}") for name in FIGURES] if every else []
     return page(
         f"Load and lateness of {', '.join(outcome.requests)}",
         f"as of {spelled_instant(outcome.now_ms)} UTC",
         [
-            figures(found),
+            figures(shown),
             *(paragraph(note, "faint") for note in outcome.notes),
             section("Ahead", *_ahead(outcome)),
             *(

@@ -1,10 +1,10 @@
 """The rows of a report: upcoming messages and past deliveries, from requests, fates and the store topic.
 
 A message is ahead if its request is on its topic or on the store topic, and has no final fate. This includes requests
-that no sidecar has read yet, even if they will be refused; a control takes effect once a sidecar has carried it out.
-Lateness is LogAppendTime of the dispatch-log record minus due time, as in the audit. A message with a window counts by
-its chosen time: that of its final fate, of its record in STORE, or the one that follows from its origin. DataFrame to
-DataFrame.
+that no sidecar has read yet, even if they will be refused. A control takes effect here when a sidecar has carried it
+out. As in the audit, lateness is LogAppendTime of the dispatch-log record minus due time. The due time of a message
+with a window is its chosen time, taken from its final fate or its record in STORE, or computed from its origin.
+DataFrame to DataFrame.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from postdate.wire.headers import DUE, MOVED, STORED
 
 HOUR_MS: Final = 3_600_000
 BY: Final = ("all", "hour", "target", "partition")
-"""The groups of messages: `name` is the hour's beginning in epoch ms, the target, or topic and partition."""
+"""The kinds of groups. The `name` of a group is the start of the hour in epoch ms, the target, or topic and
+partition."""
 
 
 def ended_rows(fates: DataFrame) -> DataFrame:
-    """One row for each origin with a fate: its first final fate `end`, null without one, and `due_ms` according to the
-    fates.
+    """Returns one row for each origin with a fate: its first final fate `end`, null if there is none, and `due_ms`
+    according to the fates.
 
-    The due time is that of the last move, otherwise the first one; null if neither is known. Cost: one shuffle of
-    fates.
+    `due_ms` is the chosen time, otherwise the due time of the last move, otherwise the first due time; null if none is
+    known. Cost: one shuffle of fates.
     """
     row = F.struct(
         *(f"fate.{name}" for name in ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "at_ms")),
@@ -57,7 +58,7 @@ def ended_rows(fates: DataFrame) -> DataFrame:
 
 
 def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
-    """The requests in the store topics: origin, `target`, `due_ms`, `size_bytes`, `chosen_ms`.
+    """Returns the requests in the store topics: origin, `target`, `due_ms`, `size_bytes`, `chosen_ms`.
 
     `requests_of` gives the request topic of each store topic.
     """
@@ -65,7 +66,7 @@ def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
     own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
     due, moved = (natural(last_value(headers, name).cast("string")) for name in (DUE, MOVED))
     meaning = last_value(headers, STORED).cast("string")
-    # A schedule of which only extra deliveries remain has no due time, but leaves at the earliest of them.
+    # A schedule with only extra deliveries left has no due time; its next delivery is the earliest of them.
     due_ms = F.when(moved == 0, natural(F.get_json_object(meaning, "$.occurrence[1]"))).otherwise(moved)
     read = records.select(
         F.try_element_at(own, F.col("topic")).alias("topic"),
@@ -85,33 +86,34 @@ def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
     return kept.select(*ORIGIN, *(f"record.{name}" for name in ("target", "due_ms", "size_bytes", "chosen_ms")))
 
 
-def sized_requests(asked: DataFrame) -> DataFrame:
-    """The requests: origin, `action`, `target`, `due_ms`, `size_bytes` of the record, `window_ms`, `is_return`; `asked`
-    as in `understood_rows`.
+def sized_requests(requests: DataFrame) -> DataFrame:
+    """Returns for each request: origin, `action`, `target`, `due_ms`, `size_bytes` of the record, `window_ms`,
+    `is_return`. `requests` has the rows of `understood_rows`.
 
-    Cost: one job, which parses all of `asked` before any is selected. Spark moves a condition to the records, and would
-    compute there what it needs once more, without keeping a result that is needed twice (measured: five times as long).
+    Cost: one job, which parses all `requests` before a filter applies. Otherwise Spark moves the filter to the records,
+    and parses them a second time for it (measured: five times as long).
     """
     size, is_return = _size_bytes(F.col("own_key"), F.col("value"), F.col("headers")), F.col("retry").isNotNull()
     columns = ("action", "target", "due_ms", size.alias("size_bytes"), "window_ms", is_return.alias("is_return"))
-    return materialised(asked.select(*ORIGIN, *columns))
+    return materialised(requests.select(*ORIGIN, *columns))
 
 
 def schedule_requests(sized: DataFrame) -> DataFrame:
-    """Those with a target and a due time: origin, `target`, `due_ms`, `size_bytes`, `window_ms`."""
+    """Returns the schedule requests with a target and a due time: origin, `target`, `due_ms`, `size_bytes`,
+    `window_ms`."""
     return sized.where("action = 'schedule' AND target IS NOT NULL AND due_ms IS NOT NULL").drop("action", "is_return")
 
 
 def ahead_rows(requests: DataFrame, stored: DataFrame, ended: DataFrame) -> DataFrame:
-    """One row for each message that is ahead: origin, `target`, `due_ms`, `size_bytes`, `is_stored`.
+    """Returns one row for each message that is ahead: origin, `target`, `due_ms`, `size_bytes`, `is_stored`.
 
-    `requests` as `schedule_requests`, `stored` as `stored_rows`, `ended` as `ended_rows`.
+    The parameters are the results of `schedule_requests`, `stored_rows` and `ended_rows`.
     """
     kept = stored.withColumn("is_stored", F.lit(True))
     both = requests.withColumn("is_stored", F.lit(False)).unionByName(kept, allowMissingColumns=True)
     once = both.groupBy(*ORIGIN).agg(
         F.max_by("target", "is_stored").alias("target"),
-        F.max_by("due_ms", "is_stored").alias("asked_ms"),
+        F.max_by("due_ms", "is_stored").alias("requested_ms"),
         F.max("size_bytes").alias("size_bytes"),
         F.max("is_stored").alias("is_stored"),
         *(F.max(name).alias(name) for name in ("window_ms", "chosen_ms")),
@@ -119,13 +121,13 @@ def ahead_rows(requests: DataFrame, stored: DataFrame, ended: DataFrame) -> Data
     fates = ended.select(*ORIGIN, "end", "moved_ms", "moved_by")
     open_still = once.join(fates, list(ORIGIN), "left").where("end IS NULL")
     drawn_ms = draw_ms(F.col("window_ms"), F.col("topic"), F.col("partition"), F.coalesce("moved_by", "offset"))
-    due_ms = F.coalesce(F.col("chosen_ms"), F.coalesce("moved_ms", "asked_ms") + drawn_ms)
+    due_ms = F.coalesce(F.col("chosen_ms"), F.coalesce("moved_ms", "requested_ms") + drawn_ms)
     return open_still.select(*ORIGIN, "target", due_ms.alias("due_ms"), "size_bytes", "is_stored")
 
 
 def behind_rows(requests: DataFrame, ended: DataFrame, since_ms: int | None) -> DataFrame:
-    """One row for each message delivered from `since_ms` on: origin, `target` (null: its request has left the topic),
-    `due_ms`, `ended_ms`, `lateness_ms`."""
+    """Returns one row for each message delivered from `since_ms` on: origin, `target` (null: its request has left the
+    topic), `due_ms`, `ended_ms`, `lateness_ms`."""
     delivered = ended.where("end = 'delivered' AND due_ms IS NOT NULL")
     if since_ms is not None:
         delivered = delivered.where(F.col("ended_ms") >= since_ms)
@@ -136,7 +138,7 @@ def behind_rows(requests: DataFrame, ended: DataFrame, since_ms: int | None) -> 
 
 
 def load_table(ahead: DataFrame) -> DataFrame:
-    """The upcoming load by `by` and `name`: `messages`, `size_bytes`. Cost: one shuffle of partial sums."""
+    """Returns the upcoming load by `by` and `name`: `messages`, `size_bytes`. Cost: one shuffle of partial sums."""
     return (
         _grouped(ahead)
         .groupBy("by", "name")
@@ -145,7 +147,7 @@ def load_table(ahead: DataFrame) -> DataFrame:
 
 
 def lateness_table(behind: DataFrame) -> DataFrame:
-    """The lateness by `by` and `name`: `messages`, percentiles (nearest rank, exact) and `max`."""
+    """Returns the lateness by `by` and `name`: `messages`, percentiles (nearest rank, exact) and `max`."""
     exact = (
         F.expr(f"percentile_disc({share}) WITHIN GROUP (ORDER BY lateness_ms)").alias(name)
         for name, share in PERCENTILES
@@ -158,7 +160,7 @@ def lateness_table(behind: DataFrame) -> DataFrame:
 
 
 def _grouped(rows: DataFrame) -> DataFrame:
-    """Each row once for each of `BY`."""
+    """Returns each row once for each kind of group in `BY`."""
     hour = F.col("due_ms") - F.pmod("due_ms", F.lit(HOUR_MS).cast("bigint"))
     names: dict[str, Column] = {
         "all": F.lit("all"),

@@ -1,4 +1,4 @@
-"""Caches rows until the end of a context, also if it ends with an error, and cuts the plans of cached rows."""
+"""Caches rows until the end of a context, also after an error, and truncates the plans of cached rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _releases: ContextVar[ExitStack | None] = ContextVar("_releases", default=None)
 
 
 def cached(rows: DataFrame) -> DataFrame:
-    """The same rows, cached until somebody releases them or the context of `released` ends."""
+    """Returns the same rows, cached until the caller unpersists them or the context of `released` ends."""
     rows.persist(StorageLevel.MEMORY_AND_DISK)
     releases = _releases.get()
     if releases is not None:
@@ -25,38 +25,39 @@ def cached(rows: DataFrame) -> DataFrame:
 
 
 def materialised(rows: DataFrame, *, few: bool = False) -> DataFrame:
-    """The same rows, computed now and kept, as a DataFrame that forgets how: planning with long plans takes longer than
-    reading short tables. Cached rows that are lost are computed again, so executors may come and go.
+    """Computes the rows now and returns them cached, as a DataFrame without their plan: planning with long plans takes
+    longer than reading short tables. Spark recomputes lost cached rows, so executors may come and go.
 
-    With `few`, up to LOCAL_ROWS_MAX small rows become part of the plan: the optimizer computes much of what is made of
-    them, and tasks get only their rows (measured: a quarter of the processor time of a small audit with a state). If
-    there are more, what was computed up to there is lost.
+    With `few`, up to LOCAL_ROWS_MAX small rows become part of the plan: the optimizer evaluates many expressions over
+    them, and each task gets only its rows (measured: a quarter of the processor time of a small audit with a state). If
+    there are more rows, this first computation is wasted.
 
-    Cost: one job. More rows are taken in Spark's own form, as Spark does for `foreachBatch`: other ways from an RDD to
-    a DataFrame make an object of each row, and generate code for that in each task (measured: a seventh of the
-    processor time of a small audit). Such a row is valid until the next one is read, which suffices for a cache.
+    Cost: one job. Without `few`, or with more rows, the rows stay in Spark's internal format, as for `foreachBatch`:
+    other conversions of an RDD to a DataFrame create an object for each row, and generate code for that in each task
+    (measured: a seventh of the processor time of a small audit). An internal row is valid until the next row is read,
+    which suffices for a cache.
     """
     session: Any = rows.sparkSession._jsparkSession
-    found: Any = rows._jdf
+    java_rows: Any = rows._jdf
     if few:
-        head = found.takeAsList(LOCAL_ROWS_MAX + 1)
+        head = java_rows.takeAsList(LOCAL_ROWS_MAX + 1)
         if len(head) <= LOCAL_ROWS_MAX:
-            return DataFrame(session.createDataFrame(head, found.schema()), rows.sparkSession)
-    computed = found.queryExecution().toRdd()
-    table = cached(DataFrame(session.internalCreateDataFrame(computed, found.schema(), False), rows.sparkSession))
-    table.count()  # from then on Spark knows how many they are
+            return DataFrame(session.createDataFrame(head, java_rows.schema()), rows.sparkSession)
+    computed = java_rows.queryExecution().toRdd()
+    table = cached(DataFrame(session.internalCreateDataFrame(computed, java_rows.schema(), False), rows.sparkSession))
+    table.count()  # computes the rows, after which Spark knows their number
     return table
 
 
 def gathered(rows: DataFrame, *, few: bool) -> DataFrame:
-    """The same rows, in one partition if there are `few`. Then Spark does not shuffle them for later steps, and does
-    not plan the rest of a query again after each shuffle."""
+    """Returns the same rows, in one partition if they are `few`. Then Spark neither shuffles them for later steps nor
+    plans the rest of a query again after each shuffle."""
     return rows.coalesce(1) if few else rows
 
 
 @contextmanager
 def released() -> Iterator[None]:
-    """A context at whose end all rows are released that were `cached` in it."""
+    """Releases at the end of the context all rows that were `cached` in it."""
     with ExitStack() as releases:
         token = _releases.set(releases)
         try:

@@ -1,10 +1,11 @@
-"""Handles Ctrl-C (SIGINT) and SIGTERM while Spark works: the program unwinds, prints one sentence and leaves no JVM.
+"""Handles Ctrl-C (SIGINT) and SIGTERM while Spark works: the program unwinds, prints one sentence and leaves no JVM
+behind.
 
-PySpark's own handler asks the JVM to cancel its jobs from inside the interrupted call, which fails with a traceback of
-Py4J. Here the signal only raises an exception, and stopping the session ends the jobs. PySpark's clean-up of the
-interrupted call uses the same connection once more, and may raise a Py4J error instead of KeyboardInterrupt, or
-suppress it. So this module remembers that there was a signal. Spark's JVM ignores SIGINT and ends when the pipe from
-this process closes. Requires the main thread, otherwise does nothing.
+PySpark's handler calls the JVM to cancel its jobs from inside the interrupted call, which fails with a Py4J traceback.
+Here the signal only raises an exception, and stopping the session ends the jobs. PySpark's clean-up of the interrupted
+call uses the same connection again, and may raise a Py4J error instead of KeyboardInterrupt, or suppress it. So this
+module remembers the signal. Spark's JVM ignores SIGINT and ends when the pipe from this process closes. Outside the
+main thread, the functions do nothing.
 """
 
 from __future__ import annotations
@@ -19,36 +20,36 @@ from pathlib import Path
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_asked = threading.Event()
+_signalled = threading.Event()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    _asked.set()
-    logging.disable(logging.CRITICAL)  # the bridge logs a traceback for each call that is cut off now
+    _signalled.set()
+    logging.disable(logging.CRITICAL)  # Py4J logs a traceback for each interrupted call
     raise KeyboardInterrupt
 
 
 def arm() -> None:
-    """Makes the signals raise KeyboardInterrupt. Must be called again after a session has started, which sets its own
-    handler."""
+    """Makes the signals raise KeyboardInterrupt. Must be called again after the start of a session, which installs
+    PySpark's handler."""
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
             signal.signal(number, _interrupt)
 
 
 def is_interrupted() -> bool:
-    """Whether a signal arrived in the present context of `interruptible`."""
-    return _asked.is_set()
+    """True if a signal arrived in the current context of `interruptible`."""
+    return _signalled.is_set()
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """A context that a signal ends with KeyboardInterrupt; afterwards the previous handlers are restored."""
+    """Makes a signal end the context with KeyboardInterrupt; restores the previous handlers at the end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     earlier = {number: signal.getsignal(number) for number in _SIGNALS}
-    _asked.clear()
+    _signalled.clear()
     arm()
     try:
         yield
@@ -66,7 +67,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """A context in which the signals are ignored, since resources are already being released."""
+    """Ignores the signals in the context, in which resources are already being released."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -79,18 +80,17 @@ def undisturbed() -> Iterator[None]:
 
 
 def children() -> frozenset[int]:
-    """The process ids of this process's children; empty on a system that does not list them."""
+    """Returns the process ids of this process's children; empty on a system that does not list them."""
     lists = Path("/proc/self/task").glob("*/children")
-    found: set[int] = set()
+    pids: set[int] = set()
     for path in lists:
         with suppress(OSError):  # a thread may end between listing and reading
-            found.update(int(pid) for pid in path.read_text().split())
-    return frozenset(found)
+            pids.update(int(pid) for pid in path.read_text().split())
+    return frozenset(pids)
 
 
 def end_children_since(earlier: frozenset[int]) -> None:
-    """Ends the children that are not among `earlier`: a JVM that is still starting does not notice the closed pipe
-    yet."""
+    """Ends the children that are not in `earlier`: a JVM that is still starting does not notice the closed pipe yet."""
     for pid in children() - earlier:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)

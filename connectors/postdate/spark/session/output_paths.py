@@ -13,17 +13,18 @@ from postdate.spark.errors import CannotRun, JobUsageError
 
 
 def require_new(spark: SparkSession, path: str, option: str) -> None:
-    """Raises JobUsageError if `path` exists, before hours of work are wasted; `option` is its name in the message."""
+    """Raises JobUsageError if `path` exists, before hours of work are wasted. `option` is the option that the message
+    names."""
     place, system = located(spark, path)
     if system.exists(place):
         raise JobUsageError(f"{path} exists already: name a new directory for {option}.")
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Writes a file, replacing an existing one; a path without a file system is on this machine.
+    """Writes a file, replacing an existing file. A path without a URL scheme is on this machine.
 
-    There, a reader sees the old file or the new one, never a part. Object stores show a file once it is complete; HDFS
-    shows a part. Raises CannotRun if it cannot be written.
+    On this machine, a reader sees the old or the new file, never a part. Object stores show a file only when it is
+    complete; HDFS shows parts. Raises CannotRun if the file cannot be written.
     """
     data = text.encode()
     try:
@@ -41,7 +42,7 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Writes a file beside `path` and renames it; what is no file, such as /dev/stdout, is written to directly."""
+    """Writes a file beside `path` and renames it. Writes directly to a path that is not a file, such as /dev/stdout."""
     if path.exists() and not path.is_file():
         path.write_bytes(data)
         return
@@ -55,9 +56,10 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def located(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """The path of Hadoop's library, and its file system."""
+    """Returns `path` as a path object of Hadoop, and its file system."""
     context = spark.sparkContext
     jvm = context._jvm
     assert jvm is not None, "a classic session has a JVM"
-    place = getattr(jvm, "org.apache.hadoop.fs.Path")(path)  # in full, or the JVM looks for each package on the way
+    # The full name saves the JVM a search of all jars for each parent package.
+    place = getattr(jvm, "org.apache.hadoop.fs.Path")(path)
     return place, place.getFileSystem(context._jsc.hadoopConfiguration())

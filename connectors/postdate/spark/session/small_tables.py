@@ -1,8 +1,8 @@
-"""Small tables of the driver as DataFrames that need no Python on executors.
+"""Creates DataFrames from small tables of the driver, without Python on executors.
 
-PySpark's `createDataFrame` passes its rows through Python workers, again in each job that reads them, on executors that
-otherwise need no Python. Here the rows are sent to the driver's JVM as one JSON text and become part of the plan: no
-job reads them, and the optimizer sees that a table without rows is empty, and prunes everything that depends on it.
+PySpark's `createDataFrame` passes its rows through Python workers in each job that reads them, on executors that
+otherwise need no Python. Here the driver's JVM gets the rows as one JSON text, and they become part of the plan: no job
+reads them, and the optimizer recognizes an empty table and prunes all operators that depend on it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-# The optimizer evaluates expressions over literals of the plan, so this is no job either.
+# The optimizer evaluates expressions over literals of the plan, so this query runs no job.
 _QUERY = "SELECT from_json(content, :kind, map('mode', 'FAILFAST')) AS rows FROM VALUES (:rows) AS given(content)"
 
 
 def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
-    """A table of `rows`, each a sequence with a value for each column of `schema`; columns may be null.
+    """Returns a table of `rows`, each a sequence with a value for each column of `schema`; columns may be null.
 
     Values are texts, whole numbers, booleans, bytes, times with a zone, and sequences, which become lists and structs.
-    Cost: the rows are part of every plan that reads them, so there should be a few thousand at most.
+    Cost: each plan that reads the rows contains them, so there should be a few thousand at most.
     """
     kind = StructType.fromDDL(schema)
     assert isinstance(kind, StructType), "a schema names columns"
@@ -39,13 +39,13 @@ def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str)
 
 
 def _as_json(value: Any, kind: DataType) -> Any:
-    """A value in the form that Spark's JSON reader accepts."""
+    """Returns a value in the form that Spark's JSON reader accepts."""
     if value is None:
         return None
     if isinstance(kind, StructType):
-        return {field.name: _as_json(one, field.dataType) for field, one in zip(kind, value, strict=True)}
+        return {field.name: _as_json(item, field.dataType) for field, item in zip(kind, value, strict=True)}
     if isinstance(kind, ArrayType):
-        return [_as_json(one, kind.elementType) for one in value]
+        return [_as_json(item, kind.elementType) for item in value]
     if isinstance(value, bytes | bytearray):
         return b64encode(value).decode()
     return value.isoformat() if isinstance(value, datetime) else value

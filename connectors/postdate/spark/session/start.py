@@ -1,8 +1,8 @@
 """Provides a quiet Spark session with the Kafka connector, and error messages if Spark or the connector is missing.
 
-An existing session (of a notebook or `spark-submit`) is used as it is and left running. Otherwise one is created: on
-all cores of this machine unless `master` is given, with the connector by `spark.jars.packages` at the version of the
-running Spark. Spark's own Ivy downloads it on first use; its output is reduced to a few lines of progress.
+An existing session (of a notebook or `spark-submit`) is used as it is and left running. Otherwise a session is created:
+on all cores of this machine unless `master` is given, with the connector in `spark.jars.packages` at the version of the
+running Spark. Spark's Ivy downloads the connector on first use; its output is reduced to a few lines of progress.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from postdate.spark.session.interruption import (
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _QUIET = Path(__file__).with_name("quiet-log4j2.properties")
 
-# The settings that Delta needs before a session starts; and two partitions for the list of a table's files, not fifty.
+# The settings that Delta needs before a session starts. The list of a table's files gets two partitions, not fifty.
 _DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -55,19 +55,20 @@ _DELTA_SETTINGS = {
 }
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 
-# Spark already contains these jars, 50 of the 70 MB that its connectors need. The first start would download them, and
-# each start would copy them.
+# Spark already contains these jars, 50 of the 70 MB that its connectors need. Without the exclusion, the first start
+# would download them, and each start would copy them.
 _IN_SPARK = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
 
-# The versions of Spark: all of them, and the one for which there is a tested version of Delta Lake.
+# The major version of Spark that the jobs need, and the version with a tested version of Delta Lake.
 _MAJOR = "4"
 _DELTA_FOR, _DELTA_PACKAGE = "4.0", "io.delta:delta-spark_2.13:4.0.0"
 
-# With its first query Spark 4.0 makes this directory in the working directory, for files that Spark Connect uploads. It
-# removes only the directory that it makes inside. No setting changes the place; later versions use the temporary one.
+# At its first query, Spark 4.0 creates this directory in the working directory, for files that Spark Connect uploads.
+# It removes only the directory that it creates inside. No setting changes the location; later versions use the
+# temporary directory.
 _ARTIFACTS, _ARTIFACTS_OF = "artifacts", "4.0"
 
-# How long Spark keeps consumers that no task uses, and the fetched records that no task has used.
+# The settings for the time for which Spark keeps idle consumers, and fetched records that no task has used.
 _KEPT_BY_CONSUMERS = (
     *("cache.timeout", "cache.evictorThreadRunInterval"),
     *("fetchedData.cache.timeout", "fetchedData.cache.evictorThreadRunInterval"),
@@ -79,7 +80,8 @@ _JAVA_OPTIONS_OF_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_
 _ONLY_C1 = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
-# The JVM classes by which PySpark makes columns, lists of columns, and lambdas. PySpark has two names for the first.
+# The JVM classes with which PySpark creates columns, lists of columns, and lambdas. The first two are names of the same
+# class.
 _CLASSES_OF_COLUMNS = ("functions", "org.apache.spark.sql.functions", "PythonUtils", "PythonSQLUtils")
 
 Report = Callable[[str], None]
@@ -88,12 +90,12 @@ _STDERR = 2
 
 
 class StartOutput:
-    """A context for starting a JVM: `report` is called with one sentence for each downloaded jar, in place of pages of
-    Ivy's report.
+    """A context for starting a JVM. It calls `report` with one sentence for each downloaded jar, instead of printing
+    Ivy's output.
 
     The JVM inherits the descriptor of standard error, so the lines are intercepted there: descriptor 2 points to a pipe
     while the JVM starts, and a daemon thread reads the pipe for as long as the JVM lives. Later lines (only errors) are
-    passed on. Not for two threads at once: the descriptor belongs to the process.
+    passed on. Requires that no other thread uses it at the same time: the descriptor belongs to the process.
     """
 
     def __init__(self, report: Callable[[str], None]) -> None:
@@ -119,7 +121,7 @@ class StartOutput:
         os.dup2(self._real, _STDERR)
 
     def last_lines(self) -> list[str]:
-        """The last lines of the JVM's output; complete once it has ended."""
+        """Returns the last lines of the JVM's output; complete if the JVM has ended."""
         sys.stderr.flush()
         os.dup2(self._real, _STDERR)  # a JVM that failed has closed its end; this closes ours
         self._is_at_end.wait(timeout=5)
@@ -137,12 +139,13 @@ class StartOutput:
 
 
 def connector_package(version: str = pyspark.__version__) -> str:
-    """The Maven coordinates of Spark's Kafka connector for a Spark of this version; Spark 4 is built for Scala 2.13."""
+    """Returns the Maven coordinates of Spark's Kafka connector for a Spark of this version; Spark 4 is built for Scala
+    2.13."""
     return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
 
 
 def delta_package(version: str = pyspark.__version__) -> str:
-    """The Maven coordinates of Delta Lake for Spark 4.0. Raises JobUsageError: another version of Spark."""
+    """Returns the Maven coordinates of Delta Lake for Spark 4.0. Raises JobUsageError for another version of Spark."""
     if _minor(version) != _DELTA_FOR:
         raise JobUsageError(
             f"A state needs Delta Lake, and Postdate knows its package only for Spark {_DELTA_FOR}; this is Spark "
@@ -153,7 +156,7 @@ def delta_package(version: str = pyspark.__version__) -> str:
 
 
 def require_version(version: str) -> None:
-    """Raises JobUsageError if this is not a version of Spark with which the jobs work."""
+    """Raises JobUsageError if the jobs do not support this version of Spark."""
     if version.split(".")[0] != _MAJOR:
         raise JobUsageError(f"Postdate's Spark jobs need Spark {_MAJOR}, and this is Spark {version}.")
 
@@ -173,13 +176,14 @@ def _require_classic(spark: SparkSession) -> None:
 
 
 def s3_package() -> str:
-    """The Maven coordinates of Hadoop's file system for `s3a://`, at the version of the installed Spark's Hadoop."""
+    """Returns the Maven coordinates of Hadoop's file system for `s3a://`, at the version of the installed Spark's
+    Hadoop."""
     (jar,) = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
     return f"org.apache.hadoop:hadoop-aws:{jar.stem.rpartition('-')[2]}"
 
 
 def image_packages() -> str:
-    """The Maven coordinates of everything that the audit's image adds to Spark, separated by commas."""
+    """Returns the Maven coordinates of the packages that the audit's image adds to Spark, separated by commas."""
     return ",".join((connector_package(), delta_package(), s3_package()))
 
 
@@ -187,11 +191,11 @@ def image_packages() -> str:
 def spark_session(
     master: str | None, conf: Mapping[str, str], report: Report, *, with_delta: bool = False, is_brief: bool = False
 ) -> Iterator[SparkSession]:
-    """A session that can read Kafka, and Delta tables `with_delta`; one that was created here is stopped at the end.
-    `is_brief` as for `java_settings`.
+    """Provides a session that can read Kafka, and with `with_delta` also Delta tables; stops it at the end if it was
+    created here. `is_brief` as in `java_settings`.
 
     Raises CannotRun if Spark does not start, ConnectorMissing if it has no Kafka connector or no Delta Lake,
-    JobUsageError if this is another Spark than the jobs need.
+    JobUsageError if the jobs do not support this Spark.
     """
     require_version(pyspark.__version__)
     if (master or "").startswith("sc:") or "spark.remote" in conf or "SPARK_REMOTE" in os.environ:
@@ -229,7 +233,7 @@ def spark_session(
 
 @contextmanager
 def restored_settings(spark: SparkSession, *names: str) -> Iterator[None]:
-    """A context after which these settings of the session are as they were before, also if they were not set."""
+    """Restores these settings of the session at the end of the context; a setting that had no value is unset."""
     before = {name: spark.conf.get(name, None) for name in names}
     try:
         yield
@@ -242,8 +246,8 @@ def restored_settings(spark: SparkSession, *names: str) -> Iterator[None]:
 
 
 def separate_rows_max(spark: SparkSession) -> int:
-    """The most rows that may be sent to every executor: as many as fit in the heap of the driver, in that of an
-    executor, and in what the driver may gather."""
+    """Returns the maximum number of rows that may be sent to every executor. They must fit in the heap of the driver,
+    in that of an executor, and in the result size that the driver may collect."""
     context: Any = spark.sparkContext._jsc.sc()
     jvm: Any = spark.sparkContext._jvm
     heap = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
@@ -254,9 +258,9 @@ def separate_rows_max(spark: SparkSession) -> int:
 
 
 def _remove_artifacts_at_end(spark: SparkSession) -> None:
-    """Has the JVM remove the directory of Spark's artifacts when it ends, unless it exists already.
+    """Makes the JVM remove the directory of Spark's artifacts at its end, unless the directory exists already.
 
-    The JVM removes it after Spark has removed its own directory inside, and only if it is empty.
+    The JVM removes the directory after Spark has removed its subdirectory, and only if it is empty.
     """
     jvm: Any = spark.sparkContext._jvm
     directory = jvm.java.io.File(_ARTIFACTS).getAbsoluteFile()
@@ -274,8 +278,8 @@ class _RememberedClass(JavaClass):  # type: ignore[misc]
 
 
 def _remember_classes(spark: SparkSession) -> None:
-    """Looks up once the classes and functions that PySpark names for each column. Otherwise the JVM would each time
-    search all jars for a class that is named without its package, and a list of a thousand for a function."""
+    """Makes PySpark look up the classes and functions of its columns only once. Otherwise, for each column, the JVM
+    would search all jars for a class that is named without its package, and a list of a thousand functions."""
     view: Any = spark.sparkContext._jvm
     for name in _CLASSES_OF_COLUMNS:
         setattr(view, name, _RememberedClass(getattr(view, name)._fqn, view._gateway_client))
@@ -299,7 +303,7 @@ def _started(master: str | None, conf: Mapping[str, str], report: Report, is_bri
         return builder.getOrCreate()
     _require_java()
     if master is None or master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers read the requests of dialects
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python workers read requests in dialects
     with StartOutput(report) as output:
         try:
             return builder.getOrCreate()
@@ -308,12 +312,12 @@ def _started(master: str | None, conf: Mapping[str, str], report: Report, is_bri
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Under `spark-submit` the JVM is already running; only settings that can still be changed are set.
+    """Returns the settings that can be changed while the JVM is running, as it is under `spark-submit`.
 
-    The JVM never compiles a method of more than 8,000 bytes, so a plan that Spark has fused into a larger method would
-    be interpreted. Choosing a compression for cached rows costs more than the memory it saves. Inferring constraints of
-    wide nested plans takes longer than checking them. PySpark asks the JVM for the call site of each column, which
-    nobody needs. A continuous audit runs the same plans again and again, so compiled classes are cached.
+    The JVM never compiles a method of more than 8,000 bytes, so it would interpret a plan that Spark has fused into a
+    larger method. Compression of cached rows takes more time than the saved memory is worth. Inferring constraints of
+    wide nested plans takes longer than checking them. PySpark queries the call site of each column in the JVM, which
+    nobody needs. A continuous audit runs the same plans repeatedly, so compiled classes are cached.
     """
     return {
         **{f"spark.kafka.consumer.{name}": FETCHED_KEPT for name in _KEPT_BY_CONSUMERS},
@@ -342,21 +346,21 @@ def _own_settings(master: str | None) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(LOCAL_SHUFFLE_PARTITIONS),
-            # Small tables are taken whole. By default Spark looks into one partition first, then into four, and so on.
+            # Small tables are collected whole. By default, Spark reads one partition first, then four, and so on.
             "spark.sql.limit.initialNumPartitions": str(LOCAL_SHUFFLE_PARTITIONS),
         }
     return settings
 
 
 def java_settings(conf: Mapping[str, str], is_brief: bool = False) -> dict[str, str]:
-    """Java options of the driver: the parallel collector, and with `is_brief` only the C1 compiler. Empty if `conf` or
-    the environment selects a collector: Java does not start with two.
+    """Returns the driver's Java options: the parallel collector, and with `is_brief` only the C1 compiler. Empty if
+    `conf` or the environment selects a collector, since Java does not start with two.
 
-    Java's default collector scans the cached rows of an audit again and again (measured: a third of the processor time
-    for three million requests). The parallel one has pauses, which do not matter here.
+    Java's default collector scans the cached rows of an audit repeatedly (measured: a third of the processor time for
+    three million requests). The parallel collector has pauses, which do not matter here.
 
     A brief job, of about a minute, ends before the C2 compiler pays off. C1 alone would get a smaller code cache, so
-    its size is set to that of both.
+    the option sets the size for both compilers.
     """
     chosen = [conf.get(name, "") for name in _JAVA_OPTIONS]
     chosen += [os.environ.get(name, "") for name in _JAVA_OPTIONS_OF_ENVIRONMENT]
@@ -374,15 +378,16 @@ def _require_java() -> None:
 
 
 def _delta_settings(conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings for Delta in a session that is created here; `conf` may name other packages, or none."""
+    """Returns the settings for Delta in a session that is created here, with the packages unless `conf` names
+    packages."""
     if "spark.jars.packages" in conf:
         return _DELTA_SETTINGS
     return {**_DELTA_SETTINGS, "spark.jars.packages": f"{connector_package()},{delta_package()}"}
 
 
 def require_connectors(spark: SparkSession, *, with_delta: bool) -> None:
-    """Raises ConnectorMissing if the session cannot read Kafka, or Delta tables `with_delta`; JobUsageError if the jobs
-    cannot use it."""
+    """Raises ConnectorMissing if the session cannot read Kafka, or with `with_delta` cannot read Delta tables;
+    JobUsageError if the jobs do not support the session."""
     _require_classic(spark)
     require_version(spark.version)
     _require_class(spark, _PROVIDER, "This Spark cannot read Kafka: its connector is missing", connector_package)
