@@ -142,13 +142,13 @@ def test_two_runs_with_a_state_find_what_one_audit_finds(
     """The first run ends between two occurrences of a schedule, and within two backfills, whose dead letters it has
     read. The second one continues from their positions."""
     cut = CASES.expected["an occurrence decided twice"].offset
-    topics = (CASES.log, CASES.delivered, CASES.letters, CASES.answers)
-    log, delivered, letters, answers = (
+    topics = (CASES.log, CASES.delivered, CASES.dead_letters, CASES.answers)
+    log, delivered, dead_letters, answers = (
         sum(1 for _ in takewhile(lambda record: offset_of(record) < cut, records)) for records in topics
     )
     runs = Runs(spark, CASES, tmp_path)
     # Behind the fates `stored` and `occurred`, and the record of the latter.
-    runs.audit(Ends(cut + 1, log + 2, delivered + 1, letters, answers, log + 2))
+    runs.audit(Ends(cut + 1, log + 2, delivered + 1, dead_letters, answers, log + 2))
     first = runs.union()[cut]
     assert (first["position"]["next_number"], first["position"]["next_ms"]) == (2, DUE + 1_000)
     last = runs.audit()

@@ -56,7 +56,7 @@ def test_a_letter_for_a_request_that_is_read_later_is_kept_by_an_audit_with_a_st
     how = JudgingParameters(
         found.partitions, judging._targets(spark), "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
     )
-    doubtful = read.letters.where("false").select("topic", "partition", "offset") if has_state else None
+    doubtful = read.dead_letters.where("false").select("topic", "partition", "offset") if has_state else None
     parts = stages.split(read, how, digests, cached(digests.of_requests(read.understood)), doubtful)
     assert parts is not None
     assert parts.plain.counts["pending"] == 1

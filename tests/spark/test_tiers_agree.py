@@ -93,9 +93,9 @@ def drawn_and_judged(spark: SparkSession, directory: Path, count: int, seed: int
     drawn = Histories.drawn(count, seed)
     directory.mkdir(exist_ok=True)
     partitions = _read(spark, directory, "partitions", drawn.partitions, PARTITIONS)
-    requests, log, delivered, letters, answers = (
+    requests, log, delivered, dead_letters, answers = (
         _read(spark, directory, name, getattr(drawn, name), RECORDS)
-        for name in ("requests", "log", "delivered", "letters", "answers")
+        for name in ("requests", "log", "delivered", "dead_letters", "answers")
     )
     log_read = log_rows(log, partitions).localCheckpoint()
     policies = policy_table(spark, read_rows(policy_rows(log_read).collect()))
@@ -104,7 +104,7 @@ def drawn_and_judged(spark: SparkSession, directory: Path, count: int, seed: int
     history = History(
         *(understood, digested_requests(understood).localCheckpoint()),
         *(messages, record_rows(messages).localCheckpoint(), log_read),
-        dead_letter_rows(letters, {LETTERS: REQUESTS}).localCheckpoint(),
+        dead_letter_rows(dead_letters, {LETTERS: REQUESTS}).localCheckpoint(),
         answer_rows(answers, {VERDICTS: REQUESTS}).localCheckpoint(),
         returns=understood.where(F.col("retry").isNotNull()).select(*ORIGIN, "acts_on").localCheckpoint(),
     )

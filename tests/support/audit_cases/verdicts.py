@@ -248,9 +248,9 @@ def _dead_cases(cases: Cases) -> None:
     cases.ask(o)
     cases.commit([o, 0, "dead"])
     cases.bury(o, reason=b"bad-headers")
-    letter = list(cases.letters[-1])
+    letter = list(cases.dead_letters[-1])
     letter[7] = letter[7][2:]  # type: ignore[index]
-    cases.letters[-1] = tuple(letter)  # type: ignore[assignment]
+    cases.dead_letters[-1] = tuple(letter)  # type: ignore[assignment]
     o = cases.case("another message in the dead letter", "mismatch", "dead letter differs")
     cases.ask(o)
     cases.commit([o, DUE, "dead"])

@@ -53,7 +53,7 @@ class RandomHistory:
     requests: list[Row] = field(default_factory=list)
     log: list[Row] = field(default_factory=list)
     delivered: list[Row] = field(default_factory=list)
-    letters: list[Row] = field(default_factory=list)
+    dead_letters: list[Row] = field(default_factory=list)
     answers: list[Row] = field(default_factory=list)
     partitions: int = 1
 
@@ -68,9 +68,9 @@ class RandomHistory:
         partition: int = 0,
     ) -> None:
         """A request at `start_ms` (or `at_ms`); with no headers, one to `orders` due a second later."""
-        asked = list(control) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
+        own_headers = list(control) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
         stamped = self.start_ms if at_ms is None else at_ms
-        sent = [*(headers or []), *asked]
+        sent = [*(headers or []), *own_headers]
         self.requests.append(kafka_row(REQUESTS, offset, stamped, key, value, sent, partition=partition))
 
     def commit(self, *fates: list[Any], at_ms: int | None = None, **changes: Any) -> None:
@@ -113,22 +113,22 @@ class RandomHistory:
         partition: int = 0,
     ) -> None:
         """A dead letter of a request whose headers were `original`, by default those of `ask`."""
-        asked = list(original) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
+        request_headers = list(original) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
         own: Headers = [
             ("postdate-dead-reason", reason),
             ("postdate-dead-detail", detail),
             ("postdate-origin", f"{REQUESTS}/0/{origin}".encode()),
         ]
-        place = len(self.letters)
-        row = kafka_row(LETTERS, place, self.start_ms, key, value, [*asked, *own], partition=partition)
-        self.letters.append(row)
+        place = len(self.dead_letters)
+        row = kafka_row(LETTERS, place, self.start_ms, key, value, [*request_headers, *own], partition=partition)
+        self.dead_letters.append(row)
 
     def answer(self, origin: int, word: str, of: int | None = None, id: str | None = None, /, **changes: Any) -> None:
         """A verdict record as Postdate writes it; `changes` spoil it, `key` and `partition` its place."""
         key, partition = changes.pop("key", id), changes.pop("partition", 0)
-        said = {"v": 1, "origin": f"{REQUESTS}/0/{origin}", "id": id, "verdict": word}
-        said |= {"of": None if of is None else f"{REQUESTS}/0/{of}", "at": 1}
-        value = json.dumps(said | changes).encode()
+        verdict = {"v": 1, "origin": f"{REQUESTS}/0/{origin}", "id": id, "verdict": word}
+        verdict |= {"of": None if of is None else f"{REQUESTS}/0/{of}", "at": 1}
+        value = json.dumps(verdict | changes).encode()
         place, sent_key = len(self.answers), None if key is None else key.encode()
         self.answers.append(kafka_row(VERDICTS, place, self.start_ms, sent_key, value, [], partition=partition))
 
@@ -149,9 +149,9 @@ class SideBySide:
 
     def grown(self) -> RandomHistory:
         """Append the rows that the histories got since the last call, and return the joined history."""
-        for number, one in enumerate(self.histories):
-            for side in ("requests", "log", "delivered", "letters", "answers"):
-                rows: list[Row] = getattr(one, side)[self._taken[number, side] :]
+        for number, history in enumerate(self.histories):
+            for side in ("requests", "log", "delivered", "dead_letters", "answers"):
+                rows: list[Row] = getattr(history, side)[self._taken[number, side] :]
                 getattr(self.together, side).extend(_moved(row, number, is_own=side != "delivered") for row in rows)
                 self._taken[number, side] += len(rows)
         return self.together

@@ -52,9 +52,9 @@ def audit_picture(judged: DataFrame) -> AuditPicture:
 
 
 def _moments(judged: DataFrame) -> tuple[int, tuple[Moment, ...]]:
-    asked = judged.where((F.col("action") == "schedule") & F.col("request_ms").isNotNull())
-    accepted = asked.select(F.col("request_ms").alias("at_ms"), F.lit(1).alias("accepted"))
-    ended = asked.where("ended_ms is not null").select(
+    requests = judged.where((F.col("action") == "schedule") & F.col("request_ms").isNotNull())
+    accepted = requests.select(F.col("request_ms").alias("at_ms"), F.lit(1).alias("accepted"))
+    ended = requests.where("ended_ms is not null").select(
         F.col("ended_ms").alias("at_ms"),
         F.lit(1).alias("ended"),
         F.when(F.col("fate") == "delivered", 1).otherwise(0).alias("delivered"),

@@ -78,21 +78,27 @@ def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float)
     options = steps.options
     assert options.state is not None, "without a state there is no last run"
     with steps.reporter.working(steps.spark, "comparing requests, fates and records"):
-        found = advance(store, read.state, read.history, read.how, read.digests, read.asked)
+        advanced = advance(store, read.state, read.history, read.parameters, read.digests, read.request_chunks)
         malformed = read.history.answers.where("malformed")
-        unreadable = steps.unreadable(read.letters, read.history.records if found.has_garbled else None)
+        unreadable = steps.unreadable(read.dead_letter_ranges, read.history.records if advanced.has_garbled else None)
         summary = summarise(
-            *(found.fresh, found.chain.breaks, UnreadableRecords(malformed, unreadable), options.samples, found.plain),
-            Counted(found.groups, found.chain.broken, read.verdict_records.malformed),
+            *(
+                advanced.fresh,
+                advanced.chain.breaks,
+                UnreadableRecords(malformed, unreadable),
+                options.samples,
+                advanced.plain,
+            ),
+            Counted(advanced.groups, advanced.chain.broken, read.verdict_records.malformed),
         )
-        holes = steps.holes(found.fresh, read.causes.log.values())
+        holes = steps.holes(advanced.fresh, read.causes.log.values())
         standing = store.open_violations(read.state)
         opened = 0
         if any(summary.counts[verdict] for verdict in FINDINGS):
-            opened = write_findings(store, found, malformed, unreadable, read.snapshot_ms)
-        picture = audit_picture(store.origins().where(F.col("run") == found.state.run)) if options.html else None
-    beside = {"chain": found.chain.broken, "unreadable": summary.counts["unreadable"]}
-    grown = _grown(read, found, {**beside, "false-verdict": read.verdict_records.malformed}, opened)
+            opened = write_findings(store, advanced, malformed, unreadable, read.snapshot_ms)
+        picture = audit_picture(store.origins().where(F.col("run") == advanced.state.run)) if options.html else None
+    beside = {"chain": advanced.chain.broken, "unreadable": summary.counts["unreadable"]}
+    grown = _grown(read, advanced, {**beside, "false-verdict": read.verdict_records.malformed}, opened)
     _expire(store, read, options)
     outcome = replace(
         outcome_of(read, options, summary, began_s),
@@ -101,7 +107,7 @@ def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float)
         picture=picture,
         order_checked=bool(read.history.overtaken),
         returned_again=read.returned_again(store.origins_of(read.state) if read.state.run else None),
-        state=StateOutcome(options.state, grown.run, grown.open, found.closed, standing, _counts(grown)),
+        state=StateOutcome(options.state, grown.run, grown.open, advanced.closed, standing, _counts(grown)),
     )
     return grown, outcome
 
@@ -159,7 +165,7 @@ def _expire(store: StateStore, read: Reading, options: AuditOptions) -> None:
         store.expire((day - timedelta(days=options.keep_days)).isoformat(), starts)
 
 
-def _grown(read: Reading, found: Advance, beside: Mapping[str, int], opened: int) -> AuditState:
+def _grown(read: Reading, advanced: Advance, beside: Mapping[str, int], opened: int) -> AuditState:
     """The state from which the next run continues. `beside`: the number of violations without a row, by verdict;
     `opened`: the number of violations that this run has added to their table."""
     ranges = {
@@ -169,15 +175,15 @@ def _grown(read: Reading, found: Advance, beside: Mapping[str, int], opened: int
     }
     next_offsets = {(part.topic, part.number): span.end for part, span in read.causes.requests.items()}
     return replace(
-        found.state,
+        advanced.state,
         snapshot_ms=read.snapshot_ms,
-        policies=needed(found.state.policies, next_offsets),
+        policies=needed(advanced.state.policies, next_offsets),
         topic_ids={**read.state.topic_ids, **read.topic_ids},
         next={**read.state.next, **{place: span.end for place, span in ranges.items()}},
         lost_before_ms={**read.state.lost_before_ms, **{place: s.lost_before_ms for place, s in ranges.items()}},
         known_ms={state_path(part): span.known_ms for part, span in read.effects.targets.items()},
         targets=read.targets,
-        counts=dict(Counter(found.state.counts) + Counter(beside)),
+        counts=dict(Counter(advanced.state.counts) + Counter(beside)),
         violations=read.state.violations + opened,
     )
 

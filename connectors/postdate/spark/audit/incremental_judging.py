@@ -81,9 +81,9 @@ def advance(
     store: StateStore,
     state: AuditState,
     new: History,
-    how: JudgingParameters,
+    parameters: JudgingParameters,
     digests: ChunkDigests,
-    asked: DataFrame | None,
+    request_chunks: DataFrame | None,
 ) -> Advance:
     """Judges `new` together with `state`, and writes the rows, which are valid once they are committed.
 
@@ -91,32 +91,36 @@ def advance(
     clock did not stamp the dispatch log.
     """
     run = state.run + 1
-    chain = Chain.of(new.log, state.tails, few=how.is_short)
+    chain = Chain.of(new.log, state.tails, few=parameters.is_short)
     zones = known_zones(state.zones, chain.zones)
     new = with_occurrences_of(new, zones, state.recurs or chain.recurs)
     inputs = new.inputs()
     facts = facts_schema(inputs)
     store.prepare(state, form_of(facts))
-    lost = _lost_controls(store, state, how, facts)
+    lost = _lost_controls(store, state, parameters, facts)
     new = _with_lost_controls(new, lost)
-    plain, rows_by_verdict, found = None, Counter(state.counts), None
-    if asked is not None:
+    plain, rows_by_verdict, parts = None, Counter(state.counts), None
+    if request_chunks is not None:
         in_doubt = store.origins().where(F.col("state") == DOUBTFUL).select(*ORIGIN)
-        found = split(new, how, digests, asked, in_doubt)
+        parts = split(new, parameters, digests, request_chunks, in_doubt)
     opened = closed = 0
-    if found is not None:
-        plain = found.plain
-        _write_consistent(store, new, digests, found, facts, run)
+    if parts is not None:
+        plain = parts.plain
+        _write_consistent(store, new, digests, parts, facts, run)
         rows_by_verdict.update(plain.counts)
         opened, closed = plain.counts["pending"], plain.counts["delivered"]
-    left = inputs if found is None else found.left
-    rows = _none(store, facts) if left is None else materialised(folded(left, few=how.is_short), few=how.is_short)
-    touched = _touched(store, state, rows, how, facts)
+    left = inputs if parts is None else parts.left
+    rows = (
+        _none(store, facts)
+        if left is None
+        else materialised(folded(left, few=parameters.is_short), few=parameters.is_short)
+    )
+    touched = _touched(store, state, rows, parameters, facts)
     context = partial(stored_context, stored_rows(store.origins(), facts), lost)
-    judged = judged_origins(touched.rows, context, how, STATE_COLUMNS, new.requests_of, new.occurrences)
-    table = materialised(judged_rows(judged, run), few=how.is_short)
+    judged = judged_origins(touched.rows, context, parameters, STATE_COLUMNS, new.requests_of, new.occurrences)
+    table = materialised(judged_rows(judged, run), few=parameters.is_short)
     groups = (
-        gathered(table, few=how.is_short)
+        gathered(table, few=parameters.is_short)
         .groupBy("state", "is_reported", "is_reopened", "verdicts", "reported")
         .agg(*(F.count(what).alias(name) for name, what in COUNTED.items()))
         .collect()
@@ -143,24 +147,26 @@ def advance(
             open=state.open + opened,
         ),
         closed=closed + sum(row["rows"] for row in groups if row["state"] == CLOSED),
-        has_garbled=found is None or found.has_garbled,
+        has_garbled=parts is None or parts.has_garbled,
     )
 
 
-def _lost_controls(store: StateStore, state: AuditState, how: JudgingParameters, facts: StructType) -> DataFrame | None:
+def _lost_controls(
+    store: StateStore, state: AuditState, parameters: JudgingParameters, facts: StructType
+) -> DataFrame | None:
     """The stored rows of controls OF_SCHEDULES and of reschedules in bulk, whose fates may have left the dispatch log.
     None if there are none.
 
     Cost: one scan of the table if a log has lost fates.
     """
-    losses = how.partitions.where("fates_lost_before_ms >= 0").select(*PARTITION, "fates_lost_before_ms")
+    losses = parameters.partitions.where("fates_lost_before_ms >= 0").select(*PARTITION, "fates_lost_before_ms")
     if not state.run or losses.isEmpty():
         return None
     table = store.origins().join(F.broadcast(losses), list(PARTITION)).where("request_ms < fates_lost_before_ms")
     in_bulk = (F.col("action") == "reschedule") & F.col("facts.request.selected").isNotNull()
     lost = table.where(in_bulk | (one_of(F.col("action"), OF_SCHEDULES) & F.col("fate").isNull()))
-    found = materialised(stored_rows(lost, facts), few=how.is_short)
-    return None if found.isEmpty() else found
+    rows = materialised(stored_rows(lost, facts), few=parameters.is_short)
+    return None if rows.isEmpty() else rows
 
 
 def _with_lost_controls(new: History, lost: DataFrame | None) -> History:
@@ -186,7 +192,7 @@ def _touched(
     store: StateStore,
     state: AuditState,
     new: DataFrame,
-    how: JudgingParameters,
+    parameters: JudgingParameters,
     facts: StructType,
 ) -> _Touched:
     """The rows `new`, joined with the stored rows that they name, that are overdue, or that are in doubt."""
@@ -194,9 +200,9 @@ def _touched(
         return _Touched(new)
     table = store.origins()
     hits = new.where("facts.request is null").select(*ORIGIN, recorded_due_day().alias("day"))
-    hits = hits if how.is_short else cached(hits)
+    hits = hits if parameters.is_short else cached(hits)
     days = [row["day"] for row in hits.select("day").distinct().limit(_DAYS_MAX).collect() if row["day"] is not None]
-    overdue_before_ms = how.snapshot_ms - how.slack_ms
+    overdue_before_ms = parameters.snapshot_ms - parameters.slack_ms
     is_needed = (F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)
     opened = table.where(F.col("state").isin(PENDING, DOUBTFUL))
     if not days:
@@ -206,21 +212,21 @@ def _touched(
         marked = near.join(hits.select(*ORIGIN, F.lit(True).alias("is_hit")), list(ORIGIN), "left")
         found = marked.where(is_needed | F.col("is_hit")).drop("is_hit")
     # A state may hold request topics that this audit does not read.
-    found = found.join(F.broadcast(how.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
-    reopened = materialised(stored_rows(found, facts), few=how.is_short)
+    found = found.join(F.broadcast(parameters.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
+    reopened = materialised(stored_rows(found, facts), few=parameters.is_short)
     rest = hits.where(_was_read(state)).join(reopened.select(*ORIGIN), list(ORIGIN), "left_anti").select(*ORIGIN)
-    rest = materialised(rest, few=how.is_short)
+    rest = materialised(rest, few=parameters.is_short)
     if not rest.isEmpty():
         places = table.select(*ORIGIN, "due_day").join(rest, list(ORIGIN), "left_semi")
         elsewhere = [row["due_day"] for row in places.select("due_day").distinct().limit(_DAYS_MAX).collect()]
         again = table.where(F.col("due_day").isin(*elsewhere)) if len(elsewhere) < _DAYS_MAX else table
         more = stored_rows(again.join(rest, list(ORIGIN), "left_semi"), facts)
-        reopened = materialised(reopened.unionByName(more), few=how.is_short)
+        reopened = materialised(reopened.unionByName(more), few=parameters.is_short)
     groups = reopened.groupBy("state", "due_day").count().collect()
     if not groups:
         return _Touched(new)
     return _Touched(
-        materialised(joined(new, reopened, few=how.is_short), few=how.is_short),
+        materialised(joined(new, reopened, few=parameters.is_short), few=parameters.is_short),
         sum(row["count"] for row in groups),
         sum(row["count"] for row in groups if row["state"] != CLOSED),
         tuple(sorted({row["due_day"].isoformat() for row in groups})),
@@ -248,11 +254,13 @@ def _none(store: StateStore, facts: StructType) -> DataFrame:
 
 
 def _write_consistent(
-    store: StateStore, new: History, digests: ChunkDigests, found: Split, facts: StructType, run: int
+    store: StateStore, new: History, digests: ChunkDigests, parts: Split, facts: StructType, run: int
 ) -> None:
     """Writes the rows of consistent chunks. Delivered messages come from the dispatch log. The requests are read once
     more if some are pending, have ids, or are in a chunk of several targets."""
-    by_chunk = found.asked.groupBy(*CHUNK, "target").agg(F.sum("asked").alias("asked"), F.sum("ids").alias("ids"))
+    by_chunk = parts.request_chunks.groupBy(*CHUNK, "target").agg(
+        F.sum("asked").alias("asked"), F.sum("ids").alias("ids")
+    )
     of_chunk = (
         by_chunk.where("asked > 0")
         .groupBy(*CHUNK)
@@ -260,18 +268,18 @@ def _write_consistent(
     )
     of_chunk = cached(of_chunk)
     most = of_chunk.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
-    has_delivered, has_pending = most["targets"] is not None, found.plain.counts["pending"] > 0
+    has_delivered, has_pending = most["targets"] is not None, parts.plain.counts["pending"] > 0
     by_request = has_delivered and (most["targets"] > 1 or most["ids"] > 0)
     is_ahead = F.col("due_ms") >= digests.overdue_before_ms
     ahead = F.when(is_ahead, F.struct(*digested_columns())).alias("ahead")
-    understood = digests.consistent_rows(new.understood, found.inconsistent, found.exceptional)
+    understood = digests.consistent_rows(new.understood, parts.inconsistent, parts.exceptional)
     requests = understood.select(*ORIGIN, "target", "id", "request_ms", ahead)
     if not by_request:
         requests = where_computed(requests, F.col("ahead").isNotNull())
     if has_pending:
         requests = cached(requests)  # read for delivered ones, and twice for pending ones, which are sorted by day
     if has_delivered:
-        fates = digests.consistent_rows(fate_rows(new.log), found.inconsistent, found.exceptional)
+        fates = digests.consistent_rows(fate_rows(new.log), parts.inconsistent, parts.exceptional)
         if by_request:
             delivered = fates.join(where_computed(requests, F.col("ahead").isNull()).drop("ahead"), list(ORIGIN))
         else:
@@ -301,14 +309,14 @@ def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], to
 
 
 def write_findings(
-    store: StateStore, found: Advance, malformed: DataFrame, unreadable: DataFrame, found_ms: int
+    store: StateStore, result: Advance, malformed: DataFrame, unreadable: DataFrame, found_ms: int
 ) -> int:
     """Writes the violations that this run is the first to find, as of `violation_rows`; returns their number."""
-    rows = violation_rows(found.fresh, found.chain.breaks, malformed, unreadable)
-    run, at_ms = F.lit(found.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
+    rows = violation_rows(result.fresh, result.chain.breaks, malformed, unreadable)
+    run, at_ms = F.lit(result.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
     columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]
     rows = rows.select("*", run.alias("run"), at_ms.alias("found_ms")).select(*columns)
-    rows = materialised(rows, few=sum(group.rows for group in found.groups) <= LOCAL_ROWS_MAX)
+    rows = materialised(rows, few=sum(group.rows for group in result.groups) <= LOCAL_ROWS_MAX)
     count = rows.count()
     if count:
         store.add(VIOLATIONS, rows)

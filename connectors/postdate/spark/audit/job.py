@@ -138,12 +138,12 @@ def _outcome(steps: AuditSteps) -> AuditOutcome:
     history, needs_rows = read.history, options.html is not None
     with steps.reporter.working(spark, "comparing requests, fates and records"):
         # No later audit reads the log again, so the chain ends where it does.
-        chain = Chain.of(history.log.withColumn("late", F.lit(False)), (), few=read.how.is_short)
+        chain = Chain.of(history.log.withColumn("late", F.lit(False)), (), few=read.parameters.is_short)
         history = with_occurrences_of(history, chain.zones, chain.recurs)
-        found = judged_history(history, read.how, read.digests, None if needs_rows else read.asked)
+        found = judged_history(history, read.parameters, read.digests, None if needs_rows else read.request_chunks)
         judged = found.rows
-        groups = by_verdicts(judged, few=read.how.is_short)
-        others = steps.unreadable(read.letters, history.records if found.has_garbled else None)
+        groups = by_verdicts(judged, few=read.parameters.is_short)
+        others = steps.unreadable(read.dead_letter_ranges, history.records if found.has_garbled else None)
         unreadable = UnreadableRecords(history.answers.where("malformed"), others)
         summary = summarise(
             *(judged, chain.breaks, unreadable, options.samples, found.plain),

@@ -60,7 +60,7 @@ class Effects:
     targets: dict[TopicPartition, Range]
     absent_targets: tuple[str, ...]
     compacted_targets: frozenset[str]
-    letters: dict[TopicPartition, Range]
+    dead_letters: dict[TopicPartition, Range]
     answers: dict[TopicPartition, Range]
     absent_answers: tuple[str, ...]
     log_again: dict[TopicPartition, Range]
@@ -69,7 +69,7 @@ class Effects:
 
     def records(self) -> tuple[dict[TopicPartition, Range], ...]:
         """The ranges other than those of requests and dispatch logs."""
-        return self.targets, self.letters, self.answers
+        return self.targets, self.dead_letters, self.answers
 
 
 def fix_causes(cluster: Offsets, own: Iterable[OwnTopics], options: AuditOptions) -> Causes:
@@ -106,14 +106,14 @@ def fix_effects(
     counts = cluster.partition_counts(wanted) if wanted else {}
     partitions = [TopicPartition(topic, index) for topic, count in counts.items() for index in range(count)]
     found = _fixed(cluster, TARGET, partitions, since_ms, options)
-    letter_partitions = existing(cluster, [one.dead_letters for one in topics])
-    letters = _fixed(cluster, "dead-letters", letter_partitions, since_ms, options)
+    dead_letter_partitions = existing(cluster, [one.dead_letters for one in topics])
+    dead_letters = _fixed(cluster, "dead-letters", dead_letter_partitions, since_ms, options)
     answers, absent_answers = _fix_answers(cluster, topics, options, since_ms)
     log_partitions = existing(cluster, [one.dispatch_log for one in topics])
     again = _fixed(cluster, DISPATCH_LOG, log_partitions, since_ms, options)
     absent = tuple(topic for topic in wanted if topic not in counts)
     present = cluster.ends(existing(cluster, [one.requests for one in topics]), committed=False)
-    return Effects(found, absent, frozenset(compacted_targets), letters, answers, absent_answers, again, present)
+    return Effects(found, absent, frozenset(compacted_targets), dead_letters, answers, absent_answers, again, present)
 
 
 def _fix_answers(
@@ -161,7 +161,7 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
     for partition, span in causes.requests.items():
         names = by_requests[partition.topic]
         log = _of_same_partition(causes.log, names.dispatch_log, partition)
-        letters = _of_same_partition(effects.letters, names.dead_letters, partition)
+        dead_letters = _of_same_partition(effects.dead_letters, names.dead_letters, partition)
         again = _of_same_partition(effects.log_again, names.dispatch_log, partition)
         answers = None
         if names.verdicts not in effects.absent_answers:
@@ -170,9 +170,9 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
             (
                 *(partition.topic, partition.number, span.log_start, span.start, span.end),
                 *(names.dispatch_log, log.end, log.start == 0, again.capped, log.lost_before_ms),
-                *(letters.capped, letters.lost_before_ms),
+                *(dead_letters.capped, dead_letters.lost_before_ms),
                 *((answers.capped, answers.lost_before_ms) if answers else (None, None)),
-                letters.capped_from_ms,
+                dead_letters.capped_from_ms,
                 max(span.end, effects.present_ends[partition]),
             )
         )

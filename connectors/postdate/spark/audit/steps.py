@@ -76,7 +76,7 @@ class AuditSteps(Job[AuditOptions]):
         """The records there, with the origins of those that name one of our requests."""
         return delivered_messages(self.read(ranges), [one.requests for one in self.options.own_topics()])
 
-    def letters(self, ranges: Iterable[Range]) -> DataFrame:
+    def dead_letters(self, ranges: Iterable[Range]) -> DataFrame:
         """The dead letters there."""
         own = {one.dead_letters: one.requests for one in self.options.own_topics()}
         judges = not self.options.dialects
@@ -88,10 +88,10 @@ class AuditSteps(Job[AuditOptions]):
         spans = [span for span in ranges if span.start < span.end]
         return make(self.read(spans)) if spans else small_table(self.spark, [], columns)
 
-    def unreadable(self, letters: Iterable[Range], records: DataFrame | None) -> DataFrame:
+    def unreadable(self, dead_letters: Iterable[Range], records: DataFrame | None) -> DataFrame:
         """The dead letters, and of `records` those, whose origin cannot be read."""
         own = {one.dead_letters: one.requests for one in self.options.own_topics()}
-        found = self._rows(letters, lambda records: unreadable_dead_letters(records, own), UNREADABLE)
+        found = self._rows(dead_letters, lambda records: unreadable_dead_letters(records, own), UNREADABLE)
         return found if records is None else found.unionByName(unreadable_records(records))
 
     def overtaken(
@@ -123,7 +123,7 @@ class AuditSteps(Job[AuditOptions]):
         return replace(
             fixed,
             targets=self._cap_times(self._known_since(fixed.targets, state)),
-            letters=self._cap_times(fixed.letters),
+            dead_letters=self._cap_times(fixed.dead_letters),
             recreated=state.recreated,
         )
 

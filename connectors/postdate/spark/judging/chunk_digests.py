@@ -40,8 +40,8 @@ from postdate.spark.records.fates import exceptional_fate_rows
 from postdate.spark.rules.mismatches import expected_headers
 
 CHUNK: Final = (*PARTITION, "chunk")
-_ASKED: Final = ("requests", "asked", "ahead", "others", "ids", "naming", "returns")
-_COUNTS: Final = (*_ASKED, "fates", "records", "garbled")
+_REQUEST_COUNTS: Final = ("requests", "asked", "ahead", "others", "ids", "naming", "returns")
+_COUNTS: Final = (*_REQUEST_COUNTS, "fates", "records", "garbled")
 _PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
 _MESSAGE: Final = ("message_one", "message_other")
 _FATE: Final = ("fate_one", "fate_other")
@@ -122,13 +122,15 @@ class ChunkDigests:
         irregular = fates.where(~F.coalesce(is_regular, F.lit(False)))
         return reduce(DataFrame.unionByName, (rows.select(*ORIGIN) for rows in (irregular, *others))).distinct()
 
-    def together(self, asked: DataFrame, fates: DataFrame, records: DataFrame, targets: DataFrame) -> DataFrame:
+    def together(
+        self, request_chunks: DataFrame, fates: DataFrame, records: DataFrame, targets: DataFrame
+    ) -> DataFrame:
         """One row for each chunk with data: its counts, and whether it `is_consistent`; and one row without a chunk for
         records whose origin is not that of a request.
 
         The first three arguments are the aggregates above. A chunk with a target that does not exist is inconsistent.
         """
-        known = asked.join(F.broadcast(targets.select("target", "target_partitions")), "target", "left")
+        known = request_chunks.join(F.broadcast(targets.select("target", "target_partitions")), "target", "left")
         rest = F.when(F.col("target_partitions").isNull(), F.col("asked") + F.col("ahead")).otherwise(0)
         parts = (known.withColumn("others", F.col("others") + rest).drop("target", "target_partitions"), fates, records)
         union = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
@@ -226,8 +228,8 @@ class ChunkDigests:
 
 def _sound_or_not(is_sound: Column, name: str) -> dict[str, Column]:
     """Two kinds: sound rows under `name`, and the `others`."""
-    found = F.coalesce(is_sound, F.lit(False))
-    return {name: found, "others": ~found}
+    is_known_sound = F.coalesce(is_sound, F.lit(False))
+    return {name: is_known_sound, "others": ~is_known_sound}
 
 
 def _flags(kinds: Mapping[str, Column]) -> list[Column]:
@@ -246,11 +248,11 @@ def regular(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
     return marked.where("is_exceptional is null").select(*rows.columns)
 
 
-def subtracted(asked: DataFrame, exceptional: DataFrame) -> DataFrame:
+def subtracted(request_chunks: DataFrame, exceptional: DataFrame) -> DataFrame:
     """The aggregates of requests, minus those of the `exceptional` ones among them; both from the same
     `ChunkDigests`."""
-    negative = (F.negate(name).alias(name) if name in _ASKED else F.col(name) for name in exceptional.columns)
-    return asked.unionByName(exceptional.select(*negative))
+    negative = (F.negate(name).alias(name) if name in _REQUEST_COUNTS else F.col(name) for name in exceptional.columns)
+    return request_chunks.unionByName(exceptional.select(*negative))
 
 
 def _is_plain(fate: Column) -> Column:

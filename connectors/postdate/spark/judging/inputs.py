@@ -34,7 +34,7 @@ class AuditInputs:
     requests: DataFrame
     fates: DataFrame
     delivered: DataFrame
-    letters: DataFrame
+    dead_letters: DataFrame
     answers: DataFrame
     overtaken: tuple[DataFrame, ...] = ()
     """One row for each message out of order, as `ordering` finds them; empty if nobody looked."""
@@ -60,7 +60,7 @@ def folded(inputs: AuditInputs, *, few: bool = False) -> DataFrame:
     for rows in (
         inputs.fates.select(*ORIGIN, "fate"),
         inputs.delivered.select(*ORIGIN, "record"),
-        inputs.letters.select(*ORIGIN, "letter"),
+        inputs.dead_letters.select(*ORIGIN, "letter"),
         sound.select(*ORIGIN, F.struct(*_ANSWER).alias("answer")),
         *(rows.select(*ORIGIN, "disorder") for rows in inputs.overtaken),
     ):
@@ -84,7 +84,7 @@ def facts_schema(inputs: AuditInputs) -> StructType:
     answer = StructType([inputs.answers.schema[name] for name in _ANSWER])
     one_each = (
         *(rows.schema[name].dataType for rows, name in ((inputs.fates, "fate"), (inputs.delivered, "record"))),
-        *(inputs.letters.schema["letter"].dataType, answer, DataType.fromDDL(DISORDER)),
+        *(inputs.dead_letters.schema["letter"].dataType, answer, DataType.fromDDL(DISORDER)),
     )
     lists = [StructField(name, ArrayType(one)) for name, one in zip(_EFFECTS, one_each, strict=True)]
     return StructType([StructField("request", StructType(request)), *lists])
@@ -139,9 +139,13 @@ def _next_ms() -> Column:
     If nothing is pending: 0."""
     pending = F.filter("position.extras", lambda extra: (extra.next_ms > 0) | (extra.log_offset < 0))
     first = F.array_min(F.transform(pending, lambda extra: extra["control"]))
-    asked = F.filter("facts.fates", lambda fate: one_of(fate.fate_name, EXTENDING) & (fate.control_offset == first))
+    extending_fates = F.filter(
+        "facts.fates", lambda fate: one_of(fate.fate_name, EXTENDING) & (fate.control_offset == first)
+    )
     is_over = (F.col("position.next_ms") == 0) & first.isNull()
-    return F.when(is_over, 0).otherwise(F.coalesce(F.nullif("position.next_ms", F.lit(0)), F.get(asked, 0).new_due_ms))
+    return F.when(is_over, 0).otherwise(
+        F.coalesce(F.nullif("position.next_ms", F.lit(0)), F.get(extending_fates, 0).new_due_ms)
+    )
 
 
 def without_late(facts: Column) -> Column:

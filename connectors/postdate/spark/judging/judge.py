@@ -72,7 +72,7 @@ def judge(
         expired_causes = F.sort_array(F.concat("expired_causes", left))
         rows = rows.withColumns({"claims": remaining, "expired_causes": expired_causes})
     if has_schedules:  # the letters of occurrences were judged with them
-        own = F.filter("letters", lambda letter: letter.single_due_ms.isNull())
+        own = F.filter("letters", lambda dead_letter: dead_letter.single_due_ms.isNull())
         rows = rows.withColumn("letters", F.when(_recurs(), own).otherwise(F.col("letters")))
     return _judged(_facts(rows, overdue_before_ms, has_schedules), has_schedules, *kept)
 

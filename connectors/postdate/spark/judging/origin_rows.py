@@ -101,7 +101,7 @@ class JudgingParameters:
 
 
 @dataclass(frozen=True)
-class Found:
+class RowCounts:
     """The result of `found_of`: `rows` in total, `left` of them for the rules.
 
     `has_related`: whether any has an id, names another or is a bulk control; `has_claims`: a fate that names a cause,
@@ -133,26 +133,28 @@ def is_bare() -> Column:
     return (is_without & has_others) | F.coalesce(F.col("facts.request.retry.is_unknown"), F.lit(False))
 
 
-def placed(rows: DataFrame, how: JudgingParameters) -> DataFrame:
+def placed(rows: DataFrame, parameters: JudgingParameters) -> DataFrame:
     """`rows` with the columns of `how.partitions` and `how.targets`; `is_judged`, whether the origin lies in the
     audited range; `plain`, its verdict, null if the rules must judge it; and `occurrences`, null until
     `rules.schedules.occurrences` has judged them."""
-    beside = rows.join(F.broadcast(how.partitions), list(PARTITION), "left")
-    beside = beside.withColumn("target", F.col("facts.request.target")).join(F.broadcast(how.targets), "target", "left")
+    placed_rows = rows.join(F.broadcast(parameters.partitions), list(PARTITION), "left")
+    placed_rows = placed_rows.withColumn("target", F.col("facts.request.target")).join(
+        F.broadcast(parameters.targets), "target", "left"
+    )
     is_request = F.col("facts.request").isNotNull()
-    return beside.withColumns(
+    return placed_rows.withColumns(
         {
             "is_judged": is_in_range(is_request),
-            "plain": _plain(how.overdue_before_ms, how.owes_all),
+            "plain": _plain(parameters.overdue_before_ms, parameters.owes_all),
             "occurrences": F.lit(None).cast(OCCURRENCES),
         }
     )
 
 
-def found_of(beside: DataFrame, *, few: bool = False) -> Found:
+def row_counts(placed_rows: DataFrame, *, few: bool = False) -> RowCounts:
     """Counts rows as of `placed`; `few` as for `gathered`. Cost: one job."""
-    found = gathered(beside, few=few).agg(*found_columns()).collect()[0]
-    return Found(found["rows"], found["left"], *(bool(found[name]) for name in list(Found.__annotations__)[2:]))
+    row = gathered(placed_rows, few=few).agg(*found_columns()).collect()[0]
+    return RowCounts(row["rows"], row["left"], *(bool(row[name]) for name in list(RowCounts.__annotations__)[2:]))
 
 
 def found_columns() -> list[Column]:
@@ -177,7 +179,7 @@ def found_columns() -> list[Column]:
 def judged_origins(
     rows: DataFrame,
     context: Context | None,
-    how: JudgingParameters,
+    parameters: JudgingParameters,
     kept: Sequence[str] = (),
     requests_of: Callable[[DataFrame], DataFrame] | None = None,
     occurrences: Events | None = None,
@@ -187,73 +189,83 @@ def judged_origins(
     `context`: None if `rows` are a whole history. `requests_of` reads the requests of some origins again (`is_bare`);
     None: reading them again could show nothing new.
     """
-    beside = materialised(placed(rows, how), few=how.is_short)
-    found = found_of(beside, few=how.is_short)
-    if found.has_bare and requests_of is not None:
-        beside = materialised(placed(_with_requests(rows, requests_of), how), few=how.is_short)
-    if found.has_schedules:
-        has_lost = found.has_lost_controls
-        judged = with_occurrences(beside, occurrences, how.overdue_before_ms, has_lost_controls=has_lost)
-        beside = materialised(judged, few=how.is_short)
-        found = found_of(beside, few=how.is_short)
-    return judged_placed(beside, found, context, how, kept, occurrences.zones if occurrences is not None else _NO_ZONES)
+    placed_rows = materialised(placed(rows, parameters), few=parameters.is_short)
+    counts = row_counts(placed_rows, few=parameters.is_short)
+    if counts.has_bare and requests_of is not None:
+        placed_rows = materialised(placed(_with_requests(rows, requests_of), parameters), few=parameters.is_short)
+    if counts.has_schedules:
+        has_lost = counts.has_lost_controls
+        judged = with_occurrences(placed_rows, occurrences, parameters.overdue_before_ms, has_lost_controls=has_lost)
+        placed_rows = materialised(judged, few=parameters.is_short)
+        counts = row_counts(placed_rows, few=parameters.is_short)
+    return judged_placed(
+        placed_rows, counts, context, parameters, kept, occurrences.zones if occurrences is not None else _NO_ZONES
+    )
 
 
 def judged_placed(
-    beside: DataFrame,
-    found: Found,
+    placed_rows: DataFrame,
+    counts: RowCounts,
     context: Context | None,
-    how: JudgingParameters,
+    parameters: JudgingParameters,
     kept: Sequence[str],
     zones: Zones = _NO_ZONES,
 ) -> DataFrame:
     """The same for the rows of `placed`, of which `found` was counted. `zones`: those of `occurrences`."""
     is_left = F.col("is_judged") & F.col("plain").isNull()
-    plain = beside.where(~is_left) if found.left else beside
+    plain = placed_rows.where(~is_left) if counts.left else placed_rows
     rows = plain.select(*ORIGIN, *_plain_judgement(), *kept)
-    if not found.left:
+    if not counts.left:
         return rows
-    left = beside.where(is_left)
-    causes = _causes(beside, left, found, context, how, zones)
-    before_ms, has_schedules, few = how.overdue_before_ms, found.has_schedules, how.is_short
+    left = placed_rows.where(is_left)
+    causes = _causes(placed_rows, left, counts, context, parameters, zones)
+    before_ms, has_schedules, few = parameters.overdue_before_ms, counts.has_schedules, parameters.is_short
     judged = judge(left, causes, kept, overdue_before_ms=before_ms, has_schedules=has_schedules, few=few)
     return rows.unionByName(judged)
 
 
 def _causes(
-    beside: DataFrame, left: DataFrame, found: Found, context: Context | None, how: JudgingParameters, zones: Zones
+    placed_rows: DataFrame,
+    left: DataFrame,
+    counts: RowCounts,
+    context: Context | None,
+    parameters: JudgingParameters,
+    zones: Zones,
 ) -> list[DataFrame]:
     """The effects of other origins on the rows `left`, for `judge`."""
-    if not (found.has_claims or found.has_answers or found.has_lost_moves or how.verdicts != "none"):
+    if not (counts.has_claims or counts.has_answers or counts.has_lost_moves or parameters.verdicts != "none"):
         return []
-    around, has_few = beside.select(*ORIGIN, "id", "links", "facts", "position"), found.left <= how.separate_rows_max
+    around, has_few = (
+        placed_rows.select(*ORIGIN, "id", "links", "facts", "position"),
+        counts.left <= parameters.separate_rows_max,
+    )
 
     def wanted(rows: DataFrame) -> DataFrame:
         return F.broadcast(wanted_keys(rows)) if has_few else wanted_keys(rows)
 
-    if has_few and found.rows > AROUND_ROWS_MAX:
+    if has_few and counts.rows > AROUND_ROWS_MAX:
         around = around.join(related_origins(around, wanted(left)), list(ORIGIN), "left_semi")
-    few = how.is_short
-    if context is not None and (found.has_related or found.has_lost_moves):
+    few = parameters.is_short
+    if context is not None and (counts.has_related or counts.has_lost_moves):
         related = materialised(context(around, wanted(around)).select(*around.columns), few=few)
         around, few = around.unionByName(related), few and related.isLocal()  # a state may have many related rows
     inputs = unfolded(around)
-    known = history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions, few=few)
+    known = history_rows(inputs.requests, inputs.fates, inputs.answers, parameters.partitions, few=few)
     known = materialised(known, few=few)
-    causes = [judged_answers(known)] if found.has_answers else []
-    causes += [lost_moves(left, known)] if found.has_lost_moves else []
-    if found.has_claims:
+    causes = [judged_answers(known)] if counts.has_answers else []
+    causes += [lost_moves(left, known)] if counts.has_lost_moves else []
+    if counts.has_claims:
         claims, may_lose = claim_rules(zones), F.col("request_ms") < F.col("fates_lost_before_ms")
-        asked = (*(F.bool_or(makes) for _, makes in claims), F.bool_or(may_lose), *may_be_unread())
-        row = gathered(known, few=few).agg(*(F.coalesce(one, F.lit(False)) for one in asked)).first()
+        aggregates = (*(F.bool_or(makes) for _, makes in claims), F.bool_or(may_lose), *may_be_unread())
+        row = gathered(known, few=few).agg(*(F.coalesce(one, F.lit(False)) for one in aggregates)).first()
         assert row is not None
         *made, has_losses, has_unread, has_left = row
         for (judged, _), is_made in zip(claims, made, strict=True):
-            found_claims = judged(known, has_losses) if is_made else []
+            rows_of_claims = judged(known, has_losses) if is_made else []
             if has_unread and has_left:
-                found_claims = [left_claims(one, known) if "cause" in one.columns else one for one in found_claims]
-            causes += found_claims
-    return causes + ([unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else [])
+                rows_of_claims = [left_claims(one, known) if "cause" in one.columns else one for one in rows_of_claims]
+            causes += rows_of_claims
+    return causes + ([unanswered_ends(known, parameters.verdicts)] if parameters.verdicts != "none" else [])
 
 
 def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[DataFrame]], Column]]:
@@ -289,9 +301,9 @@ def _with_requests(rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame
     bare = rows.where(is_bare()).select(*ORIGIN)
     requests = requests_of(bare)
     again = F.struct(*(name for name in requests.columns if name not in ORIGIN)).alias("again")
-    found = bare.join(requests.select(*ORIGIN, again), list(ORIGIN))
+    readable = bare.join(requests.select(*ORIGIN, again), list(ORIGIN))
     request = F.coalesce("again", "facts.request")
-    both = rows.join(found, list(ORIGIN), "left")
+    both = rows.join(readable, list(ORIGIN), "left")
     return both.withColumn("facts", F.col("facts").withField("request", request)).drop("again")
 
 

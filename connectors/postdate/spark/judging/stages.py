@@ -47,7 +47,7 @@ class History:
     messages: DataFrame
     records: DataFrame
     log: DataFrame
-    letters: DataFrame
+    dead_letters: DataFrame
     answers: DataFrame
     overtaken: tuple[DataFrame, ...] = ()
     returns: DataFrame | None = None
@@ -57,7 +57,7 @@ class History:
     def inputs(self) -> AuditInputs:
         """The rows of all origins."""
         fates, delivered = fate_rows(self.log), without_garbled(self.records)
-        effects = (self.letters, self.answers, self.overtaken, self.occurrences)
+        effects = (self.dead_letters, self.answers, self.overtaken, self.occurrences)
         return AuditInputs(self.requests, fates, delivered, *effects)
 
 
@@ -72,7 +72,7 @@ class Split:
 
     plain: Plain
     left: AuditInputs | None
-    asked: DataFrame
+    request_chunks: DataFrame
     inconsistent: DataFrame
     exceptional: DataFrame
     has_garbled: bool
@@ -100,28 +100,34 @@ def with_occurrences_of(history: History, zones: Zones, recurs: bool) -> History
     return replace(history, occurrences=Events.of(history.log, history.messages, zones))
 
 
-def judged_history(history: History, how: JudgingParameters, digests: ChunkDigests, asked: DataFrame | None) -> Judged:
+def judged_history(
+    history: History, parameters: JudgingParameters, digests: ChunkDigests, request_chunks: DataFrame | None
+) -> Judged:
     """Judges `history`; `asked` are the cached chunks of its requests, None: judge each origin."""
-    found = split(history, how, digests, asked, gathers_naming=True) if asked is not None else None
-    if found is None:
-        return Judged(_judged(history.inputs(), None, how))
-    if found.left is None:
-        return Judged(None, found.plain, found.has_garbled)
-    context = partial(read_context, history, found.naming)
-    return Judged(_judged(found.left, context, how), found.plain, found.has_garbled)
+    parts = (
+        split(history, parameters, digests, request_chunks, gathers_naming=True) if request_chunks is not None else None
+    )
+    if parts is None:
+        return Judged(_judged(history.inputs(), None, parameters))
+    if parts.left is None:
+        return Judged(None, parts.plain, parts.has_garbled)
+    context = partial(read_context, history, parts.naming)
+    return Judged(_judged(parts.left, context, parameters), parts.plain, parts.has_garbled)
 
 
-def _judged(inputs: AuditInputs, context: Context | None, how: JudgingParameters) -> DataFrame:
+def _judged(inputs: AuditInputs, context: Context | None, parameters: JudgingParameters) -> DataFrame:
     """The judged rows of `inputs` in the audited range."""
-    rows = judged_origins(folded(inputs, few=how.is_short), context, how, ROW_COLUMNS, occurrences=inputs.occurrences)
-    return materialised(rows.where(F.col("verdicts").isNotNull()), few=how.is_short)
+    rows = judged_origins(
+        folded(inputs, few=parameters.is_short), context, parameters, ROW_COLUMNS, occurrences=inputs.occurrences
+    )
+    return materialised(rows.where(F.col("verdicts").isNotNull()), few=parameters.is_short)
 
 
 def split(
     history: History,
-    how: JudgingParameters,
+    parameters: JudgingParameters,
     digests: ChunkDigests,
-    asked: DataFrame,
+    request_chunks: DataFrame,
     doubtful: DataFrame | None = None,
     *,
     gathers_naming: bool = False,
@@ -133,9 +139,9 @@ def split(
     `gathers_naming`: also gather the requests of `Split.naming` while exceptional ones are read, if there are any of
     these, and at most `how.separate_rows_max` requests that name something.
     """
-    if how.owes_all:
+    if parameters.owes_all:
         return None
-    excluded = _exceptional(history, how, digests, doubtful)
+    excluded = _exceptional(history, parameters, digests, doubtful)
     if excluded is None:
         return None
     exceptional, exceptional_count = excluded
@@ -143,23 +149,23 @@ def split(
     messages = history.messages
     if history.occurrences is not None:
         messages = with_origins_of_occurrences(messages)
-    regular_asked, regular_fates, regular_messages = asked, fates, messages
-    exceptional_requests = some_requests = history.requests.where(F.lit(False))
+    regular_chunks, regular_fates, regular_messages = request_chunks, fates, messages
+    exceptional_requests = gathered_requests = history.requests.where(F.lit(False))
     naming = None
     if exceptional_count:
-        gathers = gathers_naming and _count_of_naming(asked) <= how.separate_rows_max
-        some_requests = _exceptional_and_naming(history.understood, exceptional, gathers=gathers)
-        messages_of_them = some_requests.where("is_exceptional")
-        regular_asked = subtracted(asked, digests.of_requests(messages_of_them))
+        gathers = gathers_naming and _count_of_naming(request_chunks) <= parameters.separate_rows_max
+        gathered_requests = _exceptional_and_naming(history.understood, exceptional, gathers=gathers)
+        exceptional_messages = gathered_requests.where("is_exceptional")
+        regular_chunks = subtracted(request_chunks, digests.of_requests(exceptional_messages))
         regular_fates, regular_messages = (regular(rows, exceptional) for rows in (fates, messages))
-        exceptional_requests = messages_of_them.select(*history.requests.columns)
-        naming = some_requests.where(names_something()).select(*history.requests.columns) if gathers else None
-    sides = (regular_asked, digests.of_fates(regular_fates), digests.of_records(regular_messages, how.targets))
-    sums = cached(digests.together(*sides, how.targets))
+        exceptional_requests = exceptional_messages.select(*history.requests.columns)
+        naming = gathered_requests.where(names_something()).select(*history.requests.columns) if gathers else None
+    sides = (regular_chunks, digests.of_fates(regular_fates), digests.of_records(regular_messages, parameters.targets))
+    sums = cached(digests.together(*sides, parameters.targets))
     is_consistent = F.col("is_consistent")
     is_inconsistent = ~is_consistent & F.col("topic").isNotNull()
     inconsistent = sums.where(is_inconsistent)
-    found = sums.agg(
+    totals = sums.agg(
         *(
             F.coalesce(F.sum(F.when(is_consistent, F.col(name))), F.lit(0)).alias(verdict)
             for name, verdict in (("asked", "delivered"), ("ahead", "pending"))
@@ -169,35 +175,35 @@ def split(
         F.count_if(is_inconsistent).alias("inconsistent"),
         F.coalesce(F.sum("garbled"), F.lit(0)).alias("garbled"),
     ).collect()[0]
-    if found["left"] + exceptional_count > how.left_share_max * (found["requests"] + exceptional_count):
-        some_requests.unpersist()
+    if totals["left"] + exceptional_count > parameters.left_share_max * (totals["requests"] + exceptional_count):
+        gathered_requests.unpersist()
         return None
     lateness = digests.lateness(regular_fates, inconsistent, exceptional)
-    plain = Plain({name: found[name] for name in ("delivered", "pending")}, lateness)
+    plain = Plain({name: totals[name] for name in ("delivered", "pending")}, lateness)
     left = None
-    if found["inconsistent"] or exceptional_count:
+    if totals["inconsistent"] or exceptional_count:
         requests = exceptional_requests
-        if found["inconsistent"]:
+        if totals["inconsistent"]:
             requests = digested_requests(digests.left_of(history.understood, inconsistent, exceptional))
         left = _left(history, requests, lambda rows: digests.left_of(rows, inconsistent, exceptional))
-    return Split(plain, left, regular_asked, inconsistent, exceptional, found["garbled"] > 0, naming)
+    return Split(plain, left, regular_chunks, inconsistent, exceptional, totals["garbled"] > 0, naming)
 
 
 def _exceptional(
-    history: History, how: JudgingParameters, digests: ChunkDigests, doubtful: DataFrame | None
+    history: History, parameters: JudgingParameters, digests: ChunkDigests, doubtful: DataFrame | None
 ) -> tuple[DataFrame, int] | None:
     """The exceptional origins, cached, and their number. If there are more than `how.separate_rows_max`, messages that
     are not overdue are left out, so their chunks are inconsistent. None if there are still more."""
     sound = history.answers.where(~F.col("malformed"))
     some = (rows for rows in (history.returns, doubtful) if rows is not None)
-    others = [history.letters, sound, *history.overtaken, *some]
+    others = [history.dead_letters, sound, *history.overtaken, *some]
     for has_recent in (True, False):
-        origins = digests.exceptional_origins(history.log, others, has_recent=has_recent)
-        found = materialised(_in_range(origins, how.partitions, has_unread=doubtful is not None))
-        count = found.count()
-        if count <= how.separate_rows_max:
-            return found, count
-        found.unpersist()
+        all_origins = digests.exceptional_origins(history.log, others, has_recent=has_recent)
+        origins = materialised(_in_range(all_origins, parameters.partitions, has_unread=doubtful is not None))
+        count = origins.count()
+        if count <= parameters.separate_rows_max:
+            return origins, count
+        origins.unpersist()
     return None
 
 
@@ -210,17 +216,17 @@ def _left(history: History, requests: DataFrame, left_of: Callable[[DataFrame], 
         requests,
         left_of(fate_rows(history.log)),
         without_garbled(record_rows(left_of(history.messages))),
-        left_of(history.letters),
+        left_of(history.dead_letters),
         left_of(history.answers.where(~F.col("malformed"))),
         tuple(left_of(rows) for rows in history.overtaken),
         history.occurrences,
     )
 
 
-def _count_of_naming(asked: DataFrame) -> int:
+def _count_of_naming(request_chunks: DataFrame) -> int:
     """The number of requests in these chunks that name something."""
-    found = asked.agg(F.sum("naming")).first()
-    return (found[0] or 0) if found is not None else 0
+    row = request_chunks.agg(F.sum("naming")).first()
+    return (row[0] or 0) if row is not None else 0
 
 
 def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, gathers: bool) -> DataFrame:
@@ -261,19 +267,19 @@ def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wa
         answers.where("of is not null").select(*ORIGIN, no_id, F.array("of").alias("links")),
     )
     named = rows.select(*PARTITION, F.explode("links").alias("offset"))
-    found = related_origins(reduce(DataFrame.unionByName, links), wanted).unionByName(named).distinct()
-    near = materialised(found.join(rows.select(*ORIGIN), list(ORIGIN), "left_anti"))
+    related = related_origins(reduce(DataFrame.unionByName, links), wanted).unionByName(named).distinct()
+    near = materialised(related.join(rows.select(*ORIGIN), list(ORIGIN), "left_anti"))
 
-    def of_them(some: DataFrame) -> DataFrame:
-        return some.join(near, list(ORIGIN), "left_semi")
+    def near_rows(side: DataFrame) -> DataFrame:
+        return side.join(near, list(ORIGIN), "left_semi")
 
-    requests = of_them(candidates)
+    requests = near_rows(candidates)
     if naming is not None:
         unnamed = materialised(near.join(naming.select(*ORIGIN), list(ORIGIN), "left_anti"))
         if not unnamed.isEmpty():
             requests = requests.unionByName(inputs.requests.join(unnamed, list(ORIGIN), "left_semi"))
-    delivered, letters = (some.where(F.lit(False)) for some in (inputs.delivered, inputs.letters))
-    return folded(AuditInputs(requests, of_them(fates), delivered, letters, of_them(answers)))
+    delivered, dead_letters = (side.where(F.lit(False)) for side in (inputs.delivered, inputs.dead_letters))
+    return folded(AuditInputs(requests, near_rows(fates), delivered, dead_letters, near_rows(answers)))
 
 
 def _in_range(exceptional: DataFrame, partitions: DataFrame, *, has_unread: bool) -> DataFrame:

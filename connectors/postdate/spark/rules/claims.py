@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
-from postdate.spark.rules.lost_moves import asked_ms, is_older_than_losses, selects_at, with_lost_due_times
+from postdate.spark.rules.lost_moves import is_older_than_losses, requested_due_ms, selects_at, with_lost_due_times
 from postdate.spark.rules.request_histories import is_known, is_refused
 from postdate.spark.rules.unread_causes import cause_of
 
@@ -79,8 +79,8 @@ def _refused(known: DataFrame) -> DataFrame:
     """The requests to schedule that an owner has refused: topic and partition as `of_topic` and `of_partition`, and
     `refused`."""
     parts = F.struct("id", "offset", F.col("end.log_offset").alias("log_offset")).alias("refused")
-    asked = known.where(F.col("action").isin("schedule", RECURRING) & is_refused(F.col("end")))
-    return asked.select(F.col("topic").alias("of_topic"), F.col("partition").alias("of_partition"), parts)
+    refused_requests = known.where(F.col("action").isin("schedule", RECURRING) & is_refused(F.col("end")))
+    return refused_requests.select(F.col("topic").alias("of_topic"), F.col("partition").alias("of_partition"), parts)
 
 
 def _is_replaced_by_refused() -> Column:
@@ -165,12 +165,12 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     )
     by = F.col("by")
 
-    def may_be_asked(lost: Column) -> Column:
-        asked = asked_ms(by, F.col("due_ms"), lost.due_ms)
-        return selects_at(by, lost.due_ms) & F.coalesce(F.col("new_due_ms") == asked, F.lit(False))
+    def may_be_requested(lost: Column) -> Column:
+        requested_ms = requested_due_ms(by, F.col("due_ms"), lost.due_ms)
+        return selects_at(by, lost.due_ms) & F.coalesce(F.col("new_due_ms") == requested_ms, F.lit(False))
 
     times = with_lost_due_times(odd, known)
-    doubted = times.where(F.exists("lost_due_times", may_be_asked)).select(*ORIGIN, "control")
+    doubted = times.where(F.exists("lost_due_times", may_be_requested)).select(*ORIGIN, "control")
     is_doubted, found = F.col("is_doubted").isNotNull(), doubted.withColumn("is_doubted", F.lit(True))
     return judged.join(found, [*ORIGIN, "control"], "left").select(
         *ORIGIN,
@@ -203,7 +203,7 @@ def _moves_in_bulk() -> Column:
         (F.col("control") > F.col("offset"))
         & F.coalesce(last.control_offset < F.col("control"), F.lit(True))
         & selects_at(by, was_ms)
-        & (move.new_due_ms == asked_ms(by, F.col("due_ms"), was_ms))
+        & (move.new_due_ms == requested_due_ms(by, F.col("due_ms"), was_ms))
     )
 
 
@@ -223,10 +223,10 @@ def judged_switches(known: DataFrame) -> DataFrame:
     )
     fate = switch.fate_name
     named = {"paused": "pause", "resumed": "resume", "triggered": "trigger", "backfilled": "backfill"}
-    is_asked = by.action == F.create_map(*(F.lit(name) for pair in named.items() for name in pair))[fate]
+    is_requested = by.action == F.create_map(*(F.lit(name) for pair in named.items() for name in pair))[fate]
     is_meant = (by.acts_on == F.col("offset")) | (by.id == F.col("id"))
     is_applied = (by.end.fate_name == "applied") & (by.end.log_offset == switch.log_offset)
-    is_founded = is_asked & is_meant & is_applied & (by.request_ms == switch.new_due_ms)
+    is_founded = is_requested & is_meant & is_applied & (by.request_ms == switch.new_due_ms)
     text = F.concat(switch.fate_name, F.lit(" by offset "), switch.control_offset, F.lit(", which does not ask for it"))
     return (
         switches.withColumn("control", switch.control_offset)
@@ -274,7 +274,7 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
     end, control = F.col("end"), F.col("control")
     ended = known.where(end.bulk_offset.isNotNull()).withColumn("control", end.bulk_offset)
     controls = known.where(F.col("selected").isNotNull())
-    asked = controls.where(F.col("action") == "cancel").select(
+    cancels = controls.where(F.col("action") == "cancel").select(
         *PARTITION, F.col("offset").alias("control"), F.col("selected").alias("by"), is_refused(end).alias("is_refused")
     )
     last = F.try_element_at("moves", F.lit(-1))
@@ -291,7 +291,7 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
     unselected = (
         ended.where(is_known(end.next_request) & ~(end.late & (F.col("action") == RECURRING)))
         .drop("selected")
-        .join(asked, [*PARTITION, "control"], "left")
+        .join(cancels, [*PARTITION, "control"], "left")
         .where(~is_selected)
     )
     text = F.concat(F.lit("cancelled by offset "), control)

@@ -26,18 +26,18 @@ _TRIED = tuple(
 def unended_problems() -> list[Problem]:
     """Requests without a final fate."""
     is_open = F.col("is_request") & ~F.col("is_ended")
-    has_records, has_letters = F.size("on_target") > 0, F.size("letters") > 0
+    has_records, has_dead_letters = F.size("on_target") > 0, F.size("letters") > 0
     is_known = ~F.col("is_policy_unknown")
-    is_silent = is_open & ~has_records & ~has_letters & F.col("is_overdue") & is_known
+    is_silent = is_open & ~has_records & ~has_dead_letters & F.col("is_overdue") & is_known
     is_lost, is_hidden = F.col("has_lost_fates"), F.col("has_lost_fates") | F.col("is_fate_hidden")
     due = F.coalesce(F.col("last_due_ms").cast("string"), F.lit("at once"))
-    is_odd = is_silent | (is_open & (has_records | has_letters))
+    is_odd = is_silent | (is_open & (has_records | has_dead_letters))
     return [
         Problem("missing", is_silent & ~is_hidden, F.concat(F.lit("no fate; due "), due)),
         Problem(
             "contradiction", is_open & has_records & ~is_hidden, F.concat(F.lit("record without fate: "), places())
         ),
-        Problem("contradiction", is_open & has_letters & ~is_hidden, F.lit("dead letter without fate")),
+        Problem("contradiction", is_open & has_dead_letters & ~is_hidden, F.lit("dead letter without fate")),
         Problem("unsettled", is_odd & is_lost, F.lit("its fate may have left the dispatch log")),
         Problem("capped", is_odd & ~is_lost & is_hidden, F.lit("an open transaction may hide its fate")),
         _unknown_policy_problem(),
@@ -62,7 +62,7 @@ def ended_problems() -> list[Problem]:
     final, count = F.col("final.fate_name"), F.size("on_target")
     is_ended, is_delivered = F.col("is_request") & F.col("is_ended"), F.col("is_delivered")
     has_other = F.exists("finals", lambda row: row.fate_name != "delivered")
-    has_letters = F.size("letters") > 0
+    has_dead_letters = F.size("letters") > 0
     return [
         Problem("duplicate", F.size("finals") > 1, F.concat(F.size("finals"), F.lit(" final fates: "), finals)),
         Problem("duplicate", _is_repeated(), F.concat(count, F.lit(" committed records: "), places())),
@@ -75,9 +75,11 @@ def ended_problems() -> list[Problem]:
                 F.lit("delivered although "), names, F.when(count > 0, F.concat(F.lit(": "), places())).otherwise("")
             ),
         ),
-        *_problems_without_dead_letter(is_ended & F.col("is_dead") & ~has_letters),
+        *_problems_without_dead_letter(is_ended & F.col("is_dead") & ~has_dead_letters),
         Problem(
-            "contradiction", is_ended & ~F.col("is_dead") & has_letters, F.concat(F.lit("dead letter although "), final)
+            "contradiction",
+            is_ended & ~F.col("is_dead") & has_dead_letters,
+            F.concat(F.lit("dead letter although "), final),
         ),
         _expired_problem(),
         Problem(
@@ -165,7 +167,7 @@ def _is_early() -> Column:
 def _is_buried_early() -> Column:
     """A message becomes a dead letter before it is due only if STORE does not accept its size. Otherwise its target was
     tried."""
-    was_tried = F.exists("letters", lambda letter: one_of(letter.reason, _TRIED))
+    was_tried = F.exists("letters", lambda dead_letter: one_of(dead_letter.reason, _TRIED))
     was_pending = (F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") != 0)
     is_early = F.col("final.at_ms") < F.col("leaves_ms") - BURIED_EARLY_MS_MAX
     return F.col("is_request") & was_tried & F.coalesce(was_pending & is_early, F.lit(False))
@@ -186,7 +188,7 @@ def _is_repeated() -> Column:
 def _expired_problem() -> Problem:
     """A dead letter `expired` needs a grace that was over by the broker's clock when its fate was committed. The grace
     of a reschedule after the window of the audit is unknown."""
-    is_expired = F.exists("letters", lambda letter: letter.reason == Reason.EXPIRED.value)
+    is_expired = F.exists("letters", lambda dead_letter: dead_letter.reason == Reason.EXPIRED.value)
     over_ms = F.col("leaves_ms") + F.col("grace_ms")
     in_time = F.coalesce(F.col("final.at_ms") <= over_ms, F.lit(True)) | (F.col("final.first_due_ms") == 0)
     grace = F.coalesce(F.concat(F.lit("its grace ends at "), over_ms), F.lit("it has no grace"))

@@ -110,7 +110,7 @@ def _exploded(bulk: Column, offset: Column, id_: Column) -> Column:
     return F.explode(F.array_compact(F.array(bulk, F.concat(F.lit("#"), offset.cast("string")), F.hex(id_))))
 
 
-def asked_ms(selected: Column, due_ms: Column, was_ms: Column) -> Column:
+def requested_due_ms(selected: Column, due_ms: Column, was_ms: Column) -> Column:
     """The due time for which a reschedule of this selection, or of the time `due_ms`, asks if a message was due at
     `was_ms`."""
     return F.when(selected.by_ms.isNotNull(), F.greatest(was_ms + selected.by_ms, F.lit(1))).otherwise(due_ms)
@@ -129,7 +129,9 @@ def _with_moves(times: Column, control: Column) -> Column:
     behind = F.transform(
         moved,
         lambda one: F.struct(
-            F.when(is_before, one.due_ms).otherwise(asked_ms(selected, control.due_ms, one.due_ms)).alias("due_ms"),
+            F.when(is_before, one.due_ms)
+            .otherwise(requested_due_ms(selected, control.due_ms, one.due_ms))
+            .alias("due_ms"),
             F.coalesce(control.grace_ms, one.grace_ms).alias("grace_ms"),
             control.offset.alias("control"),
             F.when(control.grace_ms.isNotNull(), control.offset).otherwise(one.given_by).alias("given_by"),

@@ -88,9 +88,9 @@ def expected_partitions() -> Column:
     known = F.filter("target_known_ms", lambda known_ms: known_ms <= F.col("final.at_ms"))
     counts = F.sequence(F.greatest(F.size(known), F.lit(1)), F.col("target_partitions"))
     by_key = F.transform(counts, lambda count: (F.col("request.key_hash") % count).cast("int"))
-    asked = F.col("request.partition_asked").cast("int")
+    requested = F.col("request.partition_asked").cast("int")
     return (
-        F.when(asked.isNotNull(), F.array(asked))
+        F.when(requested.isNotNull(), F.array(requested))
         .when(F.col("request.key_hash").isNull() | F.col("target_partitions").isNull(), F.lit(None))
         .otherwise(F.array_distinct(by_key))
     )
@@ -119,24 +119,24 @@ def _dead_letter_problems() -> list[Problem]:
     """A dead letter repeats the request as sent; one too large has no value, an unreadable one no headers."""
     request = F.col("request")
 
-    def differs(letter: Column) -> Column:
-        same_value = (letter.value_digest == request.value_digest) | letter.is_without_value
-        is_unreadable = letter.is_without_headers & (letter.reason == Reason.BAD_HEADERS.value)
-        same_headers = letter.headers_digest.eqNullSafe(request.own_headers_digest) | F.coalesce(
+    def differs(dead_letter: Column) -> Column:
+        same_value = (dead_letter.value_digest == request.value_digest) | dead_letter.is_without_value
+        is_unreadable = dead_letter.is_without_headers & (dead_letter.reason == Reason.BAD_HEADERS.value)
+        same_headers = dead_letter.headers_digest.eqNullSafe(request.own_headers_digest) | F.coalesce(
             is_unreadable, F.lit(False)
         )
-        same_place = letter["partition"] == F.col("partition")
-        return ~((letter.key_digest == request.own_key_digest) & same_value & same_headers & same_place)
+        same_place = dead_letter["partition"] == F.col("partition")
+        return ~((dead_letter.key_digest == request.own_key_digest) & same_value & same_headers & same_place)
 
-    def is_unknown(letter: Column) -> Column:
-        return ~F.coalesce(letter.reason.isin(*(reason.value for reason in Reason)), F.lit(False))
+    def is_unknown(dead_letter: Column) -> Column:
+        return ~F.coalesce(dead_letter.reason.isin(*(reason.value for reason in Reason)), F.lit(False))
 
-    def is_bad_time(letter: Column) -> Column:
-        return letter.reason == Reason.BAD_TIME.value
+    def is_bad_time(dead_letter: Column) -> Column:
+        return dead_letter.reason == Reason.BAD_TIME.value
 
-    def refused_wrongly(letter: Column) -> Column:
-        is_wrong = is_time_readable(letter, request) | is_return_sound(letter, request)
-        return F.when(is_wrong, letter.reason).otherwise(letter.unfounded)
+    def refused_wrongly(dead_letter: Column) -> Column:
+        is_wrong = is_time_readable(dead_letter, request) | is_return_sound(dead_letter, request)
+        return F.when(is_wrong, dead_letter.reason).otherwise(dead_letter.unfounded)
 
     is_request, wrong = F.col("is_request"), F.array_compact(F.transform("letters", refused_wrongly))
     return [
@@ -182,13 +182,13 @@ def _fate_problems() -> list[Problem]:
     is_request, unread = F.col("is_request"), F.get(F.filter("fates", is_unread), 0)
     behind = F.get(F.filter("fates", is_behind), 0)
     text = F.array_join(F.transform(F.filter("fates", due_differs), lambda row: row.first_due_ms.cast("string")), ", ")
-    asked = F.coalesce(first_due_ms.cast("string"), F.lit("without a due time"))
+    requested_due = F.coalesce(first_due_ms.cast("string"), F.lit("without a due time"))
     does_not_fit = F.concat(F.lit("fate "), F.col("final.fate_name"), F.lit(" of a request to "), action)
     return [
         Problem(
             "mismatch",
             is_request & F.exists("fates", due_differs),
-            F.concat(F.lit("first due "), text, F.lit(" in the dispatch log, the request is "), asked),
+            F.concat(F.lit("first due "), text, F.lit(" in the dispatch log, the request is "), requested_due),
         ),
         Problem("mismatch", is_request & F.exists("fates", action_differs), does_not_fit),
         Problem(

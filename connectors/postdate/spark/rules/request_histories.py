@@ -117,11 +117,11 @@ def _folding() -> tuple[list[Column], ...]:
     # A return has an id, but is not found by it.
     id_ = F.when(F.col("retry").isNull(), F.col("id")).alias("id")
     attempts = (F.col("retry.said").alias("named_attempt"), F.col("retry.attempt").alias("attempt"))
-    asked = (
+    request_columns = (
         *("acts_on", "due_ms", "grace_ms", "request_ms", "target", "key_digest", "selected"),
         *("latest_ms", "keeps", "drops", "recurrence", "due_since"),
     )
-    request = F.struct("action", id_, F.col("id").alias("delivered_id"), *asked, *attempts)
+    request = F.struct("action", id_, F.col("id").alias("delivered_id"), *request_columns, *attempts)
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
     more = ("next_request", "late", "bulk_offset", "count", "series_ms", "filled_from_ms", "filled_until_ms")
     fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, *more, "takeover")))
@@ -139,7 +139,10 @@ def _folding() -> tuple[list[Column], ...]:
     ]
     found = [
         *origin,
-        *(F.col(f"request.{name}") for name in ("action", "id", "delivered_id", *asked, "named_attempt", "attempt")),
+        *(
+            F.col(f"request.{name}")
+            for name in ("action", "id", "delivered_id", *request_columns, "named_attempt", "attempt")
+        ),
         *map(F.col, ("moved", "changed", "series_ms", "answers", "answers_of_others")),
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),

@@ -122,8 +122,8 @@ def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
         "verdicts": F.array(F.lit("pending")),
     }
     effects = (F.array().cast(kinds[name]).alias(name) for name in FACTS if name != "request")
-    asked = F.struct(F.struct(*names).alias("request"), *effects).alias("facts")
-    rows = requests.select(*ORIGIN, *_judgement(given), "id", asked)
+    facts_of_requests = F.struct(F.struct(*names).alias("request"), *effects).alias("facts")
+    rows = requests.select(*ORIGIN, *_judgement(given), "id", facts_of_requests)
     return _placed(rows, PENDING, run).repartitionByRange("due_day", "last_due_ms")
 
 

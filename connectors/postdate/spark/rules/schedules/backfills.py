@@ -44,14 +44,14 @@ def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
     is_within = fate.filled_from_ms.between(F.col("start_ms"), F.col("end_ms"))
     is_founded = (F.col("end_ms") == fate.filled_until_ms) & is_within & is_first
     times = F.concat(fate.filled_from_ms, F.lit(" to "), fate.filled_until_ms)
-    asked = F.concat(F.coalesce("first_ms", "start_ms"), F.lit(" to "), F.col("end_ms"))
+    requested_times = F.concat(F.coalesce("first_ms", "start_ms"), F.lit(" to "), F.col("end_ms"))
     text = F.concat(F.lit("backfilled by offset "), fate.control_offset, F.lit(" from "), times)
     return (
         filled.withColumn("control", fate.control_offset)
         .join(controls, [*PARTITION, "control"])
         .withColumn("first_ms", first_ms)
         .where(~F.coalesce(is_founded, F.lit(False)))
-        .select(*ORIGIN, F.concat(text, F.lit(", which asks for "), asked).alias("claim"))
+        .select(*ORIGIN, F.concat(text, F.lit(", which asks for "), requested_times).alias("claim"))
     )
 
 

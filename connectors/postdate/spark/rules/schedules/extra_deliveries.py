@@ -17,7 +17,6 @@ from typing import Final, Literal
 
 from postdate.spark.rules.schedules.numbered_deliveries import Audited, DeliveryKind, NumberedDeliveries
 from postdate.spark.rules.schedules.schedule_events import (
-    Asked,
     DeliveredOccurrence,
     End,
     Event,
@@ -25,6 +24,7 @@ from postdate.spark.rules.schedules.schedule_events import (
     Fate,
     Position,
     RowFacts,
+    ScheduleRequest,
     Trigger,
 )
 from postdate.spark.rules.schedules.schedule_findings import Findings
@@ -38,8 +38,10 @@ _PLACE: Final = ("number", "next_ms", "log_offset", "place")
 class ExtraDeliveries:
     """`positions`: of each judged control. The findings are complete once `finish` has run."""
 
-    def __init__(self, asked: Asked, known: Position, facts: RowFacts, audited: Audited, findings: Findings) -> None:
-        self._asked, self._known, self._audited, self._findings = asked, known, audited, findings
+    def __init__(
+        self, request: ScheduleRequest, known: Position, facts: RowFacts, audited: Audited, findings: Findings
+    ) -> None:
+        self._request, self._known, self._audited, self._findings = request, known, audited, findings
         self._lost, self._end = frozenset(facts.lost_controls), facts.end
         # Drop the controls without fates that an earlier run kept as lost, if this run has read their end.
         is_kept = {extra.control: extra.log_offset >= 0 or extra.control in self._lost for extra in known.extras}
@@ -63,21 +65,21 @@ class ExtraDeliveries:
             first_ms=0, problems=(), reasons=(), extras=(), **{name: getattr(begun, name) for name in _PLACE}
         )
         kind = DeliveryKind(is_extra=True, from_ms=trigger.at_ms, cause=cause)
-        judge = NumberedDeliveries(trigger.asked(self._asked), position, kind, self._audited, Findings())
+        judge = NumberedDeliveries(trigger.as_request(self._request), position, kind, self._audited, Findings())
         judge.decide_all(events)
         judge.leave_unexplained()
         if end is not None and end.name == "completed" and was_known and judge.may_have_lost_next():
             if "unsettled" not in dict(self._known.reasons):  # otherwise an earlier run has counted it
                 judge.findings.leave("unsettled", 1)
         else:
-            _judge_end(judge.at, end, judge.findings)
+            _judge_end(judge.position, end, judge.findings)
         self._found.append((control, judge.findings, judge.waiting_fates))
         self.waiting_records += judge.waiting_records
         self.overdue += judge.overdue() if end is None else 0
         if known is not None or is_lost:
-            if judge.at.next_ms and end is None:
-                self._audited.letters.expect(judge.at.next_ms, trigger.until_ms or judge.at.next_ms)
-            self.positions[control] = ExtraPosition(control, *(getattr(judge.at, name) for name in _PLACE))
+            if judge.position.next_ms and end is None:
+                self._audited.dead_letters.expect(judge.position.next_ms, trigger.until_ms or judge.position.next_ms)
+            self.positions[control] = ExtraPosition(control, *(getattr(judge.position, name) for name in _PLACE))
 
     def finish(self) -> None:
         """Add the findings of all controls, once their dead letters are settled."""
@@ -98,9 +100,11 @@ class ExtraDeliveries:
         return max(ended, default=-1)
 
 
-def _judge_end(at: Position, end: End | None, findings: Findings) -> None:
+def _judge_end(position: Position, end: End | None, findings: Findings) -> None:
     """Compare the end of the schedule with the position `at` of a control."""
-    if end is not None and end.name == "completed" and at.next_ms:
-        findings.find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
-    elif end is not None and at.number > 1 and (at.log_offset, at.place) > (end.log_offset, end.place):
-        findings.find(None, "contradiction", f"{end.name} before occurrence {at.number - 1} was decided")
+    if end is not None and end.name == "completed" and position.next_ms:
+        findings.find("missing", "missing", f"completed, though occurrence {position.number} is due {position.next_ms}")
+    elif (
+        end is not None and position.number > 1 and (position.log_offset, position.place) > (end.log_offset, end.place)
+    ):
+        findings.find(None, "contradiction", f"{end.name} before occurrence {position.number - 1} was decided")

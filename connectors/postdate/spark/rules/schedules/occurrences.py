@@ -27,7 +27,6 @@ from postdate.spark.records.deliveries import OCCURRENCE_RECORD, occurrence_reco
 from postdate.spark.records.fates import EXTENDING, FINAL, OCCURRENCE_FATE, SWITCHES, occurrence_fates
 from postdate.spark.records.recurrences import BACKFILL, RECURRING, read_recurrence
 from postdate.spark.rules.schedules.schedule_events import (
-    Asked,
     Bounds,
     DeadOccurrence,
     DeliveredOccurrence,
@@ -39,6 +38,7 @@ from postdate.spark.rules.schedules.schedule_events import (
     Judgement,
     Position,
     RowFacts,
+    ScheduleRequest,
     Switch,
     Trigger,
     ZoneVersions,
@@ -209,9 +209,9 @@ def without_judged_dead_letters(facts: Column) -> Column:
     """The facts of a schedule without the dead letters of occurrences that no later run needs."""
     waiting = F.col("occurrences.letters")
 
-    def is_kept(letter: Column) -> Column:
-        place = F.struct(*(letter[name].alias(name) for name in ("partition", "offset")))
-        return letter.single_due_ms.isNull() | waiting.isNull() | F.array_contains(waiting, place)
+    def is_kept(dead_letter: Column) -> Column:
+        place = F.struct(*(dead_letter[name].alias(name) for name in ("partition", "offset")))
+        return dead_letter.single_due_ms.isNull() | waiting.isNull() | F.array_contains(waiting, place)
 
     return facts.withField("letters", F.filter(facts.letters, is_kept))
 
@@ -225,11 +225,11 @@ def _schedule() -> Column:
     finals = F.filter(fates, lambda fate: one_of(fate.fate_name, FINAL))
     switches = F.filter(fates, lambda fate: one_of(fate.fate_name, SWITCHES))
     triggers = F.filter(fates, lambda fate: one_of(fate.fate_name, EXTENDING))
-    singles = F.filter(facts.letters, lambda letter: letter.single_due_ms.isNotNull())
+    singles = F.filter(facts.letters, lambda dead_letter: dead_letter.single_due_ms.isNotNull())
 
-    def is_same(letter: Column) -> Column:
-        same_value = (letter.value_digest == request.value_digest) | letter.is_without_value
-        return (letter.key_digest == request.own_key_digest) & same_value
+    def is_same(dead_letter: Column) -> Column:
+        same_value = (dead_letter.value_digest == request.value_digest) | dead_letter.is_without_value
+        return (dead_letter.key_digest == request.own_key_digest) & same_value
 
     bounds = ("log_capped", "target_partitions", "target_capped", "target_compacted", "request_end", "is_judged")
     return F.struct(
@@ -260,7 +260,9 @@ def _schedule() -> Column:
         ).alias("triggers"),
         F.transform(
             singles,
-            lambda letter: F.struct(letter.single_due_ms, is_same(letter), letter["partition"], letter["offset"]),
+            lambda dead_letter: F.struct(
+                dead_letter.single_due_ms, is_same(dead_letter), dead_letter["partition"], dead_letter["offset"]
+            ),
         ).alias("letters"),
         *(*bounds, *_BOUNDS, *_BOUNDS_OF_PARTITIONS, "position", "lost_controls"),
     )
@@ -303,14 +305,20 @@ def _judged(
     # Of a zone that the audit does not know, no version of the rules is installed.
     versions = ZoneVersions(tz_version() if is_zone_known(row, times) else "", *zip(*zones, strict=True))
     stored = None if row["stored"] is None else (row["stored"][1], row["stored"][0])
-    letters = [DeadOccurrence(*letter) for letter in row["letters"] or ()]
+    dead_letters = [DeadOccurrence(*dead_letter) for dead_letter in row["letters"] or ()]
     switches, triggers = row["switches"] or (), row["triggers"] or ()
     facts = RowFacts(
-        *(letters, stored, end, [Switch(*switch) for switch in switches], [Trigger(*trigger) for trigger in triggers]),
+        *(
+            dead_letters,
+            stored,
+            end,
+            [Switch(*switch) for switch in switches],
+            [Trigger(*trigger) for trigger in triggers],
+        ),
         *_lost(row["lost_controls"] or ()),
     )
-    asked, bounds = _asked(origin, row, times), _bounds(row, before_ms)
-    return judge_schedule(asked, known, events, facts, versions, bounds)
+    request, bounds = _request_of(origin, row, times), _bounds(row, before_ms)
+    return judge_schedule(request, known, events, facts, versions, bounds)
 
 
 def _was_accepted_before(row: Row, end: End) -> bool:
@@ -330,16 +338,17 @@ def _lost(controls: Iterable[Row]) -> tuple[list[int], list[Switch]]:
     return extending, switches
 
 
-def _asked(origin: tuple[str, int, int], row: Row, times: CronTimes | IntervalTimes) -> Asked:
-    return Asked(
+def _request_of(origin: tuple[str, int, int], row: Row, times: CronTimes | IntervalTimes) -> ScheduleRequest:
+    return ScheduleRequest(
         "/".join(map(str, origin)),
         times=times,
         count_max=row["count"],
         missed=row["missed"] or "all",
         id=_bytes(row["id"]),
+        requested_partition=row["partition_asked"],
         digests=tuple(_bytes(row[name]) for name in ("key_digest", "value_digest", "headers_digest")),
         **{name: row[name] for name in ("request_ms", "start_ms", "end_ms", "window_ms", "grace_ms", "catch_up_ms")},
-        **{name: row[name] for name in ("target", "partition_asked", "key_hash")},
+        **{name: row[name] for name in ("target", "key_hash")},
     )
 
 
@@ -430,5 +439,9 @@ def _columns_of(found: Judgement | None) -> tuple[Any, Any]:
     """`position` and `occurrences` of a row."""
     if found is None:
         return None, None
-    letters = None if found.letters is None else [(letter.partition, letter.offset) for letter in found.letters]
-    return tuple(found.position), (tuple(found.added), found.lateness_ms, found.overdue, letters)
+    dead_letters = (
+        None
+        if found.dead_letters is None
+        else [(dead_letter.partition, dead_letter.offset) for dead_letter in found.dead_letters]
+    )
+    return tuple(found.position), (tuple(found.added), found.lateness_ms, found.overdue, dead_letters)

@@ -51,9 +51,9 @@ class DeadOccurrences:
 
     def __init__(self, facts: RowFacts, bounds: Bounds, holes: Holes) -> None:
         self._facts, self._bounds, self._holes = facts, bounds, holes
-        self._letters: dict[int, list[DeadOccurrence]] = {}
-        for letter in reversed(facts.letters):
-            self._letters.setdefault(letter.due_ms, []).append(letter)
+        self._unused: dict[int, list[DeadOccurrence]] = {}
+        for dead_letter in reversed(facts.dead_letters):
+            self._unused.setdefault(dead_letter.due_ms, []).append(dead_letter)
         self._hidden: list[_Claim] = []
         self._timed: list[_Claim] = []
         self._untimed: list[_Claim] = []
@@ -90,60 +90,60 @@ class DeadOccurrences:
     def settle(self, findings: Findings) -> None:
         """Judge the content of all letters, and all noted fates that do not wait. Those that must have a letter come
         first, at a known time before untimed ones, and those whose letter may be hidden come last."""
-        for due_ms, left in self._letters.items():
-            if wrong := sum(not letter.is_same for letter in left):
+        for due_ms, left in self._unused.items():
+            if wrong := sum(not dead_letter.is_same for dead_letter in left):
                 text = f"the dead letter of the occurrence due {due_ms} differs from the request"
                 findings.find("mismatched", "mismatch", text, wrong)
         hidden = [claim.times_ms for claim in self._hidden]
         gone = [claim for claim in self._timed if claim.is_gone]
         for claim in self._timed:
             if not claim.is_gone:
-                self._end(claim, claim.fate.nominal_ms)
+                self._settle(claim, claim.fate.nominal_ms)
         self._settle_untimed(Counter(claim.fate.nominal_ms for claim in gone), hidden)
         is_open = _Ranges([*self._open, *hidden])
         for claim in gone:
             due_ms = claim.fate.nominal_ms
-            if self._letters.get(due_ms) and (due_ms in is_open or self._can_be_later(due_ms)):
+            if self._unused.get(due_ms) and (due_ms in is_open or self._can_be_later(due_ms)):
                 self._wait(claim)
             else:
-                self._end(claim, due_ms)
-        unsure = [claim for claim in (*self._hidden, *self._untimed) if claim.judge_time]
+                self._settle(claim, due_ms)
+        untimed = [claim for claim in (*self._hidden, *self._untimed) if claim.judge_time]
         gone += [claim for claim in self._hidden if claim.is_gone]
-        is_contested = _Ranges(claim.times_ms for claim in (*gone, *unsure))
+        is_contested = _Ranges(claim.times_ms for claim in (*gone, *untimed))
         for claim in self._hidden:
             due_ms = claim.times_ms[0]
-            if claim.judge_time is None and self._letters.get(due_ms) and due_ms not in is_contested:
-                self._end(claim, due_ms)
+            if claim.judge_time is None and self._unused.get(due_ms) and due_ms not in is_contested:
+                self._settle(claim, due_ms)
             else:
                 self._wait(claim)
 
     def _settle_untimed(self, gone: Counter[int], hidden: list[tuple[int, int]]) -> None:
         """Judge the untimed fates. `gone`: the number of fates of each time that may have none of the letters left.
         `hidden`: the times of the fates whose letter may be hidden."""
-        is_open, times = _Ranges([*self._open, *self._later, *hidden]), sorted(self._letters)
+        is_open, times = _Ranges([*self._open, *self._later, *hidden]), sorted(self._unused)
         has_extras = bool(self._facts.triggers or self._facts.lost_controls)
         for claim in self._untimed:
             first_ms, last_ms = claim.times_ms
             possible = times[bisect_left(times, first_ms) : bisect_right(times, last_ms)]
-            possible = [due_ms for due_ms in possible if self._letters[due_ms]]
+            possible = [due_ms for due_ms in possible if self._unused[due_ms]]
             is_only = len(possible) == 1 and not claim.is_gone
             if not is_only and any(due_ms in is_open for due_ms in possible):
                 self._wait(claim)
                 continue
             # The last one, since lost occurrences lie before. A fate that must have a letter comes before gone ones.
-            free = [due_ms for due_ms in possible if len(self._letters[due_ms]) > gone[due_ms]]
+            free = [due_ms for due_ms in possible if len(self._unused[due_ms]) > gone[due_ms]]
             due_ms = max(free or ([] if claim.is_gone else possible), default=0)
             if due_ms and not is_only:
                 self._guesses.append((first_ms, due_ms))
-            self._end(claim, due_ms, is_certain=is_only or not (claim.is_gone or has_extras))
+            self._settle(claim, due_ms, is_certain=is_only or not (claim.is_gone or has_extras))
 
     def _wait(self, claim: _Claim) -> None:
         self._open.append(claim.times_ms)
         claim.waiting.append(claim.fate)
 
-    def _end(self, claim: _Claim, due_ms: int, *, is_certain: bool = True) -> None:
+    def _settle(self, claim: _Claim, due_ms: int, *, is_certain: bool = True) -> None:
         """Judge a fate with a letter of this time, if there is one."""
-        fate, findings, left = claim.fate, claim.findings, self._letters.get(due_ms)
+        fate, findings, left = claim.fate, claim.findings, self._unused.get(due_ms)
         findings.is_sound = fate.is_sound
         if left:
             findings.is_sound &= left.pop().is_same
@@ -167,7 +167,7 @@ class DeadOccurrences:
         waiting: list[DeadOccurrence] = []
         lost_ms, is_open = self._holes.lost_before_ms, _Ranges([*self._open, *self._later])
         has_lost = self._holes.are_lost or bool(self._facts.lost_controls)
-        for due_ms, left in sorted(self._letters.items()):
+        for due_ms, left in sorted(self._unused.items()):
             if due_ms in is_open:
                 waiting += reversed(left)
                 continue

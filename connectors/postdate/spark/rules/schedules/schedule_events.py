@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 
 
-class Asked(NamedTuple):
+class ScheduleRequest(NamedTuple):
     """The request of a schedule; None: absent. `digests` are those of key, value and headers."""
 
     origin: str
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     target: str | None
     id: bytes | None
     digests: tuple[bytes | None, ...]
-    partition_asked: int | None
+    requested_partition: int | None
     key_hash: int | None
 
 
@@ -131,7 +131,7 @@ class Trigger(NamedTuple):
         """The nominal time of its first delivery."""
         return self.at_ms if self.from_ms is None else self.from_ms
 
-    def asked(self, schedule: Asked) -> Asked:
+    def as_request(self, schedule: ScheduleRequest) -> ScheduleRequest:
         """Its extra deliveries as a schedule of their own: once at any time, or each time of the backfill."""
         alike = schedule._replace(start_ms=None, window_ms=None, grace_ms=None, catch_up_ms=None, missed="all")
         if self.until_ms is None:
@@ -157,7 +157,7 @@ class End(NamedTuple):
 class RowFacts(NamedTuple):
     """The facts in the row of a schedule besides its occurrences."""
 
-    letters: Sequence[DeadOccurrence] = ()
+    dead_letters: Sequence[DeadOccurrence] = ()
     stored: tuple[int, int] | None = None
     """The first due time in its first fate `stored`, and the offset of that record of the log."""
     end: End | None = None
@@ -265,7 +265,7 @@ class Judgement(NamedTuple):
     added: Figures
     lateness_ms: list[int]
     overdue: int
-    letters: Sequence[DeadOccurrence] | None = None
+    dead_letters: Sequence[DeadOccurrence] | None = None
 
 
 class ZoneVersions(NamedTuple):

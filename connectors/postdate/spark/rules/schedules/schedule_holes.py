@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 
-from postdate.spark.rules.schedules.schedule_events import Asked, Bounds, Fate, Position
+from postdate.spark.rules.schedules.schedule_events import Bounds, Fate, Position, ScheduleRequest
 from postdate.spark.rules.schedules.schedule_findings import Findings
 
 
@@ -18,26 +18,26 @@ class Holes:
     """`lost_before_ms`: fates of the schedule before this time may have left the log; 0 if none has. `are_lost`: a
     hole is `unsettled`."""
 
-    def __init__(self, asked: Asked, bounds: Bounds) -> None:
+    def __init__(self, request: ScheduleRequest, bounds: Bounds) -> None:
         lost_ms = bounds.fates_lost_before_ms
-        self.lost_before_ms = lost_ms if asked.request_ms < lost_ms else 0
+        self.lost_before_ms = lost_ms if request.request_ms < lost_ms else 0
         self.are_lost = False
         # Of each hole: the first possible time in it, and one behind all of its times.
         self._first_ms: list[int] = []
         self._behind_ms: list[int] = []
 
     def judge(
-        self, fate: Fate, at: Position, times_ms: tuple[int, int], findings: Findings, *, may_be_lost: bool
+        self, fate: Fate, position: Position, times_ms: tuple[int, int], findings: Findings, *, may_be_lost: bool
     ) -> None:
         """Judge the numbers between the position `at` and a fate. Their times lie in the range `times_ms`, whose end is
         excluded; it begins with 0 if it is unknown."""
-        size = fate.number - at.number
+        size = fate.number - position.number
         if may_be_lost:
             findings.leave("unsettled", size)
             self.are_lost = True
         else:
             last = f" to {fate.number - 1}" if size > 1 else ""
-            text = f"occurrence {at.number}{last} has no fate, due from {at.next_ms}"
+            text = f"occurrence {position.number}{last} has no fate, due from {position.next_ms}"
             findings.find("missing", "missing", text, size)
         if self.lost_before_ms and 0 < times_ms[0] < times_ms[1]:
             insort(self._first_ms, times_ms[0])
