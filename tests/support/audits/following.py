@@ -70,7 +70,7 @@ class AuditFollower:
             self._process = None
 
     def steps(self) -> list[dict[str, Any]]:
-        """All steps that any of the processes has told; one that was told twice has the same `run` twice."""
+        """Returns all steps that any of the processes has told; one that was told twice has the same `run` twice."""
         if self._process is not None:
             with self._file("stdout").open("rb") as output:
                 output.seek(self._read_bytes)
@@ -91,8 +91,8 @@ class AuditFollower:
         wait_until(reached, f"{steps} more steps are told, see {self._file('stderr')}", steps * STEP_S)
 
     def kept(self) -> int:
-        """The last run that committed, 0 before there is one: each run is one commit of the table `runs`, but its first
-        commit, which creates it."""
+        """Returns the last run that committed, 0 before there is one: each run is one commit of the table `runs`, but
+        its first commit, which creates it."""
         found = (_COMMIT.fullmatch(path.name) for path in self.state.glob("runs/_delta_log/*.json"))
         return max((int(match[1]) for match in found if match is not None), default=0)
 
@@ -102,7 +102,7 @@ class AuditFollower:
 
 @contextmanager
 def following(env: Environment, directory: Path, topic: str) -> Iterator[AuditFollower]:
-    """A follower that was started, and ends with the context."""
+    """Returns a follower that was started, and ends with the context."""
     follower = AuditFollower(env, directory, topic)
     follower.start()
     try:

@@ -54,7 +54,7 @@ class Forged:
         return cls(env, env.new_requests(1), env.new_target(partitions, **settings))
 
     def ask(self, *more: tuple[str, bytes | None], key: bytes | None = b"k", at: int | None = None) -> int:
-        """A request to the target; returns its offset."""
+        """Returns a request to the target; returns its offset."""
         due = b"%d" % (self.due_ms if at is None else at)
         sent = [(TOPIC, self.target.encode()), (AT, due), *more]
         offset = self.write(self.requests, 0, key, b"v", sent)
@@ -62,7 +62,7 @@ class Forged:
         return offset
 
     def bury(self, origin: int, reason: str) -> int:
-        """The dead letter of a request."""
+        """Returns the dead letter of a request."""
         own = [("postdate-dead-reason", reason.encode()), ("postdate-dead-detail", b"why")]
         own.append((ORIGIN, f"{self.requests}/0/{origin}".encode()))
         return self.write(f"{self.requests}.dead-letters", 0, b"k", b"v", [*self.sent[origin], *own])
@@ -76,7 +76,7 @@ class Forged:
         id: bytes | None = None,
         partition: int | None = None,
     ) -> int:
-        """The record of a request, as a sidecar would write it."""
+        """Returns the record of a request, as a sidecar would write it."""
         own: Headers = [
             (ORIGIN, f"{self.requests}/0/{origin}".encode()),
             (DUE, b"%d" % (self.due_ms if at is None else at)),
@@ -90,8 +90,8 @@ class Forged:
         return PlainFate(*fields) if len(fields) == 3 else Moved(*fields)
 
     def commit(self, *fates: Any, next_request: int | None = None, policies: list[PolicyRow] | None = None) -> int:
-        """The next record of the dispatch log; a fate is an offset, delivered at the usual time, or a whole fate.
-        `policies`: named ones, if there are any."""
+        """Returns the next record of the dispatch log; a fate is an offset, delivered at the usual time, or a whole
+        fate. `policies`: named ones, if there are any."""
         self.seq += 1
         spelled = [
             fate
@@ -113,7 +113,7 @@ class Forged:
         return self.write(f"{self.requests}.dispatch-log", 0, None, encode_record(record), [])
 
     def sound(self, *, key: bytes | None = b"k", at: int | None = None) -> int:
-        """A request that was delivered as it should be."""
+        """Returns a request that was delivered as it should be."""
         offset = self.ask(key=key, at=at)
         self.deliver(offset, key=key, at=at)
         self.commit((offset, self.due_ms if at is None else at, "delivered"))
@@ -157,12 +157,12 @@ class Forged:
         return producer
 
     def audited(self, capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
-        """The JSON of an audit of the topics."""
+        """Returns the JSON of an audit of the topics."""
         return audited_together([self], capsys, **options)
 
 
 def audited_together(histories: Sequence[Forged], capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
-    """The JSON of one audit of the topics of all `histories`, which lie on the same broker."""
+    """Returns the JSON of one audit of the topics of all `histories`, which lie on the same broker."""
     given = {"output": "json", "slack_ms": 1_000, "settle_ms": 1_000, "samples": 1_000, **options}
     requests = tuple(one.requests for one in histories)
     exit_code = run_audit(AuditOptions(histories[0].env.bootstrap, requests, **given))
@@ -177,7 +177,7 @@ def expected_of(histories: Sequence[Forged]) -> dict[str, set[str]]:
 
 
 def partition_of_key(key: bytes | None, partitions: int = 4) -> int:
-    """The partition of a key; of a null key the first."""
+    """Returns the partition of a key; of a null key the first."""
     return 0 if key is None else partition_for(key, partitions)
 
 
@@ -190,7 +190,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 
 def named(outcome: dict[str, Any]) -> dict[str, set[str]]:
-    """The violations of an audit by origin."""
+    """Returns the violations of an audit by origin."""
     found: dict[str, set[str]] = {}
     for verdict, samples in outcome["samples"].items():
         for sample in samples:

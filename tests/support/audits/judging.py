@@ -64,7 +64,7 @@ class JudgingBounds:
     request_present_end: int = 10_000
 
     def table(self, spark: SparkSession) -> DataFrame:
-        """The one partition of a history, as `judge` asks for it."""
+        """Returns the one partition of a history, as `judge` asks for it."""
         return partition_table(spark, [self])
 
     def row(self, prefix: str = "", partition: int = 0) -> tuple[Any, ...]:
@@ -78,7 +78,7 @@ class JudgingBounds:
 
 
 def partition_table(spark: SparkSession, bounds: Sequence[JudgingBounds]) -> DataFrame:
-    """The partitions of a history, each with its bounds, as `judge` asks for them."""
+    """Returns the partitions of a history, each with its bounds, as `judge` asks for them."""
     return small_table(spark, [bound.row(partition=number) for number, bound in enumerate(bounds)], PARTITIONS)
 
 
@@ -92,13 +92,13 @@ def target_row(
     recreated_ms: int = -1,
     compacted: bool = False,
 ) -> tuple[Any, ...]:
-    """A target of as many partitions as there are bounds, as `judge` asks for it."""
+    """Returns a target of as many partitions as there are bounds, as `judge` asks for it."""
     bounds = ([*lost_ms], [*capped_from_ms], [*known_ms], began_ms, recreated_ms)
     return name, len(lost_ms), min(capped_from_ms) < NEVER_MS, compacted, *bounds
 
 
 def kept(rows: DataFrame, records: Sequence[Record]) -> DataFrame:
-    """Materialise the `rows` of these `records`, as an audit of few rows does. Without records the rows stay a plan,
+    """Materialises the `rows` of these `records`, as an audit of few rows does. Without records the rows stay a plan,
     which the audit leaves out."""
     return materialised(rows, few=True) if records else rows
 
@@ -137,7 +137,7 @@ def tables(
 
 
 def by_the_rules(inputs: AuditInputs, parameters: JudgingParameters) -> DataFrame:
-    """The inputs judged by the rules alone: no origin counts as plain."""
+    """Returns the inputs judged by the rules alone: no origin counts as plain."""
     placed_rows = placed(materialised(folded(inputs), few=True), parameters).withColumn(
         "plain", F.lit(None).cast("string")
     )
@@ -161,7 +161,8 @@ def judged(
     rules_alone: bool = False,
     bounds: JudgingBounds | Sequence[JudgingBounds] = JudgingBounds(),
 ) -> tuple[DataFrame, DataFrame]:
-    """The judged rows and the breaks of the chain of a history; with `rules_alone` no origin counts as plain."""
+    """Returns the judged rows and the breaks of the chain of a history; with `rules_alone` no origin counts as plain.
+    """
     history_tables = tables(spark, history, bounds, dialects)
     parameters = JudgingParameters(
         history_tables.partitions, small_table(spark, [*targets], TARGETS), verdicts, SNAPSHOT, slack_ms=60_000
@@ -185,8 +186,8 @@ class Situation:
 
 
 def judged_together(spark: SparkSession, situations: Mapping[str, Situation]) -> dict[str, dict[int, Row]]:
-    """The judged rows of each situation by offset. One plan judges all of them, since planning takes longer than
-    judging: the names of its topics begin with the number of the situation."""
+    """Returns the judged rows of each situation by offset. One plan judges all of them, since planning takes longer
+    than judging: the names of its topics begin with the number of the situation."""
     prefixes = {f"{number}.": situation for number, situation in enumerate(situations.values())}
     names = dict(zip((f"{prefix}{REQUESTS}" for prefix in prefixes), situations, strict=True))
 
@@ -231,7 +232,7 @@ def summary_of(
     plain: Plain | None = None,
     malformed: DataFrame | None = None,
 ) -> Summary:
-    """The summary of judged rows, of breaks of the chain, and of malformed verdict records if there are any."""
+    """Returns the summary of judged rows, of breaks of the chain, and of malformed verdict records if there are any."""
     nothing = small_table(spark, [], "place string, problem string")
     spoilt = nothing if malformed is None else malformed
     counted = Counted(by_verdicts(judged), breaks.count(), spoilt.count())
@@ -239,7 +240,7 @@ def summary_of(
 
 
 def chunks_of(spark: SparkSession, history: RandomHistory, bits: int = 0) -> DataFrame:
-    """The chunks of a history of one partition, of so many bits."""
+    """Returns the chunks of a history of one partition, of so many bits."""
     read = _history(spark, history, tables(spark, history, JudgingBounds()))
     digests, targets = ChunkDigests(SNAPSHOT - 60_000, bits), _targets(spark)
     exceptional = digests.exceptional_origins(read.log, [read.dead_letters, read.answers])
@@ -256,14 +257,15 @@ def _of(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
 
 
 def overtaken_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
-    """The messages of a history that were overtaken, each with the last two words about the record before it."""
+    """Returns the messages of a history that were overtaken, each with the last two words about the record before it.
+    """
     read = _history(spark, history, tables(spark, history, JudgingBounds()))
     rows = overtaken(read.records, fate_rows(read.log), read.requests).collect()
     return {row["offset"]: " ".join(row["disorder"].text.split(" of its target")[0].split()[-2:]) for row in rows}
 
 
 def unreadable_of(spark: SparkSession, history: RandomHistory) -> set[str]:
-    """The places of the dead letters and records of a history whose origin cannot be read."""
+    """Returns the places of the dead letters and records of a history whose origin cannot be read."""
     messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
     dead_letters = unreadable_dead_letters(small_table(spark, history.dead_letters, RECORDS), {LETTERS: REQUESTS})
     return {row["place"] for row in dead_letters.unionByName(unreadable_records(record_rows(messages))).collect()}
@@ -299,7 +301,8 @@ def staged(
 
 
 def before_rules(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame, DataFrame]:
-    """The rows of a history of one partition before any rule: placed, and as of `history_rows`. Both are kept."""
+    """Returns the rows of a history of one partition before any rule: placed, and as of `history_rows`. Both are kept.
+    """
     history_tables = tables(spark, history, JudgingBounds())
     parameters = JudgingParameters(history_tables.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
     rows = placed(folded(_inputs(spark, history, history_tables)), parameters)
@@ -307,7 +310,7 @@ def before_rules(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame
 
 
 def plain_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
-    """The origins of a history of one partition that are plain, with their verdicts."""
+    """Returns the origins of a history of one partition that are plain, with their verdicts."""
     history_tables = tables(spark, history, JudgingBounds())
     parameters = JudgingParameters(history_tables.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
     rows = placed(folded(_inputs(spark, history, history_tables)), parameters).where("is_judged and plain is not null")
@@ -336,7 +339,7 @@ def _history(spark: SparkSession, history: RandomHistory, history_tables: Tables
 
 
 def read_inputs(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame, AuditInputs]:
-    """The dispatch log of a history of one partition, and the rows of all its origins."""
+    """Returns the dispatch log of a history of one partition, and the rows of all its origins."""
     history_tables = tables(spark, history, JudgingBounds())
     return history_tables.log, _inputs(spark, history, history_tables)
 
@@ -404,6 +407,6 @@ def by_offset(judged_rows: DataFrame) -> dict[int, Row]:
 
 
 def check_case(rows: dict[int, Row], expected: Expected) -> None:
-    """Check that a row has the verdicts of its case, and that its details contain the word."""
+    """Checks that a row has the verdicts of its case, and that its details contain the word."""
     row = rows[expected.offset]
     assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row

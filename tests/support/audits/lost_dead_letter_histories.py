@@ -29,7 +29,7 @@ _VERSIONS = {True: "2026f", False: "2025a"}
 
 
 def after(ms: int, *, has_winter: bool) -> int:
-    """The next time of BERLIN, by rules with or without winter time, which begins behind the second day."""
+    """Returns the next time of BERLIN, by rules with or without winter time, which begins behind the second day."""
     days = range((ms - NIGHT) // DAY_MS - 1, (ms - NIGHT) // DAY_MS + 3)
     return min(found for day in days if (found := NIGHT + day * DAY_MS + HOUR_MS * (has_winter and day > 1)) > ms)
 
@@ -48,7 +48,7 @@ class LostDeadLetterHistory:
     """Each has the offset of its fate."""
 
     def __post_init__(self) -> None:
-        """Fill the history."""
+        """Fills the history."""
         chance = self.chance
         self.request_ms = NIGHT + chance.randint(-1, 2) * DAY_MS - chance.choice([1, 5 * HOUR_MS])
         has_winter, self._dying = chance.random() < 0.5, chance.choice([0.3, 0.6, 0.9])
@@ -78,7 +78,7 @@ class LostDeadLetterHistory:
         self.log.append((at_ms, fate._replace(at_ms=at_ms) if isinstance(fate, Fate) else fate))
 
     def _end(self, fate: Fate) -> None:
-        """Deliver a message or bury it. The log does not name the time of an occurrence that died."""
+        """Delivers a message or bury it. The log does not name the time of an occurrence that died."""
         is_dead = self.chance.random() < self._dying
         named = fate._replace(reason="dead", nominal_ms=0 if fate.control < 0 else fate.nominal_ms) if is_dead else fate
         self._commit(fate.at_ms, named)
@@ -86,7 +86,7 @@ class LostDeadLetterHistory:
             self.dead_letters.append(DeadOccurrence(fate.nominal_ms, True, offset=len(self.log)))
 
     def _ask_for_extras(self, number: int, has_winter: bool) -> None:
-        """A trigger, or a backfill of the last times."""
+        """Returns a trigger, or a backfill of the last times."""
         at_ms, times_ms = self.log[-1][0] + self.chance.choice([7, HOUR_MS // 2]), None
         if self.chance.random() < 0.6:
             last_ms = self.nominal_ms[number]
@@ -108,13 +108,13 @@ class LostDeadLetterHistory:
         self._pending = []
 
     def record(self, fate: Fate) -> DeliveredOccurrence:
-        """The record of a delivery."""
+        """Returns the record of a delivery."""
         own = OWN.replace("occurrence", "extra") if fate.control >= 0 else f"{OWN},postdate-next"
         place = "orders", 3, fate.log_offset, fate.nominal_ms, None if fate.control >= 0 else fate.next_ms
         return DeliveredOccurrence(fate.number, *place, b"id", own, DIGESTS, fate.control)
 
     def audited(self, runs: int) -> Iterator[Judgement]:
-        """The judgements of these runs. The last one reads everything that is left."""
+        """Returns the judgements of these runs. The last one reads everything that is left."""
         chance, size, run = self.chance, len(self.log), _AuditView(self)
         for left in reversed(range(runs)):
             if chance.random() < 0.6:

@@ -49,8 +49,8 @@ class MissedStep:
 
 
 def faults(each: Calendar, second: str, restarted_ms: int) -> Iterator[str]:
-    """The differences between the fates of a schedule and its rules. `second`: the process that ran from `restarted_ms`
-    on.
+    """Returns the differences between the fates of a schedule and its rules. `second`: the process that ran from
+    `restarted_ms` on.
 
     A transaction may commit the skip of a `last` schedule alone. If a newer occurrence falls due before the next
     transaction, that one skips again. Therefore the delivery is not always the next step. After the delivery that ends

@@ -215,7 +215,7 @@ def _key(filling: Filling, offset: int) -> bytes | None:
 
 
 def _id(filling: Filling, offset: int) -> bytes:
-    """The id of a request; a control has that of the request before it."""
+    """Returns the id of a request; a control has that of the request before it."""
     kind = filling.kind(offset)
     if kind in ("cancel", "reschedule", "replacement"):
         return b"id-%d" % (offset - 1)

@@ -45,7 +45,7 @@ _NO_BOUNDS: Mapping[int, Mapping[str, Any]] = {}
 
 
 def offset_of(record: Record) -> int:
-    """The last request that a record tells of."""
+    """Returns the last request that a record tells of."""
     value, headers = record[6] or b"", dict(record[7] or [])
     if record[0].endswith(".dispatch-log"):
         return max((fate[0] for fate in json.loads(value)["fates"]), default=0)
@@ -164,7 +164,7 @@ class Runs:
         return found
 
     def union(self) -> dict[int, Row]:
-        """The verdict on each origin."""
+        """Returns the verdict on each origin."""
         rows = last_verdicts(self.spark, self.path).collect()
         rows_by_offset = {row["offset"]: row for row in rows}
         assert len(rows_by_offset) == len(rows)
@@ -177,7 +177,7 @@ class Runs:
         return sorted((row["run"], row["offset"], row["verdict"]) for row in rows)
 
     def standing(self) -> int:
-        """The number of violations that nobody has acknowledged."""
+        """Returns the number of violations that nobody has acknowledged."""
         store = StateStore(self.spark, self.path)
         return store.open_violations(self._state())
 
@@ -186,7 +186,7 @@ class Runs:
         acknowledge(self.spark, self.path, run, "Ada", None)
 
     def _state(self) -> AuditState:
-        """The state that the last run has committed; that on the disk, if this object has made no run."""
+        """Returns the state that the last run has committed; that on the disk, if this object has made no run."""
         return self._committed or StateStore(self.spark, self.path).newest()
 
     def _records(self, records: list[Record]) -> Any:

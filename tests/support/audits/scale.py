@@ -185,7 +185,7 @@ class Scale:
         return took
 
     def expect(self, outcome: AuditOutcome) -> None:
-        """An audit has seen everything that was written."""
+        """Returns an audit has seen everything that was written."""
         written = Counter(one.verdict(offset) for one in self.fillings for offset in range(one.next_request))
         counts = {name: count for name, count in outcome.summary.counts.items() if count}
         assert counts == written, counts
@@ -314,7 +314,7 @@ def _measure_small(options: AuditOptions) -> None:
 
 
 def _beside(scale: Scale, *, is_skewed: bool = False, **how: Any) -> Scale:
-    """An empty history beside this one; `how` are fields of its fillings."""
+    """Returns an empty history beside this one; `how` are fields of its fillings."""
     fillings = [replace(one, **how) for one in _new_fillings(scale.fillings[0].bootstrap, is_skewed)]
     return Scale(scale.spark, fillings, is_skewed=is_skewed)
 

@@ -77,7 +77,7 @@ class Case:
 
 
 def occurred(number: int, nominal_ms: int, next_ms: int, **changes: Any) -> Fate:
-    """A delivery 5 ms after its nominal time, with its own record in the log."""
+    """Returns a delivery 5 ms after its nominal time, with its own record in the log."""
     fate = Fate(number, number, None, nominal_ms, next_ms, 1 + number, 0, nominal_ms + 5, False)
     return fate._replace(**changes)
 
@@ -87,7 +87,7 @@ def skipped(number: int, last: int, reason: str, next_ms: int, at_ms: int, **cha
 
 
 def record(fate: Fate, **changes: Any) -> DeliveredOccurrence:
-    """The record of a delivery."""
+    """Returns the record of a delivery."""
     own = f"{OWN},postdate-next" if fate.next_ms else OWN
     delivered = DeliveredOccurrence(
         fate.number, "orders", 3, fate.number, fate.nominal_ms, fate.next_ms or None, b"id", own, DIGESTS
@@ -105,7 +105,7 @@ def sound(count: int = 3, **changes: Any) -> Case:
 
 
 def with_fate(changed: int, **changes: Any) -> Case:
-    """The sound case with another fate, and its record unchanged."""
+    """Returns the sound case with another fate, and its record unchanged."""
     case = sound()
     return replace(case, fates=[fate._replace(**changes) if fate.number == changed else fate for fate in case.fates])
 
@@ -115,7 +115,7 @@ def only(fate: Fate, *records: DeliveredOccurrence, **changes: Any) -> Case:
 
 
 def nightly(times: CronTimes, first_ms: int, *days: tuple[int, int], **changes: Any) -> Case:
-    """A schedule in Berlin, with deliveries at these nominal times with these next ones."""
+    """Returns a schedule in Berlin, with deliveries at these nominal times with these next ones."""
     fates = [occurred(number, *day) for number, day in enumerate(days, 1)]
     given = {"bounds": {"overdue_before_ms": 0}, **changes}
     request = {"times": times, "request_ms": first_ms - 1, **given.pop("request", {})}

@@ -52,17 +52,18 @@ SMALL_SPARK: Final = {
 
 
 def sized_spark() -> Mapping[str, str]:
-    """The settings for what the tests do in one session: small, or those that Spark has where it is given many rows."""
+    """Returns the settings for what the tests do in one session: small, or those that Spark has where it is given many
+    rows."""
     return SMALL_SPARK if BULK_ROWS <= _FEW_ROWS else {}
 
 
 def session_spark() -> Mapping[str, str]:
-    """The settings for the session of all tests, whose JVM runs long enough for both of Java's compilers."""
+    """Returns the settings for the session of all tests, whose JVM runs long enough for both of Java's compilers."""
     settings = sized_spark()
     return {**settings, _JAVA_OPTIONS: _LONG_LIVED_JAVA} if settings else settings
 
 
 def has_cached(spark: SparkSession) -> bool:
-    """Whether Spark holds rows that somebody has cached and not released."""
+    """True if Spark holds rows that somebody has cached and not released."""
     session: Any = spark._jsparkSession
     return not session.sharedState().cacheManager().isEmpty()

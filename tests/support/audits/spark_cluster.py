@@ -39,7 +39,7 @@ ALL_ON_CLUSTER = "POSTDATE_TEST_SPARK_WORKERS" in os.environ
 
 @contextmanager
 def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
-    """The URL of a master with so many workers of one core and WORKER_MEMORY each."""
+    """Returns the URL of a master with so many workers of one core and WORKER_MEMORY each."""
     with ExitStack() as started:
         log = directory / "master.log"
         at = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -56,7 +56,7 @@ def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
 
 
 def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A program by PySpark's own `spark-submit`, when it has ended."""
+    """Returns a program by PySpark's own `spark-submit`, when it has ended."""
     settings = {**sized_spark(), "spark.driver.host": "127.0.0.1", "spark.executor.memory": EXECUTOR_MEMORY}
     settings |= {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
     settings |= {"spark.executor.defaultJavaOptions": _SHORT_LIVED}
@@ -76,7 +76,7 @@ def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.C
 
 @contextmanager
 def _running(name: str, arguments: tuple[str, ...], log: Path) -> Iterator[None]:
-    """A process of Spark's own for as long as the context is open."""
+    """Returns a process of Spark's own for as long as the context is open."""
     home = Path(pyspark.__file__).parent
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment |= {"SPARK_DAEMON_MEMORY": "512m", "SPARK_DAEMON_JAVA_OPTS": _SHORT_LIVED}

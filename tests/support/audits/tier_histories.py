@@ -231,7 +231,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _sound(partition: int, rng: random.Random) -> _History:
-    """A history without defects; in some all messages are plain."""
+    """Returns a history without defects; in some all messages are plain."""
     history, is_plain = _History(), rng.random() < 0.4
     pending: dict[int, _Request] = {}
     for offset in range(rng.choice((1, 2, 4, 4, 8, 9))):
@@ -307,7 +307,7 @@ def _return(
 
 
 def _acted(request: _Request, history: _History, pending: dict[int, _Request], rng: random.Random) -> bool:
-    """Whether the request acted on an earlier one with its id, and ended with that."""
+    """True if the request acted on an earlier one with its id, and ended with that."""
     subject = next((held for held in pending.values() if held.id is not None and held.id == request.id), None)
     if subject is None or subject.due_ms is None or subject.action != "schedule":
         return False
@@ -364,7 +364,7 @@ def _end(request: _Request, history: _History, rng: random.Random) -> None:
 
 
 def _chosen(request: _Request, due_ms: int, rng: random.Random) -> tuple[int, ...]:
-    """The chosen time of a request with a window."""
+    """Returns the chosen time of a request with a window."""
     return () if request.window_ms is None else (due_ms + rng.choice((0, request.window_ms)),)
 
 
@@ -431,7 +431,7 @@ def _invent(history: _History, rng: random.Random) -> None:
 
 
 def _altered(effect: Any, rng: random.Random) -> Any:
-    """A copy with one field changed."""
+    """Returns a copy with one field changed."""
     if isinstance(effect, _Fate):
         late_ms = rng.choice((0, 500, 1_000, HOUR_MS)) + COMMIT_MS_MAX
         at_ms = effect.due_ms + rng.choice((-1, late_ms, late_ms + 1, 999, OVERDUE_MS - effect.due_ms))
@@ -462,7 +462,7 @@ def _altered(effect: Any, rng: random.Random) -> Any:
 
 
 def _bounds(partition: int, log_records: int, rng: random.Random) -> tuple[Any, ...]:
-    """The row of a partition for `PARTITIONS`."""
+    """Returns the row of a partition for `PARTITIONS`."""
     log_start, start, end, log_end, lost_ms = 0, 0, 10_000, 10_000, -1
     capped = letters_capped = answers_capped = False
     letters_lost_ms = answers_lost_ms = -1

@@ -39,7 +39,7 @@ def kafka_row(
 
 
 def log_value(seq: int, fates: list[Any], /, **changes: Any) -> bytes:
-    """The JSON of a dispatch-log record, spelled out here and not by the code under test."""
+    """Returns the JSON of a dispatch-log record, spelled out here and not by the code under test."""
     record = {"v": 1, "seq": seq, "takeover": 1, "instance": "a", "group": "postdate", "at": 1}
     record |= {"next_request": 10_000, "low_water": 0, "kind": "fates" if fates else "beat", "fates": fates}
     return json.dumps(record | changes).encode()
@@ -67,14 +67,14 @@ class RandomHistory:
         at_ms: int | None = None,
         partition: int = 0,
     ) -> None:
-        """A request at `start_ms` (or `at_ms`); with no headers, one to `orders` due a second later."""
+        """Returns a request at `start_ms` (or `at_ms`); with no headers, one to `orders` due a second later."""
         own_headers = list(control) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
         stamped = self.start_ms if at_ms is None else at_ms
         sent = [*(headers or []), *own_headers]
         self.requests.append(kafka_row(REQUESTS, offset, stamped, key, value, sent, partition=partition))
 
     def commit(self, *fates: list[Any], at_ms: int | None = None, **changes: Any) -> None:
-        """The next dispatch-log record, by default two seconds after the start."""
+        """Returns the next dispatch-log record, by default two seconds after the start."""
         stamped = self.start_ms + 2_000 if at_ms is None else at_ms
         value = log_value(len(self.log) + 1, list(fates), **changes)
         self.log.append(kafka_row(LOG, len(self.log), stamped, None, value, []))
@@ -92,7 +92,7 @@ class RandomHistory:
         id: bytes | None = None,
         behind: Headers | None = None,
     ) -> None:
-        """A record on a target as Postdate writes it; `behind` are the further headers of a redelivery."""
+        """Returns a record on a target as Postdate writes it; `behind` are the further headers of a redelivery."""
         due = str(self.start_ms + 1_000 if due_ms is None else due_ms).encode()
         own: Headers = [("postdate-origin", f"{REQUESTS}/0/{origin}".encode()), ("postdate-due", due)]
         own += [("postdate-id", id)] if id is not None else []
@@ -124,7 +124,7 @@ class RandomHistory:
         self.dead_letters.append(row)
 
     def answer(self, origin: int, word: str, of: int | None = None, id: str | None = None, /, **changes: Any) -> None:
-        """A verdict record as Postdate writes it; `changes` spoil it, `key` and `partition` its place."""
+        """Returns a verdict record as Postdate writes it; `changes` spoil it, `key` and `partition` its place."""
         key, partition = changes.pop("key", id), changes.pop("partition", 0)
         verdict = {"v": 1, "origin": f"{REQUESTS}/0/{origin}", "id": id, "verdict": word}
         verdict |= {"of": None if of is None else f"{REQUESTS}/0/{of}", "at": 1}
@@ -148,7 +148,7 @@ class SideBySide:
         self._taken: Counter[tuple[int, str]] = Counter()
 
     def grown(self) -> RandomHistory:
-        """Append the rows that the histories got since the last call, and return the joined history."""
+        """Appends the rows that the histories got since the last call, and return the joined history."""
         for number, history in enumerate(self.histories):
             for side in ("requests", "log", "delivered", "dead_letters", "answers"):
                 rows: list[Row] = getattr(history, side)[self._taken[number, side] :]

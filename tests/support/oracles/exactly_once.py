@@ -57,7 +57,7 @@ class Sent:
         return next((value or b"" for name, value in self.headers if name == "postdate-id"), b"")
 
     def partition_among(self, partitions: int) -> int:
-        """The partition of the target that it must arrive at; -1: any, as for a message without a key."""
+        """Returns the partition of the target that it must arrive at; -1: any, as for a message without a key."""
         named = next((value for name, value in self.headers if name == "postdate-partition"), None)
         if named is not None:
             return int(named)
@@ -79,7 +79,7 @@ class Seen:
     arrived_ms: float
 
     def last(self, name: str) -> bytes:
-        """The last header of this name, as readers of dead letters take it."""
+        """Returns the last header of this name, as readers of dead letters take it."""
         return next(value or b"" for header, value in reversed(self.headers) if header == name)
 
     @property
@@ -150,7 +150,7 @@ class Reader:
         self._consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._parts])
 
     def read_new(self, timeout_s: float = 0.1) -> list[Seen]:
-        """The records since the last call; waits only for the first one."""
+        """Returns the records since the last call; waits only for the first one."""
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
@@ -162,7 +162,7 @@ class Reader:
         return taken
 
     def forgotten(self) -> list[Seen]:
-        """The records since the last call; they are not kept, so that the number of records is unbounded."""
+        """Returns the records since the last call; they are not kept, so that the number of records is unbounded."""
         passed, self.records = self.records, []
         return passed
 

@@ -22,18 +22,19 @@ _SEED, _MULTIPLIER, _ALL_BITS = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
 def data_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> Headers:
-    """The headers of the message itself: all but those whose names begin with the prefix, in any case of letters."""
+    """Returns the headers of the message itself: all but those whose names begin with the prefix, in any case of
+    letters."""
     return [(name, value) for name, value in headers or () if not name.lower().startswith("postdate-")]
 
 
 def origin_of(topic: str, partition: int, offset: int) -> bytes:
-    """The value of `postdate-origin` for a request."""
+    """Returns the value of `postdate-origin` for a request."""
     return b"%s/%d/%d" % (topic.encode(), partition, offset)
 
 
 def delivery_headers(data: Sequence[tuple[str, bytes | None]], origin: bytes, due_ms: int, id: bytes) -> Headers:
-    """All headers of a delivered record: those of the message in their order, then origin, due time, and the id if the
-    request has one."""
+    """Returns all headers of a delivered record: those of the message in their order, then origin, due time, and the id
+    if the request has one."""
     expected: Headers = list(data)
     expected.append(("postdate-origin", origin))
     expected.append(("postdate-due", str(due_ms).encode()))
@@ -61,7 +62,8 @@ def dead_letter_complaints(
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's default partitioner gives a key: murmur2, made positive, modulo the partitions."""
+    """Returns the partition that Kafka's default partitioner gives a key: murmur2, made positive, modulo the
+    partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 

@@ -48,7 +48,8 @@ def triggered(
     triggers: Sequence[Trigger] = (TRIGGER,),
     **more: Any,
 ) -> Case:
-    """A schedule with three occurrences and one trigger; its extra delivery is sound unless there are other `fates`."""
+    """Returns a schedule with three occurrences and one trigger; its extra delivery is sound unless there are other
+    `fates`."""
     case = sound()
     given = {"fates": [*case.fates, *(fates or (EXTRA,))], "records": [*case.records, *records], "triggers": triggers}
     return replace(case, **{**given, **more})
@@ -92,12 +93,12 @@ FILLED_RECORDS = [EXTRA_RECORD._replace(number=fate.number, due_ms=fate.nominal_
 
 
 def filled(*fates: Fate, records: Sequence[DeliveredOccurrence] = FILLED_RECORDS, **more: Any) -> Case:
-    """The sound case with a backfill that has these fates."""
+    """Returns the sound case with a backfill that has these fates."""
     return triggered(*fates, records=records, triggers=(BACKFILL,), **more)
 
 
 def with_fill(number: int, **changes: Any) -> Case:
-    """A sound backfill, one of whose deliveries has another fate."""
+    """Returns a sound backfill, one of whose deliveries has another fate."""
     return filled(*(fate._replace(**changes) if fate.number == number else fate for fate in FILLED))
 
 
@@ -215,7 +216,7 @@ def test_a_dead_letter_whose_fate_has_left_the_log_is_unsettled() -> None:
 
 
 def refilled(**more: Any) -> Case:
-    """The fates of the first two occurrences are lost; a later backfill of their times is dead."""
+    """Returns the fates of the first two occurrences are lost; a later backfill of their times is dead."""
     fill = Trigger(20, at(3) + 500, 3, 1, at(1), at(2))
     dead = [
         EXTRA._replace(number=n, last=n, nominal_ms=at(n), next_ms=after, at_ms=at(3) + 600, reason="dead", place=n)

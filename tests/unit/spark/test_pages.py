@@ -64,7 +64,7 @@ class _Reader(HTMLParser):
 
 
 def read(text: str) -> _Reader:
-    """The page as parsed; nothing in it is fetched or run, and every class of it has a style."""
+    """Returns the page as parsed; nothing in it is fetched or run, and every class of it has a style."""
     found = _Reader(text)
     assert not {"script", "link", "img", "iframe", "a"} & set(found.tags)
     assert not {name for name, _ in found.attributes} & {"src", "href", "style", "onload", "onclick"}

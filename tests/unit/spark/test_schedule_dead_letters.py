@@ -66,14 +66,14 @@ def waiting(found: Judgement) -> list[int]:
 def then(
     case: Case, first: Judgement, *dead_letters: DeadOccurrence, fates: tuple[Fate, ...] = (), **bounds: Any
 ) -> Judgement:
-    """The next run, which reads these letters and fates, and no open transaction."""
+    """Returns the next run, which reads these letters and fates, and no open transaction."""
     read = [*(first.dead_letters or ()), *dead_letters]
     whole = {**case.bounds, "letters_capped_from_ms": NEVER_MS, "log_capped": False, **bounds}
     return replace(case, fates=fates, records=(), known=first.position, dead_letters=read, bounds=whole).judged()
 
 
 def hidden(case: Case, from_ms: int) -> Judgement:
-    """The first run, in which an open transaction hides letters."""
+    """Returns the first run, in which an open transaction hides letters."""
     return replace(case, bounds={**case.bounds, "letters_capped_from_ms": from_ms}).judged()
 
 
@@ -176,8 +176,8 @@ def test_a_fate_whose_letter_may_be_gone_takes_that_of_no_other_fate() -> None:
 
 
 def _dead_again_by_a_backfill(letters_lost_before_ms: int) -> tuple[Case, Fate, Fate]:
-    """A sound schedule whose first occurrence and its repetition by a backfill are dead, with one dead letter; and the
-    two fates, which it does not have yet."""
+    """Returns a sound schedule whose first occurrence and its repetition by a backfill are dead, with one dead letter;
+    and the two fates, which it does not have yet."""
     fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
     dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
     case = replace(
@@ -238,7 +238,7 @@ def test_a_fate_whose_letter_may_be_hidden_does_not_take_that_of_one_whose_lette
         assert (verdicts(found), dict(found.position.reasons), found.dead_letters) == ([], reasons, [])
 
 
-@pytest.mark.parametrize("has_letter", [False, True])
+@pytest.mark.parametrize("has_dead_letter", [False, True])
 def test_a_letter_of_an_extra_delivery_may_be_ahead_of_its_fate(has_dead_letter: bool) -> None:
     """The log ends before the fate of the trigger."""
     dead_letters = [DeadOccurrence(at(2) + 7, True)] * has_dead_letter

@@ -53,7 +53,7 @@ RECORDS = [
 
 
 def lost(*fates: Fate, records: Any = RECORDS, controls: tuple[int, ...] = (20,), **more: Any) -> Case:
-    """Three sound occurrences, and these extra deliveries of a backfill that has no fate."""
+    """Returns three sound occurrences, and these extra deliveries of a backfill that has no fate."""
     case = sound()
     given = {"fates": [*case.fates, *fates], "records": [*case.records, *records], "bounds": LOST}
     return replace(case, lost_controls=controls, **{**given, **more})

@@ -48,7 +48,7 @@ from support.audits.schedule_judgements import (
 
 
 def paused(from_ms: int, until_ms: int | None = None, *, log_offset: int = 0) -> list[Switch]:
-    """A pause, and the resume behind it in the log, if there is one."""
+    """Returns a pause, and the resume behind it in the log, if there is one."""
     begun = Switch(10, from_ms, True, log_offset, 0)
     return [begun] if until_ms is None else [begun, Switch(11, until_ms, False, log_offset, 1)]
 

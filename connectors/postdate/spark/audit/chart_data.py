@@ -42,7 +42,7 @@ class AuditPicture:
 
 
 def audit_picture(judged: DataFrame) -> AuditPicture:
-    """The chart data of judged rows."""
+    """Returns the chart data of judged rows."""
     edges = F.array(*(F.lit(edge).cast("bigint") for edge in LATENESS_EDGES_MS))
     step = F.size(F.filter(edges, lambda edge: edge <= F.col("lateness_ms"))) - 1
     counted = judged.where("lateness_ms >= 0").groupBy(step.alias("step")).count().collect()

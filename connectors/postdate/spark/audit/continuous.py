@@ -69,7 +69,7 @@ class FollowOptions:
 
 
 def planned_audit(audit: AuditOptions, follows: bool, **following: Any) -> Callable[[], int]:
-    """A function that runs a single or a continuous audit; values of `following` that are None were not given.
+    """Returns a function that runs a single or a continuous audit; values of `following` that are None were not given.
 
     Raises JobUsageError if the options are invalid.
     """
@@ -96,7 +96,7 @@ def run_follow(options: FollowOptions) -> int:
 def follow(
     spark: SparkSession, options: FollowOptions, reporter: Reporter, report: Callable[[AuditOutcome], None]
 ) -> int:
-    """The steps, with a session that can read Kafka and Delta tables."""
+    """Returns the steps, with a session that can read Kafka and Delta tables."""
     code, failed, done, state = 0, 0, 0, None
 
     def report_everywhere(outcome: AuditOutcome) -> None:
@@ -122,7 +122,7 @@ def follow(
 
 
 def step_records(outcome: AuditOutcome) -> list[tuple[bytes | None, bytes]]:
-    """Key and value of the records for a step: first the step itself, then each violation that it shows."""
+    """Returns key and value of the records for a step: first the step itself, then each violation that it shows."""
     fields = as_json(outcome)
     run = fields["state"]["run"]
     figures = ("snapshot_ms", "origins", "violations", "counts", "lateness_ms", "state")
@@ -136,7 +136,7 @@ def step_records(outcome: AuditOutcome) -> list[tuple[bytes | None, bytes]]:
 
 
 def step_line(outcome: AuditOutcome) -> str:
-    """One line for a person."""
+    """Returns one line for a person."""
     summary, state = outcome.summary, outcome.state
     assert state is not None, "a step has a state"
     counts = "  ".join(f"{name} {count:,}" for name, count in summary.counts.items() if count)

@@ -65,7 +65,7 @@ def audit_since(
 
 
 def _trend(steps: AuditSteps, origins: DataFrame, snapshot_ms: int) -> tuple[TrendDay, ...] | None:
-    """The lateness by day, of these rows of the state; None if it was not requested."""
+    """Returns the lateness by day, of these rows of the state; None if it was not requested."""
     options = steps.options
     if not (options.trend or options.html):
         return None
@@ -113,8 +113,8 @@ def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float)
 
 
 def _left_unread(read: Reading, store: StateStore) -> int:
-    """The number of offsets that left the request topics between two runs, so that no run has read them, and of which
-    no fate or record was read either. Cost: one job if there are any."""
+    """Returns the number of offsets that left the request topics between two runs, so that no run has read them, and of
+    which no fate or record was read either. Cost: one job if there are any."""
     if not read.gaps:
         return 0
     named = reduce(
@@ -128,13 +128,13 @@ def _left_unread(read: Reading, store: StateStore) -> int:
 
 
 def _needs_look(store: StateStore, overdue_before_ms: int) -> bool:
-    """Whether a row is overdue or in doubt."""
+    """True if a row is overdue or in doubt."""
     table = store.origins()
     return not table.where((F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)).select("offset").isEmpty()
 
 
 def outcome_of(read: Reading, options: AuditOptions, summary: Summary, began_s: float) -> AuditOutcome:
-    """The outcome of an audit, as far as audits with and without a state have it in common."""
+    """Returns the outcome of an audit, as far as audits with and without a state have it in common."""
     return AuditOutcome(
         *(options.requests, read.snapshot_ms, None, None, summary, read.spans, read.verdict_records),
         notes=notes_of(read.causes, read.effects),
@@ -147,7 +147,7 @@ def outcome_of(read: Reading, options: AuditOptions, summary: Summary, began_s: 
 
 
 def _idle(read: Reading, store: StateStore, options: AuditOptions, began_s: float) -> AuditOutcome:
-    """The outcome of a run with nothing to do; the state does not change."""
+    """Returns the outcome of a run with nothing to do; the state does not change."""
     assert options.state is not None, "without a state there is no last run"
     state, standing = read.state, store.open_violations(read.state)
     return replace(
@@ -166,8 +166,8 @@ def _expire(store: StateStore, read: Reading, options: AuditOptions) -> None:
 
 
 def _grown(read: Reading, advanced: Advance, beside: Mapping[str, int], opened: int) -> AuditState:
-    """The state from which the next run continues. `beside`: the number of violations without a row, by verdict;
-    `opened`: the number of violations that this run has added to their table."""
+    """Returns the state from which the next run continues. `beside`: the number of violations without a row, by
+    verdict; `opened`: the number of violations that this run has added to their table."""
     ranges = {
         state_path(part): span
         for some in (read.causes.requests, read.causes.log, *read.effects.records())
@@ -189,7 +189,8 @@ def _grown(read: Reading, advanced: Advance, beside: Mapping[str, int], opened: 
 
 
 def settings_of(options: AuditOptions) -> dict[str, Any]:
-    """The options that decide how requests are interpreted, and which are read; stored in the row of the run."""
+    """Returns the options that decide how requests are interpreted, and which are read; stored in the row of the run.
+    """
     return {
         "requests": list(options.requests),
         "levels_ms": list(options.levels_ms),
@@ -200,5 +201,5 @@ def settings_of(options: AuditOptions) -> dict[str, Any]:
 
 
 def _counts(state: AuditState) -> dict[str, int]:
-    """The number of origins by verdict over all runs."""
+    """Returns the number of origins by verdict over all runs."""
     return {verdict: state.counts.get(verdict, 0) for verdict in VERDICTS}

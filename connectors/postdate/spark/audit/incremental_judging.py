@@ -154,8 +154,8 @@ def advance(
 def _lost_controls(
     store: StateStore, state: AuditState, parameters: JudgingParameters, facts: StructType
 ) -> DataFrame | None:
-    """The stored rows of controls OF_SCHEDULES and of reschedules in bulk, whose fates may have left the dispatch log.
-    None if there are none.
+    """Returns the stored rows of controls OF_SCHEDULES and of reschedules in bulk, whose fates may have left the
+    dispatch log. None if there are none.
 
     Cost: one scan of the table if a log has lost fates.
     """
@@ -170,7 +170,7 @@ def _lost_controls(
 
 
 def _with_lost_controls(new: History, lost: DataFrame | None) -> History:
-    """Add to `new` those OF_SCHEDULES, since `new` may contain what they have caused."""
+    """Adds to `new` those OF_SCHEDULES, since `new` may contain what they have caused."""
     if lost is None or new.occurrences is None:
         return new
     found = lost_controls(lost.where(one_of(F.col("facts.request.action"), OF_SCHEDULES)))
@@ -195,7 +195,7 @@ def _touched(
     parameters: JudgingParameters,
     facts: StructType,
 ) -> _Touched:
-    """The rows `new`, joined with the stored rows that they name, that are overdue, or that are in doubt."""
+    """Returns the rows `new`, joined with the stored rows that they name, that are overdue, or that are in doubt."""
     if not state.run:
         return _Touched(new)
     table = store.origins()
@@ -234,7 +234,7 @@ def _touched(
 
 
 def _was_read(state: AuditState) -> Column:
-    """Whether an earlier run has already read the offset of this origin."""
+    """True if an earlier run has already read the offset of this origin."""
     if not state.next:
         return F.lit(False)
     read = F.create_map(*(F.lit(one) for pair in state.next.items() for one in pair))
@@ -243,7 +243,7 @@ def _was_read(state: AuditState) -> Column:
 
 
 def _none(store: StateStore, facts: StructType) -> DataFrame:
-    """An empty DataFrame in the form of `folded`."""
+    """Returns an empty DataFrame in the form of `folded`."""
     empty = stored_rows(store.origins().where(F.lit(False)), facts)
     return empty.select(
         *(*ORIGIN, "id", "links", "facts"),
@@ -324,7 +324,7 @@ def write_findings(
 
 
 def violation_rows(fresh: DataFrame, breaks: DataFrame, malformed: DataFrame, unreadable: DataFrame) -> DataFrame:
-    """One row for each new finding: topic, partition and offset, `verdict`, `details`, `target`.
+    """Returns one row for each new finding: topic, partition and offset, `verdict`, `details`, `target`.
 
     `fresh` as of `judged_rows`; `breaks` of the chain; `malformed` are answers, `unreadable` dead letters and records,
     by `place`. All but the first are read once, so every finding in them is new.
@@ -362,7 +362,7 @@ def _found(verdict: str, detail: Column) -> list[Column]:
 
 
 def _by_verdict(groups: Iterable[Row], column: str) -> Counter[str]:
-    """The number of rows for each verdict in this column; it is null if nothing was judged."""
+    """Returns the number of rows for each verdict in this column; it is null if nothing was judged."""
     counts: Counter[str] = Counter()
     for group in groups:
         for verdict in set(group[column] or ()):

@@ -23,7 +23,7 @@ _QUANTILES: Final = {**{name: f"{share:g}" for name, share in PERCENTILES}, "max
 
 
 def audit_metrics(outcome: AuditOutcome, ended_ms: int) -> str:
-    """The text; `ended_ms`: when the audit ended, epoch milliseconds."""
+    """Returns the text; `ended_ms`: when the audit ended, epoch milliseconds."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Metrics(outcome, ended_ms))
     return bytes(generate_latest(registry)).decode()  # type: ignore[no-untyped-call]
@@ -74,7 +74,7 @@ class _Metrics(Collector):
         return self._gauges(name, what, "", {"": value}, unit=unit)
 
     def _gauges(self, name: str, what: str, label: str, values: Mapping[str, float], *, unit: str = "") -> Family:
-        """A gauge with a value for each value of `label`; "": it has no label but `topic`."""
+        """Returns a gauge with a value for each value of `label`; "": it has no label but `topic`."""
         labels = ("topic", label) if label else ("topic",)
         family = GaugeMetricFamily(f"postdate_audit_{name}", what, labels=labels, unit=unit)
         for one, value in values.items():

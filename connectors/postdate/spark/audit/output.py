@@ -151,7 +151,7 @@ class AuditOutcome:
 
     @property
     def is_clean(self) -> bool:
-        """Whether no rule was broken, and everything verifiable was verified."""
+        """True if no rule was broken, and everything verifiable was verified."""
         is_complete = self.order_checked and not (self.holes or self.unverified)
         return is_complete and not (self.summary.violations or self.standing)
 
@@ -184,7 +184,7 @@ def write_outcome(outcome: AuditOutcome, form: str, stream: TextIO) -> None:
 
 
 def as_json(outcome: AuditOutcome) -> dict[str, Any]:
-    """The object that `--output json` prints."""
+    """Returns the object that `--output json` prints."""
     summary = outcome.summary
     return {
         "v": 1,
@@ -227,7 +227,7 @@ def _schedules(found: Schedules) -> dict[str, Any]:
 
 
 def trend_rows(outcome: AuditOutcome) -> list[tuple[object, ...]]:
-    """The lateness by day as table rows with TREND_COLUMNS; days without deliveries have no figures."""
+    """Returns the lateness by day as table rows with TREND_COLUMNS; days without deliveries have no figures."""
     return [
         (one.day.isoformat(), one.delivered, *(one.lateness_ms.get(name) for name in FIGURES))
         for one in outcome.trend or ()
@@ -247,7 +247,7 @@ def _outcomes(found: Outcomes) -> dict[str, Any]:
 
 
 def occurrences_label(name: str) -> str:
-    """The label of the count of occurrences with this name, one of COUNTS."""
+    """Returns the label of the count of occurrences with this name, one of COUNTS."""
     return "verified or rightly skipped" if name == "verified" else name.replace("_", " ")
 
 
@@ -269,7 +269,7 @@ def outcome_lines(found: Outcomes) -> list[str]:
 
 
 def range_lines(ranges: Iterable[Range]) -> list[str]:
-    """One line for each topic: the offsets that are read, and what open transactions hide."""
+    """Returns one line for each topic: the offsets that are read, and what open transactions hide."""
     by_topic: dict[tuple[str, str], list[Range]] = {}
     for span in ranges:
         by_topic.setdefault((span.role, span.partition.topic), []).append(span)
@@ -297,7 +297,7 @@ def _range(span: Range) -> dict[str, Any]:
 
 
 def shown_verdicts(summary: Summary) -> list[str]:
-    """The verdicts to show: all kinds of violations, and the other verdicts that occur."""
+    """Returns the verdicts to show: all kinds of violations, and the other verdicts that occur."""
     return [verdict for verdict in VERDICTS if verdict in VIOLATIONS or summary.counts[verdict]]
 
 
@@ -336,7 +336,7 @@ def _sample_lines(summary: Summary) -> list[str]:
 
 
 def closing_lines(outcome: AuditOutcome) -> list[str]:
-    """The last lines: notes, locations of results, and the overall result."""
+    """Returns the last lines: notes, locations of results, and the overall result."""
     lines = list(outcome.notes)
     records = outcome.verdict_records
     if records.read:

@@ -33,7 +33,7 @@ _GRAVE = ("VIOLATIONS", "TOO LATE", "cannot judge", "no violation, but", "order 
 
 
 def audit_page(outcome: AuditOutcome, picture: AuditPicture) -> str:
-    """The HTML document of an audit, with its charts."""
+    """Returns the HTML document of an audit, with its charts."""
     summary = outcome.summary
     closing = closing_lines(replace(outcome, html=None))
     share = outcome.outcomes.verified_share

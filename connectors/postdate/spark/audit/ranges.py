@@ -68,7 +68,7 @@ class Effects:
     recreated: frozenset[str] = frozenset()
 
     def records(self) -> tuple[dict[TopicPartition, Range], ...]:
-        """The ranges other than those of requests and dispatch logs."""
+        """Returns the ranges other than those of requests and dispatch logs."""
         return self.targets, self.dead_letters, self.answers
 
 
@@ -119,7 +119,7 @@ def fix_effects(
 def _fix_answers(
     cluster: Offsets, topics: list[OwnTopics], options: AuditOptions, since_ms: int | None
 ) -> tuple[dict[TopicPartition, Range], tuple[str, ...]]:
-    """The ranges of the existing verdicts topics, and the names of the missing ones."""
+    """Returns the ranges of the existing verdicts topics, and the names of the missing ones."""
     names = [one.verdicts for one in topics]
     present = cluster.partition_counts(names)
     absent = tuple(name for name in names if name not in present)
@@ -143,7 +143,7 @@ def _now_ms() -> int:
 
 
 def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
-    """The dispatch logs from the end of the first reading to that of the second."""
+    """Returns the dispatch logs from the end of the first reading to that of the second."""
     return [
         replace(first, end=max(first.end, effects.log_again[partition].end))
         for partition, first in causes.log.items()
@@ -152,7 +152,7 @@ def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
 
 
 def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Causes, effects: Effects) -> DataFrame:
-    """One row for each request partition with all columns that `judge` needs.
+    """Returns one row for each request partition with all columns that `judge` needs.
 
     Raises CannotRun if one of Postdate's topics has fewer partitions than the requests.
     """
@@ -180,7 +180,7 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
 
 
 def _by_topic(effects: Effects) -> dict[str, list[Range]]:
-    """The ranges of each target, in the order of their partition numbers."""
+    """Returns the ranges of each target, in the order of their partition numbers."""
     found: dict[str, list[Range]] = {}
     for partition, span in sorted(effects.targets.items()):
         found.setdefault(partition.topic, []).append(span)
@@ -188,7 +188,7 @@ def _by_topic(effects: Effects) -> dict[str, list[Range]]:
 
 
 def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
-    """One row for each target with all columns that `judge` needs; a deleted target counts as having lost
+    """Returns one row for each target with all columns that `judge` needs; a deleted target counts as having lost
     everything."""
     rows: list[tuple[object, ...]] = [
         (

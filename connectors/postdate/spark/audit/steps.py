@@ -56,7 +56,7 @@ class AuditSteps(Job[AuditOptions]):
     def understood(
         self, ranges: Iterable[Range], policies: DataFrame | None = None, *, reads_returns: bool = True
     ) -> DataFrame:
-        """The parsed requests there, with the messages themselves; `policies` and `reads_returns` as for
+        """Returns the parsed requests there, with the messages themselves; `policies` and `reads_returns` as for
         `understood_rows`."""
         options = self.options
         how = (options.levels_ms, options.dialect_options(), policies)
@@ -68,28 +68,28 @@ class AuditSteps(Job[AuditOptions]):
             self.reporter.report(line)
 
     def answers(self, ranges: Iterable[Range]) -> DataFrame:
-        """The verdict records there."""
+        """Returns the verdict records there."""
         own = {one.verdicts: one.requests for one in self.options.own_topics()}
         return self._rows(ranges, lambda records: answer_rows(records, own), ANSWER_ROWS)
 
     def messages(self, ranges: Iterable[Range]) -> DataFrame:
-        """The records there, with the origins of those that name one of our requests."""
+        """Returns the records there, with the origins of those that name one of our requests."""
         return delivered_messages(self.read(ranges), [one.requests for one in self.options.own_topics()])
 
     def dead_letters(self, ranges: Iterable[Range]) -> DataFrame:
-        """The dead letters there."""
+        """Returns the dead letters there."""
         own = {one.dead_letters: one.requests for one in self.options.own_topics()}
         judges = not self.options.dialects
         return self._rows(ranges, lambda records: dead_letter_rows(records, own, judges_refusals=judges), LETTER_ROWS)
 
     def _rows(self, ranges: Iterable[Range], make: Callable[[DataFrame], DataFrame], columns: str) -> DataFrame:
-        """The rows that `make` creates from the records there, with these `columns`. Most audits read no dead letter
-        and no verdict record: then Spark plans nothing for them."""
+        """Returns the rows that `make` creates from the records there, with these `columns`. Most audits read no dead
+        letter and no verdict record: then Spark plans nothing for them."""
         spans = [span for span in ranges if span.start < span.end]
         return make(self.read(spans)) if spans else small_table(self.spark, [], columns)
 
     def unreadable(self, dead_letters: Iterable[Range], records: DataFrame | None) -> DataFrame:
-        """The dead letters, and of `records` those, whose origin cannot be read."""
+        """Returns the dead letters, and of `records` those, whose origin cannot be read."""
         own = {one.dead_letters: one.requests for one in self.options.own_topics()}
         found = self._rows(dead_letters, lambda records: unreadable_dead_letters(records, own), UNREADABLE)
         return found if records is None else found.unionByName(unreadable_records(records))
@@ -97,7 +97,7 @@ class AuditSteps(Job[AuditOptions]):
     def overtaken(
         self, targets: Iterable[Range], history: History, requests: DataFrame, starts: DataFrame | None = None
     ) -> tuple[DataFrame, ...]:
-        """The messages of `history` that are out of order; see `ordering.overtaken`.
+        """Returns the messages of `history` that are out of order; see `ordering.overtaken`.
 
         Empty if the ranges of `targets` hold more records than an audit sorts without `strict`.
         """
@@ -128,7 +128,8 @@ class AuditSteps(Job[AuditOptions]):
         )
 
     def _known_since(self, targets: Mapping[TopicPartition, Range], state: AuditState) -> dict[TopicPartition, Range]:
-        """The ranges of targets with their bounds. A partition is known to exist since `state` knows it, and now.
+        """Returns the ranges of targets with their bounds. A partition is known to exist since `state` knows it, and
+        now.
 
         Records are read only of partitions that the state does not know, or that have lost some since.
         """
@@ -144,7 +145,7 @@ class AuditSteps(Job[AuditOptions]):
         }
 
     def _cap_times(self, ranges: Mapping[TopicPartition, Range]) -> dict[TopicPartition, Range]:
-        """The ranges; capped ones with the broker's time of the first record after their end, if it has one."""
+        """Returns the ranges; capped ones with the broker's time of the first record after their end, if it has one."""
         times = self.broker_times(
             replace(span, start=span.end, end=span.end + 1) for span in ranges.values() if span.capped
         )
@@ -154,7 +155,7 @@ class AuditSteps(Job[AuditOptions]):
         }
 
     def holes(self, judged: DataFrame, log: Iterable[Range]) -> tuple[Hole, ...]:
-        """The requests whose fates are gone, if `log` has lost any."""
+        """Returns the requests whose fates are gone, if `log` has lost any."""
         if all(span.lost_before_ms < 0 for span in log):
             return ()
         lost = judged.where("is_fate_lost").groupBy("topic", "partition")
@@ -165,7 +166,7 @@ class AuditSteps(Job[AuditOptions]):
         )
 
     def aborted_copies(self, targets: Iterable[Range]) -> int:
-        """The number of records of aborted transactions there."""
+        """Returns the number of records of aborted transactions there."""
         names, spans = [one.requests for one in self.options.own_topics()], list(targets)
         settings = self.options.client_settings()
         counts = [
@@ -176,7 +177,7 @@ class AuditSteps(Job[AuditOptions]):
 
 
 def notes_of(causes: Causes, effects: Effects) -> tuple[str, ...]:
-    """Notes for the reader about the topics that were read: open transactions, topics that do not exist."""
+    """Returns notes for the reader about the topics that were read: open transactions, topics that do not exist."""
     spans = [
         span
         for some in (causes.requests, effects.log_again, *effects.records())

@@ -69,7 +69,8 @@ class ChunkDigests:
     secret_texts: tuple[str, str] = field(default_factory=_secret_texts, repr=False)
 
     def of_requests(self, understood: DataFrame) -> DataFrame:
-        """The aggregates of requests, rows as of `understood_rows`; grouped by target as well, to learn the targets."""
+        """Returns the aggregates of requests, rows as of `understood_rows`; grouped by target as well, to learn the
+        targets."""
         is_plain = (
             (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
         ) & (F.col("target").isNotNull() & F.col("retry").isNull())
@@ -86,7 +87,7 @@ class ChunkDigests:
         return folded.withColumnRenamed("named", "requests")
 
     def of_fates(self, fates: DataFrame) -> DataFrame:
-        """The aggregates of fates, rows as of `fate_rows`."""
+        """Returns the aggregates of fates, rows as of `fate_rows`."""
         fate = F.col("fate")
         is_timely = (fate.at_ms >= fate.first_due_ms) & self._is_overdue(fate.first_due_ms)
         is_sound = _is_plain(fate) & is_timely & (F.col("offset") < fate.next_request)
@@ -98,7 +99,7 @@ class ChunkDigests:
         return folded.drop("named")
 
     def of_records(self, messages: DataFrame, targets: DataFrame) -> DataFrame:
-        """The aggregates of deliveries, rows as of `delivered_messages`; `targets` as for `judge`."""
+        """Returns the aggregates of deliveries, rows as of `delivered_messages`; `targets` as for `judge`."""
         sizes = targets.select("target", "target_partitions")
         by_key = positive_murmur2(F.col("key")) % F.col("target_partitions")
         is_in_place = F.col("key").isNull() | (by_key == F.col("place"))
@@ -114,7 +115,7 @@ class ChunkDigests:
         return folded.where("named > 0 or garbled > 0").drop("named")
 
     def exceptional_origins(self, log: DataFrame, others: Sequence[DataFrame], *, has_recent: bool = True) -> DataFrame:
-        """The origins of fates that are not plain, and all origins in `others`; with `has_recent` also those of
+        """Returns the origins of fates that are not plain, and all origins in `others`; with `has_recent` also those of
         delivered messages that are not overdue, unless they were early. `log` as of `log_rows`."""
         fate = F.col("fate")
         is_regular = _is_plain(fate) & (self._is_overdue(fate.first_due_ms) if has_recent else F.lit(True))
@@ -125,8 +126,8 @@ class ChunkDigests:
     def together(
         self, request_chunks: DataFrame, fates: DataFrame, records: DataFrame, targets: DataFrame
     ) -> DataFrame:
-        """One row for each chunk with data: its counts, and whether it `is_consistent`; and one row without a chunk for
-        records whose origin is not that of a request.
+        """Returns one row for each chunk with data: its counts, and whether it `is_consistent`; and one row without a
+        chunk for records whose origin is not that of a request.
 
         The first three arguments are the aggregates above. A chunk with a target that does not exist is inconsistent.
         """
@@ -148,7 +149,7 @@ class ChunkDigests:
         return folded.select(*CHUNK, *_COUNTS, (counts_agree & cancels_out & is_in_time).alias("is_consistent"))
 
     def left_of(self, rows: DataFrame, inconsistent: DataFrame, exceptional: DataFrame) -> DataFrame:
-        """The rows that the digests do not verify: those in `inconsistent` chunks, and those of `exceptional`
+        """Returns the rows that the digests do not verify: those in `inconsistent` chunks, and those of `exceptional`
         origins."""
         marked = _marked(rows.withColumn("chunk", self._chunk()), inconsistent, CHUNK, "is_left")
         return (
@@ -165,7 +166,7 @@ class ChunkDigests:
         )
 
     def consistent_rows(self, rows: DataFrame, inconsistent: DataFrame, exceptional: DataFrame) -> DataFrame:
-        """The rows in consistent chunks, without exceptional origins; with their `chunk`."""
+        """Returns the rows in consistent chunks, without exceptional origins; with their `chunk`."""
         chunks = rows.withColumn("chunk", self._chunk())
         return regular(chunks.join(F.broadcast(inconsistent.select(*CHUNK)), list(CHUNK), "left_anti"), exceptional)
 
@@ -176,7 +177,7 @@ class ChunkDigests:
         return due_ms < self.overdue_before_ms
 
     def _message(self) -> list[Column]:
-        """Two hashes of a message with the columns `_PARTS`, its origin and due time."""
+        """Returns two hashes of a message with the columns `_PARTS`, its origin and due time."""
         data, (between, null) = F.col("data"), self.secret_texts
         header_names = F.array_join(data.getField("key"), between).cast("binary")
         header_values = F.array_join(data.getField("value").cast("array<string>"), between, null).cast("binary")
@@ -227,7 +228,7 @@ class ChunkDigests:
 
 
 def _sound_or_not(is_sound: Column, name: str) -> dict[str, Column]:
-    """Two kinds: sound rows under `name`, and the `others`."""
+    """Returns two kinds: sound rows under `name`, and the `others`."""
     is_known_sound = F.coalesce(is_sound, F.lit(False))
     return {name: is_known_sound, "others": ~is_known_sound}
 
@@ -238,18 +239,18 @@ def _flags(kinds: Mapping[str, Column]) -> list[Column]:
 
 
 def names_something() -> Column:
-    """Whether a request has an id or names another one of its partition."""
+    """True if a request has an id or names another one of its partition."""
     return F.col("id").isNotNull() | F.col("acts_on").isNotNull()
 
 
 def regular(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
-    """The rows without those of `exceptional` origins, which are broadcast to every executor."""
+    """Returns the rows without those of `exceptional` origins, which are broadcast to every executor."""
     marked = _marked(rows, exceptional, ORIGIN, "is_exceptional")
     return marked.where("is_exceptional is null").select(*rows.columns)
 
 
 def subtracted(request_chunks: DataFrame, exceptional: DataFrame) -> DataFrame:
-    """The aggregates of requests, minus those of the `exceptional` ones among them; both from the same
+    """Returns the aggregates of requests, minus those of the `exceptional` ones among them; both from the same
     `ChunkDigests`."""
     negative = (F.negate(name).alias(name) if name in _REQUEST_COUNTS else F.col(name) for name in exceptional.columns)
     return request_chunks.unionByName(exceptional.select(*negative))
@@ -260,7 +261,7 @@ def _is_plain(fate: Column) -> Column:
 
 
 def _marked(rows: DataFrame, some: DataFrame, by: Sequence[str], mark: str) -> DataFrame:
-    """The rows, with `mark` true if `some`, one row each, has the same `by`, otherwise null."""
+    """Returns the rows, with `mark` true if `some`, one row each, has the same `by`, otherwise null."""
     marks = some.select(*(F.col(name).alias(f"{mark}_{name}") for name in by), F.lit(True).alias(mark))
     # A partition that no topic can have is null, and still belongs to something.
     same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"{mark}_{name}")) for name in by))

@@ -43,7 +43,7 @@ class AuditInputs:
 
 
 def folded(inputs: AuditInputs, *, few: bool = False) -> DataFrame:
-    """One row for each origin with everything known about it; malformed answers are left out.
+    """Returns one row for each origin with everything known about it; malformed answers are left out.
 
     topic partition offset   the origin
     id                       of the request, null if it has none or was not read
@@ -79,7 +79,7 @@ def folded(inputs: AuditInputs, *, few: bool = False) -> DataFrame:
 
 
 def facts_schema(inputs: AuditInputs) -> StructType:
-    """The type of `facts` in rows of these inputs."""
+    """Returns the type of `facts` in rows of these inputs."""
     request = [field for field in inputs.requests.schema if field.name not in ORIGIN]
     answer = StructType([inputs.answers.schema[name] for name in _ANSWER])
     one_each = (
@@ -91,7 +91,7 @@ def facts_schema(inputs: AuditInputs) -> StructType:
 
 
 def joined(rows: DataFrame, reopened: DataFrame, *, few: bool) -> DataFrame:
-    """Rows as of `folded`, merged by origin with rows of a state: their `facts` and `position`, and the stored
+    """Returns rows as of `folded`, merged by origin with rows of a state: their `facts` and `position`, and the stored
     `verdicts` and `details` as `reported`."""
     some = F.struct("facts", "reported").alias("row")
     of_state = F.struct(F.col("facts"), F.struct("verdicts", "details").alias("reported")).alias("row")
@@ -110,8 +110,8 @@ def joined(rows: DataFrame, reopened: DataFrame, *, few: bool) -> DataFrame:
 
 
 def unfolded(rows: DataFrame) -> AuditInputs:
-    """The inverse of `folded`. Requests also have `due_since`: the offset of the dispatch-log record that published the
-    next time of a schedule; otherwise null."""
+    """Returns the inverse of `folded`. Requests also have `due_since`: the offset of the dispatch-log record that
+    published the next time of a schedule; otherwise null."""
 
     def each(array: str, name: str) -> DataFrame:
         return rows.select(*ORIGIN, F.explode(f"facts.{array}").alias(name))
@@ -134,9 +134,9 @@ def unfolded(rows: DataFrame) -> AuditInputs:
 
 
 def _next_ms() -> Column:
-    """The due time of a schedule that a due range is compared with: the next nominal time. After the last occurrence:
-    the timestamp of the first control with pending extra deliveries, or null if the fate of that control may be lost.
-    If nothing is pending: 0."""
+    """Returns the due time of a schedule that a due range is compared with: the next nominal time. After the last
+    occurrence: the timestamp of the first control with pending extra deliveries, or null if the fate of that control
+    may be lost. If nothing is pending: 0."""
     pending = F.filter("position.extras", lambda extra: (extra.next_ms > 0) | (extra.log_offset < 0))
     first = F.array_min(F.transform(pending, lambda extra: extra["control"]))
     extending_fates = F.filter(
@@ -149,7 +149,7 @@ def _next_ms() -> Column:
 
 
 def without_late(facts: Column) -> Column:
-    """The facts without fates that were read only to settle doubts: the next audit reads them again."""
+    """Returns the facts without fates that were read only to settle doubts: the next audit reads them again."""
     return facts.withField("fates", F.filter(facts.fates, lambda fate: ~fate.late))
 
 

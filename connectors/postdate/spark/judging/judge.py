@@ -45,7 +45,7 @@ def judge(
     has_schedules: bool = False,
     few: bool = False,
 ) -> DataFrame:
-    """One row for each of `placed`: the request, its outcome, `verdicts`, `details`, and the columns `kept`.
+    """Returns one row for each of `placed`: the request, its outcome, `verdicts`, `details`, and the columns `kept`.
 
     `placed`: rows as of `inputs.folded` with the columns of their partition and target (`audit.ranges`), all of them in
     the audited range. `causes`: the results of `claims`, `answers` and `unanswered`, if they have anything to check.
@@ -104,7 +104,7 @@ describes the same findings in the same words."""
 
 
 def is_in_range(is_request: Column) -> Column:
-    """Whether this audit judges an origin: a request that was read, or one that should have been read.
+    """True if this audit judges an origin: a request that was read, or one that should have been read.
 
     Below the start of the topic it has expired. Below the window, or at and above the fixed end, it is not part of the
     audit. From the present end on, which was asked for after everything was read, and in a partition that the topic
@@ -119,7 +119,7 @@ def is_in_range(is_request: Column) -> Column:
 
 
 def _facts(found: DataFrame, overdue_before_ms: int, has_schedules: bool) -> DataFrame:
-    """The input of the rules, by name."""
+    """Returns the input of the rules, by name."""
     first, second, third = _fact_columns(has_schedules)
     latest_ms = F.col("last_due_ms") + F.coalesce(F.col("request.window_ms"), F.lit(0))
     is_overdue = F.coalesce(latest_ms, F.col("request.request_ms")) < overdue_before_ms
@@ -130,7 +130,7 @@ def _facts(found: DataFrame, overdue_before_ms: int, has_schedules: bool) -> Dat
 
 @remembered
 def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Column], dict[str, Column]]:
-    """The columns of three steps; columns of one step are computed once for the next."""
+    """Returns the columns of three steps; columns of one step are computed once for the next."""
     finals = F.filter("fates", lambda row: one_of(row.fate_name, FINAL))
     moved = F.try_element_at(F.filter("fates", lambda row: row.fate_name == "moved"), F.lit(-1))
     on_target = F.when(
@@ -194,9 +194,9 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
 def _lost_move(
     on_target: Column, final: Column, known_due_ms: Column, known_grace_ms: Column, is_grace_unknown: Column
 ) -> Column:
-    """The lost reschedule that explains the due time in a record. Without a record, it explains an end at or after the
-    due time that it gave. One that also explains the chosen time and the grace is preferred. Null if the due time and
-    the grace in the log explain the end, or if no lost reschedule does."""
+    """Returns the lost reschedule that explains the due time in a record. Without a record, it explains an end at or
+    after the due time that it gave. One that also explains the chosen time and the grace is preferred. Null if the due
+    time and the grace in the log explain the end, or if no lost reschedule does."""
     window_ms, is_expired = F.col("request.window_ms"), F.exists("letters", lambda one: one.reason == _EXPIRED)
 
     def explains(due_ms: Column) -> Column:
@@ -225,16 +225,16 @@ def _lost_move(
 
 
 def _grace_behind(move: Column, known_grace_ms: Column) -> Column:
-    """The grace of a message that a lost reschedule has moved: the grace that lost reschedules gave, unless a later
-    reschedule in the log gave another."""
+    """Returns the grace of a message that a lost reschedule has moved: the grace that lost reschedules gave, unless a
+    later reschedule in the log gave another."""
     last = F.try_element_at("graces", F.lit(-1))
     is_later = F.coalesce(last.control_offset > move.given_by, F.lit(False))
     return F.when(move.given_by.isNull() | is_later, known_grace_ms).otherwise(move.grace_ms)
 
 
 def _known_due_ms() -> Column:
-    """The due time of a message: from the request, otherwise from its record, otherwise from a dispatch log without
-    losses."""
+    """Returns the due time of a message: from the request, otherwise from its record, otherwise from a dispatch log
+    without losses."""
     by_log = F.when(F.col("fates_lost_before_ms") < 0, F.col("final.first_due_ms"))
     return F.coalesce("last_due_ms", F.get("on_target", 0).due_ms, by_log)
 
@@ -246,7 +246,7 @@ def _judged(facts: DataFrame, has_schedules: bool, *kept: str) -> DataFrame:
 
 @remembered
 def _judgement(has_schedules: bool) -> tuple[Column, list[Column]]:
-    """The problems of a row, and then the columns of its judgement."""
+    """Returns the problems of a row, and then the columns of its judgement."""
     rules = (_orphans(), unended_problems(), ended_problems(), mismatch_problems(), answer_problems())
     problems: list[Problem] = [problem for some in rules for problem in some]
     rows = F.array(
@@ -280,7 +280,7 @@ def _recurs() -> Column:
 
 
 def _detail_of(verdict: Column) -> Column:
-    """The sentence for a verdict: the details of all its problems."""
+    """Returns the sentence for a verdict: the details of all its problems."""
     problems = F.filter("problems", lambda problem: problem.verdict == verdict)
     return F.array_join(F.transform(problems, lambda problem: problem.detail), "; ")
 

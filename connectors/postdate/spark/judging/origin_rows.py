@@ -91,7 +91,7 @@ class JudgingParameters:
 
     @property
     def owes_all(self) -> bool:
-        """Whether every delivered request must be answered, so that none of them is plain."""
+        """True if every delivered request must be answered, so that none of them is plain."""
         return self.verdicts == "all"
 
     @property
@@ -123,7 +123,7 @@ class RowCounts:
 
 
 def is_bare() -> Column:
-    """Whether the request of a row must be read again.
+    """True if the request of a row must be read again.
 
     Either the facts contain a second record, or a dead letter, but no digests of the request: a state does not store
     those of a plain, delivered message. Or it is a return whose policy was unknown when it was read.
@@ -158,7 +158,7 @@ def row_counts(placed_rows: DataFrame, *, few: bool = False) -> RowCounts:
 
 
 def found_columns() -> list[Column]:
-    """The fields of `Found` as aggregates of rows as of `placed`; a flag is null if there are none."""
+    """Returns the fields of `Found` as aggregates of rows as of `placed`; a flag is null if there are none."""
     request = F.col("facts.request")
     names_a_cause = F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))
     makes_a_claim = request.retry.said.isNotNull() | request.latest_ms.isNotNull() | request.selected.isNotNull()
@@ -232,7 +232,7 @@ def _causes(
     parameters: JudgingParameters,
     zones: Zones,
 ) -> list[DataFrame]:
-    """The effects of other origins on the rows `left`, for `judge`."""
+    """Returns the effects of other origins on the rows `left`, for `judge`."""
     if not (counts.has_claims or counts.has_answers or counts.has_lost_moves or parameters.verdicts != "none"):
         return []
     around, has_few = (
@@ -269,8 +269,9 @@ def _causes(
 
 
 def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[DataFrame]], Column]]:
-    """The rules for each kind of claim, and whether a row of `history_rows` makes one: most histories make few kinds,
-    and planning a rule costs more than it computes. The second argument of a rule is whether fates may be lost."""
+    """Returns the rules for each kind of claim, and whether a row of `history_rows` makes one: most histories make few
+    kinds, and planning a rule costs more than it computes. The second argument of a rule is whether fates may be lost.
+    """
     end = F.col("end")
     names_another = end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull()
     return [
@@ -351,7 +352,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
 
 @remembered
 def _plain_judgement() -> list[Column]:
-    """The columns of `judge` for a plain row; null for others."""
+    """Returns the columns of `judge` for a plain row; null for others."""
     request, fate, record = F.col("facts.request"), F.get("facts.fates", 0), F.get("facts.records", 0)
     is_delivered, none = F.col("plain") == "delivered", F.array()
     spelled = F.concat_ws("/", record.target, record["partition"], record.offset)
@@ -376,7 +377,7 @@ def _plain_judgement() -> list[Column]:
 
 
 def stored_context(stored: DataFrame, lost: DataFrame | None, rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """The Context of rows `stored` in a state, of which those in `lost` may be related to all `rows`."""
+    """Returns the Context of rows `stored` in a state, of which those in `lost` may be related to all `rows`."""
     origins = related_origins(stored, wanted)
     if lost is not None:
         origins = origins.unionByName(lost.select(*ORIGIN)).distinct()
@@ -384,8 +385,8 @@ def stored_context(stored: DataFrame, lost: DataFrame | None, rows: DataFrame, w
 
 
 def related_origins(some: DataFrame, wanted: DataFrame) -> DataFrame:
-    """The origins in `some` with one of the `wanted_keys`; hash collisions may add a few more. If a request gets a
-    further key, `stages.read_context` must gather the requests that have it.
+    """Returns the origins in `some` with one of the `wanted_keys`; hash collisions may add a few more. If a request
+    gets a further key, `stages.read_context` must gather the requests that have it.
 
     Cost: one join; only the origins, ids and links of `some` are read.
     """
@@ -394,7 +395,8 @@ def related_origins(some: DataFrame, wanted: DataFrame) -> DataFrame:
 
 
 def wanted_keys(rows: DataFrame) -> DataFrame:
-    """The keys of the origins that are related to these rows, including themselves: `topic`, `partition`, `key`.
+    """Returns the keys of the origins that are related to these rows, including themselves: `topic`, `partition`,
+    `key`.
 
     Related are rows with the same id in a partition, rows of which one names the other, and rows that name the same
     origin if one of them has an answer: whether an answer is true may depend on the other answers about that origin.
@@ -409,12 +411,12 @@ def wanted_keys(rows: DataFrame) -> DataFrame:
 
 
 def _exploded(keys: list[Column], *lists: Column) -> Column:
-    """A row for each of these keys, and for each in `lists`."""
+    """Returns a row for each of these keys, and for each in `lists`."""
     return F.explode(F.array_compact(F.concat(F.array(*keys), *lists))).alias("key")
 
 
 def _keys(kind: str, offsets: Column) -> Column:
-    """The keys of a list of offsets, which may be null."""
+    """Returns the keys of a list of offsets, which may be null."""
     return F.when(F.size(offsets) > 0, F.transform(offsets, lambda offset: _key(kind, offset))).otherwise(F.array())
 
 
@@ -423,5 +425,5 @@ def _id_key() -> Column:
 
 
 def _key(kind: str, value: Column) -> Column:
-    """A hash of a value by which an origin is found; different values collide only by chance."""
+    """Returns a hash of a value by which an origin is found; different values collide only by chance."""
     return F.xxhash64(F.lit(kind), value)

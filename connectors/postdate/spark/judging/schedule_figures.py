@@ -44,7 +44,7 @@ class Schedules:
 
 
 def schedule_figures(judged: DataFrame, each_max: int) -> Schedules:
-    """The figures of the schedules among `judged` rows; at most `each_max` are described. Cost: two jobs."""
+    """Returns the figures of the schedules among `judged` rows; at most `each_max` are described. Cost: two jobs."""
     rows = judged.where("occurrences is not null").withColumn("late", F.sort_array("occurrences.lateness_ms"))
     overdue = F.when(F.array_contains("verdicts", "missing"), F.col("occurrences.overdue")).otherwise(0)
     sums = rows.agg(
@@ -67,12 +67,12 @@ def schedule_figures(judged: DataFrame, each_max: int) -> Schedules:
 
 
 def _rank(share: float) -> Column:
-    """The place of a percentile among sorted values, nearest rank."""
+    """Returns the place of a percentile among sorted values, nearest rank."""
     return F.greatest(F.ceil(F.size("late") * F.lit(share)), F.lit(1)).cast("int")
 
 
 def _counts(found: Row, overdue: int) -> dict[str, int]:
-    """The numbers of occurrences by name; overdue ones are missing."""
+    """Returns the numbers of occurrences by name; overdue ones are missing."""
     counts = {name: found[name] or 0 for name in COUNTS}
     return {**counts, "missing": counts["missing"] + overdue}
 

@@ -55,7 +55,7 @@ class History:
     occurrences: Events | None = None
 
     def inputs(self) -> AuditInputs:
-        """The rows of all origins."""
+        """Returns the rows of all origins."""
         fates, delivered = fate_rows(self.log), without_garbled(self.records)
         effects = (self.dead_letters, self.answers, self.overtaken, self.occurrences)
         return AuditInputs(self.requests, fates, delivered, *effects)
@@ -116,7 +116,7 @@ def judged_history(
 
 
 def _judged(inputs: AuditInputs, context: Context | None, parameters: JudgingParameters) -> DataFrame:
-    """The judged rows of `inputs` in the audited range."""
+    """Returns the judged rows of `inputs` in the audited range."""
     rows = judged_origins(
         folded(inputs, few=parameters.is_short), context, parameters, ROW_COLUMNS, occurrences=inputs.occurrences
     )
@@ -132,8 +132,8 @@ def split(
     *,
     gathers_naming: bool = False,
 ) -> Split | None:
-    """The parts of `history`; None if each delivered request must be answered, which chunks do not count, or if nothing
-    would be saved: most requests are in inconsistent chunks, or too many origins are exceptional.
+    """Returns the parts of `history`; None if each delivered request must be answered, which chunks do not count, or if
+    nothing would be saved: most requests are in inconsistent chunks, or too many origins are exceptional.
 
     `doubtful`: further exceptional origins, about which something is known that the history does not contain.
     `gathers_naming`: also gather the requests of `Split.naming` while exceptional ones are read, if there are any of
@@ -192,8 +192,8 @@ def split(
 def _exceptional(
     history: History, parameters: JudgingParameters, digests: ChunkDigests, doubtful: DataFrame | None
 ) -> tuple[DataFrame, int] | None:
-    """The exceptional origins, cached, and their number. If there are more than `how.separate_rows_max`, messages that
-    are not overdue are left out, so their chunks are inconsistent. None if there are still more."""
+    """Returns the exceptional origins, cached, and their number. If there are more than `how.separate_rows_max`,
+    messages that are not overdue are left out, so their chunks are inconsistent. None if there are still more."""
     sound = history.answers.where(~F.col("malformed"))
     some = (rows for rows in (history.returns, doubtful) if rows is not None)
     others = [history.dead_letters, sound, *history.overtaken, *some]
@@ -208,7 +208,8 @@ def _exceptional(
 
 
 def _left(history: History, requests: DataFrame, left_of: Callable[[DataFrame], DataFrame]) -> AuditInputs:
-    """The inputs of a history of which `requests` are left to be judged, and of other rows those that `left_of` finds.
+    """Returns the inputs of a history of which `requests` are left to be judged, and of other rows those that `left_of`
+    finds.
 
     A chunk with an occurrence is inconsistent, and so is one with a schedule: all occurrences are left.
     """
@@ -224,13 +225,13 @@ def _left(history: History, requests: DataFrame, left_of: Callable[[DataFrame], 
 
 
 def _count_of_naming(request_chunks: DataFrame) -> int:
-    """The number of requests in these chunks that name something."""
+    """Returns the number of requests in these chunks that name something."""
     row = request_chunks.agg(F.sum("naming")).first()
     return (row[0] or 0) if row is not None else 0
 
 
 def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, gathers: bool) -> DataFrame:
-    """The `exceptional` requests, and if it `gathers` those that name something: with the columns of
+    """Returns the `exceptional` requests, and if it `gathers` those that name something: with the columns of
     `digested_requests`, `is_exceptional`, and of the exceptional ones the message.
 
     Cost: reads requests once.
@@ -248,8 +249,8 @@ def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, ga
 
 
 def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """The Context of a history that is read once more: origins with everything that may be a cause, which is neither a
-    delivery nor a dead letter. `naming` as in `Split`.
+    """Returns the Context of a history that is read once more: origins with everything that may be a cause, which is
+    neither a delivery nor a dead letter. `naming` as in `Split`.
 
     `related_origins` finds requests without an id that name nothing only by their own offset, and `rows` name those
     whose offset is wanted. So the requests in `naming` suffice, and of all others those that are named or that their
@@ -283,8 +284,8 @@ def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wa
 
 
 def _in_range(exceptional: DataFrame, partitions: DataFrame, *, has_unread: bool) -> DataFrame:
-    """The exceptional origins that may be judged; around a window there may be any number of others. `has_unread`:
-    with those of requests that the next audit reads, since it does not read again what names them now."""
+    """Returns the exceptional origins that may be judged; around a window there may be any number of others.
+    `has_unread`: with those of requests that the next audit reads, since it does not read again what names them now."""
     placed = exceptional.join(F.broadcast(partitions), list(PARTITION), "left")
     is_wanted = is_in_range(F.lit(False))
     if has_unread:

@@ -155,7 +155,7 @@ def summarise(
 
 
 def by_verdicts(judged: DataFrame | None, *, few: bool = False) -> list[VerdictGroup]:
-    """The judged rows by their verdicts; `few` as for `gathered`. Cost: one job."""
+    """Returns the judged rows by their verdicts; `few` as for `gathered`. Cost: one job."""
     if judged is None:
         return []
     by_verdict = gathered(judged, few=few).groupBy("verdicts")
@@ -167,7 +167,7 @@ _VERIFIED, _VIOLATED, _PENDING = "verified", "violated", "pending"
 
 
 def _outcome(verdicts: Sequence[str]) -> str:
-    """The outcome of a row with these verdicts: verified, violated, pending, or the reason why it could not be
+    """Returns the outcome of a row with these verdicts: verified, violated, pending, or the reason why it could not be
     verified."""
     if any(verdict in VIOLATIONS for verdict in verdicts):
         return _VIOLATED
@@ -183,14 +183,14 @@ def _percentiles(lateness: Sequence[DataFrame], *, few: bool) -> dict[str, int]:
 
 
 def lateness_columns() -> tuple[Column, Column]:
-    """Aggregates of `lateness_ms` for `lateness_of`: the exact percentiles (nearest rank), and the maximum."""
+    """Returns aggregates of `lateness_ms` for `lateness_of`: the exact percentiles (nearest rank), and the maximum."""
     shares = ", ".join(f"{share}D" for _, share in PERCENTILES)
     ranked = F.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY lateness_ms)")
     return ranked.alias("ranked"), F.max("lateness_ms").alias("max")
 
 
 def lateness_of(row: Row) -> dict[str, int]:
-    """The figures of lateness by name, from a row with `lateness_columns`; empty if there was no value."""
+    """Returns the figures of lateness by name, from a row with `lateness_columns`; empty if there was no value."""
     if row["max"] is None:
         return {}
     return dict(zip(FIGURES, map(int, (*row["ranked"], row["max"])), strict=True))

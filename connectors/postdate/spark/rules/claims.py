@@ -39,8 +39,8 @@ _DOUBT = ", at a due time whose fate may have left the dispatch log"
 
 
 def unfounded_ends(known: DataFrame) -> DataFrame:
-    """One row for each `cancelled`, and each `replaced` that names no survivor, whose required request is missing: the
-    origin, and a sentence `claim`.
+    """Returns one row for each `cancelled`, and each `replaced` that names no survivor, whose required request is
+    missing: the origin, and a sentence `claim`.
 
     `known` as in `history_rows`. Cost: a join of the cancelled requests with the cancels that name an origin, and one
     of the unfounded ends with the refused requests.
@@ -76,8 +76,8 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
 
 
 def _refused(known: DataFrame) -> DataFrame:
-    """The requests to schedule that an owner has refused: topic and partition as `of_topic` and `of_partition`, and
-    `refused`."""
+    """Returns the requests to schedule that an owner has refused: topic and partition as `of_topic` and `of_partition`,
+    and `refused`."""
     parts = F.struct("id", "offset", F.col("end.log_offset").alias("log_offset")).alias("refused")
     refused_requests = known.where(F.col("action").isin("schedule", RECURRING) & is_refused(F.col("end")))
     return refused_requests.select(F.col("topic").alias("of_topic"), F.col("partition").alias("of_partition"), parts)
@@ -93,8 +93,8 @@ def _is_replaced_by_refused() -> Column:
 
 
 def judged_series(known: DataFrame) -> DataFrame:
-    """One row for each request of a series whose due time does not follow from the start: the origin, and a sentence
-    `claim`, or `doubt` if the fate of its predecessor, which has the start, may have left the dispatch log.
+    """Returns one row for each request of a series whose due time does not follow from the start: the origin, and a
+    sentence `claim`, or `doubt` if the fate of its predecessor, which has the start, may have left the dispatch log.
 
     `known` as in `history_rows`.
     """
@@ -109,9 +109,9 @@ def judged_series(known: DataFrame) -> DataFrame:
 
 
 def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
-    """One row for each `moved`, in log order: the origin; the `grace` of its control, with a null `grace_ms` if the
-    control was not read; and its `cause` as in `unread_causes`. If the control does not ask for the move, the row has a
-    sentence `claim`, or a sentence `doubt` if the move depends on an earlier one that may be lost.
+    """Returns one row for each `moved`, in log order: the origin; the `grace` of its control, with a null `grace_ms` if
+    the control was not read; and its `cause` as in `unread_causes`. If the control does not ask for the move, the row
+    has a sentence `claim`, or a sentence `doubt` if the move depends on an earlier one that may be lost.
 
     `known` as in `history_rows`; `has_losses`: whether fates of its rows may have left the dispatch log. Cost: a join
     of the moves with the reschedules, and a second one if there are losses.
@@ -181,13 +181,13 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
 
 
 def _selects_at_any_time(selected: Column) -> Column:
-    """Whether a selection selects the schedule at some due time."""
+    """True if a selection selects the schedule at some due time."""
     none = F.lit(None).cast("bigint")
     return selects_at(selected.withField("from_ms", none).withField("until_ms", none), none)
 
 
 def _moves_before() -> Column:
-    """The moves of a message before the `move`."""
+    """Returns the moves of a message before the `move`."""
     move = F.col("move")
     return F.filter(
         "moves", lambda other: F.struct(other.log_offset, other.place) < F.struct(move.log_offset, move.place)
@@ -195,7 +195,7 @@ def _moves_before() -> Column:
 
 
 def _moves_in_bulk() -> Column:
-    """Whether the bulk control of a `moved` selects the message at the due time before, and asks for this one."""
+    """True if the bulk control of a `moved` selects the message at the due time before, and asks for this one."""
     move, by = F.col("move"), F.col("by")
     last = F.try_element_at(_moves_before(), F.lit(-1))
     was_ms = F.coalesce(last.new_due_ms, move.first_due_ms)
@@ -208,8 +208,8 @@ def _moves_in_bulk() -> Column:
 
 
 def judged_switches(known: DataFrame) -> DataFrame:
-    """One row for each fate OF_CONTROLS of a schedule whose control does not ask for it: the origin, and a sentence
-    `claim`.
+    """Returns one row for each fate OF_CONTROLS of a schedule whose control does not ask for it: the origin, and a
+    sentence `claim`.
 
     `known` as in `history_rows`. Cost: a join of these fates with their controls.
     """
@@ -237,8 +237,8 @@ def judged_switches(known: DataFrame) -> DataFrame:
 
 
 def judged_late_switches(known: DataFrame) -> DataFrame:
-    """One row for each fate OF_CONTROLS of a schedule that a bulk cancel in force had selected: the origin, and a
-    sentence `claim`. Such a schedule was no longer pending for a later control.
+    """Returns one row for each fate OF_CONTROLS of a schedule that a bulk cancel in force had selected: the origin, and
+    a sentence `claim`. Such a schedule was no longer pending for a later control.
 
     `known` as in `history_rows`. A bulk cancel is in force from its first fate on. A control counts only if the owner
     that wrote this fate had not read the control then, and carried it out itself: an earlier owner may have read the
@@ -264,9 +264,9 @@ def judged_late_switches(known: DataFrame) -> DataFrame:
 
 
 def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
-    """One row for each message that a bulk control has cancelled without selecting it, and one for each bulk control
-    with another count than that of the fates that name it: the origin, and a sentence `claim`, or `doubt` if the due
-    time of the message may be that of a lost fate.
+    """Returns one row for each message that a bulk control has cancelled without selecting it, and one for each bulk
+    control with another count than that of the fates that name it: the origin, and a sentence `claim`, or `doubt` if
+    the due time of the message may be that of a lost fate.
 
     `known` and `has_losses` as in `judged_moves`. Cost: a join of the cancelled messages with the bulk controls, and a
     count by control; a second join if there are losses.
@@ -334,7 +334,8 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
 
 
 def judged_returns(known: DataFrame) -> DataFrame:
-    """One row for each return that names another attempt than that of its parent: the origin, and a sentence `claim`.
+    """Returns one row for each return that names another attempt than that of its parent: the origin, and a sentence
+    `claim`.
 
     `known` as in `history_rows`; a parent that is not among them is not judged, nor a return that names no attempt, as
     a dead letter that was requested again does. Cost: a join of the returns with their parents.

@@ -24,7 +24,7 @@ _TRIED = tuple(
 
 
 def unended_problems() -> list[Problem]:
-    """Requests without a final fate."""
+    """Returns requests without a final fate."""
     is_open = F.col("is_request") & ~F.col("is_ended")
     has_records, has_dead_letters = F.size("on_target") > 0, F.size("letters") > 0
     is_known = ~F.col("is_policy_unknown")
@@ -56,7 +56,7 @@ def _unknown_policy_problem() -> Problem:
 
 
 def ended_problems() -> list[Problem]:
-    """Requests with several final fates, or with a final fate that the records contradict."""
+    """Returns requests with several final fates, or with a final fate that the records contradict."""
     names = F.array_join(F.transform("finals", lambda row: row.fate_name), ", ")
     finals = F.array_join(F.transform("finals", named_fate), ", ")
     final, count = F.col("final.fate_name"), F.size("on_target")
@@ -106,12 +106,12 @@ def ended_problems() -> list[Problem]:
 
 
 def is_past_grace(at_ms: Column, due_ms: Column) -> Column:
-    """Whether a commit is later than the grace `grace_ms` plus the time of a transaction; null without a grace."""
+    """True if a commit is later than the grace `grace_ms` plus the time of a transaction; null without a grace."""
     return at_ms - due_ms - COMMIT_MS_MAX > F.col("grace_ms")
 
 
 def answer_problems() -> list[Problem]:
-    """Answers that contradict the dispatch log, and missing answers."""
+    """Returns answers that contradict the dispatch log, and missing answers."""
     wrong = F.array_compact(F.transform("answers", lambda answer: answer.wrong))
     # An answer to a request that has left its topic, or lies outside the window, cannot be judged.
     return [
@@ -122,8 +122,8 @@ def answer_problems() -> list[Problem]:
 
 
 def _order_problems() -> list[Problem]:
-    """Messages that another of their key and target overtook: a violation, unless the message left late. One that was
-    rescheduled has no place among the others."""
+    """Returns messages that another of their key and target overtook: a violation, unless the message left late. One
+    that was rescheduled has no place among the others."""
     late, on_time = (
         F.filter("disorders", lambda each: each.is_late),
         F.filter("disorders", lambda each: ~each.is_late),
@@ -139,12 +139,12 @@ def _order_problems() -> list[Problem]:
 
 
 def named_fate(row: Column) -> Column:
-    """The name of a fate, with the place of its dispatch-log record."""
+    """Returns the name of a fate, with the place of its dispatch-log record."""
     return F.concat(row.fate_name, F.lit(" ("), row.log_place, F.lit(")"))
 
 
 def ended_state() -> Column:
-    """The verdict of a row without problems."""
+    """Returns the verdict of a row without problems."""
     is_unproved = F.col("final.late") & (
         (F.col("is_delivered") & (F.size("on_target") == 0)) | (F.col("is_dead") & (F.size("letters") == 0))
     )
@@ -152,7 +152,7 @@ def ended_state() -> Column:
 
 
 def places() -> Column:
-    """The places of a row's records: topic, partition, offset."""
+    """Returns the places of a row's records: topic, partition, offset."""
     spelled = F.transform(
         "on_target", lambda record: F.concat_ws("/", record.target, record["partition"], record.offset)
     )
@@ -174,7 +174,7 @@ def _is_buried_early() -> Column:
 
 
 def _leaves_ms(row: Column) -> Column:
-    """The due time, or the chosen time of a fate if that is later."""
+    """Returns the due time, or the chosen time of a fate if that is later."""
     return F.greatest(F.col("known_due_ms"), row.chosen_ms)
 
 
@@ -226,7 +226,8 @@ def _undelivered_problems(holds: Column) -> list[Problem]:
 
 
 def of_places(name: str, loosest: Callable[[Column], Column]) -> Column:
-    """The loosest of the values that `name` has for the partitions to which the message may belong, `places`."""
+    """Returns the loosest of the values that `name` has for the partitions to which the message may belong, `places`.
+    """
     values = F.col(name)
     of_some = F.transform("places", lambda place: F.get(values, place))
     return F.coalesce(loosest(F.array_compact(of_some)), loosest(values))

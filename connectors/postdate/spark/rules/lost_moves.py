@@ -27,12 +27,12 @@ _NEVER: Final = 2**63 - 1
 
 
 def is_older_than_losses() -> Column:
-    """Whether fates of a request of `known` may have left the dispatch log."""
+    """True if fates of a request of `known` may have left the dispatch log."""
     return F.coalesce(F.col("request_ms") < F.col("fates_lost_before_ms"), F.lit(False))
 
 
 def may_be_moved() -> Column:
-    """Whether a row of `judging.placed` is a message, older than the losses of the log, whose end the log does not
+    """True if a row of `judging.placed` is a message, older than the losses of the log, whose end the log does not
     explain. The message was delivered for another due time than the last one in the log, ended before that due time or
     outside of its window or grace, or expired before its grace was over. The grace is that of the request; if a
     reschedule may have changed it, any end after the due time counts."""
@@ -58,8 +58,8 @@ def may_be_moved() -> Column:
 
 
 def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
-    """One row for each due time and grace that lost reschedules may have given to a row that `may_be_moved`: the
-    origin, and `lost_move` as LOST_MOVE. `known` as in `history_rows`."""
+    """Returns one row for each due time and grace that lost reschedules may have given to a row that `may_be_moved`:
+    the origin, and `lost_move` as LOST_MOVE. `known` as in `history_rows`."""
     request = F.col("facts.request")
     messages = placed.where(may_be_moved()).select(
         *(*ORIGIN, "target", request.key_digest.alias("key_digest"), _known_due_ms().alias("known_due_ms")),
@@ -75,10 +75,10 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: bool = False) -> DataFrame:
-    """Those of `messages` that a lost reschedule names or selects, with the column `lost_due_times`: an array of
-    LOST_MOVE with `known_due_ms` and each due time that a lost reschedule between the offsets `moved_by` and `control`
-    may have set. `with_graces`: also of those before `moved_by`, which may have given the grace, since a reschedule
-    without a grace keeps it.
+    """Returns those of `messages` that a lost reschedule names or selects, with the column `lost_due_times`: an array
+    of LOST_MOVE with `known_due_ms` and each due time that a lost reschedule between the offsets `moved_by` and
+    `control` may have set. `with_graces`: also of those before `moved_by`, which may have given the grace, since a
+    reschedule without a grace keeps it.
 
     Columns of `messages`: origin, `id`, `delivered_id`, `target`, `key_digest`, `known_due_ms`, `control`, and any
     others; `moved_by` is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in
@@ -106,23 +106,25 @@ def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: b
 
 
 def _exploded(bulk: Column, offset: Column, id_: Column) -> Column:
-    """One row for each name by which a reschedule may select a message: `bulk`, the offset and the id, except nulls."""
+    """Returns one row for each name by which a reschedule may select a message: `bulk`, the offset and the id, except
+    nulls."""
     return F.explode(F.array_compact(F.array(bulk, F.concat(F.lit("#"), offset.cast("string")), F.hex(id_))))
 
 
 def requested_due_ms(selected: Column, due_ms: Column, was_ms: Column) -> Column:
-    """The due time for which a reschedule of this selection, or of the time `due_ms`, asks if a message was due at
-    `was_ms`."""
+    """Returns the due time for which a reschedule of this selection, or of the time `due_ms`, asks if a message was due
+    at `was_ms`."""
     return F.when(selected.by_ms.isNotNull(), F.greatest(was_ms + selected.by_ms, F.lit(1))).otherwise(due_ms)
 
 
 def selects_at(selected: Column, due_ms: Column) -> Column:
-    """Whether a selection selects a message, by its columns, at this due time."""
+    """True if a selection selects a message, by its columns, at this due time."""
     return selects(selected, F.col("target"), F.col("delivered_id"), F.col("key_digest"), due_ms)
 
 
 def _with_moves(times: Column, control: Column) -> Column:
-    """The possible due times and graces after a lost reschedule. One before `moved_by` changes only the grace."""
+    """Returns the possible due times and graces after a lost reschedule. One before `moved_by` changes only the grace.
+    """
     selected = control.selected
     moved = F.filter(times, lambda one: selected.isNull() | selects_at(selected, one.due_ms))
     is_before = F.coalesce(control.offset < F.col("moved_by"), F.lit(False))
@@ -146,12 +148,13 @@ def _with_moves(times: Column, control: Column) -> Column:
 
 
 def _known_due_ms() -> Column:
-    """The due time of a row of `judging.placed`: by its last `moved`, by its first fate, otherwise by its request."""
+    """Returns the due time of a row of `judging.placed`: by its last `moved`, by its first fate, otherwise by its
+    request."""
     first_due_ms = F.nullif(F.get("facts.fates", 0).first_due_ms, F.lit(0))
     return F.coalesce(last_move().new_due_ms, first_due_ms, F.col("facts.request.due_ms"))
 
 
 def last_move() -> Column:
-    """The last `moved` in the log of a row of `judging.placed`; null if there is none. The list of fates has no order:
-    those of a state may come behind those that are new."""
+    """Returns the last `moved` in the log of a row of `judging.placed`; null if there is none. The list of fates has no
+    order: those of a state may come behind those that are new."""
     return F.array_max(F.filter("facts.fates", lambda fate: fate.fate_name == "moved"))

@@ -30,7 +30,7 @@ _OF_SCHEDULES = ("cancelled", "replaced", "stored")
 
 
 def mismatch_problems() -> list[Problem]:
-    """Delivered records, dead letters and fates that differ from their request."""
+    """Returns delivered records, dead letters and fates that differ from their request."""
     request = F.col("request")
     is_request = F.col("is_request")
 
@@ -54,14 +54,14 @@ def mismatch_problems() -> list[Problem]:
 
 
 def expected_headers(request_id: Column) -> Column:
-    """The names of the headers that a delivery adds to a message with this id; the id may be null. A return gets
-    more: `expected_return_headers`."""
+    """Returns the names of the headers that a delivery adds to a message with this id; the id may be null. A return
+    gets more: `expected_return_headers`."""
     return F.when(request_id.isNull(), F.lit(_OWN_HEADERS)).otherwise(F.lit(f"{_OWN_HEADERS},{names.ID}"))
 
 
 def expected_return_headers(request: Column, first_due_ms: Column) -> Column:
-    """The headers that a redelivery has behind origin and due time; null if the request is no return. Its own first
-    due time is `first_due_ms`."""
+    """Returns the headers that a redelivery has behind origin and due time; null if the request is no return. Its own
+    first due time is `first_due_ms`."""
     retry = request.retry
 
     def header(name: str, value: Column) -> Column:
@@ -80,7 +80,7 @@ def expected_return_headers(request: Column, first_due_ms: Column) -> Column:
 
 
 def expected_partitions() -> Column:
-    """The possible partitions of the message in its target; null for a null key, for which any is possible.
+    """Returns the possible partitions of the message in its target; null for a null key, for which any is possible.
 
     Partitions are only ever added. Those that are known to have existed at the commit of the fate count. A partition
     whose first record is later may have been added since. So the key is placed for each possible partition count.

@@ -34,8 +34,8 @@ _SEQUENCE = ("topic", "partition", "record.target", "record.partition", "record.
 def overtaken(
     records: DataFrame, fates: DataFrame, requests: DataFrame, starts: DataFrame | None = None, *, few: bool = True
 ) -> DataFrame:
-    """One row for each message that was overtaken by another with its key: the origin, and `disorder`: a sentence
-    `text`, and `is_late` if the message left late.
+    """Returns one row for each message that was overtaken by another with its key: the origin, and `disorder`: a
+    sentence `text`, and `is_late` if the message left late.
 
     `records` as of `record_rows`, `fates` as of `fate_rows`; `requests` have origin and target. A message without one
     of these requests is not checked. A message is compared with the ORDER_LOOKED_BACK_MAX messages before it. `starts`:
@@ -61,7 +61,8 @@ def overtaken(
 
 
 def _inverted(rows: DataFrame) -> DataFrame:
-    """The sequences in which a record lies after one that was due later. Two sequences may share a hash by chance."""
+    """Returns the sequences in which a record lies after one that was due later. Two sequences may share a hash by
+    chance."""
     order = Window.partitionBy("sequence").orderBy("record_offset")
     place = F.struct("due_ms", "offset")
     marked = rows.select("sequence", (F.lag(place).over(order) > place).alias("is_inverted"))
@@ -69,7 +70,7 @@ def _inverted(rows: DataFrame) -> DataFrame:
 
 
 def _own(doubtful: DataFrame, requests: DataFrame) -> DataFrame:
-    """The first record of each request in each partition of its own target."""
+    """Returns the first record of each request in each partition of its own target."""
     origins = doubtful.select(*ORIGIN).distinct()
     targets = requests.select(*ORIGIN, F.col("target").alias("own_target")).join(origins, list(ORIGIN), "left_semi")
     on_target = doubtful.join(targets, list(ORIGIN)).where("target = own_target")
@@ -79,7 +80,7 @@ def _own(doubtful: DataFrame, requests: DataFrame) -> DataFrame:
 
 
 def _compared(own: DataFrame, fates: DataFrame) -> DataFrame:
-    """Those of `own` that were overtaken, with `disorder`."""
+    """Returns those of `own` that were overtaken, with `disorder`."""
     sequence = Window.partitionBy("topic", "partition", "target", "place", "sequence").orderBy("record_offset")
     before = sequence.rowsBetween(-ORDER_LOOKED_BACK_MAX, -1)
     left = _left(fates.join(own.select(*ORIGIN), list(ORIGIN), "left_semi"))

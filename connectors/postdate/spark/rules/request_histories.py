@@ -52,43 +52,43 @@ _NEVER: Final = 2**63 - 1
 def history_rows(
     requests: DataFrame, fates: DataFrame, answers: DataFrame, partitions: DataFrame, *, few: bool = False
 ) -> DataFrame:
-    """The rows described above, one for each origin of a request, fate or sound answer, with its range; `few` as for
-    `gathered`."""
+    """Returns the rows described above, one for each origin of a request, fate or sound answer, with its range; `few`
+    as for `gathered`."""
     folded = _folded(requests, fates, answers.where(~F.col("malformed")), few)
     placed = folded.join(F.broadcast(partitions.select(*PARTITION, *_PLACES)), list(PARTITION), "left")
     return _with_related(placed)
 
 
 def is_refused(end: Column) -> Column:
-    """Whether an end is that of a request that was never pending: dead, without a first due time."""
+    """True if an end is that of a request that was never pending: dead, without a first due time."""
     return F.coalesce((end.fate_name == "dead") & (end.first_due_ms == 0), F.lit(False))
 
 
 def was_accepted(end: Column) -> Column:
-    """Whether a request to schedule with this end, which may be null, was pending at any time."""
+    """True if a request to schedule with this end, which may be null, was pending at any time."""
     return ~is_refused(end) & F.coalesce(~end.fate_name.isin("kept", "dropped"), F.lit(True))
 
 
 def was_accepted_at(end: Column, log_offset: Column) -> Column:
-    """Whether a request to schedule with this end, which may be null, counted as accepted in this dispatch-log record:
+    """True if a request to schedule with this end, which may be null, counted as accepted in this dispatch-log record:
     an owner with other settings may refuse or drop it in a later one."""
     is_other = is_refused(end) | (end.fate_name == "dropped")
     return was_accepted(end) | F.coalesce(is_other & (end.log_offset > log_offset), F.lit(False))
 
 
 def is_known(next_request: Column) -> Column:
-    """Whether everything that an owner had ingested when it wrote a fate was read, and the request itself."""
+    """True if everything that an owner had ingested when it wrote a fate was read, and the request itself."""
     return F.col("request_ms").isNotNull() & (next_request <= F.col("request_end"))
 
 
 def position_before(end: Column) -> Column:
-    """The `position` of a control with this end: after everything that other controls of its record ended."""
+    """Returns the `position` of a control with this end: after everything that other controls of its record ended."""
     return end.log_offset * 2
 
 
 def _position(end: Column) -> Column:
-    """The position until which a request with this end was pending. In one dispatch-log record controls end before
-    messages."""
+    """Returns the position until which a request with this end was pending. In one dispatch-log record controls end
+    before messages."""
     return end.log_offset * 2 + F.when(end.fate_name.isin("delivered", "dead"), F.lit(1)).otherwise(F.lit(0))
 
 
@@ -112,8 +112,8 @@ def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame, few: bool
 
 @remembered
 def _folding() -> tuple[list[Column], ...]:
-    """The columns of requests, fates, moves, changes of schedules, continued series, answers, and answers that name
-    another request; their aggregates; and the result columns."""
+    """Returns the columns of requests, fates, moves, changes of schedules, continued series, answers, and answers that
+    name another request; their aggregates; and the result columns."""
     # A return has an id, but is not found by it.
     id_ = F.when(F.col("retry").isNull(), F.col("id")).alias("id")
     attempts = (F.col("retry.said").alias("named_attempt"), F.col("retry.attempt").alias("attempt"))

@@ -30,8 +30,8 @@ _WINDOW_MS_MAX: Final = 86_400_000
 
 
 def judged_survivors(known: DataFrame) -> DataFrame:
-    """One row for each `replaced` or `kept` that names a wrong survivor, or an expired one, or a series whose start may
-    have left the dispatch log: the origin, and a sentence `claim`, `expired` or `doubt`.
+    """Returns one row for each `replaced` or `kept` that names a wrong survivor, or an expired one, or a series whose
+    start may have left the dispatch log: the origin, and a sentence `claim`, `expired` or `doubt`.
 
     `known` as in `history_rows`. Cost: a join of these ends with requests.
     """
@@ -53,8 +53,8 @@ def judged_survivors(known: DataFrame) -> DataFrame:
 
 
 def judged_drops(known: DataFrame) -> DataFrame:
-    """One row for each `dropped` that does not follow from the survivor and its delivery, or whose delivery is unknown:
-    the origin, and a sentence `claim`, `doubt` or `expired`.
+    """Returns one row for each `dropped` that does not follow from the survivor and its delivery, or whose delivery is
+    unknown: the origin, and a sentence `claim`, `doubt` or `expired`.
 
     `known` as in `history_rows`. Cost: a join of these ends with requests.
     """

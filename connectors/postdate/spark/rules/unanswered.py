@@ -23,8 +23,8 @@ MODES: tuple[Mode, ...] = ("none", "control", "all")
 
 
 def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
-    """One row for each request with missing answers that `mode` requires: the origin, and a sentence `unanswered`.
-    `known` as in `history_rows`."""
+    """Returns one row for each request with missing answers that `mode` requires: the origin, and a sentence
+    `unanswered`. `known` as in `history_rows`."""
     end = F.col("end")
     was_visible = ~end.late & ~F.col("answers_capped") & (end.at_ms > F.col("answers_lost_before_ms"))
     has_own = F.exists("answers", lambda given: (given.answer != "accepted") & ~is_about_another(given))
@@ -40,7 +40,7 @@ def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
 
 
 def _is_owed(mode: Mode) -> Column:
-    """Whether this end must be answered."""
+    """True if this end must be answered."""
     end, is_message = F.col("end"), F.col("action").isin("schedule", RECURRING)
     is_control = end.fate_name.isin("applied", "kept", "dropped") | (is_refused(end) & ~is_message)
     # The end of a schedule that completes is not answered.

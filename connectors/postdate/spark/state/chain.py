@@ -42,7 +42,8 @@ class Chain:
 
     @classmethod
     def of(cls, log: DataFrame, tails: Sequence[Sequence[Any]], *, few: bool = False) -> Self:
-        """The chain of `log`, the new records of dispatch logs, after `tails`; `few` as for `gathered`. Cost: one job.
+        """Returns the chain of `log`, the new records of dispatch logs, after `tails`; `few` as for `gathered`. Cost:
+        one job.
 
         Raises CannotRun if the broker's clock did not stamp a record.
         """
@@ -95,7 +96,7 @@ class Chain:
 def known_zones(
     before: Mapping[str, str], new: Mapping[tuple[str, int], tuple[tuple[int, str], ...]]
 ) -> dict[tuple[str, int], tuple[tuple[int, str], ...]]:
-    """The `zones` of a chain after the versions of a state, by `topic/partition`."""
+    """Returns the `zones` of a chain after the versions of a state, by `topic/partition`."""
     known = dict(new)
     for place, version in before.items():
         topic, _, number = place.rpartition("/")
@@ -104,7 +105,7 @@ def known_zones(
 
 
 def _changes(zones: Iterable[Sequence[Any]]) -> tuple[tuple[int, str], ...]:
-    """The offsets at which the version changes, each with the version from then on."""
+    """Returns the offsets at which the version changes, each with the version from then on."""
     found: list[tuple[int, str]] = []
     for log_offset, version in sorted(map(tuple, zones)):
         if not found or found[-1][1] != version:
@@ -113,7 +114,7 @@ def _changes(zones: Iterable[Sequence[Any]]) -> tuple[tuple[int, str], ...]:
 
 
 def not_stamped(place: str) -> CannotRun:
-    """The message if the broker's clock did not stamp the dispatch-log record at `place`."""
+    """Returns the message if the broker's clock did not stamp the dispatch-log record at `place`."""
     return CannotRun(
         f"The dispatch-log record {place} is not stamped by the broker (LogAppendTime), so early and late "
         "cannot be judged: run `postdate topics check`."

@@ -52,7 +52,7 @@ class DeltaTables:
         self._token = uuid.uuid4().hex
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a table: a log with a commit. A killed writer may have left a log without one. Delta
+        """True if there is such a table: a log with a commit. A killed writer may have left a log without one. Delta
         deletes old commits once there is a checkpoint."""
         for file in ("_last_checkpoint", f"{0:020d}.json"):
             place, system = located(self._spark, f"{self.path}/{name}/_delta_log/{file}")
@@ -61,7 +61,7 @@ class DeltaTables:
         return False
 
     def newest(self, name: str) -> tuple[int, str]:
-        """The newest version of the table and the note of its commit; -1 and "" if there is no such table.
+        """Returns the newest version of the table and the note of its commit; -1 and "" if there is no such table.
 
         Reads the log from its last checkpoint on, by default ten commits, and starts no job.
         """
@@ -79,7 +79,7 @@ class DeltaTables:
             self.append(name, empty_table(self._spark, form), form)
 
     def read(self, name: str, version: int | None = None) -> DataFrame:
-        """The rows at a version; None: the newest one."""
+        """Returns the rows at a version; None: the newest one."""
         reader = self._spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
@@ -142,7 +142,7 @@ class DeltaTables:
         return [said.partition(" ")[0] == self._token for said in self._commits(name, version + 1)]
 
     def _commits(self, name: str, version: int) -> Iterator[str]:
-        """The `userMetadata` of each commit from this version on, "" if it has none."""
+        """Returns the `userMetadata` of each commit from this version on, "" if it has none."""
         while (text := self._text(name, f"{version:020d}.json")) is not None:
             actions = (json.loads(line) for line in text.splitlines() if '"commitInfo"' in line)
             notes = [action["commitInfo"].get("userMetadata") for action in actions if "commitInfo" in action]
@@ -150,7 +150,7 @@ class DeltaTables:
             version += 1
 
     def _text(self, name: str, file: str) -> str | None:
-        """The content of a file of the table's log; None if there is no such file."""
+        """Returns the content of a file of the table's log; None if there is no such file."""
         place, system = located(self._spark, f"{self.path}/{name}/_delta_log/{file}")
         if not system.exists(place):
             return None
@@ -169,7 +169,7 @@ class DeltaTables:
 
     @contextmanager
     def _marked(self) -> Iterator[None]:
-        """A context in which writes carry the token. Raises CannotRun if another writer was faster."""
+        """Returns a context in which writes carry the token. Raises CannotRun if another writer was faster."""
         try:
             with restored_settings(self._spark, _METADATA, _LAST_COMMIT):
                 self._spark.conf.set(_METADATA, self._token)
@@ -181,19 +181,19 @@ class DeltaTables:
 
 
 def empty_table(spark: SparkSession, form: TableForm) -> DataFrame:
-    """A table of this form without rows."""
+    """Returns a table of this form without rows."""
     return small_table(spark, [], ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in form.schema))
 
 
 def overtaken(path: str) -> CannotRun:
-    """The error of the second of two audits that use a state at the same time."""
+    """Returns the error of the second of two audits that use a state at the same time."""
     return CannotRun(
         f"Another audit used {path} at the same time. Its result is kept, that of this audit is not: run it again."
     )
 
 
 def _has_all(found: StructType, wanted: StructType) -> bool:
-    """Whether a schema has all fields of another, including nested ones."""
+    """True if a schema has all fields of another, including nested ones."""
     return _paths(wanted) <= _paths(found)
 
 

@@ -21,7 +21,8 @@ class TrendDay:
 
 
 def lateness_trend(origins: DataFrame, last: date, days: int) -> tuple[TrendDay, ...]:
-    """One entry for each of the `days` up to `last`, in order, from the first of them with a delivery to the last one.
+    """Returns one entry for each of the `days` up to `last`, in order, from the first of them with a delivery to the
+    last one.
 
     Percentiles are exact. Cost: reads two columns of the rows of these days; one hash table of the distinct values of
     each day in each task.

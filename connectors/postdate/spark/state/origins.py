@@ -53,7 +53,7 @@ _JUDGED: Final = tuple(name for name in JUDGEMENT if name != "is_fate_lost")
 
 
 def form_of(facts: StructType) -> TableForm:
-    """The form of the table for rows with such `facts`."""
+    """Returns the form of the table for rows with such `facts`."""
     judged = StructType.fromDDL(", ".join(f"{name} {JUDGEMENT[name]}" for name in _JUDGED))
     assert isinstance(judged, StructType), "a judgement has columns"
     origin = StructType.fromDDL("topic string, partition int, offset bigint")
@@ -78,7 +78,7 @@ def form_of(facts: StructType) -> TableForm:
 
 
 def judged_rows(judged: DataFrame, run: int) -> DataFrame:
-    """The rows of the table for judged rows and rows that lie ahead, with `STATE_COLUMNS`. Further columns:
+    """Returns the rows of the table for judged rows and rows that lie ahead, with `STATE_COLUMNS`. Further columns:
     `is_reopened`, `is_reported`, `is_fate_lost`, the earlier verdicts, `reported`, and `new_findings`.
 
     A row lies ahead if it was read before the request that it names. A finding is new unless the last run that judged
@@ -110,7 +110,7 @@ def _kept_facts() -> Column:
 
 
 def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
-    """The rows for requests, as of `digested_requests`, that nothing has touched and that are not overdue."""
+    """Returns the rows for requests, as of `digested_requests`, that nothing has touched and that are not overdue."""
     names = [name for name in requests.columns if name not in ORIGIN]
     kinds = {one.name: one.dataType for one in facts}
     given = {
@@ -128,8 +128,8 @@ def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
 
 
 def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
-    """The rows for delivered requests of consistent chunks: origin, `fate` as of `fate_rows`, `target`, `id` and
-    `request_ms`."""
+    """Returns the rows for delivered requests of consistent chunks: origin, `fate` as of `fate_rows`, `target`, `id`
+    and `request_ms`."""
     fate = F.col("fate")
     given = {
         "target": F.col("target"),
@@ -147,8 +147,8 @@ def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
 
 
 def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
-    """Rows of the table in the form that `judging.origin_rows` reads: origin, `id`, `links`, `facts`, `verdicts`,
-    `details`; and `state`, `due_day`."""
+    """Returns rows of the table in the form that `judging.origin_rows` reads: origin, `id`, `links`, `facts`,
+    `verdicts`, `details`; and `state`, `due_day`."""
     return table.select(
         *(*ORIGIN, "id", F.coalesce("links", F.array().cast("array<bigint>")).alias("links")),
         F.coalesce(F.col("facts"), _facts_of_plain(facts)).alias("facts"),
@@ -157,8 +157,8 @@ def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
 
 
 def recorded_due_day() -> Column:
-    """The due day in the first fate or record of an origin, or of the first new occurrence of a schedule; null without
-    either.
+    """Returns the due day in the first fate or record of an origin, or of the first new occurrence of a schedule; null
+    without either.
 
     The origin's row is in that partition of the table, unless the message was rescheduled.
     """
@@ -167,7 +167,7 @@ def recorded_due_day() -> Column:
 
 
 def is_due(before_ms: int) -> Column:
-    """Whether a pending row is overdue; reads only the partitions of days that have begun."""
+    """True if a pending row is overdue; reads only the partitions of days that have begun."""
     due_ms = F.coalesce("last_due_ms", "request_ms", F.lit(0).cast("bigint"))
     has_begun = F.col("due_day") <= F.lit(datetime.fromtimestamp(before_ms / 1_000, UTC).date())
     return (F.col("state") == PENDING) & has_begun & (due_ms < before_ms)
@@ -185,14 +185,14 @@ def _placed(rows: DataFrame, state: str, run: int) -> DataFrame:
 
 
 def _judgement(given: dict[str, Column]) -> list[Column]:
-    """The judged columns of rows without problems; lists that are not given are empty."""
+    """Returns the judged columns of rows without problems; lists that are not given are empty."""
     none = {name: F.array() if JUDGEMENT[name].startswith("array") else F.lit(None) for name in _JUDGED}
     return [(none | given)[name].cast(JUDGEMENT[name]).alias(name) for name in _JUDGED]
 
 
 def _facts_of_plain(facts: StructType) -> Column:
-    """The facts of a plain, delivered row, from its other columns. Digests were compared and are null, so nothing
-    differs."""
+    """Returns the facts of a plain, delivered row, from its other columns. Digests were compared and are null, so
+    nothing differs."""
     none = F.lit(None)
     kinds: dict[str, Any] = {one.name: one.dataType for one in facts}
     due_ms, at_ms = F.col("first_due_ms"), F.col("ended_ms")
@@ -229,19 +229,19 @@ def _facts_of_plain(facts: StructType) -> Column:
 
 
 def _findings(verdicts: str, details: str) -> Column:
-    """The findings among these verdicts, each with its detail; null without verdicts."""
+    """Returns the findings among these verdicts, each with its detail; null without verdicts."""
     pairs = F.zip_with(verdicts, details, lambda one, detail: F.struct(one.alias("verdict"), detail.alias("detail")))
     return F.filter(pairs, lambda pair: one_of(pair.verdict, FINDINGS))
 
 
 def _holds(verdicts: Sequence[str]) -> Column:
-    """Whether a row's verdicts contain one of these; null if it was not judged."""
+    """True if a row's verdicts contain one of these; null if it was not judged."""
     return F.exists("verdicts", lambda verdict: verdict.isin(*verdicts))
 
 
 @remembered
 def _outcome() -> Column:
-    """The outcome that follows from the verdicts, in one word; null for a row that lies ahead."""
+    """Returns the outcome that follows from the verdicts, in one word; null for a row that lies ahead."""
     return (
         F.when(F.col("verdicts").isNull(), F.lit(None).cast("string"))
         .when(_holds(VIOLATIONS), "violated")
@@ -252,22 +252,22 @@ def _outcome() -> Column:
 
 
 def _day_of(at_ms: Column) -> Column:
-    """The UTC day of an instant, null for null. A due time may be in a year that a date cannot represent."""
+    """Returns the UTC day of an instant, null for null. A due time may be in a year that a date cannot represent."""
     bounded = F.least(F.greatest(at_ms, F.lit(0)), F.lit(_LAST_MS))
     return F.when(at_ms.isNotNull(), F.date_add(F.lit(_EPOCH), F.floor(bounded / _DAY_MS).cast("int")))
 
 
 @remembered
 def _due_day() -> Column:
-    """The day of the due time in force, else of the request or the end; in UTC."""
+    """Returns the day of the due time in force, else of the request or the end; in UTC."""
     return F.coalesce(_day_of(F.coalesce("last_due_ms", "request_ms", "ended_ms")), F.lit(_EPOCH))
 
 
 @remembered
 def _state() -> Column:
-    """A row is closed if no later audit of the same records would judge it differently: its verdicts are final, no
-    record that decided it is hidden or will be read again, and the requests were read at least as far as its owner had
-    read them when it ended. Whether its request is still in its topic does not matter, since its facts are in the
+    """Returns a row is closed if no later audit of the same records would judge it differently: its verdicts are final,
+    no record that decided it is hidden or will be read again, and the requests were read at least as far as its owner
+    had read them when it ended. Whether its request is still in its topic does not matter, since its facts are in the
     table."""
     hidden = [F.col(f"{name}_capped") for name in ("log", "letters", "answers", "target")]
     is_hidden = reduce(Column.__or__, (F.coalesce(one, F.lit(False)) for one in hidden))

@@ -109,7 +109,7 @@ class AuditState:
 
 
 def state_path(partition: TopicPartition) -> str:
-    """The name of a partition in a state."""
+    """Returns the name of a partition in a state."""
     return f"{partition.topic}/{partition.number}"
 
 
@@ -124,7 +124,8 @@ class StateStore:
         self.path = self._tables.path
 
     def newest(self) -> AuditState:
-        """The state of the last committed run; an empty one before the first. Raises JobUsageError: an old form.
+        """Returns the state of the last committed run; an empty one before the first. Raises JobUsageError: an old
+        form.
 
         The newest commit of `runs` has it as its note. Cost: no job, unless that is not the commit of a run, but for
         example one that tidied the table: then eight.
@@ -182,13 +183,13 @@ class StateStore:
             self._tables.widen(ORIGINS, self._forms[ORIGINS])
 
     def origins(self) -> DataFrame:
-        """The rows of all origins, including those that this audit has written."""
+        """Returns the rows of all origins, including those that this audit has written."""
         if ORIGINS in self._forms and not self._tables.exists(ORIGINS):
             return empty_table(self._spark, self._forms[ORIGINS])
         return self._tables.read(ORIGINS)
 
     def origins_of(self, state: AuditState) -> DataFrame:
-        """The rows of all origins as of `state`."""
+        """Returns the rows of all origins as of `state`."""
         return self._tables.read(ORIGINS, state.versions[ORIGINS])
 
     def create(self, name: str) -> None:
@@ -206,12 +207,12 @@ class StateStore:
         self._tables.merge(ORIGINS, rows, f"{condition} AND {_SAME}")
 
     def known_violations(self, state: AuditState) -> DataFrame:
-        """All violations of `state`."""
+        """Returns all violations of `state`."""
         return self._tables.read(VIOLATIONS, state.versions.get(VIOLATIONS, 0))
 
     def open_violations(self, state: AuditState) -> int:
-        """The number of violations of `state` that nobody has acknowledged. Cost: one job if somebody has acknowledged
-        any."""
+        """Returns the number of violations of `state` that nobody has acknowledged. Cost: one job if somebody has
+        acknowledged any."""
         if not state.violations or not self._tables.exists(ACKNOWLEDGEMENTS):
             return state.violations
         closed = self._tables.read(ACKNOWLEDGEMENTS).select("run").distinct()
@@ -291,7 +292,7 @@ class StateStore:
 
 
 def last_verdicts(spark: SparkSession, path: str) -> DataFrame:
-    """The last verdict on each origin in the state at `path`, with the `run` that gave it.
+    """Returns the last verdict on each origin in the state at `path`, with the `run` that gave it.
 
     Raises JobUsageError: there is none yet.
     """
@@ -305,7 +306,7 @@ def last_verdicts(spark: SparkSession, path: str) -> DataFrame:
 
 @contextmanager
 def state_lock(spark: SparkSession, path: str) -> Iterator[None]:
-    """A context that holds the lock of a state on a local disk; on other file systems it does nothing.
+    """Returns a context that holds the lock of a state on a local disk; on other file systems it does nothing.
 
     The operating system releases the lock when the process ends, also if it is killed. On a network file system without
     locks there is none. Raises CannotRun: another audit holds the lock, or the path cannot be written.
@@ -351,7 +352,7 @@ def acknowledge(spark: SparkSession, path: str, run: int, by: str, note: str | N
 
 
 def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
-    """The row of a run; maps travel as JSON objects."""
+    """Returns the row of a run; maps travel as JSON objects."""
     kind = _form(_RUN_COLUMNS).schema
     maps = {one.name: one.dataType.simpleString() for one in kind if isinstance(one.dataType, MapType)}
     values = [json.dumps(value) if one.name in maps else value for one, value in zip(kind, row, strict=True)]
@@ -363,7 +364,7 @@ def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
 
 
 def _may_have_lost_fates() -> Column:
-    """Whether a row is that of a control whose effects may have left the dispatch log unread: one without a fate, since
+    """True if a row is that of a control whose effects may have left the dispatch log unread: one without a fate, since
     a control is applied together with its effects, or a reschedule in bulk, which is applied behind them."""
     action = F.col("action")
     # Only one in bulk names neither an id nor an origin.

@@ -23,7 +23,8 @@ from postdate.spark.rules.times.zone_files import tz_version
 
 
 def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
-    """One row for each `backfilled` with other times than its control asks for: the origin, and a sentence `claim`.
+    """Returns one row for each `backfilled` with other times than its control asks for: the origin, and a sentence
+    `claim`.
 
     `known` as in `history_rows`; a control that was not read is not judged. `zones` as in `occurrences`. Cost: a
     join of these fates with their controls, and a nominal time of each in Python.
@@ -56,7 +57,7 @@ def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
 
 
 def _first_ms(zones: Zones) -> Callable[..., Column]:
-    """A function of topic, partition, offset in the log, schedule, start and end, as `first_filled_ms`."""
+    """Returns a function of topic, partition, offset in the log, schedule, start and end, as `first_filled_ms`."""
     by_place = dict(zones)
 
     @F.udf("bigint")
@@ -70,7 +71,7 @@ def _first_ms(zones: Zones) -> Callable[..., Column]:
 def first_filled_ms(
     schedule: Row, versions: ZoneVersions, log_offset: int, start_ms: int | None, end_ms: int | None
 ) -> int | None:
-    """Return the first nominal time of a backfill; 0: there is none, None: the audit cannot compute it.
+    """Returns the first nominal time of a backfill; 0: there is none, None: the audit cannot compute it.
 
     `schedule`: the headers of the schedule as of `read_recurrence`. `log_offset`: of the record that published it.
     """

@@ -52,7 +52,7 @@ class ExtraDeliveries:
         self.waiting_records: list[DeliveredOccurrence] = []
 
     def judge(self, control: int, trigger: Trigger | None, events: Iterable[Event]) -> None:
-        """Judge the extra deliveries of one control. `trigger`: None if no fate asks for them."""
+        """Judges the extra deliveries of one control. `trigger`: None if no fate asks for them."""
         known, end = self.positions.get(control), self._end
         was_known = known is not None  # otherwise the log is whole behind the fate that asks for them
         is_lost = trigger is None and (known is not None or control in self._lost)
@@ -82,26 +82,26 @@ class ExtraDeliveries:
             self.positions[control] = ExtraPosition(control, *(getattr(judge.position, name) for name in _PLACE))
 
     def finish(self) -> None:
-        """Add the findings of all controls, once their dead letters are settled."""
+        """Adds the findings of all controls, once their dead letters are settled."""
         for control, findings, waiting_fates in self._found:
             self._findings.include(findings, f"extra deliveries by offset {control}")
             self.waiting_fates += waiting_fates
 
     def may_be_pending(self) -> bool:
-        """Return True if a control may have lost its fate, and none of its extra deliveries has one."""
+        """Returns True if a control may have lost its fate, and none of its extra deliveries has one."""
         return any(extra.log_offset < 0 for extra in self.positions.values())
 
     def are_pending(self) -> bool:
         return any(extra.next_ms for extra in self.positions.values())
 
     def last_ended_at(self) -> int:
-        """Return where the log has the last delivery of the controls that have ended; -1: nowhere."""
+        """Returns where the log has the last delivery of the controls that have ended; -1: nowhere."""
         ended = (extra.log_offset for extra in self.positions.values() if not extra.next_ms)
         return max(ended, default=-1)
 
 
 def _judge_end(position: Position, end: End | None, findings: Findings) -> None:
-    """Compare the end of the schedule with the position `at` of a control."""
+    """Compares the end of the schedule with the position `at` of a control."""
     if end is not None and end.name == "completed" and position.next_ms:
         findings.find("missing", "missing", f"completed, though occurrence {position.number} is due {position.next_ms}")
     elif (

@@ -108,7 +108,7 @@ class NumberedDeliveries:
         self._has_zone = isinstance(request.times, CronTimes) and request.times.zone != "UTC"
 
     def begin(self, stored: tuple[int, int] | None, *, is_by_control: bool) -> None:
-        """Compare the first nominal time with the published one, unless a fate was judged before.
+        """Compares the first nominal time with the published one, unless a fate was judged before.
 
         `is_by_control`: a control of the schedule wrote this `stored`. If an earlier `stored` may be lost, the owner
         that published the time is unknown.
@@ -127,29 +127,29 @@ class NumberedDeliveries:
         )
 
     def first_ms(self, end: End | None) -> int:
-        """Return the first nominal time: the published one, or else the computed one; 0: it is unknown."""
+        """Returns the first nominal time: the published one, or else the computed one; 0: it is unknown."""
         is_by_owner = end is not None and not self._may_be_lost() and self._can_decide(end.log_offset)
         return self.position.first_ms or (self._first_ms() if is_by_owner or not self._has_zone else 0)
 
     def is_end_in_doubt(self, end: End) -> bool:
-        """Return True if a schedule ended before its first occurrence, with another first time than the computed one,
+        """Returns True if a schedule ended before its first occurrence, with another first time than the computed one,
         and a lost fate may have published that time."""
         if self.position.number > 1 or self.position.first_ms or not (self._has_zone and self._may_be_lost()):
             return False
         return end.first_due_ms not in (0, self._first_ms())
 
     def decide_all(self, events: Iterable[Event]) -> None:
-        """Judge events in the order of their numbers."""
+        """Judges events in the order of their numbers."""
         for number, some in groupby(events, key=_number):
             self.decide(number, [*some])
 
     def leave_unexplained(self) -> None:
-        """Note the records behind the last fate whose own fates may be lost."""
+        """Notes the records behind the last fate whose own fates may be lost."""
         if self._unexplained:
             self.findings.leave("unsettled", self._unexplained)
 
     def decide(self, number: int, events: Sequence[Event]) -> None:
-        """Judge all events with one number."""
+        """Judges all events with one number."""
         for event in events:
             if isinstance(event, Fate) and event.late and event.reason == "dead" and event.nominal_ms:
                 self._dead_letters.expect(event.nominal_ms, event.nominal_ms)
@@ -172,7 +172,7 @@ class NumberedDeliveries:
     # ---- a fate and its nominal time ----
 
     def _decided(self, fate: Fate) -> Fate:
-        """Judge a fate, and move the position behind it."""
+        """Judges a fate, and move the position behind it."""
         self.findings.is_sound = True
         position, computed_ms = self.position, self._computed_ms(fate)
         is_unknown = computed_ms is None or self._may_have_other_time(fate, computed_ms)
@@ -200,7 +200,7 @@ class NumberedDeliveries:
         return fate._replace(nominal_ms=nominal_ms, is_sound=self.findings.is_sound)
 
     def _judge_place(self, fate: Fate, due_ms: int, is_unknown: bool) -> None:
-        """Judge the number of a fate, and its place in the log. `due_ms`: its time, 0: it is unknown or has none."""
+        """Judges the number of a fate, and its place in the log. `due_ms`: its time, 0: it is unknown or has none."""
         position, count_max = self.position, self._request.count_max
         if fate.number > position.number:
             times_ms = self._earliest_ms(), due_ms or (fate.last_ms + 1 if is_unknown else 0)
@@ -215,7 +215,7 @@ class NumberedDeliveries:
             self.findings.find(None, "contradiction", text)
 
     def _judge_time(self, fate: Fate, nominal_ms: int) -> None:
-        """Judge an untimed fate by the time that its dead letter names; 0: none for certain. It was left before if the
+        """Judges an untimed fate by the time that its dead letter names; 0: none for certain. It was left before if the
         audit computes no time."""
         if 0 < nominal_ms == fate.nominal_ms:
             self._judge_skip(fate, nominal_ms, can_decide=True)
@@ -224,7 +224,7 @@ class NumberedDeliveries:
             self.findings.leave("unsettled", fate.size)
 
     def expect_dead_letters(self) -> None:
-        """Let the dead letters of later occurrences wait for their fates."""
+        """Lets the dead letters of later occurrences wait for their fates."""
         first_ms = self._earliest_ms()
         if self._bounds.log_capped:  # the hidden fates may be those of any backfill
             self._dead_letters.expect(0, _NEVER_MS)
@@ -232,30 +232,30 @@ class NumberedDeliveries:
             self._dead_letters.expect_later(first_ms, lambda ms: self._has_zone or self._is_nominal(ms))
 
     def lost_from_ms(self) -> int:
-        """Return the first possible time of a fate behind the position that may be lost; 0: it may be any."""
+        """Returns the first possible time of a fate behind the position that may be lost; 0: it may be any."""
         if self._unexplained:
             return 0
         return self._earliest_ms() if self.may_have_lost_next() else _NEVER_MS
 
     def may_have_lost_next(self) -> bool:
-        """Return True if the fate of the next number may be lost. Behind a fate that was read, the log is whole."""
+        """Returns True if the fate of the next number may be lost. Behind a fate that was read, the log is whole."""
         first_ms = self._earliest_ms()
         is_before = max(first_ms, self._kind.from_ms) < self._holes.lost_before_ms
         return self.position.number == self._known.number and first_ms > 0 and is_before
 
     def _earliest_ms(self) -> int:
-        """Return the first possible time at the position; 0: there is none, or it is unknown."""
+        """Returns the first possible time at the position; 0: there is none, or it is unknown."""
         request, position = self._request, self.position
         if self._kind.is_extra or self._is_published() or not self._has_zone:
             return position.next_ms
         return request.request_ms + 1 if request.start_ms is None else max(request.start_ms, 1)
 
     def _is_published(self) -> bool:
-        """Return True if the log names the time at the position."""
+        """Returns True if the log names the time at the position."""
         return self.position.log_offset >= 0 or self.position.first_ms > 0
 
     def _computed_ms(self, fate: Fate) -> int | None:
-        """Return the nominal time of the first number of a fate; 0: it has none, None: the audit cannot compute it."""
+        """Returns the nominal time of the first number of a fate; 0: it has none, None: the audit cannot compute it."""
         position = self.position
         if self._kind.cause == "lost" and position.log_offset < 0:
             return fate.nominal_ms
@@ -268,7 +268,7 @@ class NumberedDeliveries:
         return nominal_ms
 
     def _may_have_other_time(self, fate: Fate, computed_ms: int) -> bool:
-        """Return True if a fate behind lost ones may have another time than the computed one: the owner that published
+        """Returns True if a fate behind lost ones may have another time than the computed one: the owner that published
         this time in a lost fate may have had other zone rules."""
         is_behind_loss = self._may_be_lost() and (fate.number > self.position.number or not self._is_published())
         return is_behind_loss and self._has_zone and not 0 < computed_ms == fate.nominal_ms
@@ -293,7 +293,7 @@ class NumberedDeliveries:
         return nominal_ms
 
     def _broken_policy(self, fate: Fate, pauses: Sequence[LoggedPause]) -> str | None:
-        """The header by which a delivered occurrence had to be skipped; None: there is none.
+        """Returns the header by which a delivered occurrence had to be skipped; None: there is none.
 
         The lateness counts from the chosen time, which follows from the next time in the fate, whatever zone rules the
         owner had.
@@ -315,7 +315,7 @@ class NumberedDeliveries:
         return names.GRACE if request.grace_ms is not None and late_ms > request.grace_ms else None
 
     def _judge_skip(self, fate: Fate, nominal_ms: int, can_decide: bool) -> int:
-        """Judge a skip whose first occurrence is due at `nominal_ms`; return the time of its last one, 0: unknown."""
+        """Judges a skip whose first occurrence is due at `nominal_ms`; return the time of its last one, 0: unknown."""
         request = self._request
         if fate.size > OCCURRENCES_STEPPED_MAX or not nominal_ms:
             text = f"occurrences {fate.number} to {fate.last} are skipped at once {in_log(fate)}"
@@ -358,7 +358,7 @@ class NumberedDeliveries:
         return nominal_ms
 
     def _is_missed(self, fate: Fate, nominal_ms: int, late_ms: int, pauses: Sequence[LoggedPause]) -> bool:
-        """Return True if `postdate-catch-up` or `postdate-missed` skips an occurrence; it is `late_ms` late."""
+        """Returns True if `postdate-catch-up` or `postdate-missed` skips an occurrence; it is `late_ms` late."""
         request = self._request
         if request.catch_up_ms is not None and late_ms > request.catch_up_ms:
             return True
@@ -367,7 +367,7 @@ class NumberedDeliveries:
         return request.missed == "none" and late_ms > _NONE_LATE_MS
 
     def _judge_next(self, fate: Fate, nominal_ms: int) -> None:
-        """Compare the next nominal time that a fate publishes with the one that follows from its own; 0: unknown. Then
+        """Compares the next nominal time that a fate publishes with the one that follows from its own; 0: unknown. Then
         any nominal time may follow."""
         has_end = nominal_ms > 0 and self._kind.cause != "lost"
         if not self._can_decide(fate.log_offset) or not (fate.next_ms or has_end):
@@ -388,7 +388,7 @@ class NumberedDeliveries:
     # ---- records ----
 
     def _match(self, fate: Fate, records: Sequence[DeliveredOccurrence]) -> None:
-        """Compare a judged fate with the records of its number."""
+        """Compares a judged fate with the records of its number."""
         self.findings.is_sound = fate.is_sound
         if fate.reason is not None:
             if records:
@@ -414,7 +414,7 @@ class NumberedDeliveries:
                 self.findings.lateness_ms.append(fate.at_ms - max(self._chosen_ms(fate), self._kind.from_ms))
 
     def _match_nothing(self, number: int, records: Sequence[DeliveredOccurrence], has_late: bool) -> None:
-        """Judge the records of an occurrence that has no fate."""
+        """Judges the records of an occurrence that has no fate."""
         place = records[0].place
         if has_late or (number >= self.position.number and self._bounds.log_capped):
             self.waiting_records += records
@@ -428,11 +428,11 @@ class NumberedDeliveries:
             self._unexplained += 1
 
     def _may_be_lost(self) -> bool:
-        """Return True if fates behind the position may have left the log."""
+        """Returns True if fates behind the position may have left the log."""
         return self._kind.cause == "lost" or (self._kind.cause == "known" and self._holes.lost_before_ms > 0)
 
     def _judge_absence(self, fate: Fate) -> bool:
-        """Judge a delivery without a record. False: the record may still come."""
+        """Judges a delivery without a record. False: the record may still come."""
         bounds, at_ms = self._bounds, fate.at_ms
         places = self._places(at_ms)
         lost_ms = of_places(bounds.target_lost_before_ms, places, max)
@@ -477,13 +477,13 @@ class NumberedDeliveries:
     # ---- nominal times ----
 
     def _first_ms(self) -> int:
-        """Return the first nominal time by the zone rules of the audit; 0: there is none."""
+        """Returns the first nominal time by the zone rules of the audit; 0: there is none."""
         request = self._request
         found = self._search.after(request.request_ms if request.start_ms is None else max(request.start_ms - 1, 0))
         return found[0] if found is not None else 0
 
     def overdue(self) -> int:
-        """Return how many occurrences behind the position are overdue."""
+        """Returns how many occurrences behind the position are overdue."""
         number, nominal_ms, count = self.position.number, self.position.next_ms, 0
         before_ms = self._bounds.overdue_before_ms - (self._request.window_ms or 0)
         if self._kind.from_ms >= before_ms:
@@ -496,15 +496,15 @@ class NumberedDeliveries:
         return count
 
     def _histories_at(self, fate: Fate) -> list[list[LoggedPause]]:
-        """Return the histories of pauses, as they were when the sidecar decided a fate."""
+        """Returns the histories of pauses, as they were when the sidecar decided a fate."""
         return [pauses_at((fate.log_offset, fate.place), pauses) for pauses in self._kind.histories]
 
     def _can_decide(self, log_offset: int) -> bool:
-        """Return True if the audit has the zone rules of the owner that wrote a record."""
+        """Returns True if the audit has the zone rules of the owner that wrote a record."""
         return not self._has_zone or self._versions.are_installed_at(log_offset)
 
     def _next(self, number: int, nominal_ms: int) -> tuple[int, bool] | None:
-        """Return the nominal time behind that of occurrence `number`, and whether a gap skips it."""
+        """Returns the nominal time behind that of occurrence `number`, and whether a gap skips it."""
         if self._request.count_max is not None and number >= self._request.count_max:
             return None
         return self._search.after(nominal_ms)
@@ -520,13 +520,13 @@ class NumberedDeliveries:
         return self._search.after(nominal_ms - 1) == (nominal_ms, True)
 
     def _were_paused(self, fate: Fate, times: Sequence[int], pauses: Sequence[LoggedPause]) -> bool:
-        """Return True if the nominal `times` of a fate lie in `pauses` that had ended when it was written."""
+        """Returns True if the nominal `times` of a fate lie in `pauses` that had ended when it was written."""
         place = fate.log_offset, fate.place
         ended = [pause for pause in pauses if pause.ended_at is not None and pause.ended_at < place]
         return len(times) == fate.size and all(any(pause.holds(ms) for pause in ended) for ms in times)
 
     def _is_newer_due(self, number: int, nominal_ms: int, by_ms: int, pauses: Sequence[LoggedPause]) -> bool:
-        """Return True if an occurrence behind `number` that neither a gap nor a pause skips was due by then."""
+        """Returns True if an occurrence behind `number` that neither a gap nor a pause skips was due by then."""
         found = self._next(number, nominal_ms)
         while found is not None and found[0] <= by_ms:
             number, (newer_ms, is_in_gap) = number + 1, found
@@ -537,11 +537,11 @@ class NumberedDeliveries:
         return False
 
     def _chosen_ms(self, fate: Fate) -> int:
-        """Return the time from which the last occurrence of a fate is due."""
+        """Returns the time from which the last occurrence of a fate is due."""
         return self._draw(fate.last, fate.nominal_ms, fate.next_ms)
 
     def _draw(self, number: int, nominal_ms: int, next_ms: int) -> int:
-        """Return the chosen time of an occurrence, by the formula of docs/protocol.md."""
+        """Returns the chosen time of an occurrence, by the formula of docs/protocol.md."""
         window_ms = self._request.window_ms or 0
         if next_ms:
             window_ms = min(window_ms, max(next_ms - nominal_ms - 1, 0))
@@ -549,7 +549,7 @@ class NumberedDeliveries:
         return nominal_ms + (((window_ms + 1) * drawn) >> _DRAW_BITS)
 
     def _places(self, at_ms: int) -> set[int] | None:
-        """Return the possible partitions of a record in its target; None: any. As `mismatches.expected_partitions`."""
+        """Returns the possible partitions of a record in its target; None: any. As `mismatches.expected_partitions`."""
         request, bounds = self._request, self._bounds
         if request.requested_partition is not None:
             return {request.requested_partition}

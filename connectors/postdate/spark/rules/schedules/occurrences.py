@@ -96,12 +96,12 @@ class Events:
 
     @classmethod
     def of(cls, log: DataFrame, messages: DataFrame, zones: Zones) -> Self:
-        """Those in `log`, as of `log_rows`, and in `messages`, as of `delivered_messages`."""
+        """Returns those in `log`, as of `log_rows`, and in `messages`, as of `delivered_messages`."""
         return cls(occurrence_fates(log), occurrence_records(messages), zones)
 
     def origins(self) -> DataFrame:
-        """One row for each schedule: its origin, and a `position` with nothing but a nominal time in `next_ms`, by
-        which its row is found in a state."""
+        """Returns one row for each schedule: its origin, and a `position` with nothing but a nominal time in `next_ms`,
+        by which its row is found in a state."""
         due_ms = F.coalesce(F.nullif("fate.nominal_ms", F.lit(0)), F.nullif("fate.next_ms", F.lit(0)))
         named = self.fates.select(*ORIGIN, due_ms.alias("due_ms")).unionByName(
             self.records.select(*ORIGIN, F.col("record.due_ms").alias("due_ms"))
@@ -111,12 +111,12 @@ class Events:
 
 
 def is_of_schedule() -> Column:
-    """Whether a row as of `inputs.folded` is that of a schedule, or of an origin with occurrences."""
+    """True if a row as of `inputs.folded` is that of a schedule, or of an origin with occurrences."""
     return F.col("position").isNotNull() | F.coalesce(F.col("facts.request.action") == RECURRING, F.lit(False))
 
 
 def may_have_lost_fate() -> Column:
-    """Whether a row of `judging.placed` is a control OF_SCHEDULES whose fate may have left the dispatch log.
+    """True if a row of `judging.placed` is a control OF_SCHEDULES whose fate may have left the dispatch log.
 
     The schedule's fate and the `applied` of the control are in one record, so neither is lost if the log has the other.
     """
@@ -129,7 +129,7 @@ def _has_ended() -> Column:
 
 
 def lost_controls(rows: DataFrame) -> DataFrame:
-    """Columns of `rows`, which are controls OF_SCHEDULES: `control`, the offset of each, the `id` or the offset
+    """Returns columns of `rows`, which are controls OF_SCHEDULES: `control`, the offset of each, the `id` or the offset
     `acts_on` of its schedule, and a struct `lost` for the judge."""
     request = F.col("facts.request")
     lost = F.struct("offset", request.action.alias("action"), request.request_ms.alias("at_ms")).alias("lost")
@@ -137,7 +137,7 @@ def lost_controls(rows: DataFrame) -> DataFrame:
 
 
 def _with_lost_controls(schedules: DataFrame, lost: DataFrame | None) -> DataFrame:
-    """Rows of schedules with the column `lost_controls`: the lost controls that name each, by their offsets."""
+    """Returns rows of schedules with the column `lost_controls`: the lost controls that name each, by their offsets."""
     if lost is None:
         return schedules.withColumn("lost_controls", F.lit(None).cast(f"array<{_LOST_CONTROL}>"))
     own = F.array(F.hex("id"), F.concat(F.lit("#"), F.col("offset").cast("string")))
@@ -152,8 +152,8 @@ def _with_lost_controls(schedules: DataFrame, lost: DataFrame | None) -> DataFra
 def with_occurrences(
     placed: DataFrame, events: Events | None, overdue_before_ms: int, *, has_lost_controls: bool
 ) -> DataFrame:
-    """The rows of `judging.placed` with the new `position` and the `occurrences` of schedules; null for others. No
-    schedule is plain.
+    """Returns the rows of `judging.placed` with the new `position` and the `occurrences` of schedules; null for others.
+    No schedule is plain.
 
     `events`: None if there are none. `has_lost_controls`: whether a row `may_have_lost_fate`. Cost: one shuffle and
     sort of the events, 20 us of Python for each, and a join; two more joins if controls are lost.
@@ -186,7 +186,7 @@ def with_occurrences(
 
 
 def _found_at(next_ms: Column) -> Column:
-    """A position of which only the nominal time is known."""
+    """Returns a position of which only the nominal time is known."""
     kind = DataType.fromDDL(POSITION)
     assert isinstance(kind, StructType), "a position has fields"
     values = ((next_ms if one.name == "next_ms" else F.lit(None)).cast(one.dataType).alias(one.name) for one in kind)
@@ -194,7 +194,7 @@ def _found_at(next_ms: Column) -> Column:
 
 
 def occurrence_problems() -> Column:
-    """The problems of a row's `position`, as `judging.judge` has them."""
+    """Returns the problems of a row's `position`, as `judging.judge` has them."""
     unverified = F.transform(
         F.coalesce("position.reasons", F.array().cast("array<struct<reason:string,occurrences:bigint>>")),
         lambda one: F.struct(
@@ -206,7 +206,7 @@ def occurrence_problems() -> Column:
 
 
 def without_judged_dead_letters(facts: Column) -> Column:
-    """The facts of a schedule without the dead letters of occurrences that no later run needs."""
+    """Returns the facts of a schedule without the dead letters of occurrences that no later run needs."""
     waiting = F.col("occurrences.letters")
 
     def is_kept(dead_letter: Column) -> Column:
@@ -269,7 +269,7 @@ def _schedule() -> Column:
 
 
 def _judged_rows(rows: Iterable[Row], zones: Zones, before_ms: int) -> Iterator[tuple[Any, ...]]:
-    """The result for each schedule among sorted rows; the events of other origins are left out."""
+    """Returns the result for each schedule among sorted rows; the events of other origins are left out."""
     for origin, some in groupby(rows, key=lambda row: row[:3]):
         row = next(some)["schedule"]
         if row is not None:
@@ -284,7 +284,7 @@ def _judged(
     zones: Iterable[tuple[int, str]],
     before_ms: int,
 ) -> Judgement | None:
-    """The judgement of one schedule; None if there is nothing to judge."""
+    """Returns the judgement of one schedule; None if there is nothing to judge."""
     known, times = _known(row["position"]), times_of(row)
     if not row["is_judged"]:
         # Its request may lie behind the fixed end of this audit; then the next one reads it.
@@ -322,13 +322,13 @@ def _judged(
 
 
 def _was_accepted_before(row: Row, end: End) -> bool:
-    """Return True if another owner accepted a schedule before its refusal, or may have accepted it in a lost fate."""
+    """Returns True if another owner accepted a schedule before its refusal, or may have accepted it in a lost fate."""
     was_stored = row["stored"] is not None and row["stored"][0] < end.log_offset
     return bool(was_stored or (row["fates_lost_before_ms"] or -1) > row["request_ms"])
 
 
 def _lost(controls: Iterable[Row]) -> tuple[list[int], list[Switch]]:
-    """The lost controls of a schedule: the offsets of those that extend it, and the pauses and resumes."""
+    """Returns the lost controls of a schedule: the offsets of those that extend it, and the pauses and resumes."""
     extending, switches = [], []
     for offset, action, at_ms in controls:
         if action in EXTENDS:
@@ -353,7 +353,7 @@ def _request_of(origin: tuple[str, int, int], row: Row, times: CronTimes | Inter
 
 
 def times_of(row: Row) -> CronTimes | IntervalTimes | None:
-    """The nominal times of a schedule; None if they cannot be read."""
+    """Returns the nominal times of a schedule; None if they cannot be read."""
     if not row["is_read"]:
         return None
     if row["cron"] is None:
@@ -371,7 +371,7 @@ def times_of(row: Row) -> CronTimes | IntervalTimes | None:
 
 
 def is_zone_known(row: Row, times: CronTimes | IntervalTimes) -> bool:
-    """Return True if the audit has the zone of a schedule."""
+    """Returns True if the audit has the zone of a schedule."""
     return not isinstance(times, CronTimes) or times.zone == (row["zone"] or "UTC")
 
 
@@ -422,7 +422,7 @@ def _known(position: Row | None) -> Position:
 
 
 def _kept(known: Position, events: Iterable[Event]) -> Judgement:
-    """A position that only keeps these events for the next audit. Late fates are read again by itself."""
+    """Returns a position that only keeps these events for the next audit. Late fates are read again by itself."""
     all_events = [*known.waiting_fates, *known.waiting_records, *events]
     fates = tuple(event for event in all_events if isinstance(event, Fate) and not event.late)
     records = tuple(event for event in all_events if isinstance(event, DeliveredOccurrence))
@@ -430,7 +430,7 @@ def _kept(known: Position, events: Iterable[Event]) -> Judgement:
 
 
 def _wrong(known: Position, detail: str | None = None) -> Judgement:
-    """A position without occurrences."""
+    """Returns a position without occurrences."""
     problems = () if detail is None else (("contradiction", detail),)
     return Judgement(known._replace(problems=problems), Figures(), [], 0)
 

@@ -33,7 +33,7 @@ class LoggedPause(NamedTuple):
 
 
 def pauses_of(switches: Iterable[Switch]) -> list[LoggedPause]:
-    """Return the pauses in the order of their controls. Pausing a paused schedule changes nothing, and neither does
+    """Returns the pauses in the order of their controls. Pausing a paused schedule changes nothing, and neither does
     resuming one that is not paused."""
     pauses: list[LoggedPause] = []
     for switch in sorted(switches):
@@ -47,7 +47,7 @@ def pauses_of(switches: Iterable[Switch]) -> list[LoggedPause]:
 
 
 def pauses_at(place: tuple[int, int], pauses: Iterable[LoggedPause]) -> list[LoggedPause]:
-    """Return the pauses that began before a place of the log. A pause whose resume lies behind that place is open.
+    """Returns the pauses that began before a place of the log. A pause whose resume lies behind that place is open.
 
     A pause that only a lost resume has ended (`certain_pauses`) stays ended.
     """
@@ -61,7 +61,7 @@ def pauses_at(place: tuple[int, int], pauses: Iterable[LoggedPause]) -> list[Log
 
 
 def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[LoggedPause]:
-    """Return the times at which a schedule was paused, whichever of its `lost` switches took effect.
+    """Returns the times at which a schedule was paused, whichever of its `lost` switches took effect.
 
     A lost pause is ignored. A lost resume ends its pause, but no skip may rely on it, so it counts as the last record
     of the log.
@@ -70,7 +70,7 @@ def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Logg
 
 
 def possible_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[LoggedPause]:
-    """Return every pause that there may have been if each `lost` switch may have taken effect.
+    """Returns every pause that there may have been if each `lost` switch may have taken effect.
 
     A pause ends with the first later resume in the log, or with any lost resume before that one. If the log has no
     later resume, a pause in the log, or a pause without any later resume, may also be open. Lost fates precede all

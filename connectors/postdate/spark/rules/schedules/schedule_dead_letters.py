@@ -63,7 +63,7 @@ class DeadOccurrences:
         self._guesses: list[tuple[int, int]] = []  # the first possible time of a fate, and that of the letter it got
 
     def expect(self, first_ms: int, last_ms: int) -> None:
-        """Let the letters of these times wait: a later run may read their fates."""
+        """Lets the letters of these times wait: a later run may read their fates."""
         self._open.append((first_ms, last_ms))
 
     def expect_later(self, first_ms: int, can_be: Callable[[int], bool]) -> None:
@@ -78,7 +78,7 @@ class DeadOccurrences:
         waiting: list[Fate],
         judge_time: Callable[[Fate, int], None] | None = None,
     ) -> None:
-        """Note a fate `dead`, which `settle` adds to `findings` or, if its letter may still come, to `waiting`.
+        """Notes a fate `dead`, which `settle` adds to `findings` or, if its letter may still come, to `waiting`.
 
         `judge_time`: of an untimed fate; it gets the fate and the time that its letter names, 0: none for certain.
         """
@@ -88,7 +88,7 @@ class DeadOccurrences:
         kind.append(_Claim(fate, findings, waiting, judge_time, is_gone))
 
     def settle(self, findings: Findings) -> None:
-        """Judge the content of all letters, and all noted fates that do not wait. Those that must have a letter come
+        """Judges the content of all letters, and all noted fates that do not wait. Those that must have a letter come
         first, at a known time before untimed ones, and those whose letter may be hidden come last."""
         for due_ms, left in self._unused.items():
             if wrong := sum(not dead_letter.is_same for dead_letter in left):
@@ -118,7 +118,7 @@ class DeadOccurrences:
                 self._wait(claim)
 
     def _settle_untimed(self, gone: Counter[int], hidden: list[tuple[int, int]]) -> None:
-        """Judge the untimed fates. `gone`: the number of fates of each time that may have none of the letters left.
+        """Judges the untimed fates. `gone`: the number of fates of each time that may have none of the letters left.
         `hidden`: the times of the fates whose letter may be hidden."""
         is_open, times = _Ranges([*self._open, *self._later, *hidden]), sorted(self._unused)
         has_extras = bool(self._facts.triggers or self._facts.lost_controls)
@@ -142,7 +142,7 @@ class DeadOccurrences:
         claim.waiting.append(claim.fate)
 
     def _settle(self, claim: _Claim, due_ms: int, *, is_certain: bool = True) -> None:
-        """Judge a fate with a letter of this time, if there is one."""
+        """Judges a fate with a letter of this time, if there is one."""
         fate, findings, left = claim.fate, claim.findings, self._unused.get(due_ms)
         findings.is_sound = fate.is_sound
         if left:
@@ -158,7 +158,7 @@ class DeadOccurrences:
             findings.count("verified", fate.size)
 
     def judge_rest(self, findings: Findings, lost_from_ms: int) -> list[DeadOccurrence]:
-        """Judge the letters that no fate has used. Return those whose fates may still come.
+        """Judges the letters that no fate has used. Return those whose fates may still come.
 
         A surplus letter is `unsettled` if its fate may be lost: not if the first known trigger or backfill of its time
         was requested behind the losses and the schedule has lost no other fate. `lost_from_ms`: the first possible time
@@ -181,7 +181,7 @@ class DeadOccurrences:
         return waiting
 
     def _guessed(self, due_ms: int) -> list[int]:
-        """Return the later time of a letter that an untimed fate got, though one of `due_ms` may be its own."""
+        """Returns the later time of a letter that an untimed fate got, though one of `due_ms` may be its own."""
         index = bisect_right(self._guesses, (due_ms, _NEVER_MS)) - 1
         return [used for _, used in self._guesses[index : index + 1] if index >= 0 and due_ms < used]
 

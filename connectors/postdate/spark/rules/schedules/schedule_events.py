@@ -91,7 +91,7 @@ Event: TypeAlias = Fate | DeliveredOccurrence
 
 
 def in_log(fate: Fate) -> str:
-    """The place of a fate in the log, for sentences."""
+    """Returns the place of a fate in the log, for sentences."""
     return f"at offset {fate.log_offset} of the log"
 
 
@@ -150,7 +150,7 @@ class End(NamedTuple):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether an owner has refused the schedule. Another owner may have accepted it before."""
+        """True if an owner has refused the schedule. Another owner may have accepted it before."""
         return self.name == "dead" and not self.first_due_ms
 
 
@@ -175,7 +175,7 @@ class RowFacts(NamedTuple):
         return self.stored is not None and any(effect.log_offset == self.stored[1] for effect in effects)
 
     def extended_ms(self, due_ms: int) -> int:
-        """Return when a known trigger or backfill of a time was requested first; 0: there is none."""
+        """Returns when a known trigger or backfill of a time was requested first; 0: there is none."""
         found = [some.at_ms for some in self.triggers if some.first_ms <= due_ms <= (some.until_ms or some.first_ms)]
         return min(found, default=0)
 
@@ -277,12 +277,12 @@ class ZoneVersions(NamedTuple):
     versions: tuple[str, ...] = ()
 
     def are_installed_at(self, log_offset: int) -> bool:
-        """Return True if the owner that wrote a record had the version of the audit."""
+        """Returns True if the owner that wrote a record had the version of the audit."""
         index = bisect_right(self.log_offsets, log_offset) - 1
         return index >= 0 and self.versions[index] == self.installed
 
 
 def of_places(values: Sequence[int], places: Iterable[int] | None, loosest: Callable[[Iterable[int]], int]) -> int:
-    """The loosest of the values for these partitions, or of all. As `endings.of_places`."""
+    """Returns the loosest of the values for these partitions, or of all. As `endings.of_places`."""
     found = [values[place] for place in places or () if place < len(values)]
     return loosest(found or values or [-1])

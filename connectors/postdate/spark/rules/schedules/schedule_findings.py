@@ -26,7 +26,7 @@ class Findings:
         self.counts[figure] += size
 
     def find(self, figure: str | None, verdict: str, text: str, size: int = 1) -> None:
-        """Note a problem. `figure`: the one that counts it."""
+        """Notes a problem. `figure`: the one that counts it."""
         self.is_sound = False
         problem = verdict, text
         if problem in self.problems:
@@ -37,13 +37,13 @@ class Findings:
             self.problems.append(problem)
 
     def leave(self, reason: str, size: int) -> None:
-        """Note occurrences that cannot be verified."""
+        """Notes occurrences that cannot be verified."""
         self.is_sound = False
         self.count("unverifiable", size)
         self.reasons[reason] = self.reasons.get(reason, 0) + size
 
     def include(self, other: Findings, whose: str) -> None:
-        """Add the findings of a part of the schedule. `whose` is the prefix of each sentence."""
+        """Adds the findings of a part of the schedule. `whose` is the prefix of each sentence."""
         for verdict, text in other.problems:
             self.find(None, verdict, f"{whose}: {text}")
         for figure, count in other.counts.items():

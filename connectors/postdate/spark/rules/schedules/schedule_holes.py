@@ -29,8 +29,8 @@ class Holes:
     def judge(
         self, fate: Fate, position: Position, times_ms: tuple[int, int], findings: Findings, *, may_be_lost: bool
     ) -> None:
-        """Judge the numbers between the position `at` and a fate. Their times lie in the range `times_ms`, whose end is
-        excluded; it begins with 0 if it is unknown."""
+        """Judges the numbers between the position `at` and a fate. Their times lie in the range `times_ms`, whose end
+        is excluded; it begins with 0 if it is unknown."""
         size = fate.number - position.number
         if may_be_lost:
             findings.leave("unsettled", size)
@@ -45,5 +45,5 @@ class Holes:
         findings.is_sound = True
 
     def counted(self, due_ms: int) -> int:
-        """Return how many `unsettled` holes contain `due_ms`."""
+        """Returns how many `unsettled` holes contain `due_ms`."""
         return bisect_right(self._first_ms, due_ms) - bisect_right(self._behind_ms, due_ms)

@@ -54,7 +54,7 @@ def judge_schedule(
     versions: ZoneVersions,
     bounds: Bounds,
 ) -> Judgement:
-    """Judge the `events` of a schedule from a `known` position on: first its occurrences, then the extra deliveries of
+    """Judges the `events` of a schedule from a `known` position on: first its occurrences, then the extra deliveries of
     each control, all in the order of their numbers.
 
     Raises ValueError if the times of `asked` cannot be read. Cost: O(events), 20 us each.
@@ -92,7 +92,7 @@ def _control(event: Event) -> int:
 def _finished(
     known: Position, occurrences: NumberedDeliveries, extras: ExtraDeliveries, audited: Audited, end: End | None
 ) -> Judgement:
-    """Judge the remaining letters and the end of the schedule, and return the findings."""
+    """Judges the remaining letters and the end of the schedule, and return the findings."""
     findings, position = occurrences.findings, occurrences.position
     occurrences.leave_unexplained()
     if end is None:
@@ -121,7 +121,7 @@ def _finished(
 def _judge_end(
     known: Position, occurrences: NumberedDeliveries, extras: ExtraDeliveries, end: End | None, audited: Audited
 ) -> None:
-    """Compare the end of the schedule with its occurrences and its extra deliveries."""
+    """Compares the end of the schedule with its occurrences and its extra deliveries."""
     findings, position = occurrences.findings, occurrences.position
     has_begun, has_ended = position.number > 1, not (position.next_ms or extras.are_pending())
     is_before = end is not None and (position.log_offset, position.place) > (end.log_offset, end.place)
@@ -148,6 +148,6 @@ def _judge_end(
 
 
 def _leave_once(findings: Findings, known: Position) -> None:
-    """Leave the end of the schedule `unsettled`. Each run judges an open schedule again: an earlier one counted it."""
+    """Leaves the end of the schedule `unsettled`. Each run judges an open schedule again: an earlier one counted it."""
     if "unsettled" not in dict(known.reasons):
         findings.leave("unsettled", 1)

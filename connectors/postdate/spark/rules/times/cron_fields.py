@@ -74,7 +74,7 @@ class CronFields(NamedTuple):
 
 @lru_cache(maxsize=_EXPRESSIONS_MAX)
 def read_cron(text: str) -> CronFields:
-    """Return the values of an expression. Raises ValueError on a text that the sidecar refuses."""
+    """Returns the values of an expression. Raises ValueError on a text that the sidecar refuses."""
     if len(text) > CRON_LENGTH_MAX or not text.isascii():
         raise ValueError("a cron expression is too long or not ASCII")
     if text.startswith("@"):
@@ -108,7 +108,7 @@ def read_cron(text: str) -> CronFields:
 
 
 def matching_days(fields: CronFields, from_day: int, until_day: int) -> Numbers:
-    """Return the matching days in [`from_day`, `until_day`), as days since 1970-01-01. O(days)."""
+    """Returns the matching days in [`from_day`, `until_day`), as days since 1970-01-01. O(days)."""
     days = np.arange(from_day, until_day, dtype=np.int64)
     dates = days.astype("datetime64[D]")
     months = dates.astype("datetime64[M]")
@@ -132,7 +132,7 @@ def matching_days(fields: CronFields, from_day: int, until_day: int) -> Numbers:
 
 
 def times_of_day(fields: CronFields) -> Numbers:
-    """Return the matching times of day in seconds, ascending."""
+    """Returns the matching times of day in seconds, ascending."""
     seconds, minutes, hours = (
         np.array(sorted(values), dtype=np.int64) for values in (fields.seconds, fields.minutes, fields.hours)
     )
@@ -147,7 +147,7 @@ def _has_a_day(fields: CronFields) -> bool:
 
 
 def _values(terms: list[str], field: _Field) -> frozenset[int]:
-    """Return the values of a list of terms; empty for an empty list."""
+    """Returns the values of a list of terms; empty for an empty list."""
     found: set[int] = set()
     for term in terms:
         span, slash, step_text = term.partition("/")

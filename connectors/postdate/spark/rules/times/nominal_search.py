@@ -35,7 +35,7 @@ class NominalSearch:
         self._stretch_ms = _stretch_ms(times)
 
     def after(self, ms: int) -> tuple[int, bool] | None:
-        """Return the first nominal time after an instant, and whether the schedule skips it as lying in a gap.
+        """Returns the first nominal time after an instant, and whether the schedule skips it as lying in a gap.
 
         None: there is none before the end, or none within 50 years. Cost: a binary search, and for each stretch numpy.
         """
@@ -52,7 +52,7 @@ class NominalSearch:
             self._compute(self._high_ms)
 
     def _compute(self, low_ms: int) -> None:
-        """Compute the nominal times of the stretch behind an instant."""
+        """Computes the nominal times of the stretch behind an instant."""
         self._low_ms, self._high_ms = low_ms, low_ms + self._stretch_ms
         blocks = [*nominal_times(self._times, low_ms, min(self._high_ms, NOMINAL_MS_MAX))]
         self._found = np.concatenate([self._found[:0], *(block.times_ms for block in blocks)])
