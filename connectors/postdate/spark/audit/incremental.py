@@ -1,12 +1,12 @@
 """The incremental audit: reads the records since the last run, judges them, reports, and then commits.
 
-1. Fix the end offsets as the full audit does; read each partition from where the last run stopped.
+1. Fix the end offsets as the full audit does, and read each partition from where the last run stopped.
 2. Judge the new records with the stored rows that they affect, and write both (`incremental_judging`).
-3. Report the outcome. After that, commit (`state.store`).
+3. Report the outcome, and then commit (`state.store`).
 
 So a run costs as much as the new records and the rows that they affect. The last verdict on each origin, over all runs,
-is that of one full audit. If topics have lost records since, this audit knows more, because earlier runs have read
-them.
+is that of one full audit. If topics have lost records meanwhile, this audit knows more than a full audit, because
+earlier runs have read the lost records.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from postdate.spark.state.store import AuditState, StateStore, state_path
 def audit_since(
     steps: AuditSteps, report: Callable[[AuditOutcome], None], after: AuditState | None
 ) -> tuple[AuditOutcome, AuditState]:
-    """Judges the records since the last run with `options.state`, reports the outcome by `report`, and then commits it.
-    Returns the outcome and the state from which to continue.
+    """Judges the records since the last run with `options.state`, calls `report` with the outcome, and then commits.
 
-    `after`: the state that the last step of this process has committed; None: read it. Raises CannotRun, JobUsageError;
-    after an error, also one of `report`, nothing is committed.
+    Returns the outcome, and the state from which to continue. `after` is the state that the last step of this process
+    has committed; None: read the state from its tables. Raises CannotRun and JobUsageError. After an error, including
+    one of `report`, nothing is committed.
     """
     began_s, options = time.monotonic(), steps.options
     assert options.state is not None, "without a state there is no last run"
@@ -65,7 +65,8 @@ def audit_since(
 
 
 def _trend(steps: AuditSteps, origins: DataFrame, snapshot_ms: int) -> tuple[TrendDay, ...] | None:
-    """Returns the lateness by day, of these rows of the state; None if it was not requested."""
+    """Returns the lateness by day from the rows `origins` of the state, or None if neither an option nor a page needs
+    it."""
     options = steps.options
     if not (options.trend or options.html):
         return None
@@ -74,7 +75,7 @@ def _trend(steps: AuditSteps, origins: DataFrame, snapshot_ms: int) -> tuple[Tre
 
 
 def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float) -> tuple[AuditState, AuditOutcome]:
-    """Judges what was read; returns the state to commit, and the outcome to report."""
+    """Judges the new records. Returns the state to commit, and the outcome to report."""
     options = steps.options
     assert options.state is not None, "without a state there is no last run"
     with steps.reporter.working(steps.spark, "comparing requests, fates and records"):
@@ -113,8 +114,11 @@ def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float)
 
 
 def _left_unread(read: Reading, store: StateStore) -> int:
-    """Returns the number of offsets that left the request topics between two runs, so that no run has read them, and of
-    which no fate or record was read either. Cost: one job if there are any."""
+    """Returns the number of offsets that left the request topics between two runs, and of which no fate or record was
+    read.
+
+    No run has read the requests at these offsets. Cost: one job if there are any.
+    """
     if not read.gaps:
         return 0
     named = reduce(
@@ -134,7 +138,7 @@ def _needs_look(store: StateStore, overdue_before_ms: int) -> bool:
 
 
 def outcome_of(read: Reading, options: AuditOptions, summary: Summary, began_s: float) -> AuditOutcome:
-    """Returns the outcome of an audit, as far as audits with and without a state have it in common."""
+    """Returns the fields of the outcome that audits with and without a state have in common."""
     return AuditOutcome(
         *(options.requests, read.snapshot_ms, None, None, summary, read.spans, read.verdict_records),
         notes=notes_of(read.causes, read.effects),
@@ -166,8 +170,11 @@ def _expire(store: StateStore, read: Reading, options: AuditOptions) -> None:
 
 
 def _grown(read: Reading, advanced: Advance, beside: Mapping[str, int], opened: int) -> AuditState:
-    """Returns the state from which the next run continues. `beside`: the number of violations without a row, by
-    verdict; `opened`: the number of violations that this run has added to their table."""
+    """Returns the state from which the next run continues.
+
+    `beside` is the number of violations without a row, by verdict. `opened` is the number of violations that this run
+    has added to their table.
+    """
     ranges = {
         state_path(part): span
         for some in (read.causes.requests, read.causes.log, *read.effects.records())
@@ -189,7 +196,7 @@ def _grown(read: Reading, advanced: Advance, beside: Mapping[str, int], opened: 
 
 
 def settings_of(options: AuditOptions) -> dict[str, Any]:
-    """Returns the options that decide how requests are interpreted, and which are read; stored in the row of the run.
+    """Returns the options that select the requests or decide how they are interpreted. The row of the run stores them.
     """
     return {
         "requests": list(options.requests),

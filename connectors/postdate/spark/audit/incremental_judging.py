@@ -1,13 +1,12 @@
 """One run of an incremental audit: judges new records with the stored rows that they affect, and writes the result.
 
-1. Check chunks of the new requests, as the full audit does. The rows of consistent chunks are written from the dispatch
-   log.
-2. Fold the rest into one row for each origin. Join the stored rows that new records name, that are overdue, or that are
-   in doubt.
-3. Judge them by the rules of the full audit; rows of the same id, and rows that these name, are context.
+1. Check chunks of the new requests, as the full audit does. Write the rows of consistent chunks from the dispatch log.
+2. Fold the remaining records into one row for each origin. Join the stored rows that new records name, that are
+   overdue, or that are in doubt.
+3. Judge these rows by the rules of the full audit. Rows of the same id, and the rows that they name, are the context.
 4. Write the judged rows and the violations; `incremental` commits them.
 
-If a new record has an id or names another origin, this also reads the ids of all rows.
+If a new record has an id or names another origin, the run also reads the ids of all rows.
 """
 
 from __future__ import annotations
@@ -61,11 +60,11 @@ _DAYS_MAX = 1_000
 
 @dataclass(frozen=True)
 class Advance:
-    """The result of one run; what it has written is valid once it is committed.
+    """The result of one run. Its writes become valid with the commit.
 
-    `fresh` are the rows to report, `groups` their numbers by verdict; `plain` are origins without a row there. `state`
-    is the next state, without what was read from the cluster. `closed`: the number of rows that are final.
-    `has_garbled`: whether the origin of a record may be unreadable.
+    `fresh` are the rows to report, and `groups` their numbers by verdict. `plain` are origins without a row in `fresh`.
+    `state` is the next state, without the values that come from the cluster. `closed` is the number of rows whose
+    verdicts are final. `has_garbled` is True if the origin of a record may be unreadable.
     """
 
     chain: Chain
@@ -85,10 +84,10 @@ def advance(
     digests: ChunkDigests,
     request_chunks: DataFrame | None,
 ) -> Advance:
-    """Judges `new` together with `state`, and writes the rows, which are valid once they are committed.
+    """Judges `new` together with `state`, and writes the rows, which become valid with the commit.
 
-    `asked` are the cached chunks of the requests; None: too few requests for chunks. Raises CannotRun if the broker's
-    clock did not stamp the dispatch log.
+    `request_chunks` are the cached chunks of the requests, or None if there are too few requests for chunks. Raises
+    CannotRun if the broker's clock did not stamp the dispatch log.
     """
     run = state.run + 1
     chain = Chain.of(new.log, state.tails, few=parameters.is_short)
@@ -154,10 +153,9 @@ def advance(
 def _lost_controls(
     store: StateStore, state: AuditState, parameters: JudgingParameters, facts: StructType
 ) -> DataFrame | None:
-    """Returns the stored rows of controls OF_SCHEDULES and of reschedules in bulk, whose fates may have left the
-    dispatch log. None if there are none.
+    """Returns the stored controls OF_SCHEDULES and bulk reschedules whose fates may have left the dispatch log.
 
-    Cost: one scan of the table if a log has lost fates.
+    Returns None if there are none. Cost: one scan of the table if a log has lost fates.
     """
     losses = parameters.partitions.where("fates_lost_before_ms >= 0").select(*PARTITION, "fates_lost_before_ms")
     if not state.run or losses.isEmpty():
@@ -170,7 +168,7 @@ def _lost_controls(
 
 
 def _with_lost_controls(new: History, lost: DataFrame | None) -> History:
-    """Adds to `new` those OF_SCHEDULES, since `new` may contain what they have caused."""
+    """Adds the controls OF_SCHEDULES in `lost` to the occurrences of `new`, which may contain their effects."""
     if lost is None or new.occurrences is None:
         return new
     found = lost_controls(lost.where(one_of(F.col("facts.request.action"), OF_SCHEDULES)))
@@ -179,8 +177,8 @@ def _with_lost_controls(new: History, lost: DataFrame | None) -> History:
 
 @dataclass(frozen=True)
 class _Touched:
-    """Rows to judge: `reopened` of them are in the table, `open` of those not closed, in the partitions of these
-    `days`."""
+    """Rows to judge: `reopened` of them are in the table, in the partitions of `days`, and `open` of those are not
+    closed."""
 
     rows: DataFrame
     reopened: int = 0
@@ -256,8 +254,10 @@ def _none(store: StateStore, facts: StructType) -> DataFrame:
 def _write_consistent(
     store: StateStore, new: History, digests: ChunkDigests, parts: Split, facts: StructType, run: int
 ) -> None:
-    """Writes the rows of consistent chunks. Delivered messages come from the dispatch log. The requests are read once
-    more if some are pending, have ids, or are in a chunk of several targets."""
+    """Writes the rows of consistent chunks; those of delivered messages come from the dispatch log.
+
+    Reads the requests once more if some are pending, have ids, or are in a chunk of several targets.
+    """
     by_chunk = parts.request_chunks.groupBy(*CHUNK, "target").agg(
         F.sum("asked").alias("asked"), F.sum("ids").alias("ids")
     )
@@ -311,7 +311,8 @@ def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], to
 def write_findings(
     store: StateStore, result: Advance, malformed: DataFrame, unreadable: DataFrame, found_ms: int
 ) -> int:
-    """Writes the violations that this run is the first to find, as of `violation_rows`; returns their number."""
+    """Writes the violations that no earlier run has found, in the form of `violation_rows`, and returns their number.
+    """
     rows = violation_rows(result.fresh, result.chain.breaks, malformed, unreadable)
     run, at_ms = F.lit(result.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
     columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]
@@ -326,8 +327,9 @@ def write_findings(
 def violation_rows(fresh: DataFrame, breaks: DataFrame, malformed: DataFrame, unreadable: DataFrame) -> DataFrame:
     """Returns one row for each new finding: topic, partition and offset, `verdict`, `details`, `target`.
 
-    `fresh` as of `judged_rows`; `breaks` of the chain; `malformed` are answers, `unreadable` dead letters and records,
-    by `place`. All but the first are read once, so every finding in them is new.
+    `fresh` are rows of `judged_rows`, and `breaks` are those of the chain. `malformed` are answers, and `unreadable`
+    are dead letters and records, by `place`. Each break, answer, dead letter and record is read by one run only, so all
+    their findings are new.
     """
     detail = F.lit("is no verdict of a request of this partition")
     of_origins = fresh.select(*ORIGIN, "target", F.explode("new_findings").alias("one"))
@@ -347,7 +349,7 @@ def violation_rows(fresh: DataFrame, breaks: DataFrame, malformed: DataFrame, un
 
 
 def _located() -> list[Column]:
-    """Topic, partition and offset of a `place`."""
+    """Returns topic, partition and offset of a `place`."""
     place = F.split("place", "/")
     kinds = (("topic", "string"), ("partition", "int"), ("offset", "bigint"))
     return [F.get(place, number).cast(kind).alias(name) for number, (name, kind) in enumerate(kinds)]
@@ -362,7 +364,7 @@ def _found(verdict: str, detail: Column) -> list[Column]:
 
 
 def _by_verdict(groups: Iterable[Row], column: str) -> Counter[str]:
-    """Returns the number of rows for each verdict in this column; it is null if nothing was judged."""
+    """Returns the number of rows for each verdict in `column`, which is null for rows that were not judged."""
     counts: Counter[str] = Counter()
     for group in groups:
         for verdict in set(group[column] or ()):

@@ -1,8 +1,8 @@
 """The result of an audit as OpenMetrics text, for a textfile collector or a Pushgateway.
 
-All metrics are gauges: each run counts from 0, so numbers may fall, and no name ends in `_total`. Gauges without
-timestamps are also valid in Prometheus' older text format, which both of these read. Every sample has the label
-`topic`, so that audits of different topics may lie in one directory. Pure functions to text.
+All metrics are gauges, and no name ends in `_total`: each run counts from 0, so numbers may fall. Gauges without
+timestamps are also valid in Prometheus' older text format, which the textfile collector and the Pushgateway read. Every
+sample has the label `topic`, so that the metrics of different topics may be in one directory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QUANTILES: Final = {**{name: f"{share:g}" for name, share in PERCENTILES}, "max
 
 
 def audit_metrics(outcome: AuditOutcome, ended_ms: int) -> str:
-    """Returns the text; `ended_ms`: when the audit ended, epoch milliseconds."""
+    """Returns the OpenMetrics text. `ended_ms` is the end of the audit, in epoch milliseconds."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Metrics(outcome, ended_ms))
     return bytes(generate_latest(registry)).decode()  # type: ignore[no-untyped-call]
@@ -74,7 +74,7 @@ class _Metrics(Collector):
         return self._gauges(name, what, "", {"": value}, unit=unit)
 
     def _gauges(self, name: str, what: str, label: str, values: Mapping[str, float], *, unit: str = "") -> Family:
-        """Returns a gauge with a value for each value of `label`; "": it has no label but `topic`."""
+        """Returns a gauge with one sample for each value of `label`. If `label` is empty, `topic` is the only label."""
         labels = ("topic", label) if label else ("topic",)
         family = GaugeMetricFamily(f"postdate_audit_{name}", what, labels=labels, unit=unit)
         for one, value in values.items():

@@ -68,7 +68,7 @@ TREND_COLUMNS: Final = ("day", "delivered", *map(spelled_figure, FIGURES))
 
 @dataclass(frozen=True)
 class Hole:
-    """Requests whose fates have left the dispatch log, so that they cannot be judged."""
+    """A range of offsets with requests that cannot be judged, because their fates have left the dispatch log."""
 
     topic: str
     partition: int
@@ -82,7 +82,7 @@ class Hole:
 
 @dataclass(frozen=True)
 class VerdictTopicCounts:
-    """The records of the verdicts topics: `required` is the mode, the others are counts."""
+    """The numbers of records of the verdicts topics. `required` is the mode of `--verdicts`."""
 
     required: str = "none"
     read: int = 0
@@ -91,8 +91,11 @@ class VerdictTopicCounts:
 
 @dataclass(frozen=True)
 class StateOutcome:
-    """The result of an incremental audit under `path`: rows that stay `open`, rows `closed` by this `run`, the
-    unacknowledged violations of earlier runs (`standing`), and the number of origins by verdict over all runs."""
+    """The result of an incremental audit with the state at `path`.
+
+    This `run` has `closed` rows, and left others `open`. `standing` is the number of violations of earlier runs that
+    nobody has acknowledged. `counts` is the number of origins by verdict over all runs.
+    """
 
     path: str
     run: int
@@ -104,11 +107,14 @@ class StateOutcome:
 
 @dataclass(frozen=True)
 class AuditOutcome:
-    """The result of an audit. Times are epoch milliseconds; `aborted_copies` None: not counted. `picture` is the chart
-    data of the page at `html`; None without a page. `openmetrics` is where the figures are. `order_checked`: whether
-    the order of messages was compared. `left_unread`: the number of requests that left their topic between two runs
-    with a state. `trend`: the lateness by day; None if it was not requested. `returned_again`: the number of returns
-    whose message an earlier return had returned already."""
+    """The result of an audit. Times are epoch milliseconds.
+
+    `aborted_copies` is None if they were not counted. `picture` is the chart data of the page at `html`, or None
+    without a page. `openmetrics` is the place of the metrics. `order_checked` is True if the order of messages was
+    compared. `left_unread` is the number of requests that left their topic between two runs with a state. `trend` is
+    the lateness by day, or None if it was not requested. `returned_again` is the number of returns whose message an
+    earlier return had returned already.
+    """
 
     requests: tuple[str, ...]
     snapshot_ms: int
@@ -139,14 +145,14 @@ class AuditOutcome:
 
     @property
     def outcomes(self) -> Outcomes:
-        """The number of verified and unverified requests of the topics, with reasons."""
+        """The numbers of verified and unverified requests of the topics, with reasons."""
         requests = [span for span in self.ranges if span.role == "requests"]
         outside, hidden = sum(span.outside for span in requests), sum(span.hidden for span in requests)
         return self.summary.outcomes.with_unread({OUTSIDE_WINDOW: outside, CAPPED: hidden, EXPIRED: self.left_unread})
 
     @property
     def unverified(self) -> dict[str, int]:
-        """The requests that another audit could verify, by reason."""
+        """The numbers of requests that a different audit could verify, by reason."""
         return {reason: count for reason, count in self.outcomes.reasons.items() if reason in VERIFIABLE}
 
     @property
@@ -157,8 +163,8 @@ class AuditOutcome:
 
     @property
     def exit_code(self) -> int:
-        """The first that applies: 4 while a violation is open, 1 if it could not judge, 5 if a strict audit left
-        something, 3 if messages were later than a bound allows, otherwise 0."""
+        """The first code that applies: 4 if a violation is open, 1 if the audit could not judge, 5 if a strict audit
+        left something unverified, 3 if messages were later than a bound allows, otherwise 0."""
         if self.summary.violations or self.standing:
             return 4
         if self.holes:
@@ -257,7 +263,7 @@ def _schedule_line(found: Schedules) -> str:
 
 
 def outcome_lines(found: Outcomes) -> list[str]:
-    """How much was verified, and why the rest was not."""
+    """Returns lines with the numbers of verified and unverified requests, and the reasons."""
     if found.verified_share is None and not found.pending:
         return []
     share = f" ({100 * found.verified_share:.2f} %)" if found.verified_share is not None else ""
@@ -269,7 +275,7 @@ def outcome_lines(found: Outcomes) -> list[str]:
 
 
 def range_lines(ranges: Iterable[Range]) -> list[str]:
-    """Returns one line for each topic: the offsets that are read, and what open transactions hide."""
+    """Returns one line for each topic, with the offsets to read and the partitions that open transactions cap."""
     by_topic: dict[tuple[str, str], list[Range]] = {}
     for span in ranges:
         by_topic.setdefault((span.role, span.partition.topic), []).append(span)
@@ -297,7 +303,7 @@ def _range(span: Range) -> dict[str, Any]:
 
 
 def shown_verdicts(summary: Summary) -> list[str]:
-    """Returns the verdicts to show: all kinds of violations, and the other verdicts that occur."""
+    """Returns the verdicts to show: all kinds of violations, and all other verdicts that occur."""
     return [verdict for verdict in VERDICTS if verdict in VIOLATIONS or summary.counts[verdict]]
 
 

@@ -1,4 +1,5 @@
-"""The page of an audit: verdicts, lateness, deliveries and pending over time, samples of violations."""
+"""The page of an audit: verdicts; lateness; accepted, delivered and pending messages over time; samples of violations.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def _trend(outcome: AuditOutcome) -> list[str]:
         lines = [Line(f"{name} ms", [one.lateness_ms.get(name) for one in days]) for name in names]
         return line_chart(places, lines, f"{' and '.join(names)} of the lateness by day")
 
-    # The maximum has a chart of its own: beside it the percentiles would lie on the axis.
+    # The maximum needs a separate chart: on its scale the percentiles would lie on the axis.
     return [chart("p50", "p99"), chart("max"), table(TREND_COLUMNS, trend_rows(outcome))]
 
 

@@ -1,4 +1,5 @@
-"""The ranges of one audit, in the order in which their ends are fixed, and the small tables about them."""
+"""Fixes the end offsets of all topics of an audit in a defined order, and builds the tables of partitions and targets.
+"""
 
 from __future__ import annotations
 
@@ -31,22 +32,28 @@ PARTITIONS = (
     " letters_capped boolean, letters_lost_before_ms bigint, answers_capped boolean, answers_lost_before_ms bigint,"
     " letters_capped_from_ms bigint, request_present_end bigint"
 )
-"""`request_end` was fixed before everything else, `request_present_end` after everything else: no effect that an audit
-reads can belong to a later request."""
+"""The columns of the table of partitions.
+
+`request_end` is fixed before the ends of all other topics, `request_present_end` after them. So no effect that an audit
+reads can belong to a request at or above `request_present_end`.
+"""
 TARGETS = (
     "target string, target_partitions int, target_capped boolean, target_compacted boolean,"
     " target_lost_before_ms array<bigint>, target_capped_from_ms array<bigint>, target_known_ms array<bigint>,"
     " target_began_ms bigint, target_recreated_ms bigint"
 )
-"""The arrays have a value for each partition, in the order of their numbers: the first two as in `Range`,
-`target_known_ms` since when the partition is known to exist. `target_began_ms`: since when the topic is known to exist,
-if it has lost no record; otherwise -1. `target_recreated_ms`: the same, if the topic is known to have been deleted and
-created again before; otherwise -1."""
+"""The columns of the table of targets.
+
+The arrays have one value for each partition, in ascending order: `target_lost_before_ms` and `target_capped_from_ms` as
+in `Range`, and `target_known_ms`, the time since which the partition is known to exist. `target_began_ms` is the time
+since which the topic is known to exist if it has lost no record, otherwise -1. `target_recreated_ms` is that time if
+the topic is known to have been deleted and created again, otherwise -1.
+"""
 
 
 @dataclass(frozen=True)
 class Causes:
-    """The ends that are fixed first: requests, then dispatch logs."""
+    """The ranges whose ends are fixed first: requests, then dispatch logs."""
 
     requests: dict[TopicPartition, Range]
     log: dict[TopicPartition, Range]
@@ -54,8 +61,9 @@ class Causes:
 
 @dataclass(frozen=True)
 class Effects:
-    """The ends that are fixed after the targets are known, the dispatch logs once more, and at last the present ends of
-    the request topics, including open transactions."""
+    """The ranges whose ends are fixed once the targets are known: targets, dead letters and verdicts, then the dispatch
+    logs a second time. `present_ends`, including open transactions, are the ends of the request topics after all
+    others."""
 
     targets: dict[TopicPartition, Range]
     absent_targets: tuple[str, ...]
@@ -68,12 +76,12 @@ class Effects:
     recreated: frozenset[str] = frozenset()
 
     def records(self) -> tuple[dict[TopicPartition, Range], ...]:
-        """Returns the ranges other than those of requests and dispatch logs."""
+        """Returns the ranges of targets, of dead letters and of verdicts."""
         return self.targets, self.dead_letters, self.answers
 
 
 def fix_causes(cluster: Offsets, own: Iterable[OwnTopics], options: AuditOptions) -> Causes:
-    """Fixes the ranges of requests, then of dispatch logs. Raises CannotRun for topics that do not exist."""
+    """Fixes the ranges of requests, then of dispatch logs. Raises CannotRun if a topic does not exist."""
     topics = list(own)
     request_partitions = existing(cluster, [one.requests for one in topics])
     log_partitions = existing(cluster, [one.dispatch_log for one in topics])
@@ -96,10 +104,10 @@ def fix_effects(
     options: AuditOptions,
     compacted_targets: Iterable[str] = (),
 ) -> Effects:
-    """Fixes the ranges of targets, dead letters and verdicts, then how far the dispatch logs are read a second time,
-    and then asks for the present ends of the requests.
+    """Fixes the ranges of targets, dead letters and verdicts, then the ends of the second reading of the dispatch logs.
 
-    Raises CannotRun if `options` require answers and their topic does not exist.
+    At last, gets the present ends of the request topics. Raises CannotRun if `options` require answers and their topic
+    does not exist.
     """
     topics, wanted = list(own), sorted(set(targets))
     since_ms = margin_before(options.from_ms)
@@ -143,7 +151,7 @@ def _now_ms() -> int:
 
 
 def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
-    """Returns the dispatch logs from the end of the first reading to that of the second."""
+    """Returns the ranges of the dispatch logs, extended to the ends of the second reading."""
     return [
         replace(first, end=max(first.end, effects.log_again[partition].end))
         for partition, first in causes.log.items()
@@ -152,9 +160,9 @@ def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
 
 
 def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Causes, effects: Effects) -> DataFrame:
-    """Returns one row for each request partition with all columns that `judge` needs.
+    """Returns one row for each request partition, with the columns PARTITIONS, which `judge` needs.
 
-    Raises CannotRun if one of Postdate's topics has fewer partitions than the requests.
+    Raises CannotRun if one of Postdate's topics has fewer partitions than the request topic.
     """
     by_requests = {one.requests: one for one in own}
     rows = []
@@ -188,8 +196,8 @@ def _by_topic(effects: Effects) -> dict[str, list[Range]]:
 
 
 def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
-    """Returns one row for each target with all columns that `judge` needs; a deleted target counts as having lost
-    everything."""
+    """Returns one row for each target, with the columns TARGETS, which `judge` needs. A target that does not exist has
+    lost all records."""
     rows: list[tuple[object, ...]] = [
         (
             *(topic, len(spans), any(span.capped for span in spans), topic in effects.compacted_targets),
@@ -203,7 +211,7 @@ def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
 
 
 def began_ms(spans: list[Range]) -> int:
-    """Since when a topic is known to exist, if it has lost no record; otherwise -1."""
+    """Returns the time since which a topic is known to exist if it has lost no record, otherwise -1."""
     return _exists_ms(spans) if all(span.lost_before_ms < 0 for span in spans) else -1
 
 
