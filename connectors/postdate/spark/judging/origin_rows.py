@@ -1,13 +1,14 @@
 """Judges all origins at low cost: an expression verifies plain rows, and `judge` applies the rules to the others.
 
-A row has everything known of an origin, as `inputs.folded` makes it and a state stores it. Nearly all rows are plain.
-A plain row is either `delivered`: one request, one fate, one record, nothing else, and everything that can be compared
-is equal. Or it is `pending`: a request without any effect that is not overdue. No rule applies to either. The rules
-judge the other rows. They need a shuffle only for the effects of other requests.
+A row has all facts about an origin, as `inputs.folded` makes it and a state stores it. Nearly all rows are plain. A
+plain row is either `delivered` or `pending`. If it is `delivered`, it has one request, one fate, one record and nothing
+else, and everything that can be compared is equal. If it is `pending`, it is a request without any effect that is not
+overdue. No rule applies to a plain row. The rules judge the other rows. They need a shuffle only for the effects of
+other requests.
 
 1. `placed`: add to each row the columns of its partition and target, and whether it is `plain`.
-2. `found_of`: count the rows that are not plain, and find which rules have anything to check. One job.
-3. Keep plain rows as they are, judge the others by the rules.
+2. `row_counts`: count the rows that are not plain, and find which rules have anything to check. One job.
+3. Keep plain rows as they are, and judge the other rows by the rules.
 
 `partitions` and `targets` are the tables of `audit.ranges`. Times are epoch milliseconds.
 """
@@ -67,17 +68,17 @@ JUDGEMENT = {
 
 
 Context = Callable[[DataFrame, DataFrame], DataFrame]
-"""Gives the rows of a whole history that are needed to judge some `rows` of it, and are not among them. The second
-argument is `wanted_keys(rows)`."""
+"""A function of some `rows` of a history and `wanted_keys(rows)`. It returns the other rows of the history that are
+needed to judge them."""
 
 
 @dataclass(frozen=True)
 class JudgingParameters:
-    """The parameters of judging: the tables about partitions and targets, required answers, times.
+    """The parameters of judging: the tables of partitions and targets, the required answers, and times.
 
-    `snapshot_ms`: a moment before the ends were fixed. If the chunks leave more than `left_share_max` of the requests,
-    all origins are judged one by one. `is_short`: there are probably few rows (`materialised`). `separate_rows_max`:
-    the most origins that are sent to every executor.
+    `snapshot_ms` is a time before the ends were fixed. If the chunks leave more than the share `left_share_max` of the
+    requests, all origins are judged one by one. `is_short` is True if there are probably few rows (`materialised`).
+    `separate_rows_max` is the greatest number of origins that are sent to every executor.
     """
 
     partitions: DataFrame
@@ -96,18 +97,18 @@ class JudgingParameters:
 
     @property
     def overdue_before_ms(self) -> int:
-        """Requests that were due before then must have ended."""
+        """The time, epoch ms, before which a due request must have ended."""
         return self.snapshot_ms - self.slack_ms
 
 
 @dataclass(frozen=True)
 class RowCounts:
-    """The result of `found_of`: `rows` in total, `left` of them for the rules.
+    """The numbers of `rows` and of those `left` for the rules, and flags that are True if any row has what they name.
 
-    `has_related`: whether any has an id, names another or is a bulk control; `has_claims`: a fate that names a cause,
-    a return that names an attempt, a request that may continue a series, or a bulk control; `has_answers`: an answer;
-    `has_bare`: a request that must be read again; `has_schedules`: a schedule, or an occurrence; `has_lost_controls`:
-    a control of a schedule whose fate may have left the dispatch log; `has_lost_moves`: a message that a reschedule may
+    `has_related`: an id, a link to another origin, or a bulk control. `has_claims`: a fate that names a cause, a return
+    that names an attempt, a request that may continue a series, or a bulk control. `has_answers`: an answer.
+    `has_bare`: a request that must be read again. `has_schedules`: a schedule, or an occurrence. `has_lost_controls`: a
+    control of a schedule whose fate may have left the dispatch log. `has_lost_moves`: a message that a reschedule may
     have moved in such a fate.
     """
 
@@ -126,7 +127,7 @@ def is_bare() -> Column:
     """True if the request of a row must be read again.
 
     Either the facts contain a second record, or a dead letter, but no digests of the request: a state does not store
-    those of a plain, delivered message. Or it is a return whose policy was unknown when it was read.
+    the digests of a plain, delivered message. Or the request is a return whose policy was unknown when it was read.
     """
     is_without = F.col("facts.request").isNotNull() & F.col("facts.request.value_digest").isNull()
     has_others = (F.size("facts.records") > 1) | (F.size("facts.letters") > 0)
@@ -134,9 +135,11 @@ def is_bare() -> Column:
 
 
 def placed(rows: DataFrame, parameters: JudgingParameters) -> DataFrame:
-    """`rows` with the columns of `how.partitions` and `how.targets`; `is_judged`, whether the origin lies in the
-    audited range; `plain`, its verdict, null if the rules must judge it; and `occurrences`, null until
-    `rules.schedules.occurrences` has judged them."""
+    """Returns `rows` with the columns of `parameters.partitions` and `parameters.targets`, and three more.
+
+    `is_judged` is True if the origin is in the audited range. `plain` is the verdict of a plain row, and null if the
+    rules must judge it. `occurrences` is null until `rules.schedules.occurrences` has judged them.
+    """
     placed_rows = rows.join(F.broadcast(parameters.partitions), list(PARTITION), "left")
     placed_rows = placed_rows.withColumn("target", F.col("facts.request.target")).join(
         F.broadcast(parameters.targets), "target", "left"
@@ -152,13 +155,13 @@ def placed(rows: DataFrame, parameters: JudgingParameters) -> DataFrame:
 
 
 def row_counts(placed_rows: DataFrame, *, few: bool = False) -> RowCounts:
-    """Counts rows as of `placed`; `few` as for `gathered`. Cost: one job."""
+    """Counts the rows of `placed`; `few` as for `gathered`. Cost: one job."""
     row = gathered(placed_rows, few=few).agg(*found_columns()).collect()[0]
     return RowCounts(row["rows"], row["left"], *(bool(row[name]) for name in list(RowCounts.__annotations__)[2:]))
 
 
 def found_columns() -> list[Column]:
-    """Returns the fields of `Found` as aggregates of rows as of `placed`; a flag is null if there are none."""
+    """Returns the fields of RowCounts as aggregates of the rows of `placed`. A flag is null if there are no rows."""
     request = F.col("facts.request")
     names_a_cause = F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))
     makes_a_claim = request.retry.said.isNotNull() | request.latest_ms.isNotNull() | request.selected.isNotNull()
@@ -184,10 +187,11 @@ def judged_origins(
     requests_of: Callable[[DataFrame], DataFrame] | None = None,
     occurrences: Events | None = None,
 ) -> DataFrame:
-    """`rows` as of `inputs.folded`, with the columns of `judge` (null for rows that are not judged) and those `kept`.
+    """Returns rows of `inputs.folded` with the columns of `judge`, which are null for rows that are not judged, and
+    `kept`.
 
-    `context`: None if `rows` are a whole history. `requests_of` reads the requests of some origins again (`is_bare`);
-    None: reading them again could show nothing new.
+    `context` is None if `rows` are a whole history. `requests_of` reads the requests of some origins again (`is_bare`);
+    it is None if reading them again could show nothing new.
     """
     placed_rows = materialised(placed(rows, parameters), few=parameters.is_short)
     counts = row_counts(placed_rows, few=parameters.is_short)
@@ -211,7 +215,8 @@ def judged_placed(
     kept: Sequence[str],
     zones: Zones = _NO_ZONES,
 ) -> DataFrame:
-    """The same for the rows of `placed`, of which `found` was counted. `zones`: those of `occurrences`."""
+    """Returns the rows of `placed`, with `counts` of them, as `judged_origins` does; `zones` are those of
+    `occurrences`."""
     is_left = F.col("is_judged") & F.col("plain").isNull()
     plain = placed_rows.where(~is_left) if counts.left else placed_rows
     rows = plain.select(*ORIGIN, *_plain_judgement(), *kept)
@@ -269,8 +274,11 @@ def _causes(
 
 
 def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[DataFrame]], Column]]:
-    """Returns the rules for each kind of claim, and whether a row of `history_rows` makes one: most histories make few
-    kinds, and planning a rule costs more than it computes. The second argument of a rule is whether fates may be lost.
+    """Returns the rules for each kind of claim, each with a condition on a row of `history_rows` that makes such a
+    claim.
+
+    Most histories make few kinds of claims, and planning a rule costs more than computing it. The second argument of a
+    rule is True if fates may be lost.
     """
     end = F.col("end")
     names_another = end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull()
@@ -295,9 +303,10 @@ def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[Dat
 
 
 def _with_requests(rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """`rows`, where the facts of those that are bare contain their request with its digests, if it can still be read.
+    """Returns `rows` with the requests of bare rows, including digests, in their facts, if the requests can still be
+    read.
 
-    Such rows are rare, since each of them breaks a rule.
+    Bare rows are rare, since each of them breaks a rule.
     """
     bare = rows.where(is_bare()).select(*ORIGIN)
     requests = requests_of(bare)
@@ -352,7 +361,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
 
 @remembered
 def _plain_judgement() -> list[Column]:
-    """Returns the columns of `judge` for a plain row; null for others."""
+    """Returns the columns of `judge` for a plain row; they are null for the other rows."""
     request, fate, record = F.col("facts.request"), F.get("facts.fates", 0), F.get("facts.records", 0)
     is_delivered, none = F.col("plain") == "delivered", F.array()
     spelled = F.concat_ws("/", record.target, record["partition"], record.offset)
@@ -377,7 +386,7 @@ def _plain_judgement() -> list[Column]:
 
 
 def stored_context(stored: DataFrame, lost: DataFrame | None, rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Returns the Context of rows `stored` in a state, of which those in `lost` may be related to all `rows`."""
+    """Returns the context of `rows` from the rows `stored` in a state. Rows in `lost` may be related to all `rows`."""
     origins = related_origins(stored, wanted)
     if lost is not None:
         origins = origins.unionByName(lost.select(*ORIGIN)).distinct()
@@ -385,10 +394,10 @@ def stored_context(stored: DataFrame, lost: DataFrame | None, rows: DataFrame, w
 
 
 def related_origins(some: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Returns the origins in `some` with one of the `wanted_keys`; hash collisions may add a few more. If a request
-    gets a further key, `stages.read_context` must gather the requests that have it.
+    """Returns the origins in `some` with one of the `wanted` keys; hash collisions may add a few more.
 
-    Cost: one join; only the origins, ids and links of `some` are read.
+    If a request gets a further key, `stages.read_context` must gather the requests that have this key. Cost: one join;
+    only the origins, ids and links of `some` are read.
     """
     keys = _exploded([_id_key(), _key("at", F.col("offset"))], _keys("names", F.col("links")))
     return some.select(*ORIGIN, keys).join(wanted, list(_KEY), "left_semi").select(*ORIGIN).distinct()
@@ -411,7 +420,7 @@ def wanted_keys(rows: DataFrame) -> DataFrame:
 
 
 def _exploded(keys: list[Column], *lists: Column) -> Column:
-    """Returns a row for each of these keys, and for each in `lists`."""
+    """Returns a column that explodes into one row for each of `keys`, and for each key in `lists`."""
     return F.explode(F.array_compact(F.concat(F.array(*keys), *lists))).alias("key")
 
 

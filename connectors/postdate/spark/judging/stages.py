@@ -1,8 +1,8 @@
 """Judges a history in stages: consistent chunks as a whole, then origins one by one.
 
 Each stage reads its input again: most of a long history is plain, and caching it costs more than reading the rest
-twice. Only exceptional requests, and those that name something, are kept from one stage for the next. A short history
-is cached, and has one stage.
+twice. Only exceptional requests, and those that name something, are kept for the next stage. A short history is cached,
+and has one stage.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from postdate.spark.rules.schedules.occurrences import Events, Zones
 from postdate.spark.session.caching import cached, materialised
 
 ROW_COLUMNS = ("position", "occurrences")
-"""The columns of judged rows besides those of `judge`: of schedules, otherwise null."""
+"""The columns of judged rows besides those of `judge`. They are null for rows that are not schedules."""
 
 
 @dataclass(frozen=True)
 class History:
-    """The input of one audit as rows: requests and deliveries with their messages (`understood`, `messages`) and with
-    digests instead (`requests`, `records`), dispatch logs as of `log_rows`, all others as in `AuditInputs`.
+    """The input of one audit as rows.
 
-    `returns`: the origins of requests with `postdate-retry`; None if there are none. `requests_of`, in an audit with a
-    state, reads the requests of some origins once more, as far as their topics still have them. `occurrences` as in
-    `AuditInputs`.
+    `understood` and `messages` are the requests and deliveries with their messages, `requests` and `records` the same
+    with digests instead. `log` has rows of `log_rows`. The other rows are as in AuditInputs. `returns` are the origins
+    of requests with `postdate-retry`; None: there are none. `requests_of`, in an audit with a state, reads the requests
+    of some origins once more, if their topics still have them.
     """
 
     understood: DataFrame
@@ -55,7 +55,7 @@ class History:
     occurrences: Events | None = None
 
     def inputs(self) -> AuditInputs:
-        """Returns the rows of all origins."""
+        """Returns the inputs of all origins."""
         fates, delivered = fate_rows(self.log), without_garbled(self.records)
         effects = (self.dead_letters, self.answers, self.overtaken, self.occurrences)
         return AuditInputs(self.requests, fates, delivered, *effects)
@@ -63,11 +63,13 @@ class History:
 
 @dataclass(frozen=True)
 class Split:
-    """A history in two parts: consistent chunks, and the rest `left` to be judged one by one, None if there is none.
+    """A history in two parts: consistent chunks, and the inputs `left` to be judged one by one; None if nothing is
+    left.
 
-    `asked` are the chunks of the requests without the `exceptional` origins, which chunks exclude; `inconsistent` are
-    those that are not consistent. `has_garbled`: whether the origin of a record cannot be read. `naming`: all requests
-    that have an id or name another one of their partition, as of `digested_requests`; None: they were not gathered.
+    `request_chunks` are the chunks of the requests without the `exceptional` origins, which chunks exclude.
+    `inconsistent` are the chunks that are not consistent. `has_garbled` is True if the origin of a record cannot be
+    read. `naming` are the requests that have an id or name another request of their partition, as rows of
+    `digested_requests`; None: they were not gathered.
     """
 
     plain: Plain
@@ -81,8 +83,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Judged:
-    """The judged `rows`, None if all origins are plain; `plain` origins without a row; and whether there may be records
-    whose origin cannot be read."""
+    """The judged `rows`, or None if all origins are plain, and the `plain` origins without a row.
+
+    `has_garbled` is True if there may be records whose origin cannot be read.
+    """
 
     rows: DataFrame | None
     plain: Plain | None = None
@@ -90,10 +94,10 @@ class Judged:
 
 
 def with_occurrences_of(history: History, zones: Zones, recurs: bool) -> History:
-    """`history` with the occurrences of its schedules, if there may be any.
+    """Returns `history` with the occurrences of its schedules, if there may be any.
 
-    `zones` as in `rules.schedules.occurrences`; `recurs`: whether a fate of an occurrence was read. Only an owner that
-    knows schedules names a version of the time zone rules; then the requests are searched, which is a job.
+    `zones` as in `rules.schedules.occurrences`. `recurs` is True if a fate of an occurrence was read. Otherwise, if an
+    owner that knows schedules has named a version of the time zone rules, one job searches the requests for schedules.
     """
     if not recurs and (not zones or history.requests.where(F.col("action") == RECURRING).isEmpty()):
         return history
@@ -103,7 +107,7 @@ def with_occurrences_of(history: History, zones: Zones, recurs: bool) -> History
 def judged_history(
     history: History, parameters: JudgingParameters, digests: ChunkDigests, request_chunks: DataFrame | None
 ) -> Judged:
-    """Judges `history`; `asked` are the cached chunks of its requests, None: judge each origin."""
+    """Judges `history`. `request_chunks` are the cached chunks of its requests; None: judge each origin."""
     parts = (
         split(history, parameters, digests, request_chunks, gathers_naming=True) if request_chunks is not None else None
     )
@@ -132,12 +136,14 @@ def split(
     *,
     gathers_naming: bool = False,
 ) -> Split | None:
-    """Returns the parts of `history`; None if each delivered request must be answered, which chunks do not count, or if
-    nothing would be saved: most requests are in inconsistent chunks, or too many origins are exceptional.
+    """Returns the parts of `history`, or None if its origins must be judged one by one.
 
-    `doubtful`: further exceptional origins, about which something is known that the history does not contain.
-    `gathers_naming`: also gather the requests of `Split.naming` while exceptional ones are read, if there are any of
-    these, and at most `how.separate_rows_max` requests that name something.
+    That is so if each delivered request must be answered, since chunks do not count answers. It is also so if chunks
+    would save nothing: most requests are in inconsistent chunks, or too many origins are exceptional.
+
+    `doubtful` are further exceptional origins, about which facts are known that the history does not contain. With
+    `gathers_naming`, the requests of `Split.naming` are gathered while the exceptional requests are read, if there are
+    any of these, and at most `parameters.separate_rows_max` requests that name something.
     """
     if parameters.owes_all:
         return None
@@ -192,8 +198,11 @@ def split(
 def _exceptional(
     history: History, parameters: JudgingParameters, digests: ChunkDigests, doubtful: DataFrame | None
 ) -> tuple[DataFrame, int] | None:
-    """Returns the exceptional origins, cached, and their number. If there are more than `how.separate_rows_max`,
-    messages that are not overdue are left out, so their chunks are inconsistent. None if there are still more."""
+    """Returns the exceptional origins, cached, and their number.
+
+    If there are more than `parameters.separate_rows_max`, leaves out messages that are not overdue, so that their
+    chunks are inconsistent. Returns None if there are still more.
+    """
     sound = history.answers.where(~F.col("malformed"))
     some = (rows for rows in (history.returns, doubtful) if rows is not None)
     others = [history.dead_letters, sound, *history.overtaken, *some]
@@ -208,8 +217,7 @@ def _exceptional(
 
 
 def _left(history: History, requests: DataFrame, left_of: Callable[[DataFrame], DataFrame]) -> AuditInputs:
-    """Returns the inputs of a history of which `requests` are left to be judged, and of other rows those that `left_of`
-    finds.
+    """Returns the inputs that are left to be judged: `requests`, and those of the other rows that `left_of` returns.
 
     A chunk with an occurrence is inconsistent, and so is one with a schedule: all occurrences are left.
     """
@@ -231,9 +239,9 @@ def _count_of_naming(request_chunks: DataFrame) -> int:
 
 
 def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, gathers: bool) -> DataFrame:
-    """Returns the `exceptional` requests, and if it `gathers` those that name something: with the columns of
-    `digested_requests`, `is_exceptional`, and of the exceptional ones the message.
+    """Returns the `exceptional` requests, and if it `gathers` also the requests that name something.
 
+    The rows have the columns of `digested_requests` and `is_exceptional`; exceptional requests also have their message.
     Cost: reads requests once.
     """
     if not gathers:
@@ -249,14 +257,14 @@ def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, ga
 
 
 def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Returns the Context of a history that is read once more: origins with everything that may be a cause, which is
-    neither a delivery nor a dead letter. `naming` as in `Split`.
+    """Returns the context of `rows` from a history that is read once more; `naming` as in `Split`.
 
-    `related_origins` finds requests without an id that name nothing only by their own offset, and `rows` name those
-    whose offset is wanted. So the requests in `naming` suffice, and of all others those that are named or that their
-    own fates or answers find.
+    The context has origins with all facts that may be a cause: no deliveries and no dead letters. `related_origins`
+    finds requests without an id that name nothing only by their own offset, and `rows` name the wanted offsets. So the
+    requests in `naming` suffice, besides the requests that are named, or whose own fates or answers are related.
 
-    Cost: reads requests twice without `naming`, and with it once if there are such others, also unread ones.
+    Cost: reads requests twice without `naming`. With `naming`, reads them once if there are such further requests, also
+    unread ones.
     """
     inputs = history.inputs()
     fates, answers = inputs.fates, inputs.answers
@@ -285,7 +293,10 @@ def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wa
 
 def _in_range(exceptional: DataFrame, partitions: DataFrame, *, has_unread: bool) -> DataFrame:
     """Returns the exceptional origins that may be judged; around a window there may be any number of others.
-    `has_unread`: with those of requests that the next audit reads, since it does not read again what names them now."""
+
+    With `has_unread`, also returns the origins of requests that only the next audit reads, since that audit does not
+    reread the records that name them now.
+    """
     placed = exceptional.join(F.broadcast(partitions), list(PARTITION), "left")
     is_wanted = is_in_range(F.lit(False))
     if has_unread:

@@ -1,22 +1,23 @@
 """Checks each fate that another request caused, such as `cancelled`: does such a request exist?
 
-A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
+A `cancelled` needs a later cancel of its id or origin. A `moved` needs the reschedule that it names, with the same due
 time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
-it share a transaction. A `replaced` that names no survivor needs a later request to schedule with the same id that was
-not refused by then, and that the owner had ingested; `survivors` checks a `replaced` that names one. Fates are checked
-only if the audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no
-valid fate is rejected.
+it share a transaction. A `replaced` that names no survivor needs a later request to schedule with the same id that had
+not been refused by then, and that the owner had ingested; `survivors` checks a `replaced` that names one. Fates are
+checked only if the audit has read every request that the owner had ingested. The condition is necessary, not
+sufficient, so no valid fate is rejected.
 
-A message that a bulk control has ended or moved must be selected by it, at its due time in force, and the count of a
-bulk control must be the number of the fates that name it. That due time is in doubt if the fate of an earlier
-reschedule of the message may have left the dispatch log. For a schedule, this holds for an occurrence, trigger or
-backfill. The row then has a sentence `doubt` instead of a `claim`.
+A bulk control must select each message that it has ended or moved, at the due time in force, and its count must be the
+number of the fates that name it. The due time in force is in doubt if the fate of an earlier reschedule of the message
+may have left the dispatch log; for a schedule, if the fate of an occurrence, trigger or backfill may have left it. The
+row then has a sentence `doubt` instead of a `claim`.
 
 A return that names its parent, an earlier delivery of the same partition, and an attempt must name the attempt of that
-delivery: 0 for the delivery of a request that is no return.
+delivery: 0 for the delivery of a request that is not a return.
 
-The due time of a request of a series, one with a `latest_ms`, follows from the start of the series: that in the fate
-`replaced` that names the request as its survivor, or its own timestamp. That start is the one of the replaced request.
+The due time of a request of a series, one with a `latest_ms`, follows from the start of the series. The start is in the
+fate `replaced` that names the request as its survivor, and is that of the replaced request. Without such a fate, it is
+the timestamp of the request.
 """
 
 from __future__ import annotations
@@ -39,11 +40,10 @@ _DOUBT = ", at a due time whose fate may have left the dispatch log"
 
 
 def unfounded_ends(known: DataFrame) -> DataFrame:
-    """Returns one row for each `cancelled`, and each `replaced` that names no survivor, whose required request is
-    missing: the origin, and a sentence `claim`.
+    """Returns one row for each `cancelled`, and each `replaced` without a survivor, whose required request is missing.
 
-    `known` as in `history_rows`. Cost: a join of the cancelled requests with the cancels that name an origin, and one
-    of the unfounded ends with the refused requests.
+    The row has the origin and a sentence `claim`. `known` as in `history_rows`. Cost: a join of the cancelled requests
+    with the cancels that name an origin, and one of the unfounded ends with the refused requests.
     """
     end = F.col("end")
     names_survivor = (end.fate_name == "replaced") & end.control_offset.isNotNull()
@@ -76,8 +76,8 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
 
 
 def _refused(known: DataFrame) -> DataFrame:
-    """Returns the requests to schedule that an owner has refused: topic and partition as `of_topic` and `of_partition`,
-    and `refused`."""
+    """Returns the requests to schedule that an owner has refused: `of_topic`, `of_partition`, and a struct `refused`.
+    """
     parts = F.struct("id", "offset", F.col("end.log_offset").alias("log_offset")).alias("refused")
     refused_requests = known.where(F.col("action").isin("schedule", RECURRING) & is_refused(F.col("end")))
     return refused_requests.select(F.col("topic").alias("of_topic"), F.col("partition").alias("of_partition"), parts)
@@ -93,10 +93,10 @@ def _is_replaced_by_refused() -> Column:
 
 
 def judged_series(known: DataFrame) -> DataFrame:
-    """Returns one row for each request of a series whose due time does not follow from the start: the origin, and a
-    sentence `claim`, or `doubt` if the fate of its predecessor, which has the start, may have left the dispatch log.
+    """Returns one row for each request of a series whose due time does not follow from the start of the series.
 
-    `known` as in `history_rows`.
+    The row has the origin and a sentence `claim`. If the fate of its predecessor, which has the start, may have left
+    the dispatch log, the sentence is a `doubt`. `known` as in `history_rows`.
     """
     end = F.col("end")
     due_ms = F.least("due_ms", F.coalesce("series_ms", "request_ms") + F.col("latest_ms"))
@@ -109,11 +109,13 @@ def judged_series(known: DataFrame) -> DataFrame:
 
 
 def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
-    """Returns one row for each `moved`, in log order: the origin; the `grace` of its control, with a null `grace_ms` if
-    the control was not read; and its `cause` as in `unread_causes`. If the control does not ask for the move, the row
-    has a sentence `claim`, or a sentence `doubt` if the move depends on an earlier one that may be lost.
+    """Returns one row for each `moved`, in log order.
 
-    `known` as in `history_rows`; `has_losses`: whether fates of its rows may have left the dispatch log. Cost: a join
+    The row has the origin, the `grace` of its control, and its `cause` as in `unread_causes`. `grace_ms` is null if the
+    control was not read. If the control does not ask for the move, the row has a sentence `claim`, or a sentence
+    `doubt` if the move depends on an earlier one that may be lost.
+
+    `known` as in `history_rows`. `has_losses` is True if fates of its rows may have left the dispatch log. Cost: a join
     of the moves with the reschedules, and a second one if there are losses.
     """
     moves = known.where(F.size("moves") > 0).select(
@@ -181,7 +183,7 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
 
 
 def _selects_at_any_time(selected: Column) -> Column:
-    """True if a selection selects the schedule at some due time."""
+    """True if a selection selects the schedule at any due time."""
     none = F.lit(None).cast("bigint")
     return selects_at(selected.withField("from_ms", none).withField("until_ms", none), none)
 
@@ -195,7 +197,8 @@ def _moves_before() -> Column:
 
 
 def _moves_in_bulk() -> Column:
-    """True if the bulk control of a `moved` selects the message at the due time before, and asks for this one."""
+    """True if the bulk control of a `moved` selects the message at its due time before, and asks for its new due time.
+    """
     move, by = F.col("move"), F.col("by")
     last = F.try_element_at(_moves_before(), F.lit(-1))
     was_ms = F.coalesce(last.new_due_ms, move.first_due_ms)
@@ -208,10 +211,10 @@ def _moves_in_bulk() -> Column:
 
 
 def judged_switches(known: DataFrame) -> DataFrame:
-    """Returns one row for each fate OF_CONTROLS of a schedule whose control does not ask for it: the origin, and a
-    sentence `claim`.
+    """Returns one row for each fate OF_CONTROLS of a schedule whose control does not ask for it.
 
-    `known` as in `history_rows`. Cost: a join of these fates with their controls.
+    The row has the origin and a sentence `claim`. `known` as in `history_rows`. Cost: a join of these fates with their
+    controls.
     """
     switch, by = F.col("switch"), F.col("by")
     switches = known.where(F.size("switches") > 0).select(
@@ -237,14 +240,15 @@ def judged_switches(known: DataFrame) -> DataFrame:
 
 
 def judged_late_switches(known: DataFrame) -> DataFrame:
-    """Returns one row for each fate OF_CONTROLS of a schedule that a bulk cancel in force had selected: the origin, and
-    a sentence `claim`. Such a schedule was no longer pending for a later control.
+    """Returns one row for each fate OF_CONTROLS of a schedule that a bulk cancel in force had selected.
 
-    `known` as in `history_rows`. A bulk cancel is in force from its first fate on. A control counts only if the owner
-    that wrote this fate had not read the control then, and carried it out itself: an earlier owner may have read the
-    control before. A bulk cancel with a due range counts only if the log published the due time of the schedule before
-    the bulk cancel began: later occurrences may have moved the schedule into the range. Cost: a join of these fates
-    with the bulk cancels.
+    Such a schedule was no longer pending for a later control. The row has the origin and a sentence `claim`. `known` as
+    in `history_rows`.
+
+    A bulk cancel is in force from its first fate on. A control counts only if the owner that wrote this fate had not
+    read the control then, and carried it out itself: an earlier owner may have read the control before. A bulk cancel
+    with a due range counts only if the log published the due time of the schedule before the bulk cancel began: later
+    occurrences may have moved the schedule into the range. Cost: a join of these fates with the bulk cancels.
     """
     switch, begun, selected = F.col("switch"), F.col("begun"), F.col("selected")
     switches = known.where(F.col("end.bulk_offset").isNotNull() & (F.size("switches") > 0)).select(
@@ -264,12 +268,13 @@ def judged_late_switches(known: DataFrame) -> DataFrame:
 
 
 def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
-    """Returns one row for each message that a bulk control has cancelled without selecting it, and one for each bulk
-    control with another count than that of the fates that name it: the origin, and a sentence `claim`, or `doubt` if
-    the due time of the message may be that of a lost fate.
+    """Returns one row for each message that a bulk control has cancelled without selecting it, and for each wrong
+    count.
 
-    `known` and `has_losses` as in `judged_moves`. Cost: a join of the cancelled messages with the bulk controls, and a
-    count by control; a second join if there are losses.
+    A count is wrong if a bulk control has another one than the number of fates that name it. The row has the origin and
+    a sentence `claim`, or a sentence `doubt` if the due time of the message may be that of a lost fate. `known` and
+    `has_losses` as in `judged_moves`. Cost: a join of the cancelled messages with the bulk controls, and a count by
+    control; a second join if there are losses.
     """
     end, control = F.col("end"), F.col("control")
     ended = known.where(end.bulk_offset.isNotNull()).withColumn("control", end.bulk_offset)
@@ -287,7 +292,7 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         & F.coalesce(last.control_offset < control, F.lit(True))
         & selects_at(F.col("by"), due_ms)
     )
-    # The occurrence that has set the due time of a schedule with a late end may be late, and was not judged then.
+    # The occurrence that set the due time of a schedule with a late end may be late too, and was not judged then.
     unselected = (
         ended.where(is_known(end.next_request) & ~(end.late & (F.col("action") == RECURRING)))
         .drop("selected")
@@ -334,11 +339,11 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
 
 
 def judged_returns(known: DataFrame) -> DataFrame:
-    """Returns one row for each return that names another attempt than that of its parent: the origin, and a sentence
-    `claim`.
+    """Returns one row for each return that names another attempt than that of its parent.
 
-    `known` as in `history_rows`; a parent that is not among them is not judged, nor a return that names no attempt, as
-    a dead letter that was requested again does. Cost: a join of the returns with their parents.
+    The row has the origin and a sentence `claim`. `known` as in `history_rows`. A return is not judged if its parent is
+    not among these rows, or if it names no attempt; the request to deliver a dead letter again names none. Cost: a join
+    of the returns with their parents.
     """
     parents = known.where(F.col("action") == "schedule").select(
         *PARTITION, F.col("offset").alias("acts_on"), F.coalesce("attempt", F.lit(0)).alias("of_parent")

@@ -1,7 +1,7 @@
-"""Rules about the end of a request, or a missing end: column expressions over the facts of `judge`.
+"""Rules about the end of a request, or its missing end: column expressions over the facts of `judge`.
 
 A fate is `late` if it lies after the fixed end of the dispatch log. It explains a record that had no fate before, but
-is not compared with topics whose end was fixed before it.
+it is not compared with topics whose end was fixed before the fate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TRIED = tuple(
 
 
 def unended_problems() -> list[Problem]:
-    """Returns requests without a final fate."""
+    """Returns the problems of requests without a final fate."""
     is_open = F.col("is_request") & ~F.col("is_ended")
     has_records, has_dead_letters = F.size("on_target") > 0, F.size("letters") > 0
     is_known = ~F.col("is_policy_unknown")
@@ -45,7 +45,8 @@ def unended_problems() -> list[Problem]:
 
 
 def _unknown_policy_problem() -> Problem:
-    """A return whose due time nobody can compute. If it was refused, its policy may not exist."""
+    """Returns the problem of a return whose due time cannot be computed. If the return was refused, its policy may not
+    exist."""
     is_refused = F.coalesce((F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") == 0), F.lit(False))
     is_pending = ~F.col("is_ended") & ~F.col("is_overdue")
     return Problem(
@@ -56,7 +57,7 @@ def _unknown_policy_problem() -> Problem:
 
 
 def ended_problems() -> list[Problem]:
-    """Returns requests with several final fates, or with a final fate that the records contradict."""
+    """Returns the problems of requests with several final fates, or with a final fate that the records contradict."""
     names = F.array_join(F.transform("finals", lambda row: row.fate_name), ", ")
     finals = F.array_join(F.transform("finals", named_fate), ", ")
     final, count = F.col("final.fate_name"), F.size("on_target")
@@ -111,7 +112,7 @@ def is_past_grace(at_ms: Column, due_ms: Column) -> Column:
 
 
 def answer_problems() -> list[Problem]:
-    """Returns answers that contradict the dispatch log, and missing answers."""
+    """Returns the problems of answers that contradict the dispatch log, and of missing answers."""
     wrong = F.array_compact(F.transform("answers", lambda answer: answer.wrong))
     # An answer to a request that has left its topic, or lies outside the window, cannot be judged.
     return [
@@ -165,8 +166,10 @@ def _is_early() -> Column:
 
 
 def _is_buried_early() -> Column:
-    """A message becomes a dead letter before it is due only if STORE does not accept its size. Otherwise its target was
-    tried."""
+    """True if a message became a dead letter before it was due, although its target had been tried.
+
+    Only a message whose size STORE does not accept may become a dead letter before it is due.
+    """
     was_tried = F.exists("letters", lambda dead_letter: one_of(dead_letter.reason, _TRIED))
     was_pending = (F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") != 0)
     is_early = F.col("final.at_ms") < F.col("leaves_ms") - BURIED_EARLY_MS_MAX
@@ -179,15 +182,19 @@ def _leaves_ms(row: Column) -> Column:
 
 
 def _is_repeated() -> Column:
-    """More than one committed record of one request. If the request has expired, only records on the same topic count,
-    since its target is unknown."""
+    """True if a request has more than one committed record.
+
+    If the request has expired, only records on the same topic count, since its target is unknown.
+    """
     count = F.size("on_target")
     return (count > 1) & (F.col("is_request") | (F.col("is_expired") & (F.size("topics") < count)))
 
 
 def _expired_problem() -> Problem:
-    """A dead letter `expired` needs a grace that was over by the broker's clock when its fate was committed. The grace
-    of a reschedule after the window of the audit is unknown."""
+    """Returns the problem of a dead letter `expired` whose grace was not over when its fate was committed.
+
+    The broker's clock decides. The grace of a reschedule after the window of the audit is unknown.
+    """
     is_expired = F.exists("letters", lambda dead_letter: dead_letter.reason == Reason.EXPIRED.value)
     over_ms = F.col("leaves_ms") + F.col("grace_ms")
     in_time = F.coalesce(F.col("final.at_ms") <= over_ms, F.lit(True)) | (F.col("final.first_due_ms") == 0)
@@ -200,9 +207,9 @@ def _expired_problem() -> Problem:
 
 
 def _undelivered_problems(holds: Column) -> list[Problem]:
-    """A fate `delivered` without a record on the request's own target."""
+    """Returns the problems of a fate `delivered` without a record on the request's own target."""
     on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
-    made_ms = at_ms - COMMIT_MS_MAX  # at the earliest: its fate is in the same transaction, but later
+    made_ms = at_ms - COMMIT_MS_MAX  # the earliest time: its fate is in the same transaction, but later
     reason = (
         F.when(F.col("target_capped").isNull(), "not-selected")
         .when(
@@ -226,7 +233,9 @@ def _undelivered_problems(holds: Column) -> list[Problem]:
 
 
 def of_places(name: str, loosest: Callable[[Column], Column]) -> Column:
-    """Returns the loosest of the values that `name` has for the partitions to which the message may belong, `places`.
+    """Returns the loosest of the values that the column `name` has for the partitions in `places`.
+
+    `places` are the partitions to which the message may belong.
     """
     values = F.col(name)
     of_some = F.transform("places", lambda place: F.get(values, place))
@@ -238,7 +247,7 @@ def _named_target() -> Column:
 
 
 def _problems_without_dead_letter(holds: Column) -> list[Problem]:
-    """A fate `dead` without a dead letter."""
+    """Returns the problems of a fate `dead` without a dead letter."""
     on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
     is_gone = F.coalesce(at_ms - COMMIT_MS_MAX <= F.col("letters_lost_before_ms"), F.lit(False))
     is_hidden = ~is_gone & F.coalesce(at_ms >= F.col("letters_capped_from_ms"), F.lit(True))

@@ -1,8 +1,9 @@
 """Due times that a message may have by a reschedule whose fate `moved` has left the dispatch log.
 
 A reschedule of one message is `applied` in the record of its `moved`. So if the log has one of the two fates, it has
-the other. A reschedule in bulk is `applied` behind its moves. Reschedules take effect in the order of their offsets, so
-the possible due times follow from the first one: each lost reschedule may have changed any of those before it.
+the other. A bulk reschedule is `applied` behind its moves. Reschedules take effect in the order of their offsets, so
+the possible due times follow from the first due time: each lost reschedule may have changed any earlier possible due
+time.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from postdate.spark.rules.request_histories import is_refused
 from postdate.wire.reasons import Reason
 
 LOST_MOVE: Final = "struct<due_ms:bigint,grace_ms:bigint,control:bigint,given_by:bigint>"
-"""A due time, the grace that a lost reschedule gave, the offset of the last lost reschedule, and the offset of the one
-that gave the grace. All except the due time are null if there is no such reschedule."""
+"""A possible due time, the grace that a lost reschedule gave, and the offsets of two reschedules: the last lost one,
+and the one that gave the grace. All fields except the due time are null if there is no such reschedule."""
 _NEVER: Final = 2**63 - 1
 
 
@@ -32,10 +33,13 @@ def is_older_than_losses() -> Column:
 
 
 def may_be_moved() -> Column:
-    """True if a row of `judging.placed` is a message, older than the losses of the log, whose end the log does not
-    explain. The message was delivered for another due time than the last one in the log, ended before that due time or
-    outside of its window or grace, or expired before its grace was over. The grace is that of the request; if a
-    reschedule may have changed it, any end after the due time counts."""
+    """True if a row of `judging.placed` is a message older than the losses of the log, whose end the log does not
+    explain.
+
+    The message was delivered for another due time than the last one in the log, ended before that due time or outside
+    of its window or grace, or expired before its grace was over. The grace is that of the request. If a reschedule may
+    have changed the grace, any end after the due time counts.
+    """
     request, fates = F.col("facts.request"), F.col("facts.fates")
     due_ms = _known_due_ms()
     has_other = F.exists("facts.records", lambda one: (one.target == request.target) & (one.due_ms != due_ms))
@@ -58,8 +62,10 @@ def may_be_moved() -> Column:
 
 
 def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
-    """Returns one row for each due time and grace that lost reschedules may have given to a row that `may_be_moved`:
-    the origin, and `lost_move` as LOST_MOVE. `known` as in `history_rows`."""
+    """Returns one row for each due time and grace that lost reschedules may have given to a row that `may_be_moved`.
+
+    The row has the origin, and `lost_move` as LOST_MOVE. `known` as in `history_rows`.
+    """
     request = F.col("facts.request")
     messages = placed.where(may_be_moved()).select(
         *(*ORIGIN, "target", request.key_digest.alias("key_digest"), _known_due_ms().alias("known_due_ms")),
@@ -75,15 +81,16 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: bool = False) -> DataFrame:
-    """Returns those of `messages` that a lost reschedule names or selects, with the column `lost_due_times`: an array
-    of LOST_MOVE with `known_due_ms` and each due time that a lost reschedule between the offsets `moved_by` and
-    `control` may have set. `with_graces`: also of those before `moved_by`, which may have given the grace, since a
-    reschedule without a grace keeps it.
+    """Returns the rows of `messages` that a lost reschedule names or selects, with the column `lost_due_times`.
+
+    `lost_due_times` is an array of LOST_MOVE: `known_due_ms`, and each due time that a lost reschedule between the
+    offsets `moved_by` and `control` may have set. `with_graces` adds the reschedules before `moved_by`, which may have
+    given the grace, since a reschedule without a grace keeps it.
 
     Columns of `messages`: origin, `id`, `delivered_id`, `target`, `key_digest`, `known_due_ms`, `control`, and any
-    others; `moved_by` is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in
-    `history_rows`. Cost: a join of the messages with the lost reschedules that name them, and with those in bulk of
-    their partition.
+    others. `moved_by` is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in
+    `history_rows`. Cost: a join of the messages with the lost reschedules that name them, and with the bulk reschedules
+    of their partition.
     """
     may_have_moved = F.col("end").isNull() | (F.col("selected").isNotNull() & ~is_refused(F.col("end")))
     names = ("offset", "due_ms", "grace_ms", "acts_on", "id", "selected")
@@ -106,14 +113,16 @@ def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: b
 
 
 def _exploded(bulk: Column, offset: Column, id_: Column) -> Column:
-    """Returns one row for each name by which a reschedule may select a message: `bulk`, the offset and the id, except
-    nulls."""
+    """Returns a column that explodes into the names by which a reschedule may select a message: `bulk`, the offset and
+    the id, except nulls."""
     return F.explode(F.array_compact(F.array(bulk, F.concat(F.lit("#"), offset.cast("string")), F.hex(id_))))
 
 
 def requested_due_ms(selected: Column, due_ms: Column, was_ms: Column) -> Column:
-    """Returns the due time for which a reschedule of this selection, or of the time `due_ms`, asks if a message was due
-    at `was_ms`."""
+    """Returns the due time for which a reschedule asks if a message was due at `was_ms`.
+
+    `selected` is the selection of a bulk reschedule, `due_ms` the requested due time of any other.
+    """
     return F.when(selected.by_ms.isNotNull(), F.greatest(was_ms + selected.by_ms, F.lit(1))).otherwise(due_ms)
 
 
@@ -123,8 +132,8 @@ def selects_at(selected: Column, due_ms: Column) -> Column:
 
 
 def _with_moves(times: Column, control: Column) -> Column:
-    """Returns the possible due times and graces after a lost reschedule. One before `moved_by` changes only the grace.
-    """
+    """Returns the possible due times and graces after a lost reschedule. A reschedule before `moved_by` changes only
+    the grace."""
     selected = control.selected
     moved = F.filter(times, lambda one: selected.isNull() | selects_at(selected, one.due_ms))
     is_before = F.coalesce(control.offset < F.col("moved_by"), F.lit(False))
@@ -148,13 +157,15 @@ def _with_moves(times: Column, control: Column) -> Column:
 
 
 def _known_due_ms() -> Column:
-    """Returns the due time of a row of `judging.placed`: by its last `moved`, by its first fate, otherwise by its
-    request."""
+    """Returns the due time of a row of `judging.placed`: from its last `moved`, otherwise from its first fate,
+    otherwise from its request."""
     first_due_ms = F.nullif(F.get("facts.fates", 0).first_due_ms, F.lit(0))
     return F.coalesce(last_move().new_due_ms, first_due_ms, F.col("facts.request.due_ms"))
 
 
 def last_move() -> Column:
-    """Returns the last `moved` in the log of a row of `judging.placed`; null if there is none. The list of fates has no
-    order: those of a state may come behind those that are new."""
+    """Returns the last `moved` in the log of a row of `judging.placed`; null if there is none.
+
+    The list of fates has no order: fates from a state may come behind new fates.
+    """
     return F.array_max(F.filter("facts.fates", lambda fate: fate.fate_name == "moved"))

@@ -1,7 +1,7 @@
 """Rules about content: do the delivered message and the dispatch log match the request?
 
-Expressions over the columns of `judge`'s facts. The expected partition is the requested one, otherwise that of the Java
-partitioner for a partition count that the target may have had when the fate was committed.
+Expressions over the columns of `judge`. The expected partition is the requested one. Otherwise it is that of the Java
+partitioner, for a partition count that the target may have had when the fate was committed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from postdate.wire.reasons import Reason
 _OWN_HEADERS = f"{names.ORIGIN},{names.DUE}"
 
 _HELD = ("delivered", "cancelled", "replaced", "kept", "dropped", "moved", "stored")
-# Those of them that a schedule may have; it alone may be `completed`, `paused` or `resumed`.
+# The names in _HELD that a schedule may have. Only a schedule may be `completed`, `paused` or `resumed`.
 _OF_SCHEDULES = ("cancelled", "replaced", "stored")
 
 
 def mismatch_problems() -> list[Problem]:
-    """Returns delivered records, dead letters and fates that differ from their request."""
+    """Returns the problems of delivered records, dead letters and fates that differ from their request."""
     request = F.col("request")
     is_request = F.col("is_request")
 
@@ -54,14 +54,18 @@ def mismatch_problems() -> list[Problem]:
 
 
 def expected_headers(request_id: Column) -> Column:
-    """Returns the names of the headers that a delivery adds to a message with this id; the id may be null. A return
-    gets more: `expected_return_headers`."""
+    """Returns the names of the headers that a delivery adds to a message with this id, which may be null.
+
+    A return gets more headers: `expected_return_headers`.
+    """
     return F.when(request_id.isNull(), F.lit(_OWN_HEADERS)).otherwise(F.lit(f"{_OWN_HEADERS},{names.ID}"))
 
 
 def expected_return_headers(request: Column, first_due_ms: Column) -> Column:
-    """Returns the headers that a redelivery has behind origin and due time; null if the request is no return. Its own
-    first due time is `first_due_ms`."""
+    """Returns the headers that a redelivery has behind origin and due time; null if the request is not a return.
+
+    `first_due_ms` is the first due time of the request itself.
+    """
     retry = request.retry
 
     def header(name: str, value: Column) -> Column:
@@ -80,10 +84,11 @@ def expected_return_headers(request: Column, first_due_ms: Column) -> Column:
 
 
 def expected_partitions() -> Column:
-    """Returns the possible partitions of the message in its target; null for a null key, for which any is possible.
+    """Returns the possible partitions of the message in its target.
 
-    Partitions are only ever added. Those that are known to have existed at the commit of the fate count. A partition
-    whose first record is later may have been added since. So the key is placed for each possible partition count.
+    Null for a null key, with which any partition is possible. Partitions are only ever added. Partitions that are known
+    to have existed at the commit of the fate count. A partition whose first record is later may have been added since.
+    So the key is placed for each possible partition count.
     """
     known = F.filter("target_known_ms", lambda known_ms: known_ms <= F.col("final.at_ms"))
     counts = F.sequence(F.greatest(F.size(known), F.lit(1)), F.col("target_partitions"))
@@ -109,14 +114,18 @@ def _own_headers_differ(record: Column) -> Column:
 
 
 def _retry_headers_differ(record: Column) -> Column:
-    """Attempt, root or error of a redelivery. Headers of other names are a matter of `_own_headers_differ`."""
+    """True if attempt, root or error of a redelivery differ. Different header names are left to `_own_headers_differ`.
+    """
     wanted = F.col("return_headers")
     has_same_names = joined_names(record.retry).eqNullSafe(joined_names(wanted))
     return has_same_names & wanted.isNotNull() & ~record.retry.eqNullSafe(wanted)
 
 
 def _dead_letter_problems() -> list[Problem]:
-    """A dead letter repeats the request as sent; one too large has no value, an unreadable one no headers."""
+    """Returns the problems of dead letters that differ from the request as sent.
+
+    A dead letter that would be too large has no value, and one with unreadable headers has no headers.
+    """
     request = F.col("request")
 
     def differs(dead_letter: Column) -> Column:
@@ -144,7 +153,7 @@ def _dead_letter_problems() -> list[Problem]:
             "mismatch", is_request & F.exists("letters", differs), F.lit("the dead letter differs from the request")
         ),
         Problem("false-refusal", is_request & (F.size(wrong) > 0), F.concat(F.lit("not "), F.array_join(wrong, ", "))),
-        # Outside of the functions of a letter, in which Spark cannot read a time.
+        # Outside of the functions of a dead letter, in which Spark cannot read a time.
         Problem(
             "false-refusal",
             is_request & is_range_readable(request) & F.exists("letters", is_bad_time),
@@ -211,7 +220,10 @@ def _fate_problems() -> list[Problem]:
 
 
 def _chosen_problem() -> Problem:
-    """A message with a window, and no other, has a chosen time, which lies within the window after its due time."""
+    """Returns the problem of a wrong chosen time.
+
+    A message with a window, and no other message, has a chosen time, which lies within the window after its due time.
+    """
     final, window_ms, due_ms = F.col("final"), F.col("request.window_ms"), F.col("last_due_ms")
     was_pending = (final.fate_name == "delivered") | ((final.fate_name == "dead") & (final.first_due_ms != 0))
     is_within = (final.chosen_ms >= due_ms) & (final.chosen_ms <= due_ms + window_ms)
