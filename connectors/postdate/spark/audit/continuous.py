@@ -124,8 +124,8 @@ def follow(
 
 
 def step_records(outcome: AuditOutcome) -> list[tuple[bytes | None, bytes]]:
-    """Returns the keys and values of the records of a step: first the step itself, then each violation in its samples.
-    """
+    """Returns the keys and values of the records of a step: first the step itself, then each violation in its
+    samples."""
     fields = as_json(outcome)
     run = fields["state"]["run"]
     figures = ("snapshot_ms", "origins", "violations", "counts", "lateness_ms", "state")

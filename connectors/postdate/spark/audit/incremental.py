@@ -196,7 +196,9 @@ def _grown(read: Reading, advanced: Advance, beside: Mapping[str, int], opened: 
 
 
 def settings_of(options: AuditOptions) -> dict[str, Any]:
-    """Returns the options that select the requests or decide how they are interpreted. The row of the run stores them.
+    """Returns the options that select the requests or decide how they are interpreted.
+
+    The row of the run stores them.
     """
     return {
         "requests": list(options.requests),

@@ -1,5 +1,5 @@
-"""The page of an audit: verdicts; lateness; accepted, delivered and pending messages over time; samples of violations.
-"""
+"""The page of an audit: verdicts; lateness; accepted, delivered and pending messages over time; samples of
+violations."""
 
 from __future__ import annotations
 

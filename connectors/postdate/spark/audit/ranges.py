@@ -1,5 +1,5 @@
-"""Fixes the end offsets of all topics of an audit in a defined order, and builds the tables of partitions and targets.
-"""
+"""Fixes the end offsets of all topics of an audit in a defined order, and builds the tables of partitions and
+targets."""
 
 from __future__ import annotations
 

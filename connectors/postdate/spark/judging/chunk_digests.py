@@ -65,7 +65,9 @@ def _secret_texts() -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class ChunkDigests:
-    """The secrets and parameters of one audit's aggregation. Requests due before `overdue_before_ms` must have ended.
+    """The secrets and parameters of one audit's aggregation.
+
+    Requests due before `overdue_before_ms` must have ended.
     """
 
     overdue_before_ms: int

@@ -157,7 +157,9 @@ def _next_ms() -> Column:
 
 
 def without_late(facts: Column) -> Column:
-    """Returns the facts without the fates that were read only to settle doubts. The next audit reads these fates again.
+    """Returns the facts without the fates that were read only to settle doubts.
+
+    The next audit reads these fates again.
     """
     return facts.withField("fates", F.filter(facts.fates, lambda fate: ~fate.late))
 

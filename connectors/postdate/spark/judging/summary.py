@@ -106,8 +106,8 @@ class UnreadableRecords:
 
 @dataclass(frozen=True)
 class Counted:
-    """Counts that are known already: judged rows by their verdicts, breaks of the chain, and malformed verdict records.
-    """
+    """Counts that are known already: judged rows by their verdicts, breaks of the chain, and malformed verdict
+    records."""
 
     groups: Sequence[VerdictGroup]
     breaks: int

@@ -76,8 +76,7 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
 
 
 def _refused(known: DataFrame) -> DataFrame:
-    """Returns the requests to schedule that an owner has refused: `of_topic`, `of_partition`, and a struct `refused`.
-    """
+    """Returns the requests to schedule that an owner has refused: `of_topic`, `of_partition`, and a struct `refused`."""
     parts = F.struct("id", "offset", F.col("end.log_offset").alias("log_offset")).alias("refused")
     refused_requests = known.where(F.col("action").isin("schedule", RECURRING) & is_refused(F.col("end")))
     return refused_requests.select(F.col("topic").alias("of_topic"), F.col("partition").alias("of_partition"), parts)
@@ -197,8 +196,8 @@ def _moves_before() -> Column:
 
 
 def _moves_in_bulk() -> Column:
-    """True if the bulk control of a `moved` selects the message at its due time before, and asks for its new due time.
-    """
+    """True if the bulk control of a `moved` selects the message at its due time before, and asks for its new due
+    time."""
     move, by = F.col("move"), F.col("by")
     last = F.try_element_at(_moves_before(), F.lit(-1))
     was_ms = F.coalesce(last.new_due_ms, move.first_due_ms)

@@ -123,8 +123,10 @@ def answer_problems() -> list[Problem]:
 
 
 def _order_problems() -> list[Problem]:
-    """Returns messages that another of their key and target overtook: a violation, unless the message left late. One
-    that was rescheduled has no place among the others."""
+    """Returns the problems of messages that another message of their key and target overtook.
+
+    That is a violation unless the message left late. A rescheduled message has no place in the order.
+    """
     late, on_time = (
         F.filter("disorders", lambda each: each.is_late),
         F.filter("disorders", lambda each: ~each.is_late),
@@ -166,7 +168,8 @@ def _is_early() -> Column:
 
 
 def _is_buried_early() -> Column:
-    """True if a message became a dead letter before it was due, although its target had been tried.
+    """True if a message became a dead letter more than BURIED_EARLY_MS_MAX before it was due, although its target was
+    tried.
 
     Only a message whose size STORE does not accept may become a dead letter before it is due.
     """

@@ -114,7 +114,9 @@ def _own_headers_differ(record: Column) -> Column:
 
 
 def _retry_headers_differ(record: Column) -> Column:
-    """True if attempt, root or error of a redelivery differ. Different header names are left to `_own_headers_differ`.
+    """True if attempt, root or error of a redelivery differ.
+
+    Different header names are left to `_own_headers_differ`.
     """
     wanted = F.col("return_headers")
     has_same_names = joined_names(record.retry).eqNullSafe(joined_names(wanted))

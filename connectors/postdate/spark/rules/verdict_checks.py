@@ -36,13 +36,14 @@ _OF_RECORD: Final = ("cancelled", "rescheduled", *OF_CONTROLS)
 
 
 def judged_answers(known: DataFrame) -> DataFrame:
-    """Returns one row for each answer: the origin, a struct `answer` (its text with its place, and what is wrong with
-    it), and a sentence `doubt`. `doubt` is null unless the request has ended and the fate that decides about the answer
-    may have left the dispatch log.
+    """Returns one row for each answer: the origin, a struct `answer`, and a sentence `doubt`.
 
-    `known` as in `history_rows`. `wrong` is null for a true answer, and for one to a request that was not read. Cost:
-    one join of the answers with the requests that are named, by origin or as the survivor, in an answer or in the
-    control that it answers.
+    `answer` has the `text` of the answer with its place, and `wrong`, which describes the problem. `wrong` is null for
+    a true answer, and for an answer to a request that was not read. `doubt` is null unless the request has ended and
+    the fate that decides about the answer may have left the dispatch log.
+
+    `known` as in `history_rows`. Cost: one join of the answers with the requests that are named, by origin or as the
+    survivor, in an answer or in the control that it answers.
     """
     meant = known.select(
         *(*PARTITION, F.col("offset").alias("meant")),
@@ -104,8 +105,10 @@ def _wrong() -> Column:
 
 
 def _is_lost() -> Column:
-    """True if a request has ended and the fate that decides about its answer may be lost: its own `stored`, or the end
-    of the request on which the answer depends."""
+    """True if a request has ended, and the fate that decides about its answer may be lost.
+
+    That fate is its own `stored`, or the end of the request on which the answer depends.
+    """
     checked, of, last = F.col("checked"), F.col("of"), F.col("last_schedule")
     lost_ms = F.col("fates_lost_before_ms")
     # A stored request is never kept, but an owner with other settings may refuse or drop it.
@@ -120,7 +123,7 @@ def _is_lost() -> Column:
 
 
 def _times() -> Column:
-    """Returns the number of equal answers: to the end of a request or a control, to an acceptance, to a replacement."""
+    """Returns the number of equal answers: to the end of a request or control, to an acceptance, or to a replacement."""
     checked = F.col("checked")
     accepted = F.size(F.filter("answers", lambda other: other.answer == "accepted"))
     replaced = F.size(F.filter("of.answers_of_others", lambda other: other == "replaced"))
@@ -129,7 +132,7 @@ def _times() -> Column:
 
 
 def _is_true() -> Column:
-    """True if the dispatch log confirms an answer; null counts as no."""
+    """True if the dispatch log confirms an answer; null counts as false."""
     checked, action, end, of = F.col("checked"), F.col("action"), F.col("end"), F.col("of")
     answer, is_of, is_schedule = checked.answer, checked.of.isNotNull(), action.isin("schedule", RECURRING)
     is_bulk = F.col("selected").isNotNull()
@@ -137,7 +140,7 @@ def _is_true() -> Column:
     same_id = F.coalesce(F.col("id") == of.id, F.lit(False))
     is_unread, is_later = of.request_ms.isNull(), checked.of < F.col("offset")
     names_it = is_later & (is_unread | same_id | F.coalesce(F.col("acts_on") == checked.of, F.lit(False)))
-    # A fate of format version 1 names no survivor; then it is the next request of that id.
+    # A fate of format version 1 names no survivor. The survivor is then the next request of that id.
     survivor = F.coalesce(end.control_offset, F.col("later_schedule"))
     is_by = checked["by"].isNull() | F.coalesce(checked["by"] == survivor, F.lit(True))
     was_refused_later = is_refused(of.end) & (of.end.log_offset > end.log_offset) & (checked["by"] > F.col("offset"))
@@ -172,7 +175,7 @@ def _is_true() -> Column:
 
 
 def _ended_before(end: Column) -> Column:
-    """True if an end is `delivered` or `dead` and precedes the end of this control in the dispatch log."""
+    """True if an end is `delivered`, `dead` or `completed`, and precedes the end of this control in the dispatch log."""
     control = F.col("end")
     is_before = F.struct(end.log_offset, end.place) < F.struct(control.log_offset, control.place)
     return end.fate_name.isin("delivered", "dead", "completed") & is_before
@@ -210,5 +213,5 @@ def _fate_name(end: Column) -> Column:
 
 
 def _or_true(condition: Column) -> Column:
-    """Null counts as yes: nothing is known of a partition without bounds."""
+    """Returns the condition, with null as true: nothing is known about a partition without bounds."""
     return F.coalesce(condition, F.lit(True))

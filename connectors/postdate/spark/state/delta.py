@@ -117,7 +117,9 @@ class DeltaTables:
             writer.save(f"{self.path}/{name}")
 
     def merge(self, name: str, rows: DataFrame, condition: str) -> None:
-        """Updates the rows that match, and inserts the other rows. `condition` compares `old`, the table, with `new`.
+        """Updates the rows that match, and inserts the other rows.
+
+        `condition` compares `old`, the table, with `new`.
         """
         actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         self._merge(f"WITH SCHEMA EVOLUTION INTO {self._named(name)}", rows, condition, actions)

@@ -1,9 +1,9 @@
-"""Checks fates `backfilled`: are their times those for which the control asks?
+"""Checks whether fates `backfilled` have the times for which their controls ask.
 
 A backfill asks for the nominal times of its schedule from `postdate-start` to `postdate-end`. Its fate names the first
-of them, which the audit computes by its own calendar, and the same end. `schedules` then judges each delivery from the
-first time on, and `claims` whether the control asks for a backfill of this schedule at all. A first time is not judged
-if an owner with other zone rules than those of the audit has published it.
+of these times, which the audit computes by its own calendar, and the same end. `schedules` then judges each delivery
+from the first time on, and `claims` checks whether the control asks for a backfill of this schedule at all. A first
+time is not judged if an owner with other zone rules than those of the audit has published it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
     """Returns one row for each `backfilled` with other times than its control asks for: the origin, and a sentence
     `claim`.
 
-    `known` as in `history_rows`; a control that was not read is not judged. `zones` as in `occurrences`. Cost: a
-    join of these fates with their controls, and a nominal time of each in Python.
+    `known` as in `history_rows`; a control that was not read is not judged. `zones` as in `occurrences`. Cost: a join
+    of these fates with their controls, and a nominal time of each in Python.
     """
     fate = F.col("fate")
     some = known.where(F.col("request_ms").isNotNull()).select(
         *(*ORIGIN, "recurrence"),
         F.explode(F.filter("switches", lambda one: one.fate_name == "backfilled")).alias("fate"),
     )
-    # A separate step: Spark cannot read times in one that explodes.
+    # A separate step: Spark cannot read times in a step that explodes.
     filled = some.withColumn("schedule", F.struct(*read_recurrence(F.col("recurrence"))))
     start_ms, end_ms = filled_range(F.col("recurrence"))
     controls = known.where((F.col("action") == BACKFILL) & F.col("request_ms").isNotNull()).select(
@@ -57,7 +57,8 @@ def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
 
 
 def _first_ms(zones: Zones) -> Callable[..., Column]:
-    """Returns a function of topic, partition, offset in the log, schedule, start and end, as `first_filled_ms`."""
+    """Returns a Spark function that calls `first_filled_ms` with the arguments topic, partition, offset in the log,
+    schedule, start and end."""
     by_place = dict(zones)
 
     @F.udf("bigint")
@@ -73,7 +74,8 @@ def first_filled_ms(
 ) -> int | None:
     """Returns the first nominal time of a backfill; 0: there is none, None: the audit cannot compute it.
 
-    `schedule`: the headers of the schedule as of `read_recurrence`. `log_offset`: of the record that published it.
+    `schedule` has the headers of the schedule as of `read_recurrence`. `log_offset` is that of the record that
+    published the time.
     """
     times = times_of(schedule)
     if times is None or start_ms is None or end_ms is None or not is_zone_known(schedule, times):

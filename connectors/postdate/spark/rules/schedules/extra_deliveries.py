@@ -1,13 +1,13 @@
 """Judges the extra deliveries of a schedule: those of each trigger and backfill as a separate schedule.
 
-That of a trigger has one time, its timestamp, and that of a backfill the nominal times in the range of its fate, which
-`backfills` compares with the request. They are numbered independently of the occurrences.
+A trigger has one nominal time, its timestamp. A backfill has the nominal times in the range of its fate, which
+`backfills` compares with the request. Extra deliveries are numbered independently of the occurrences.
 
 If the fate of a control may have left the dispatch log (`RowFacts.lost_controls`), its extra deliveries are
-`unsettled`: only their records, their dead letters and the order of their times can be judged. Those of any other
-control without a fate are `extra`.
+`unsettled`: only their records, their dead letters and the order of their times can be judged. The extra deliveries of
+any other control without a fate are `extra`.
 
-Pure Python. Nothing of Spark is imported.
+Pure Python without Spark.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from postdate.spark.rules.schedules.schedule_findings import Findings
 
 # The end of a backfill whose range is unknown.
 _NEVER_MS: Final = 2**63 - 1
-#: The positions of a schedule, and of the extra deliveries of a control.
+#: The fields that Position and ExtraPosition share.
 _PLACE: Final = ("number", "next_ms", "log_offset", "place")
 
 
 class ExtraDeliveries:
-    """`positions`: of each judged control. The findings are complete once `finish` has run."""
+    """The judge of extra deliveries. `positions` has the position of each judged control. The findings are complete
+    after `finish`."""
 
     def __init__(
         self, request: ScheduleRequest, known: Position, facts: RowFacts, audited: Audited, findings: Findings
@@ -52,9 +53,9 @@ class ExtraDeliveries:
         self.waiting_records: list[DeliveredOccurrence] = []
 
     def judge(self, control: int, trigger: Trigger | None, events: Iterable[Event]) -> None:
-        """Judges the extra deliveries of one control. `trigger`: None if no fate asks for them."""
+        """Judges the extra deliveries of one control. `trigger` is None if no fate asks for them."""
         known, end = self.positions.get(control), self._end
-        was_known = known is not None  # otherwise the log is whole behind the fate that asks for them
+        was_known = known is not None  # otherwise no fate is lost behind the one that asks for them
         is_lost = trigger is None and (known is not None or control in self._lost)
         cause: Literal["known", "lost", "none"] = "lost" if is_lost else "none" if trigger is None else "known"
         if known is None and trigger is not None:
@@ -95,13 +96,13 @@ class ExtraDeliveries:
         return any(extra.next_ms for extra in self.positions.values())
 
     def last_ended_at(self) -> int:
-        """Returns where the log has the last delivery of the controls that have ended; -1: nowhere."""
+        """Returns the offset of the record with the last delivery of the controls that have ended; -1: there is none."""
         ended = (extra.log_offset for extra in self.positions.values() if not extra.next_ms)
         return max(ended, default=-1)
 
 
 def _judge_end(position: Position, end: End | None, findings: Findings) -> None:
-    """Compares the end of the schedule with the position `at` of a control."""
+    """Compares the end of the schedule with the `position` of a control."""
     if end is not None and end.name == "completed" and position.next_ms:
         findings.find("missing", "missing", f"completed, though occurrence {position.number} is due {position.next_ms}")
     elif (

@@ -1,15 +1,15 @@
 """Judges numbered deliveries of a recurring schedule: its occurrences, or the extra deliveries of one control.
 
-Each fate is compared with the nominal times of the request, each record with its fate. Both are taken in the order of
-their numbers, and only the position that was reached is kept. `schedules` describes what may be wrong.
+Each fate is compared with the nominal times of the request, and each record with its fate. Fates and records are taken
+in the order of their numbers, and only the position that was reached is kept. `schedules` lists the verdicts.
 
 A sidecar decides up to COMMIT_MS_MAX before the commit. So the reason of a skip must apply at the commit, and a policy
-is broken only if it applied COMMIT_MS_MAX before.
+is broken only if it applied COMMIT_MS_MAX before the commit.
 
 Each nominal time follows from the one before it, by the zone rules of the owner that published it. The audit verifies
 it only if it has the same version of the rules (`zone-version`), and continues from the published time.
 
-Pure Python. Nothing of Spark is imported, and nothing of the sidecar's implementation.
+Pure Python, without Spark and without code of the sidecar.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 from postdate.wire import headers as names
 
 ZONE_VERSION: Final = "zone-version"
-"""Why an occurrence could not be verified: the zone rules that decided are not installed."""
+"""The reason for an occurrence that could not be verified: the zone rules that decided are not installed."""
 
 # Occurrences are missed if they are later than this and `postdate-missed` is `none`.
 _NONE_LATE_MS: Final = 60_000
@@ -56,8 +56,10 @@ _DRAW_BITS: Final = 24
 
 @dataclass(frozen=True)
 class Audited:
-    """The parts of an audit that all numbered deliveries of a schedule share. `waiting`: the fates that wait for a
-    record or a dead letter since an earlier run."""
+    """The parts of an audit that all numbered deliveries of a schedule share.
+
+    `waiting` are the fates that have waited for a record or a dead letter since an earlier run.
+    """
 
     versions: ZoneVersions
     bounds: Bounds
@@ -68,11 +70,14 @@ class Audited:
 
 @dataclass(frozen=True)
 class DeliveryKind:
-    """Either the occurrences of a schedule or its extra deliveries (`is_extra`), none of which may leave before
-    `from_ms`, the timestamp of their control. `pauses`: those of the schedule. If fates of pauses or resumes may be
-    lost, `pauses` are the certain ones and `possible_pauses` all that are possible. `cause` of extra deliveries:
-    `known`: the log has the fate that asks for them; `lost`: that fate may have left the log, so their times are
-    unknown; `none`: there was no such fate."""
+    """The kind of numbered deliveries: the occurrences of a schedule, or its extra deliveries (`is_extra`).
+
+    No extra delivery may leave before `from_ms`, the timestamp of its control. `pauses` are those of the schedule. If
+    fates of pauses or resumes may be lost, `pauses` are the certain pauses and `possible_pauses` all possible ones.
+
+    `cause` describes the fate that asks for extra deliveries. `known`: the log has it. `lost`: it may have left the
+    log, so the times are unknown. `none`: there was no such fate.
+    """
 
     pauses: Sequence[LoggedPause] = ()
     possible_pauses: Sequence[LoggedPause] | None = None
@@ -82,7 +87,7 @@ class DeliveryKind:
 
     @property
     def histories(self) -> tuple[Sequence[LoggedPause], ...]:
-        """The shortest and the longest possible pauses. A result is certain if both lead to it."""
+        """The shortest and the longest possible pauses. A result is certain if it follows from both."""
         return (self.pauses,) if self.possible_pauses is None else (self.pauses, self.possible_pauses)
 
     @property
@@ -91,8 +96,11 @@ class DeliveryKind:
 
 
 class NumberedDeliveries:
-    """`at`: the position that was reached. `waiting_fates`: fates whose records may still arrive;
-    `waiting_records`: records whose fates may still arrive."""
+    """The judge of one series of numbers.
+
+    `position` is the position that was reached. `waiting_fates` are fates whose records may still arrive,
+    `waiting_records` records whose fates may still arrive.
+    """
 
     def __init__(
         self, request: ScheduleRequest, known: Position, kind: DeliveryKind, audited: Audited, findings: Findings
@@ -110,8 +118,8 @@ class NumberedDeliveries:
     def begin(self, stored: tuple[int, int] | None, *, is_by_control: bool) -> None:
         """Compares the first nominal time with the published one, unless a fate was judged before.
 
-        `is_by_control`: a control of the schedule wrote this `stored`. If an earlier `stored` may be lost, the owner
-        that published the time is unknown.
+        `is_by_control` is True if a control of the schedule wrote this `stored`. If an earlier `stored` may be lost,
+        the owner that published the time is then unknown.
         """
         if self.position.log_offset >= 0:
             return
@@ -127,24 +135,26 @@ class NumberedDeliveries:
         )
 
     def first_ms(self, end: End | None) -> int:
-        """Returns the first nominal time: the published one, or else the computed one; 0: it is unknown."""
+        """Returns the first nominal time: the published one, otherwise the computed one; 0: it is unknown."""
         is_by_owner = end is not None and not self._may_be_lost() and self._can_decide(end.log_offset)
         return self.position.first_ms or (self._first_ms() if is_by_owner or not self._has_zone else 0)
 
     def is_end_in_doubt(self, end: End) -> bool:
-        """Returns True if a schedule ended before its first occurrence, with another first time than the computed one,
-        and a lost fate may have published that time."""
+        """True if a schedule ended before its first occurrence, and a lost fate may have published its first time.
+
+        Its end then has another first time than the computed one.
+        """
         if self.position.number > 1 or self.position.first_ms or not (self._has_zone and self._may_be_lost()):
             return False
         return end.first_due_ms not in (0, self._first_ms())
 
     def decide_all(self, events: Iterable[Event]) -> None:
-        """Judges events in the order of their numbers."""
+        """Judges all events in the order of their numbers."""
         for number, some in groupby(events, key=_number):
             self.decide(number, [*some])
 
     def leave_unexplained(self) -> None:
-        """Notes the records behind the last fate whose own fates may be lost."""
+        """Leaves the records behind the last fate `unsettled` if their own fates may be lost."""
         if self._unexplained:
             self.findings.leave("unsettled", self._unexplained)
 
@@ -172,7 +182,7 @@ class NumberedDeliveries:
     # ---- a fate and its nominal time ----
 
     def _decided(self, fate: Fate) -> Fate:
-        """Judges a fate, and move the position behind it."""
+        """Judges a fate, and moves the position behind it."""
         self.findings.is_sound = True
         position, computed_ms = self.position, self._computed_ms(fate)
         is_unknown = computed_ms is None or self._may_have_other_time(fate, computed_ms)
@@ -200,7 +210,7 @@ class NumberedDeliveries:
         return fate._replace(nominal_ms=nominal_ms, is_sound=self.findings.is_sound)
 
     def _judge_place(self, fate: Fate, due_ms: int, is_unknown: bool) -> None:
-        """Judges the number of a fate, and its place in the log. `due_ms`: its time, 0: it is unknown or has none."""
+        """Judges the number of a fate, and its place in the log. `due_ms` is its time; 0: it is unknown or has none."""
         position, count_max = self.position, self._request.count_max
         if fate.number > position.number:
             times_ms = self._earliest_ms(), due_ms or (fate.last_ms + 1 if is_unknown else 0)
@@ -215,8 +225,11 @@ class NumberedDeliveries:
             self.findings.find(None, "contradiction", text)
 
     def _judge_time(self, fate: Fate, nominal_ms: int) -> None:
-        """Judges an untimed fate by the time that its dead letter names; 0: none for certain. It was left before if the
-        audit computes no time."""
+        """Judges an untimed fate by `nominal_ms`, the time that its dead letter names; 0: no dead letter names one for
+        certain.
+
+        If the audit computes no time, the fate was left unverified before.
+        """
         if 0 < nominal_ms == fate.nominal_ms:
             self._judge_skip(fate, nominal_ms, can_decide=True)
             self._judge_next(fate, nominal_ms)
@@ -232,13 +245,13 @@ class NumberedDeliveries:
             self._dead_letters.expect_later(first_ms, lambda ms: self._has_zone or self._is_nominal(ms))
 
     def lost_from_ms(self) -> int:
-        """Returns the first possible time of a fate behind the position that may be lost; 0: it may be any."""
+        """Returns the first possible time of a fate behind the position that may be lost; 0: any time is possible."""
         if self._unexplained:
             return 0
         return self._earliest_ms() if self.may_have_lost_next() else _NEVER_MS
 
     def may_have_lost_next(self) -> bool:
-        """Returns True if the fate of the next number may be lost. Behind a fate that was read, the log is whole."""
+        """True if the fate of the next number may be lost. No fate is lost behind one that was read."""
         first_ms = self._earliest_ms()
         is_before = max(first_ms, self._kind.from_ms) < self._holes.lost_before_ms
         return self.position.number == self._known.number and first_ms > 0 and is_before
@@ -251,7 +264,7 @@ class NumberedDeliveries:
         return request.request_ms + 1 if request.start_ms is None else max(request.start_ms, 1)
 
     def _is_published(self) -> bool:
-        """Returns True if the log names the time at the position."""
+        """True if the log names the time at the position."""
         return self.position.log_offset >= 0 or self.position.first_ms > 0
 
     def _computed_ms(self, fate: Fate) -> int | None:
@@ -263,13 +276,15 @@ class NumberedDeliveries:
         if size > OCCURRENCES_STEPPED_MAX or (size and not self._can_decide(position.log_offset)):
             return None
         for number in range(position.number, fate.number):
-            found = self._next(number, nominal_ms) if nominal_ms else None
-            nominal_ms = 0 if found is None else found[0]
+            following = self._next(number, nominal_ms) if nominal_ms else None
+            nominal_ms = 0 if following is None else following[0]
         return nominal_ms
 
     def _may_have_other_time(self, fate: Fate, computed_ms: int) -> bool:
-        """Returns True if a fate behind lost ones may have another time than the computed one: the owner that published
-        this time in a lost fate may have had other zone rules."""
+        """True if a fate behind lost ones may have another time than the computed one.
+
+        The owner that published this time in a lost fate may have had other zone rules.
+        """
         is_behind_loss = self._may_be_lost() and (fate.number > self.position.number or not self._is_published())
         return is_behind_loss and self._has_zone and not 0 < computed_ms == fate.nominal_ms
 
@@ -315,7 +330,10 @@ class NumberedDeliveries:
         return names.GRACE if request.grace_ms is not None and late_ms > request.grace_ms else None
 
     def _judge_skip(self, fate: Fate, nominal_ms: int, can_decide: bool) -> int:
-        """Judges a skip whose first occurrence is due at `nominal_ms`; return the time of its last one, 0: unknown."""
+        """Judges a skip whose first occurrence is due at `nominal_ms`.
+
+        Returns the time of its last occurrence, or 0 if that is unknown.
+        """
         request = self._request
         if fate.size > OCCURRENCES_STEPPED_MAX or not nominal_ms:
             text = f"occurrences {fate.number} to {fate.last} are skipped at once {in_log(fate)}"
@@ -323,13 +341,13 @@ class NumberedDeliveries:
             return 0
         gaps, times = int(self._is_in_gap(nominal_ms)), [nominal_ms]
         for number in range(fate.number, fate.last):
-            found = self._search.after(nominal_ms)  # `_judge_place` compares the count
-            if found is None:
+            following = self._search.after(nominal_ms)  # `_judge_place` compares the count
+            if following is None:
                 if self._can_decide(fate.log_offset):
                     text = f"occurrence {number + 1} is skipped {in_log(fate)}, and {number} is the last"
                     self.findings.find("extra", "extra", text)
                 break
-            nominal_ms, is_in_gap = found
+            nominal_ms, is_in_gap = following
             gaps += is_in_gap
             times.append(nominal_ms)
         if not can_decide:
@@ -358,7 +376,7 @@ class NumberedDeliveries:
         return nominal_ms
 
     def _is_missed(self, fate: Fate, nominal_ms: int, late_ms: int, pauses: Sequence[LoggedPause]) -> bool:
-        """Returns True if `postdate-catch-up` or `postdate-missed` skips an occurrence; it is `late_ms` late."""
+        """True if `postdate-catch-up` or `postdate-missed` skips an occurrence that is `late_ms` late."""
         request = self._request
         if request.catch_up_ms is not None and late_ms > request.catch_up_ms:
             return True
@@ -367,14 +385,16 @@ class NumberedDeliveries:
         return request.missed == "none" and late_ms > _NONE_LATE_MS
 
     def _judge_next(self, fate: Fate, nominal_ms: int) -> None:
-        """Compares the next nominal time that a fate publishes with the one that follows from its own; 0: unknown. Then
-        any nominal time may follow."""
+        """Compares the next nominal time that a fate publishes with the one that follows from its own, `nominal_ms`.
+
+        If `nominal_ms` is 0, the time of the fate is unknown, and any nominal time may follow.
+        """
         has_end = nominal_ms > 0 and self._kind.cause != "lost"
         if not self._can_decide(fate.log_offset) or not (fate.next_ms or has_end):
             return
         number, next_ms = fate.last + 1, fate.next_ms
-        found = self._next(fate.last, nominal_ms or next_ms - 1)
-        due_ms = found[0] if found is not None else 0
+        following = self._next(fate.last, nominal_ms or next_ms - 1)
+        due_ms = following[0] if following is not None else 0
         if next_ms == due_ms:
             return
         if due_ms and (not next_ms or (next_ms > due_ms and self._is_nominal(next_ms))):
@@ -428,11 +448,11 @@ class NumberedDeliveries:
             self._unexplained += 1
 
     def _may_be_lost(self) -> bool:
-        """Returns True if fates behind the position may have left the log."""
+        """True if fates behind the position may have left the log."""
         return self._kind.cause == "lost" or (self._kind.cause == "known" and self._holes.lost_before_ms > 0)
 
     def _judge_absence(self, fate: Fate) -> bool:
-        """Judges a delivery without a record. False: the record may still come."""
+        """Judges a delivery without a record. Returns False if the record may still come."""
         bounds, at_ms = self._bounds, fate.at_ms
         places = self._places(at_ms)
         lost_ms = of_places(bounds.target_lost_before_ms, places, max)
@@ -479,11 +499,11 @@ class NumberedDeliveries:
     def _first_ms(self) -> int:
         """Returns the first nominal time by the zone rules of the audit; 0: there is none."""
         request = self._request
-        found = self._search.after(request.request_ms if request.start_ms is None else max(request.start_ms - 1, 0))
-        return found[0] if found is not None else 0
+        first = self._search.after(request.request_ms if request.start_ms is None else max(request.start_ms - 1, 0))
+        return first[0] if first is not None else 0
 
     def overdue(self) -> int:
-        """Returns how many occurrences behind the position are overdue."""
+        """Returns the number of overdue occurrences behind the position."""
         number, nominal_ms, count = self.position.number, self.position.next_ms, 0
         before_ms = self._bounds.overdue_before_ms - (self._request.window_ms or 0)
         if self._kind.from_ms >= before_ms:
@@ -491,27 +511,28 @@ class NumberedDeliveries:
         while 0 < nominal_ms < before_ms and count < OCCURRENCES_STEPPED_MAX:
             if any(pause.until_ms is None for pause in self._kind.pauses if pause.holds(nominal_ms)):
                 break
-            found = self._next(number, nominal_ms)
-            number, nominal_ms, count = number + 1, found[0] if found is not None else 0, count + 1
+            following = self._next(number, nominal_ms)
+            number, nominal_ms, count = number + 1, following[0] if following is not None else 0, count + 1
         return count
 
     def _histories_at(self, fate: Fate) -> list[list[LoggedPause]]:
-        """Returns the histories of pauses, as they were when the sidecar decided a fate."""
+        """Returns the possible histories of pauses at the time when the sidecar decided a fate."""
         return [pauses_at((fate.log_offset, fate.place), pauses) for pauses in self._kind.histories]
 
     def _can_decide(self, log_offset: int) -> bool:
-        """Returns True if the audit has the zone rules of the owner that wrote a record."""
+        """True if the audit has the zone rules of the owner that wrote a record."""
         return not self._has_zone or self._versions.are_installed_at(log_offset)
 
     def _next(self, number: int, nominal_ms: int) -> tuple[int, bool] | None:
-        """Returns the nominal time behind that of occurrence `number`, and whether a gap skips it."""
+        """Returns the nominal time after that of occurrence `number`, and whether a gap skips it; None: there is
+        none."""
         if self._request.count_max is not None and number >= self._request.count_max:
             return None
         return self._search.after(nominal_ms)
 
     def _is_nominal(self, ms: int) -> bool:
-        found = self._search.after(ms - 1)
-        return found is not None and found[0] == ms
+        nearest = self._search.after(ms - 1)
+        return nearest is not None and nearest[0] == ms
 
     def _is_in_gap(self, nominal_ms: int) -> bool:
         times = self._request.times
@@ -520,19 +541,19 @@ class NumberedDeliveries:
         return self._search.after(nominal_ms - 1) == (nominal_ms, True)
 
     def _were_paused(self, fate: Fate, times: Sequence[int], pauses: Sequence[LoggedPause]) -> bool:
-        """Returns True if the nominal `times` of a fate lie in `pauses` that had ended when it was written."""
+        """True if the nominal `times` of a fate lie in `pauses` that had ended when the fate was written."""
         place = fate.log_offset, fate.place
         ended = [pause for pause in pauses if pause.ended_at is not None and pause.ended_at < place]
         return len(times) == fate.size and all(any(pause.holds(ms) for pause in ended) for ms in times)
 
     def _is_newer_due(self, number: int, nominal_ms: int, by_ms: int, pauses: Sequence[LoggedPause]) -> bool:
-        """Returns True if an occurrence behind `number` that neither a gap nor a pause skips was due by then."""
-        found = self._next(number, nominal_ms)
-        while found is not None and found[0] <= by_ms:
-            number, (newer_ms, is_in_gap) = number + 1, found
-            found = self._next(number, newer_ms)
+        """True if an occurrence after `number` that neither a gap nor a pause skips was due by `by_ms`."""
+        following = self._next(number, nominal_ms)
+        while following is not None and following[0] <= by_ms:
+            number, (newer_ms, is_in_gap) = number + 1, following
+            following = self._next(number, newer_ms)
             may_leave = not (is_in_gap or any(pause.holds(newer_ms) for pause in pauses))
-            if may_leave and self._draw(number, newer_ms, found[0] if found is not None else 0) <= by_ms:
+            if may_leave and self._draw(number, newer_ms, following[0] if following is not None else 0) <= by_ms:
                 return True
         return False
 
@@ -549,7 +570,8 @@ class NumberedDeliveries:
         return nominal_ms + (((window_ms + 1) * drawn) >> _DRAW_BITS)
 
     def _places(self, at_ms: int) -> set[int] | None:
-        """Returns the possible partitions of a record in its target; None: any. As `mismatches.expected_partitions`."""
+        """Returns the possible partitions of a record in its target, like `mismatches.expected_partitions`; None:
+        any."""
         request, bounds = self._request, self._bounds
         if request.requested_partition is not None:
             return {request.requested_partition}

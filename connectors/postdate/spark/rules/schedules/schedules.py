@@ -14,11 +14,11 @@ so its memory does not grow with the number of occurrences.
     mismatch         a record that differs from the request, or from its fate
     contradiction    the final fate does not fit the occurrences, or a dead letter fits no skip
 
-This module judges the whole schedule and its end. Others judge its parts: `numbered_deliveries` the occurrences,
-`extra_deliveries` those of triggers and backfills, `schedule_holes` numbers without a fate, and
-`schedule_dead_letters` dead letters.
+This module judges the whole schedule and its end. Other modules judge its parts: `numbered_deliveries` the occurrences,
+`extra_deliveries` those of triggers and backfills, `schedule_holes` numbers without a fate, and `schedule_dead_letters`
+dead letters.
 
-Pure functions. They import nothing of Spark, and nothing of the sidecar's implementation.
+Pure functions, without Spark and without code of the sidecar.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def judge_schedule(
     versions: ZoneVersions,
     bounds: Bounds,
 ) -> Judgement:
-    """Judges the `events` of a schedule from a `known` position on: first its occurrences, then the extra deliveries of
-    each control, all in the order of their numbers.
+    """Judges the `events` of a schedule from a `known` position on, in the order of their numbers.
 
-    Raises ValueError if the times of `asked` cannot be read. Cost: O(events), 20 us each.
+    Judges the occurrences first, then the extra deliveries of each control. Raises ValueError if the times of `request`
+    cannot be read. Cost: O(events), 20 us each.
     """
     findings, holes = Findings(known.problems, known.reasons), Holes(request, bounds)
     audited = Audited(versions, bounds, holes, DeadOccurrences(facts, bounds, holes), frozenset(known.waiting_fates))
@@ -92,7 +92,7 @@ def _control(event: Event) -> int:
 def _finished(
     known: Position, occurrences: NumberedDeliveries, extras: ExtraDeliveries, audited: Audited, end: End | None
 ) -> Judgement:
-    """Judges the remaining letters and the end of the schedule, and return the findings."""
+    """Judges the remaining dead letters and the end of the schedule, and returns the judgement."""
     findings, position = occurrences.findings, occurrences.position
     occurrences.leave_unexplained()
     if end is None:
@@ -148,6 +148,9 @@ def _judge_end(
 
 
 def _leave_once(findings: Findings, known: Position) -> None:
-    """Leaves the end of the schedule `unsettled`. Each run judges an open schedule again: an earlier one counted it."""
+    """Leaves the end of the schedule `unsettled`, unless an earlier run has counted it.
+
+    Each run judges an open schedule again.
+    """
     if "unsettled" not in dict(known.reasons):
         findings.leave("unsettled", 1)

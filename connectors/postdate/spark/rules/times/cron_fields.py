@@ -1,7 +1,7 @@
-"""Cron expressions as the audit reads them: sets of values, and the days and times of day that match.
+"""Cron expressions as the audit reads them: sets of values, and the matching days and times of day.
 
-The sidecar reads the same language with CronSim; this module shares no code with it. Days are matched by numpy for a
-range of days at once. Pure functions.
+The sidecar reads the same language with CronSim; this module shares no code with it. numpy matches a range of days at
+once. Pure functions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CronFields(NamedTuple):
     nth_weekdays: frozenset[tuple[int, int]]
     """A weekday and its number in the month; number 0: the last one."""
     needs_both_days: bool
-    """True if a day must match both day fields; otherwise one is enough."""
+    """True if a day must match both day fields. Otherwise one field is enough."""
     is_elapsed: bool
     """True if the minute or the hour begins with a star."""
 

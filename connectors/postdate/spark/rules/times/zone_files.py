@@ -1,7 +1,7 @@
 """Time zones as the audit reads them: the TZif files of the `tzdata` package, decoded here.
 
-The sidecar reads the same files through zoneinfo; this module shares no code with it, so that a defect of either shows.
-Neither Spark's nor the JVM's database of zones is used.
+The sidecar reads the same files through zoneinfo; this module shares no code with it, so a defect of either causes a
+difference. Neither Spark's nor the JVM's database of zones is used.
 
 A file (RFC 8536) lists clock changes as epoch seconds and offsets, and ends with a POSIX rule for all later years, such
 as `CET-1CEST,M3.5.0,M10.5.0/3`. Pure functions; a zone is immutable.
@@ -83,7 +83,7 @@ def tz_version() -> str:
 
 @lru_cache(maxsize=_ZONES_MAX)
 def read_zone(name: str) -> ZoneFile:
-    """Returns the zone of an IANA name. Raises ValueError if `tzdata` has none of this name."""
+    """Returns the zone with an IANA name. Raises ValueError if `tzdata` has no such zone."""
     if not re.fullmatch(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*", name):
         raise ValueError(f"{name!r} is not the name of a zone")
     try:
@@ -94,7 +94,7 @@ def read_zone(name: str) -> ZoneFile:
 
 
 def decode_zone(data: bytes) -> ZoneFile:
-    """Returns the zone that a TZif file of version 2 or later contains. Raises ValueError if it is none."""
+    """Returns the zone in a TZif file of version 2 or later. Raises ValueError if `data` is not such a file."""
     magic, edition, *counts = _HEADER.unpack_from(data)
     if magic != b"TZif" or edition < b"2":
         raise ValueError("is not a TZif file of version 2")
@@ -111,7 +111,8 @@ def decode_zone(data: bytes) -> ZoneFile:
 
 
 def parse_rule(text: str) -> PosixRule | None:
-    """Returns the rule of a POSIX TZ string; None if it has no summer time. Raises ValueError."""
+    """Returns the rule of a POSIX TZ string; None if it has no summer time. Raises ValueError if it is not such a
+    string."""
     match = _RULE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a POSIX rule of a zone")
@@ -140,7 +141,7 @@ def _year(utc_s: int) -> int:
 
 
 def _of_year(rule: PosixRule, year: int) -> list[tuple[int, int]]:
-    """Returns the changes of a year: the instant, and the offset from then on."""
+    """Returns the changes of a year, each with the offset from then on."""
     if not 1 < year < 9999:
         return []
     return [
