@@ -1,8 +1,8 @@
-"""`postdate audit --follow` as the process that a person starts, process after process over one state; and a steady
-load beside it.
+"""Runs `postdate audit --follow` as a user starts it, process after process over one state, with a steady load beside
+it.
 
-What the processes have told is read from the files that their standard output goes to. A process and its JVM are one
-group, and end together. The load has a thread of its own; nothing else here does.
+The steps are read from the files to which the processes write their standard output. A process and its JVM are one
+group, and end together. The load has a separate thread, and is the only part that has one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from support.deployments.environment import Environment
 from support.deployments.sidecars import environment, wait_until
 from support.oracles.exactly_once import Sent
 
-#: s. What a step may take on a machine that is busy with other things, a JVM's start included.
+#: s. The longest time of a step on a busy machine, including the start of a JVM.
 STEP_S = 300.0
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 
 
 @dataclass
 class AuditFollower:
-    """The processes one after the other; `topic` is where they tell what they find too."""
+    """The follower processes, one after the other. They also report to `topic`."""
 
     env: Environment
     directory: Path
@@ -61,7 +61,7 @@ class AuditFollower:
             )
 
     def kill(self) -> None:
-        """SIGKILL for it and its JVM: whatever it was doing stays half done."""
+        """Kills the process and its JVM with SIGKILL, whatever they are doing."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -70,7 +70,7 @@ class AuditFollower:
             self._process = None
 
     def steps(self) -> list[dict[str, Any]]:
-        """Returns all steps that any of the processes has told; one that was told twice has the same `run` twice."""
+        """Returns all steps that any process has reported. A step that was reported twice has the same `run` twice."""
         if self._process is not None:
             with self._file("stdout").open("rb") as output:
                 output.seek(self._read_bytes)
@@ -80,7 +80,7 @@ class AuditFollower:
         return self._told
 
     def wait_for(self, steps: int) -> None:
-        """Returns when so many more steps were told than now."""
+        """Waits until `steps` more steps are reported."""
         wanted = len(self.steps()) + steps
 
         def reached() -> bool:
@@ -91,8 +91,10 @@ class AuditFollower:
         wait_until(reached, f"{steps} more steps are told, see {self._file('stderr')}", steps * STEP_S)
 
     def kept(self) -> int:
-        """Returns the last run that committed, 0 before there is one: each run is one commit of the table `runs`, but
-        its first commit, which creates it."""
+        """Returns the last run that committed, 0 before the first.
+
+        Each run is one commit of the table `runs`. The first commit of the table only creates it.
+        """
         found = (_COMMIT.fullmatch(path.name) for path in self.state.glob("runs/_delta_log/*.json"))
         return max((int(match[1]) for match in found if match is not None), default=0)
 
@@ -102,7 +104,7 @@ class AuditFollower:
 
 @contextmanager
 def following(env: Environment, directory: Path, topic: str) -> Iterator[AuditFollower]:
-    """Returns a follower that was started, and ends with the context."""
+    """Yields a follower that was started. It is killed at the end of the context."""
     follower = AuditFollower(env, directory, topic)
     follower.start()
     try:
@@ -112,7 +114,8 @@ def following(env: Environment, directory: Path, topic: str) -> Iterator[AuditFo
 
 
 class FollowedTraffic:
-    """Requests one after the other until it is stopped: plain ones, and ids that are cancelled, moved and replaced."""
+    """Sends requests, one after the other, until it is stopped: plain ones, and ids that are cancelled, moved and
+    replaced."""
 
     def __init__(self, env: Environment, requests: str, target: str) -> None:
         self._env, self._requests, self._target = env, requests, target
@@ -122,7 +125,7 @@ class FollowedTraffic:
         self._thread.start()
 
     def stop(self) -> int:
-        """How many requests it has made, all of them acknowledged."""
+        """Stops the traffic, and returns the number of its requests, all of them acknowledged."""
         self._stopping.set()
         self._thread.join(60)
         assert not self._thread.is_alive()
@@ -154,7 +157,7 @@ class FollowedTraffic:
 
 @contextmanager
 def traffic(env: Environment, requests: str, target: str) -> Iterator[FollowedTraffic]:
-    """Traffic that ends with the context."""
+    """Yields traffic that is stopped at the end of the context."""
     load = FollowedTraffic(env, requests, target)
     try:
         yield load

@@ -1,4 +1,4 @@
-"""A history judged: the rows that the audit makes of topics written down by hand, by the code that it runs itself."""
+"""Judges histories that are written by hand, with the code that the audit itself runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from support.audits.written_records import Row as Record
 
 @dataclass(frozen=True)
 class JudgingBounds:
-    """What of a history is read, and what is hidden."""
+    """The ranges of a history that are read, and the records that are hidden."""
 
     request_start: int = 0
     request_end: int = 10_000
@@ -64,11 +64,11 @@ class JudgingBounds:
     request_present_end: int = 10_000
 
     def table(self, spark: SparkSession) -> DataFrame:
-        """Returns the one partition of a history, as `judge` asks for it."""
+        """Returns the one partition of a history as a table for `judge`."""
         return partition_table(spark, [self])
 
     def row(self, prefix: str = "", partition: int = 0) -> tuple[Any, ...]:
-        """One of them as a row, of topics with this prefix."""
+        """Returns the bounds as a row, of topics with this prefix."""
         requests = (f"{prefix}{REQUESTS}", partition, self.log_start, self.request_start, self.request_end)
         log = (f"{prefix}{LOG}", self.log_end, True, self.log_capped, self.fates_lost_before_ms)
         dead_letters = (self.letters_capped, self.letters_lost_before_ms)
@@ -78,7 +78,7 @@ class JudgingBounds:
 
 
 def partition_table(spark: SparkSession, bounds: Sequence[JudgingBounds]) -> DataFrame:
-    """Returns the partitions of a history, each with its bounds, as `judge` asks for them."""
+    """Returns the partitions of a history, each with its bounds, as a table for `judge`."""
     return small_table(spark, [bound.row(partition=number) for number, bound in enumerate(bounds)], PARTITIONS)
 
 
@@ -92,14 +92,16 @@ def target_row(
     recreated_ms: int = -1,
     compacted: bool = False,
 ) -> tuple[Any, ...]:
-    """Returns a target of as many partitions as there are bounds, as `judge` asks for it."""
+    """Returns a target as a row for `judge`. It has as many partitions as there are bounds."""
     bounds = ([*lost_ms], [*capped_from_ms], [*known_ms], began_ms, recreated_ms)
     return name, len(lost_ms), min(capped_from_ms) < NEVER_MS, compacted, *bounds
 
 
 def kept(rows: DataFrame, records: Sequence[Record]) -> DataFrame:
-    """Materialises the `rows` of these `records`, as an audit of few rows does. Without records the rows stay a plan,
-    which the audit leaves out."""
+    """Materialises the `rows` of these `records`, as an audit of few rows does.
+
+    Without records the rows stay a plan, which the audit leaves out.
+    """
     return materialised(rows, few=True) if records else rows
 
 
@@ -115,7 +117,7 @@ class Tables:
 
     @cached_property
     def known(self) -> DataFrame:
-        """What the rules about other requests begin with; kept, as the audit keeps it."""
+        """The input of the rules about other requests, materialised as in an audit."""
         return materialised(history_rows(self.requests, self.fates, self.answers, self.partitions), few=True)
 
 
@@ -125,7 +127,7 @@ def tables(
     bounds: JudgingBounds | Sequence[JudgingBounds],
     dialects: DialectOptions = NO_DIALECTS,
 ) -> Tables:
-    """What all rules begin with; kept, as the audit keeps it. `bounds`: of all partitions, or of each."""
+    """Returns the input of all rules, materialised as in an audit. `bounds` are those of all partitions, or of each."""
     bounds_of_partitions = [bounds] * history.partitions if isinstance(bounds, JudgingBounds) else bounds
     partitions = partition_table(spark, bounds_of_partitions)
     log = kept(log_rows(small_table(spark, history.log, RECORDS), partitions), history.log)
@@ -161,8 +163,7 @@ def judged(
     rules_alone: bool = False,
     bounds: JudgingBounds | Sequence[JudgingBounds] = JudgingBounds(),
 ) -> tuple[DataFrame, DataFrame]:
-    """Returns the judged rows and the breaks of the chain of a history; with `rules_alone` no origin counts as plain.
-    """
+    """Returns the judged rows and the breaks of the chain of a history; with `rules_alone` no origin counts as plain."""
     history_tables = tables(spark, history, bounds, dialects)
     parameters = JudgingParameters(
         history_tables.partitions, small_table(spark, [*targets], TARGETS), verdicts, SNAPSHOT, slack_ms=60_000
@@ -178,7 +179,7 @@ def judged(
 
 @dataclass(frozen=True)
 class Situation:
-    """A history without answers that is judged together with others: its targets, and what of it is read."""
+    """A history without answers that is judged together with others: its targets, and its bounds."""
 
     history: RandomHistory
     targets: Sequence[tuple[Any, ...]] = (target_row(),)
@@ -186,8 +187,11 @@ class Situation:
 
 
 def judged_together(spark: SparkSession, situations: Mapping[str, Situation]) -> dict[str, dict[int, Row]]:
-    """Returns the judged rows of each situation by offset. One plan judges all of them, since planning takes longer
-    than judging: the names of its topics begin with the number of the situation."""
+    """Returns the judged rows of each situation by offset.
+
+    One plan judges all of them, since planning takes longer than judging: the names of the topics of a situation begin
+    with its number.
+    """
     prefixes = {f"{number}.": situation for number, situation in enumerate(situations.values())}
     names = dict(zip((f"{prefix}{REQUESTS}" for prefix in prefixes), situations, strict=True))
 
@@ -218,7 +222,7 @@ def judged_together(spark: SparkSession, situations: Mapping[str, Situation]) ->
 
 
 def _prefixed(record: Record, prefix: str) -> Record:
-    """The same record of a topic with this prefix, which also the topics have that it names."""
+    """Returns the record as one of a topic with this prefix. Topics that the record names also get the prefix."""
     named = {"postdate-topic", "postdate-origin"}
     sent = [(name, prefix.encode() + (value or b"") if name in named else value) for name, value in record[7] or []]
     return (f"{prefix}{record[0]}", *record[1:7], sent)
@@ -232,7 +236,7 @@ def summary_of(
     plain: Plain | None = None,
     malformed: DataFrame | None = None,
 ) -> Summary:
-    """Returns the summary of judged rows, of breaks of the chain, and of malformed verdict records if there are any."""
+    """Returns the summary of judged rows, of breaks of the chain, and of malformed verdict records."""
     nothing = small_table(spark, [], "place string, problem string")
     spoilt = nothing if malformed is None else malformed
     counted = Counted(by_verdicts(judged), breaks.count(), spoilt.count())
@@ -240,7 +244,7 @@ def summary_of(
 
 
 def chunks_of(spark: SparkSession, history: RandomHistory, bits: int = 0) -> DataFrame:
-    """Returns the chunks of a history of one partition, of so many bits."""
+    """Returns the chunks of 2**`bits` offsets of a history of one partition."""
     read = _history(spark, history, tables(spark, history, JudgingBounds()))
     digests, targets = ChunkDigests(SNAPSHOT - 60_000, bits), _targets(spark)
     exceptional = digests.exceptional_origins(read.log, [read.dead_letters, read.answers])
@@ -257,8 +261,7 @@ def _of(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
 
 
 def overtaken_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
-    """Returns the messages of a history that were overtaken, each with the last two words about the record before it.
-    """
+    """Returns the messages of a history that were overtaken, each with the last two words about the record before it."""
     read = _history(spark, history, tables(spark, history, JudgingBounds()))
     rows = overtaken(read.records, fate_rows(read.log), read.requests).collect()
     return {row["offset"]: " ".join(row["disorder"].text.split(" of its target")[0].split()[-2:]) for row in rows}
@@ -281,9 +284,11 @@ def staged(
     separate_rows_max: int = 1_000,
     **bounds: Any,
 ) -> Judged:
-    """What an audit makes of a history of one partition when it looks at chunks of so many bits first, and with
-    `in_order` at the order of messages. `reads` is applied to the requests before the audit reads them;
-    `separate_rows_max` as in `JudgingParameters`."""
+    """Judges a history of one partition in stages, with chunks of 2**`bits` offsets.
+
+    `in_order` also checks the order of messages. `reads` is applied to the requests before the audit reads them;
+    `separate_rows_max` as in JudgingParameters.
+    """
     history_tables = tables(spark, history, JudgingBounds(**bounds))
     read, digests = _history(spark, history, history_tables), ChunkDigests(SNAPSHOT - 60_000, bits)
     if reads is not None:
@@ -301,8 +306,7 @@ def staged(
 
 
 def before_rules(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame, DataFrame]:
-    """Returns the rows of a history of one partition before any rule: placed, and as of `history_rows`. Both are kept.
-    """
+    """Returns the rows of a history of one partition before any rule: those of `placed`, and those of `history_rows`."""
     history_tables = tables(spark, history, JudgingBounds())
     parameters = JudgingParameters(history_tables.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
     rows = placed(folded(_inputs(spark, history, history_tables)), parameters)
@@ -364,14 +368,14 @@ def _occurrences(spark: SparkSession, history: RandomHistory, log: DataFrame) ->
 
 @dataclass(frozen=True)
 class ReadRecord:
-    """A dispatch-log record with one fate: whether it parses, and what `fate_rows` makes of it."""
+    """A dispatch-log record with one fate: whether it parses, and its rows of `fate_rows`."""
 
     parses: bool
     fates: list[Row]
 
 
 def read_fates(spark: SparkSession, fates: Iterable[tuple[list[object], int]]) -> list[ReadRecord]:
-    """Each of these fates read from a dispatch-log record of this version, all of them by one plan."""
+    """Returns these fates as read from dispatch-log records of their versions, all of them by one plan."""
     history = RandomHistory(T)
     for fate, version in fates:
         history.commit(fate, v=version)
@@ -383,17 +387,17 @@ def read_fates(spark: SparkSession, fates: Iterable[tuple[list[object], int]]) -
 
 
 def owed(known: DataFrame, mode: Mode) -> dict[int, str]:
-    """What was not answered, by the offset of the request."""
+    """Returns the missing answers by the offset of the request."""
     return {row["offset"]: row["unanswered"] for row in unanswered_ends(known, mode).collect()}
 
 
 def wrong_answers(known: DataFrame) -> dict[int, str | None]:
-    """What is wrong with the one answer that each request got."""
+    """Returns the defect of the only answer of each request."""
     return {row["offset"]: row["answer"]["wrong"] for row in judged_answers(known).collect()}
 
 
 def by_history(judged_rows: DataFrame, histories: Iterable[str]) -> dict[str, dict[int, Row]]:
-    """Judged rows of `side_by_side` by the name of the history, and by offset."""
+    """Returns judged rows of `side_by_side` by the name of the history, and by offset."""
     rows: dict[str, dict[int, Row]] = {name: {} for name in histories}
     names = [*rows]
     for row in judged_rows.collect():
@@ -402,7 +406,7 @@ def by_history(judged_rows: DataFrame, histories: Iterable[str]) -> dict[str, di
 
 
 def by_offset(judged_rows: DataFrame) -> dict[int, Row]:
-    """Judged rows by offset."""
+    """Returns judged rows by offset."""
     return {row["offset"]: row for row in judged_rows.collect()}
 
 

@@ -1,8 +1,8 @@
-"""Random histories of one schedule that nothing is wrong with, read by several audits that do not see all of it.
+"""Random histories of one schedule without violations, read by several audits that do not see all of it.
 
 Owners with and without the rules of the audit publish its times. The target is sometimes away, triggers and backfills
-deliver more, and messages die. An audit may lose the first fates of the log and the first dead letters; its log ends at
-some record, it sees later ones as late, and an open transaction hides the last letters.
+deliver more, and messages die. An audit may lose the first fates of the log and the first dead letters. Its log ends at
+some record, later records are late, and an open transaction hides the last dead letters.
 
 The generator computes times by arithmetic, and shares no code with the audit.
 """
@@ -36,7 +36,10 @@ def after(ms: int, *, has_winter: bool) -> int:
 
 @dataclass
 class LostDeadLetterHistory:
-    """`nominal_ms`: of each occurrence, by its number. Each entry of `log` has one fate, and lies at its index + 1."""
+    """A random history. `nominal_ms` has the nominal time of each occurrence, by its number.
+
+    Each entry of `log` has one fate, and its offset is its index + 1.
+    """
 
     chance: Random
     request_ms: int = 0
@@ -45,7 +48,7 @@ class LostDeadLetterHistory:
     """The time of each record, and its fate; None: `stored`."""
     zones: list[tuple[int, str]] = field(default_factory=list)
     dead_letters: list[DeadOccurrence] = field(default_factory=list)
-    """Each has the offset of its fate."""
+    """The offset of each dead letter is that of its fate."""
 
     def __post_init__(self) -> None:
         """Fills the history."""
@@ -78,7 +81,7 @@ class LostDeadLetterHistory:
         self.log.append((at_ms, fate._replace(at_ms=at_ms) if isinstance(fate, Fate) else fate))
 
     def _end(self, fate: Fate) -> None:
-        """Delivers a message or bury it. The log does not name the time of an occurrence that died."""
+        """Delivers a message, or makes it a dead letter. The log does not name the time of a dead occurrence."""
         is_dead = self.chance.random() < self._dying
         named = fate._replace(reason="dead", nominal_ms=0 if fate.control < 0 else fate.nominal_ms) if is_dead else fate
         self._commit(fate.at_ms, named)
@@ -86,7 +89,7 @@ class LostDeadLetterHistory:
             self.dead_letters.append(DeadOccurrence(fate.nominal_ms, True, offset=len(self.log)))
 
     def _ask_for_extras(self, number: int, has_winter: bool) -> None:
-        """Returns a trigger, or a backfill of the last times."""
+        """Commits a trigger, or a backfill of the last times."""
         at_ms, times_ms = self.log[-1][0] + self.chance.choice([7, HOUR_MS // 2]), None
         if self.chance.random() < 0.6:
             last_ms = self.nominal_ms[number]
@@ -114,7 +117,7 @@ class LostDeadLetterHistory:
         return DeliveredOccurrence(fate.number, *place, b"id", own, DIGESTS, fate.control)
 
     def audited(self, runs: int) -> Iterator[Judgement]:
-        """Returns the judgements of these runs. The last one reads everything that is left."""
+        """Yields the judgements of these runs. The last run reads the rest."""
         chance, size, run = self.chance, len(self.log), _AuditView(self)
         for left in reversed(range(runs)):
             if chance.random() < 0.6:
@@ -130,8 +133,11 @@ class LostDeadLetterHistory:
 
 
 class _AuditView:
-    """What the last run has read of a history: fates up to `cut` (later ones up to `late` are late), letters up to
-    `buried`. The log has lost its fates up to `lost`, the topic its letters up to `letters_lost`."""
+    """The part of a history that the last run has read.
+
+    It has read fates up to `cut`, later ones up to `late` as late fates, and dead letters up to `buried`. The log has
+    lost its fates up to `lost`, the topic its dead letters up to `dead_letters_lost`.
+    """
 
     def __init__(self, history: LostDeadLetterHistory) -> None:
         self._history = history

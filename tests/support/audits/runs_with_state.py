@@ -1,5 +1,7 @@
-"""Audits with a state one after the other over a history that a test writes down, each of what is new, by the code that
-`postdate audit --state` runs itself."""
+"""Runs audits with a state, one after the other, over a history that a test writes.
+
+Each run audits the new records with the code that `postdate audit --state` runs itself.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ _NO_BOUNDS: Mapping[int, Mapping[str, Any]] = {}
 
 
 def offset_of(record: Record) -> int:
-    """Returns the last request that a record tells of."""
+    """Returns the offset of the last request to which a record refers."""
     value, headers = record[6] or b"", dict(record[7] or [])
     if record[0].endswith(".dispatch-log"):
         return max((fate[0] for fate in json.loads(value)["fates"]), default=0)
@@ -56,8 +58,10 @@ def offset_of(record: Record) -> int:
 
 @dataclass(frozen=True)
 class Ends:
-    """How many records of each side a run sees; of the requests the first offset that it does not; `again` of the log
-    once more."""
+    """The numbers of records of each topic that a run sees.
+
+    `requests` is the first offset that it does not see. `again` is the number for the second reading of the log.
+    """
 
     requests: int = 0
     log: int = 0
@@ -68,7 +72,7 @@ class Ends:
 
     @classmethod
     def at(cls, history: RandomHistory, at: int, chance: random.Random | None) -> Ends:
-        """Ends at the request `at`; by `chance` each a little further than the one before it."""
+        """Returns ends at the request `at`. With `chance`, each end lies a random distance behind the one before it."""
         place, counts = at, [at]
         for records in (history.log, history.delivered, history.dead_letters, history.answers, history.log):
             place += chance.randrange(0, 12) if chance is not None else 0
@@ -77,13 +81,13 @@ class Ends:
 
 
 def all_of(history: RandomHistory) -> Ends:
-    """Ends behind everything that was written."""
+    """Returns ends behind everything that was written."""
     log = len(history.log)
     return Ends(_END, log, len(history.delivered), len(history.dead_letters), len(history.answers), log)
 
 
 class Runs:
-    """One audit after the other over a history; `bits` says how many requests are a chunk, None: no chunks."""
+    """Audits over a history, one after the other. A chunk has 2**`bits` requests; None: no chunks."""
 
     def __init__(self, spark: SparkSession, history: RandomHistory, directory: Path, bits: int | None = None) -> None:
         self.spark, self.history, self.bits = spark, history, bits
@@ -99,8 +103,10 @@ class Runs:
         in_order: bool = False,
         bounds: Mapping[int, Mapping[str, Any]] = _NO_BOUNDS,
     ) -> Advance:
-        """What a run says that sees the history up to `ends`, by default all of it, with these `bounds` of partitions;
-        if `in_order`, it looks at the order of messages."""
+        """Runs one audit of the history up to `ends`, by default of all of it.
+
+        `bounds` are changes of the bounds by partition. `in_order` also checks the order of messages.
+        """
         ends = all_of(self.history) if ends is None else ends
         store = StateStore(self.spark, self.path)
         state, history, last = self._state(), self.history, self.last
@@ -164,14 +170,14 @@ class Runs:
         return found
 
     def union(self) -> dict[int, Row]:
-        """Returns the verdict on each origin."""
+        """Returns the last verdict on each origin."""
         rows = last_verdicts(self.spark, self.path).collect()
         rows_by_offset = {row["offset"]: row for row in rows}
         assert len(rows_by_offset) == len(rows)
         return rows_by_offset
 
     def violations(self) -> list[tuple[int, int, str]]:
-        """Run, offset and verdict of all violations that the runs have opened."""
+        """Returns run, offset and verdict of all violations that the runs have opened."""
         store = StateStore(self.spark, self.path)
         rows = store.known_violations(self._state()).where(f"topic = '{REQUESTS}'").collect()
         return sorted((row["run"], row["offset"], row["verdict"]) for row in rows)
@@ -186,7 +192,7 @@ class Runs:
         acknowledge(self.spark, self.path, run, "Ada", None)
 
     def _state(self) -> AuditState:
-        """Returns the state that the last run has committed; that on the disk, if this object has made no run."""
+        """Returns the state that the last run has committed, or that on the disk if this object has made no run."""
         return self._committed or StateStore(self.spark, self.path).newest()
 
     def _records(self, records: list[Record]) -> Any:

@@ -1,4 +1,4 @@
-"""A schedule that fires every minute, for tests of the audit's judge: its request, fates and records, literally."""
+"""A schedule that fires every minute, for tests of the audit's judge: its request, fates and records as literals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ INSTALLED, NOTHING = ZoneVersions("2026f", (0,), ("2026f",)), Position()
 
 @dataclass(frozen=True)
 class Case:
-    """A schedule with the fates and records of its occurrences; by default three of them were delivered on time."""
+    """A schedule with the fates and records of its occurrences."""
 
     fates: Sequence[Fate] = ()
     records: Sequence[DeliveredOccurrence] = ()
@@ -77,7 +77,7 @@ class Case:
 
 
 def occurred(number: int, nominal_ms: int, next_ms: int, **changes: Any) -> Fate:
-    """Returns a delivery 5 ms after its nominal time, with its own record in the log."""
+    """Returns a delivery 5 ms after its nominal time, in a separate record of the log."""
     fate = Fate(number, number, None, nominal_ms, next_ms, 1 + number, 0, nominal_ms + 5, False)
     return fate._replace(**changes)
 
@@ -105,7 +105,7 @@ def sound(count: int = 3, **changes: Any) -> Case:
 
 
 def with_fate(changed: int, **changes: Any) -> Case:
-    """Returns the sound case with another fate, and its record unchanged."""
+    """Returns the sound case with a changed fate, and its record unchanged."""
     case = sound()
     return replace(case, fates=[fate._replace(**changes) if fate.number == changed else fate for fate in case.fates])
 
@@ -115,7 +115,7 @@ def only(fate: Fate, *records: DeliveredOccurrence, **changes: Any) -> Case:
 
 
 def nightly(times: CronTimes, first_ms: int, *days: tuple[int, int], **changes: Any) -> Case:
-    """Returns a schedule in Berlin, with deliveries at these nominal times with these next ones."""
+    """Returns a schedule in Berlin with deliveries at `days`, which are pairs of a nominal time and the next one."""
     fates = [occurred(number, *day) for number, day in enumerate(days, 1)]
     given = {"bounds": {"overdue_before_ms": 0}, **changes}
     request = {"times": times, "request_ms": first_ms - 1, **given.pop("request", {})}

@@ -1,8 +1,8 @@
 """Random histories for the audit: each is a partition of one request topic, mostly sound, some with random defects.
 
-A draft of a history is lists of requests, fates, records, dead letters and answers. A sidecar could have written a
-sound draft. Then parts of some drafts are dropped, repeated or altered, and the bounds of the partition are drawn. The
-tiers of the audit must agree on any history, so a draft need not be one that can happen.
+A history is lists of requests, fates, records, dead letters and answers. A sidecar could have written a sound history.
+Then parts of some histories are dropped, repeated or altered, and the bounds of the partition are drawn. The tiers of
+the audit must agree on any history, so a history need not be one that can happen.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TARGETS: Final = [
     target_row("compacted", compacted=True),
     ("absent", None, False, False, [NEVER_MS], [NEVER_MS], [], -1, -1),
 ]
-"""The targets, each with its bounds; a request may also name one without a row."""
+"""The targets with their bounds. A request may also name a target without a row."""
 _NAMES: Final = (*(str(row[0]) for row in TARGETS), "unread")
 
 
@@ -143,7 +143,7 @@ class Histories:
 
     @classmethod
     def drawn(cls, count: int, seed: int) -> Histories:
-        """`count` histories; the same for the same seed."""
+        """Returns `count` histories, which are the same for the same seed."""
         histories = cls()
         for partition in range(count):
             histories._add(partition, random.Random(f"{seed}/{partition}"))
@@ -215,7 +215,7 @@ class Histories:
 
 
 def write_rows(path: Path, rows: Iterable[tuple[Any, ...]], names: Iterable[str]) -> None:
-    """Writes rows with columns of these names as lines of JSON, as Spark reads them."""
+    """Writes rows with columns of these names as lines of JSON, in the form that Spark reads."""
     columns = [*names]
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
@@ -231,7 +231,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _sound(partition: int, rng: random.Random) -> _History:
-    """Returns a history without defects; in some all messages are plain."""
+    """Returns a history without defects. In some histories all messages are plain."""
     history, is_plain = _History(), rng.random() < 0.4
     pending: dict[int, _Request] = {}
     for offset in range(rng.choice((1, 2, 4, 4, 8, 9))):
@@ -289,7 +289,10 @@ def _request(partition: int, offset: int, rng: random.Random, *, is_plain: bool)
 def _return(
     partition: int, offset: int, due_ms: int, target: Headers, rng: random.Random
 ) -> tuple[int | None, Headers, Headers]:
-    """A return due at `due_ms`, or by a named policy: its due time, the headers of its redelivery, its own headers."""
+    """Returns the due time of a return, the headers of its redelivery, and its own headers.
+
+    The return is due at `due_ms`, or by a named policy.
+    """
     policy = rng.choice((b"base=%dms,factor=1,max=90d" % (due_ms - T), b"slow", b"slow", b"gone", b"unknown"))
     due = {b"slow": T + (1_500 if offset < _SLOWER_FROM else 2_500), b"gone": None}.get(policy, due_ms)
     control: Headers = [*target, ("postdate-retry", policy)]
@@ -307,7 +310,10 @@ def _return(
 
 
 def _acted(request: _Request, history: _History, pending: dict[int, _Request], rng: random.Random) -> bool:
-    """True if the request acted on an earlier one with its id, and ended with that."""
+    """Returns True if the request acts on an earlier request with its id, and ends by doing so.
+
+    Adds the effects to `history`.
+    """
     subject = next((held for held in pending.values() if held.id is not None and held.id == request.id), None)
     if subject is None or subject.due_ms is None or subject.action != "schedule":
         return False
@@ -387,7 +393,7 @@ def _record_of(request: _Request, due_ms: int) -> _Record:
 
 
 def _spoil(history: _History, rng: random.Random) -> None:
-    """Drops, repeats or alters one thing, or swaps two."""
+    """Drops, repeats or alters one row, or swaps two."""
     side = rng.choice([side for side in history.sides() if side] or [history.fates])
     if not side:
         return
@@ -431,7 +437,7 @@ def _invent(history: _History, rng: random.Random) -> None:
 
 
 def _altered(effect: Any, rng: random.Random) -> Any:
-    """Returns a copy with one field changed."""
+    """Returns a copy with one changed field."""
     if isinstance(effect, _Fate):
         late_ms = rng.choice((0, 500, 1_000, HOUR_MS)) + COMMIT_MS_MAX
         at_ms = effect.due_ms + rng.choice((-1, late_ms, late_ms + 1, 999, OVERDUE_MS - effect.due_ms))

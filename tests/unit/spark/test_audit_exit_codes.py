@@ -1,7 +1,7 @@
-"""Goal: an audit ends with the exit code that matters most, and understands a bound on lateness before Spark starts.
+"""Goal: an audit exits with the most severe code that applies, and refuses bad bounds on lateness before Spark starts.
 
-Method: outcomes written down by hand, each with every combination of what decides about the code; the texts of bounds,
-good and bad, through the options and through the command line.
+Method: builds outcomes by hand with every combination of the conditions for a code. Passes good and bad texts of bounds
+through the options and through the command line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Goal: Prometheus reads the metrics of an audit, whichever way they come, and docs/audit.md describes just these.
+"""Goal: Prometheus can read the metrics of an audit in both of its text formats, and docs/audit.md describes exactly
+these metrics.
 
-Method: the text for outcomes written down by hand, read by both parsers of Prometheus' own client; the table and the
-alert rules of the document, held against the names and labels of that text.
+Method: writes the text for outcomes that are built by hand, and reads it with both parsers of Prometheus' own client.
+Compares the table and the alert rules of the document with the names and labels in the text.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def samples(text: str) -> list[Sample]:
 
 
 def values(text: str) -> dict[str, float]:
-    """Values by name and the label that is not the topic's."""
+    """Returns the values by name and by the label other than `topic`."""
     found = {}
     for sample in samples(text):
         label = [value for name, value in sample.labels.items() if name != "topic"]
@@ -112,7 +113,7 @@ def section() -> str:
 
 
 def test_the_document_describes_these_metrics() -> None:
-    """Of an audit that has judged schedules."""
+    """The outcome is that of an audit that has judged schedules."""
     told = dict(re.findall(r"(?m)^\| `(postdate_audit_\w+)` \| (?:`(\w+)`)? ?\|", section()))
     schedules = Schedules(1, {"verified": 3, "missing": 0}, ())
     found = replace(FOUND, summary=replace(_SUMMARY, schedules=schedules))

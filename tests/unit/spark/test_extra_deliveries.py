@@ -1,8 +1,8 @@
-"""The audit's judge of extra deliveries of a schedule. Goal: every way in which those of a trigger or a backfill can be
-wrong is named, and nothing that a sidecar may do is.
+"""Goal: the judge of extra deliveries reports every defect in those of a trigger or backfill, and nothing that a
+sidecar may do.
 
-Method: as `test_schedules`. A sound history with one trigger, or one backfill of three times, is changed in one
-thing.
+Method: as in `test_schedules`. Changes one thing in a sound history with one trigger, or with one backfill of three
+times.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def triggered(
     triggers: Sequence[Trigger] = (TRIGGER,),
     **more: Any,
 ) -> Case:
-    """Returns a schedule with three occurrences and one trigger; its extra delivery is sound unless there are other
+    """Returns a schedule with three occurrences and one trigger. Its extra delivery is sound unless there are other
     `fates`."""
     case = sound()
     given = {"fates": [*case.fates, *(fates or (EXTRA,))], "records": [*case.records, *records], "triggers": triggers}
@@ -98,7 +98,7 @@ def filled(*fates: Fate, records: Sequence[DeliveredOccurrence] = FILLED_RECORDS
 
 
 def with_fill(number: int, **changes: Any) -> Case:
-    """Returns a sound backfill, one of whose deliveries has another fate."""
+    """Returns a sound backfill with a changed fate of one delivery."""
     return filled(*(fate._replace(**changes) if fate.number == number else fate for fate in FILLED))
 
 
@@ -144,7 +144,8 @@ BURIED = [DeadOccurrence(fate.nominal_ms, True, offset=number) for number, fate 
 
 @pytest.mark.parametrize("decided", [0, 1, 2, 3])
 def test_dead_letters_of_a_pending_backfill_wait_for_their_fates(decided: int) -> None:
-    """Letters are read after the end of the log was fixed, so those of several times may be ahead of their fates."""
+    """Dead letters are read after the end of the log was fixed, so those of several times may be ahead of their
+    fates."""
     fates = [*sound().fates, *DEAD[:decided]]
     first = filled(fates=fates, records=(), dead_letters=BURIED).judged()
     assert (first.position.problems, first.dead_letters) == ((), BURIED[decided:])
@@ -190,7 +191,7 @@ def test_letters_of_later_occurrences_wait() -> None:
     "case", [sound(dead_letters=[DeadOccurrence(at(5), True)]), filled(*DEAD[:1], records=(), dead_letters=BURIED)]
 )
 def test_letters_of_times_that_an_end_has_left_out_belong_to_no_skip(case: Case) -> None:
-    """No further fate may come behind the end."""
+    """After the end of a schedule, no fate may follow."""
     for name in ("cancelled", "replaced"):
         found = replace(case, end=End(name, at(1), 20, 0)).judged()
         assert {verdict for verdict, _ in found.position.problems} == {"contradiction"}
@@ -216,7 +217,8 @@ def test_a_dead_letter_whose_fate_has_left_the_log_is_unsettled() -> None:
 
 
 def refilled(**more: Any) -> Case:
-    """Returns the fates of the first two occurrences are lost; a later backfill of their times is dead."""
+    """Returns a case in which the fates of the first two occurrences are lost, and a later backfill of their times is
+    dead."""
     fill = Trigger(20, at(3) + 500, 3, 1, at(1), at(2))
     dead = [
         EXTRA._replace(number=n, last=n, nominal_ms=at(n), next_ms=after, at_ms=at(3) + 600, reason="dead", place=n)
@@ -228,7 +230,8 @@ def refilled(**more: Any) -> Case:
 
 @pytest.mark.parametrize(("each", "unsettled"), [(1, 2), (2, 2), (3, 4)])
 def test_a_backfill_of_times_whose_fates_are_lost_has_its_own_dead_letters(each: int, unsettled: int) -> None:
-    """A second letter of a time may be that of the lost fate, which is counted. A third one is of another lost fate."""
+    """A second dead letter of a time may be that of the lost fate, which is counted. A third one belongs to another
+    lost fate."""
     dead_letters = [DeadOccurrence(at(n), True, offset=10 * n + copy) for n in (1, 2) for copy in range(each)]
     found = refilled(dead_letters=dead_letters).judged()
     assert (found.position.problems, found.dead_letters) == ((), [])
@@ -247,7 +250,8 @@ def test_dead_letters_wait_for_a_backfill_of_times_whose_fates_are_lost() -> Non
 
 
 def test_a_backfill_has_its_own_dead_letters_though_an_earlier_one_of_its_times_is_lost() -> None:
-    """The third fate of the first backfill is left. The second one is dead, with its letters."""
+    """The log has only the third fate of the first backfill. The second backfill is dead, and its dead letters are
+    there."""
     first, second = BACKFILL._replace(at_ms=ASKED_MS), BACKFILL._replace(control=30, at_ms=at(3) + 500, log_offset=8)
     again = [fate._replace(control=30, log_offset=12, at_ms=at(3) + 600) for fate in DEAD]
     case = triggered(FILLED[2], *again, records=FILLED_RECORDS[2:], triggers=(first, second))

@@ -1,6 +1,7 @@
-"""Pages of the Spark jobs. Goal: whole, self-contained, true to scale, and no data of a topic is taken for markup.
+"""Goal: the pages of the Spark jobs are complete, self-contained and true to scale, and treat no data of a topic as
+markup.
 
-Method: pages made of outcomes written down by hand, read back with Python's parser of HTML. No Spark runs.
+Method: builds pages from outcomes that are written by hand, and reads them with Python's HTML parser. No Spark runs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ALONE = {"meta", "rect", "line", "path", "circle"}
 
 
 class _Reader(HTMLParser):
-    """Fails where elements do not nest; keeps what it read."""
+    """Fails if elements do not nest, and keeps what it has read."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -64,7 +65,7 @@ class _Reader(HTMLParser):
 
 
 def read(text: str) -> _Reader:
-    """Returns the page as parsed; nothing in it is fetched or run, and every class of it has a style."""
+    """Returns the parsed page. Nothing in the page is fetched or run, and every class of it has a style."""
     found = _Reader(text)
     assert not {"script", "link", "img", "iframe", "a"} & set(found.tags)
     assert not {name for name, _ in found.attributes} & {"src", "href", "style", "onload", "onclick"}

@@ -1,7 +1,7 @@
-"""The audit's first nominal time of a backfill. Goal: it follows from the texts of the schedule and the range, and is
-unknown if the zone rules that decided are not those of the audit.
+"""Goal: the first nominal time of a backfill follows from the texts of the schedule and the range, and is unknown if
+the audit does not have the zone rules that decided.
 
-Method: literal times of a schedule in Berlin, and at an interval. Spark's rows are replaced by dictionaries.
+Method: compares literal times of a schedule in Berlin, and of one at an interval. Dictionaries replace Spark's rows.
 """
 
 from __future__ import annotations

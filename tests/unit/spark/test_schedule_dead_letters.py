@@ -1,9 +1,10 @@
-"""The audit's judge of dead letters, if fates have left the dispatch log, letters have left their topic, or an open
-transaction hides some. Goal: a letter names the time of an occurrence behind lost fates if no other one can be its own.
-A letter or fate that may still come leads to no verdict, and then to the same verdict as if it had been there.
+"""Goal: a dead letter gives its time to an occurrence behind lost fates only if it can belong to no other fate. There
+is no verdict while a dead letter or fate may still come; afterwards the verdict is as if it had been there from the
+start.
 
-Method: as `test_schedule_lost_fates`. Each case without a violation stands beside one that differs in one thing.
-Several cases are judged in one run and in two, of which the second reads the missing letter or fate.
+Method: as in `test_schedule_lost_fates`, with fates that have left the dispatch log, dead letters that have left their
+topic, and open transactions that hide dead letters. Each case without a violation stands beside one that differs in one
+thing. Several cases are judged in one run and in two, of which the second reads the missing dead letter or fate.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ def waiting(found: Judgement) -> list[int]:
 def then(
     case: Case, first: Judgement, *dead_letters: DeadOccurrence, fates: tuple[Fate, ...] = (), **bounds: Any
 ) -> Judgement:
-    """Returns the next run, which reads these letters and fates, and no open transaction."""
+    """Returns the judgement of the next run, which reads these dead letters and fates, and no open transaction."""
     read = [*(first.dead_letters or ()), *dead_letters]
     whole = {**case.bounds, "letters_capped_from_ms": NEVER_MS, "log_capped": False, **bounds}
     return replace(case, fates=fates, records=(), known=first.position, dead_letters=read, bounds=whole).judged()
 
 
 def hidden(case: Case, from_ms: int) -> Judgement:
-    """Returns the first run, in which an open transaction hides letters."""
+    """Returns the judgement of the first run, in which an open transaction hides dead letters."""
     return replace(case, bounds={**case.bounds, "letters_capped_from_ms": from_ms}).judged()
 
 
@@ -122,7 +123,7 @@ def test_an_occurrence_that_is_wrong_otherwise_is_not_verified() -> None:
 
 @pytest.mark.parametrize("is_first_buried", [False, True])
 def test_an_occurrence_at_an_unknown_time_waits_for_its_hidden_letter(is_first_buried: bool) -> None:
-    """A letter in the range of times may be that of a lost occurrence as well, so it waits too."""
+    """A dead letter in the range of times may also be that of a lost occurrence, so it waits too."""
     far = OCCURRENCES_STEPPED_MAX + 2
     dead = skipped(far, far, "dead", at(far + 1), at(far) + 5)
     seen = [DeadOccurrence(at(2), True, offset=1)] * is_first_buried
@@ -156,7 +157,7 @@ def test_the_letter_of_a_trigger_is_not_that_of_an_unknown_occurrence() -> None:
 
 
 def test_a_fate_whose_letter_may_be_gone_takes_that_of_no_other_fate() -> None:
-    """The occurrence died before the first letter that is left: that of a trigger or backfill, or of the occurrence."""
+    """The occurrence died before the first remaining dead letter, which belongs to a trigger or backfill, or to it."""
     trigger = Trigger(30, THIRD - HOUR_MS, 8, 0)
     triggered = Fate(1, 1, "dead", trigger.at_ms, 0, 20, 0, THIRD + DAY_MS // 2, False, 30)
     bounds = {**LOST, "letters_lost_before_ms": THIRD + HOUR_MS}
@@ -176,8 +177,10 @@ def test_a_fate_whose_letter_may_be_gone_takes_that_of_no_other_fate() -> None:
 
 
 def _dead_again_by_a_backfill(letters_lost_before_ms: int) -> tuple[Case, Fate, Fate]:
-    """Returns a sound schedule whose first occurrence and its repetition by a backfill are dead, with one dead letter;
-    and the two fates, which it does not have yet."""
+    """Returns a sound schedule, and two fates that it does not have yet.
+
+    Its first occurrence, and the repetition of that occurrence by a backfill, are dead, with one dead letter.
+    """
     fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
     dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
     case = replace(
@@ -192,7 +195,7 @@ def _dead_again_by_a_backfill(letters_lost_before_ms: int) -> tuple[Case, Fate, 
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_of_fates_with_one_time_the_one_without_a_letter_is_the_one_whose_letter_may_be_gone(is_late: bool) -> None:
-    """A backfill repeats an occurrence. There is one letter, and retention may have deleted that of the first fate."""
+    """A backfill repeats an occurrence. There is one dead letter; retention may have deleted that of the first fate."""
     case, dead, filled = _dead_again_by_a_backfill(letters_lost_before_ms=at(1))
     fates = [dead, *sound().fates[1:]]
     found = replace(case, fates=[*fates, filled._replace(late=is_late)]).judged()
@@ -206,7 +209,7 @@ def test_of_fates_with_one_time_the_one_without_a_letter_is_the_one_whose_letter
 
 
 def test_a_letter_is_not_gone_while_it_may_be_hidden() -> None:
-    """The first letter that is left lies in an open transaction, which may contain that of the fate."""
+    """The first remaining dead letter lies in an open transaction, which may contain that of the fate."""
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
     case = only(dead, bounds={"letters_lost_before_ms": at(1), "overdue_before_ms": 0})
     first = hidden(case, at(1))
@@ -322,7 +325,7 @@ def test_a_letter_of_lost_occurrences_is_unsettled_though_a_later_backfill_repea
     )
     case = replace(case, end=end, bounds=lost)
     assert (verdicts(case.judged()), dict(case.judged().position.reasons)["unsettled"]) == ([], 1)
-    # The log has all occurrences, so no lost fate explains the letter.
+    # The log has all occurrences, so no lost fate explains the dead letter.
     whole = replace(
         nightly(BERLIN, NIGHT, (NIGHT, FOLD)), triggers=[fill], end=end, bounds=lost, dead_letters=case.dead_letters
     )
@@ -381,7 +384,10 @@ def test_a_completion_without_a_fate_in_its_record_is_wrong_whatever_is_lost(
 def test_an_extra_delivery_of_a_paused_schedule_is_judged_by_the_first_letter_that_is_left(
     due_ms: int, is_same: bool
 ) -> None:
-    """The next occurrence is never decided. Only a letter at one of its later times may be that of an occurrence."""
+    """The next occurrence is never decided.
+
+    Only a dead letter at one of its later times may be that of an occurrence.
+    """
     pause, trigger = [Switch(20, at(3) + 10, True, 5, 0)], Trigger(30, due_ms, 6, 0)
     triggered = Fate(1, 1, "dead", due_ms, 0, 7, 0, due_ms + 5, False, 30)
     bounds = {"overdue_before_ms": 0, "letters_lost_before_ms": due_ms + 5}
@@ -433,7 +439,10 @@ def test_a_surplus_letter_waits_for_no_hidden_letter_of_a_fate_that_was_judged()
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_fate_whose_letter_may_be_gone_or_hidden_takes_that_of_no_other_one(is_late: bool) -> None:
-    """A backfill repeats an occurrence. Retention has deleted the letter of the occurrence. A transaction is open."""
+    """A backfill repeats an occurrence.
+
+    Retention has deleted the dead letter of the occurrence. A transaction is open.
+    """
     case, dead, filled = _dead_again_by_a_backfill(letters_lost_before_ms=at(3))
     case = replace(case, fates=[dead, *sound().fates[1:], filled._replace(late=is_late)])
     first = hidden(case, -1)

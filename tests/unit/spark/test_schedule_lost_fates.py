@@ -1,10 +1,10 @@
-"""The audit's judge of schedules, some of whose fates have left the dispatch log. Goal: extra deliveries whose trigger
-or backfill may be among them are not verifiable, and neither is an occurrence about which a lost pause or resume
-decides. Everything else is judged as if no fate were lost.
+"""Goal: if fates of a schedule have left the dispatch log, extra deliveries whose trigger or backfill may be lost are
+not verifiable, nor is an occurrence about which a lost pause or resume decides. All other fates are judged as if none
+were lost.
 
-Method: as `test_extra_deliveries`; the fate that asks for the extra deliveries is lost. The judge learns from
-its caller which controls may have lost theirs (`lost_controls`, `lost_switches`):
-`tests/spark/test_audit_lost_fates.py` tests that rule.
+Method: as in `test_extra_deliveries`, without the fate that asks for the extra deliveries. The caller passes the
+controls that may have lost their fates (`lost_controls`, `lost_switches`) to the judge.
+`tests/spark/test_audit_lost_fates.py` tests how the audit finds these controls.
 """
 
 from dataclasses import replace
@@ -53,7 +53,7 @@ RECORDS = [
 
 
 def lost(*fates: Fate, records: Any = RECORDS, controls: tuple[int, ...] = (20,), **more: Any) -> Case:
-    """Returns three sound occurrences, and these extra deliveries of a backfill that has no fate."""
+    """Returns three sound occurrences, and these extra deliveries of a backfill without a fate."""
     case = sound()
     given = {"fates": [*case.fates, *fates], "records": [*case.records, *records], "bounds": LOST}
     return replace(case, lost_controls=controls, **{**given, **more})
@@ -61,7 +61,7 @@ def lost(*fates: Fate, records: Any = RECORDS, controls: tuple[int, ...] = (20,)
 
 @pytest.mark.parametrize("first", [0, 1, 2, 3])
 def test_extra_deliveries_of_a_lost_fate_are_unsettled(first: int) -> None:
-    """The first of their own fates may be lost as well."""
+    """The fates of the first extra deliveries may be lost as well."""
     found = lost(*FATES[first:]).judged()
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 3})
     assert (found.added.verified, found.overdue) == (3, 0)
@@ -129,7 +129,7 @@ def test_a_completed_schedule_may_have_lost_its_last_occurrences() -> None:
 
 
 def test_the_extra_deliveries_of_a_completed_schedule_may_have_been_lost_between_two_runs() -> None:
-    """The first run has read the trigger, and the second one finds only the last occurrence, which completes it."""
+    """The first run reads the trigger. The second run finds only the last occurrence, which completes the schedule."""
     trigger = Trigger(20, at(1) + 7, 2, 5)
     first = sound(1, triggers=[trigger]).judged()
     assert (first.position.problems, first.position.extras[0].next_ms) == ((), at(1) + 7)
@@ -144,7 +144,7 @@ def test_the_extra_deliveries_of_a_completed_schedule_may_have_been_lost_between
 
 
 def test_records_of_lost_fates_that_an_open_transaction_may_have_hidden_are_no_duplicates() -> None:
-    """The log ends before the first fate that it still has, and the next run reads that one."""
+    """The log ends before its first remaining fate, which the next run reads."""
     case = Case((), sound().records[:2], bounds={"fates_lost_before_ms": at(2) + 30_000, "log_capped": True})
     first = case.judged()
     assert (first.position.problems, len(first.position.waiting_records)) == ((), 2)
@@ -162,7 +162,7 @@ DEAD = [fate._replace(reason="dead") for fate in FATES]
 
 def test_dead_letters_of_a_lost_fate_are_used() -> None:
     dead_letters = [DeadOccurrence(fate.nominal_ms, True, offset=fate.number) for fate in DEAD]
-    for fates, unsettled in ((DEAD, 3), (DEAD[1:], 4)):  # nothing tells that the first letter is that of the lost fate
+    for fates, unsettled in ((DEAD, 3), (DEAD[1:], 4)):  # the first dead letter may not be that of the lost fate
         found = lost(*fates, records=(), dead_letters=dead_letters).judged()
         assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": unsettled})
 
@@ -189,7 +189,7 @@ WRONG: dict[str, tuple[Case, str]] = {
         lost(*FATES, FATES[2]._replace(number=4, last=4, place=4), records=[*RECORDS, RECORDS[2]._replace(number=4)]),
         "extra",
     ),
-    "dead, without a letter": (lost(*DEAD, records=()), "missing"),
+    "dead, without a dead letter": (lost(*DEAD, records=()), "missing"),
 }
 
 
@@ -204,7 +204,7 @@ def test_what_can_be_judged_of_them_is_judged(name: str) -> None:
 SKIPPED = skipped(1, 2, "paused", at(3), at(5), log_offset=7)
 PAUSE, RESUME = Switch(10, at(1), True, -1, -1), Switch(12, at(3), False, -1, -1)
 FOUND = RESUME._replace(log_offset=6, place=0)
-"""The resume, if the log has its fate."""
+"""The resume with its fate in the log."""
 EXPLAINED = {
     "both are lost": ([PAUSE, RESUME], []),
     "the resume is in the log": ([PAUSE], [FOUND]),
@@ -254,7 +254,7 @@ OTHERS = Switch(10, at(2), True, -1, -1), Switch(12, at(6), False, -1, -1)
 """A lost pause of all later nominal times that were due by LATE."""
 MISSED = skipped(1, 1, "missed", at(2), LATE, log_offset=7)
 BEGUN = PAUSE._replace(log_offset=3, place=0)
-"""The pause, if the log has its fate: an earlier run with a state has read it."""
+"""The pause with its fate in the log, which an earlier run with a state has read."""
 DOUBTFUL: dict[str, Case] = {
     "delivered, others may have been paused": only(ONE, record(ONE), request=LAST, lost_switches=OTHERS),
     "delivered, others may be paused": only(ONE, record(ONE), request=LAST, lost_switches=OTHERS[:1]),
@@ -373,7 +373,7 @@ def test_a_dead_letter_confirms_the_time_behind_a_loss() -> None:
 @pytest.mark.parametrize("is_first_buried", [False, True])
 @pytest.mark.parametrize("before", ["2026f", "2025a"])
 def test_a_dead_letter_in_a_hole_confirms_no_time_behind_it(is_first_buried: bool, before: str) -> None:
-    """The fates of the first two occurrences are lost; the first may have become a dead letter, the third has."""
+    """The fates of the first two occurrences are lost. The first occurrence may be a dead letter, the third one is."""
     third, fourth = SECOND + DAY_MS, SECOND + 2 * DAY_MS
     dead = skipped(3, 3, "dead", fourth, third + 5, log_offset=9)
     dead_letters = [DeadOccurrence(third, True), *([DeadOccurrence(NIGHT, True)] if is_first_buried else [])]
@@ -428,7 +428,7 @@ def test_the_rules_of_the_owner_that_ended_a_schedule_give_no_first_time_behind_
 
 
 def test_a_lost_first_occurrence_may_have_been_due_before_the_computed_time() -> None:
-    """By rules without winter time it was due before the losses, and by those of the audit behind them."""
+    """It was due before the losses by rules without winter time, and behind the losses by the rules of the audit."""
     request = {**FIRST.request, "request_ms": FOLD, "count_max": 1}
     lost = {"fates_lost_before_ms": SUMMER_MS + 1_000}
     case = replace(FIRST, request=request, bounds=lost, triggers=[Trigger(20, FOLD + 7, 3, 0)])
@@ -443,7 +443,7 @@ def test_a_lost_first_occurrence_may_have_been_due_before_the_computed_time() ->
 
 @pytest.mark.parametrize("before", ["2026f", "2025a"])
 def test_the_letter_of_a_lost_occurrence_gives_no_time_to_a_later_one_without_a_letter(before: str) -> None:
-    """The first occurrence and the third became dead letters, and the letter of the third has expired."""
+    """The first and the third occurrence became dead letters, and the dead letter of the third one has expired."""
     third = SECOND + DAY_MS
     dead = skipped(3, 3, "dead", third + DAY_MS, third + 5, log_offset=9)
     zones, expired = ZoneVersions("2026f", (0, 5), (before, "2026f")), {**LOST_RULES, "letters_lost_before_ms": third}

@@ -1,9 +1,8 @@
-"""The audit's judge of one recurring schedule. Goal: every way in which occurrences can be wrong is named, and nothing
-that a sidecar may do is.
+"""Goal: the judge of a recurring schedule reports every defect of its occurrences, and nothing that a sidecar may do.
 
-Method: each case is a schedule that fires every minute unless it says otherwise, with the fates and records of its
-first occurrences written down literally. A sound history is taken, and one thing in it is changed. Sound and unsound
-cases that differ in one thing stand beside each other.
+Method: each case is a schedule, by default one that fires every minute, with literal fates and records of its first
+occurrences. It is a sound history with one change. Sound and unsound cases that differ in one thing stand beside each
+other.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from support.audits.schedule_judgements import (
 
 
 def paused(from_ms: int, until_ms: int | None = None, *, log_offset: int = 0) -> list[Switch]:
-    """Returns a pause, and the resume behind it in the log, if there is one."""
+    """Returns a pause, and if it has an end also the resume behind it in the log."""
     begun = Switch(10, from_ms, True, log_offset, 0)
     return [begun] if until_ms is None else [begun, Switch(11, until_ms, False, log_offset, 1)]
 
@@ -122,7 +121,7 @@ def test_a_gap_is_skipped() -> None:
 
 
 EXPIRED = {"target_lost_before_ms": (NEVER_MS,) * 4}
-# The third occurrence was due when a pause from before it was read.
+# The third occurrence was due when the owner read a pause that began before it.
 MISSED_AT_3 = skipped(1, 2, "missed", at(3), at(3) + 50, log_offset=2)
 THREE = occurred(3, at(3), at(4), log_offset=2, place=1, at_ms=at(3) + 50)
 # The second one was delivered late. From the third one on, the schedule was paused.
@@ -431,7 +430,7 @@ def test_a_time_that_other_rules_have_published_is_gone_on_from() -> None:
 OTHER_RULES = ZoneVersions("2026f", (0,), ("2025a",))
 HOUR = 60 * MINUTE
 LATE_NIGHT = occurred(1, NIGHT, SECOND, at_ms=FOLD + 30 * MINUTE)
-"""Delivered before the next time by other rules, which is an hour behind that of the audit."""
+"""A delivery before the next time by other rules, which is an hour behind that of the audit."""
 IN_WINDOW = occurred(1, NIGHT, FOLD, at_ms=NIGHT + drawn_ms(1, HOUR) + 5)
 BY_OTHER_RULES: dict[str, tuple[Fate, dict[str, Any]]] = {
     "no newer one was due": (LATE_NIGHT, {"missed": "last"}),
@@ -471,7 +470,7 @@ def test_no_rules_allow_a_skip_behind_the_count() -> None:
 
 @pytest.mark.parametrize("bounds", [{}, {"fates_lost_before_ms": NEVER_MS}])
 def test_nothing_occurs_behind_the_count(bounds: dict[str, Any]) -> None:
-    """Behind a hole, too, whose fates may be lost."""
+    """The same holds behind a hole, whose fates may be lost."""
     four = occurred(4, at(4), 0)
     found = Case([ONE, four], [record(ONE), record(four)], request={"count_max": 2}, bounds=bounds).judged()
     assert "extra" in {verdict for verdict, _ in found.position.problems}, found.position.reasons

@@ -1,5 +1,8 @@
-"""Goal: the user's Spark settings stay in force and reach Java; an unsupported Spark is refused in one sentence,
-before Java starts.
+"""Goal: the user's Spark settings stay in force and reach Java. An unsupported Spark is refused in one sentence, before
+Java starts.
+
+Method: builds the settings of a session from given options and environments, and replaces the version of PySpark. No
+Java starts.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ def test_another_spark_is_refused(monkeypatch: pytest.MonkeyPatch, version: str)
 
 
 def test_the_jobs_can_be_imported_with_an_older_spark_that_they_refuse() -> None:
-    """Spark 3.5 has no classic sessions apart from others."""
+    """Spark 3.5 does not distinguish classic sessions from other ones."""
     program = (
         "import importlib, pkgutil, sys, pyspark.sql, postdate.spark as jobs\n"
         "sys.modules.update({name: None for name in [*sys.modules] if name.startswith('pyspark.sql.classic')})\n"

@@ -311,7 +311,7 @@ def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], to
 def write_findings(
     store: StateStore, result: Advance, malformed: DataFrame, unreadable: DataFrame, found_ms: int
 ) -> int:
-    """Writes the violations that no earlier run has found, in the form of `violation_rows`, and returns their number."""
+    """Writes the violations that no earlier run has found, as rows of `violation_rows`, and returns their number."""
     rows = violation_rows(result.fresh, result.chain.breaks, malformed, unreadable)
     run, at_ms = F.lit(result.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
     columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]

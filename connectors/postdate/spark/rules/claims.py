@@ -76,7 +76,7 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
 
 
 def _refused(known: DataFrame) -> DataFrame:
-    """Returns the requests to schedule that an owner has refused: `of_topic`, `of_partition`, and a struct `refused`."""
+    """Returns the requests to schedule that an owner has refused: `of_topic`, `of_partition`, a struct `refused`."""
     parts = F.struct("id", "offset", F.col("end.log_offset").alias("log_offset")).alias("refused")
     refused_requests = known.where(F.col("action").isin("schedule", RECURRING) & is_refused(F.col("end")))
     return refused_requests.select(F.col("topic").alias("of_topic"), F.col("partition").alias("of_partition"), parts)

@@ -123,7 +123,7 @@ def _is_lost() -> Column:
 
 
 def _times() -> Column:
-    """Returns the number of equal answers: to the end of a request or control, to an acceptance, or to a replacement."""
+    """Returns the number of equal answers: to the end of a request or control, an acceptance, or a replacement."""
     checked = F.col("checked")
     accepted = F.size(F.filter("answers", lambda other: other.answer == "accepted"))
     replaced = F.size(F.filter("of.answers_of_others", lambda other: other == "replaced"))
@@ -175,7 +175,7 @@ def _is_true() -> Column:
 
 
 def _ended_before(end: Column) -> Column:
-    """True if an end is `delivered`, `dead` or `completed`, and precedes the end of this control in the dispatch log."""
+    """True if an end is `delivered`, `dead` or `completed`, and precedes the end of this control in the log."""
     control = F.col("end")
     is_before = F.struct(end.log_offset, end.place) < F.struct(control.log_offset, control.place)
     return end.fate_name.isin("delivered", "dead", "completed") & is_before

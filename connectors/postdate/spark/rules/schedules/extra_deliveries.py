@@ -96,7 +96,7 @@ class ExtraDeliveries:
         return any(extra.next_ms for extra in self.positions.values())
 
     def last_ended_at(self) -> int:
-        """Returns the offset of the record with the last delivery of the controls that have ended; -1: there is none."""
+        """Returns the offset of the record with the last delivery of the ended controls; -1: there is none."""
         ended = (extra.log_offset for extra in self.positions.values() if not extra.next_ms)
         return max(ended, default=-1)
 
