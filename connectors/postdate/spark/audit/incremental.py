@@ -177,8 +177,8 @@ def _grown(read: Reading, advanced: Advance, beside: Mapping[str, int], opened: 
     """
     ranges = {
         state_path(part): span
-        for some in (read.causes.requests, read.causes.log, *read.effects.records())
-        for part, span in some.items()
+        for ranges in (read.causes.requests, read.causes.log, *read.effects.records())
+        for part, span in ranges.items()
     }
     next_offsets = {(part.topic, part.number): span.end for part, span in read.causes.requests.items()}
     return replace(

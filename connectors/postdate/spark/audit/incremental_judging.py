@@ -171,8 +171,8 @@ def _with_lost_controls(new: History, lost: DataFrame | None) -> History:
     """Adds the controls OF_SCHEDULES in `lost` to the occurrences of `new`, which may contain their effects."""
     if lost is None or new.occurrences is None:
         return new
-    found = lost_controls(lost.where(one_of(F.col("facts.request.action"), OF_SCHEDULES)))
-    return replace(new, occurrences=replace(new.occurrences, lost_controls=found))
+    controls = lost_controls(lost.where(one_of(F.col("facts.request.action"), OF_SCHEDULES)))
+    return replace(new, occurrences=replace(new.occurrences, lost_controls=controls))
 
 
 @dataclass(frozen=True)
@@ -204,14 +204,14 @@ def _touched(
     is_needed = (F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)
     opened = table.where(F.col("state").isin(PENDING, DOUBTFUL))
     if not days:
-        found = opened.where(is_needed)
+        needed = opened.where(is_needed)
     else:
         near = opened.where(is_needed | F.col("due_day").isin(*days))
         marked = near.join(hits.select(*ORIGIN, F.lit(True).alias("is_hit")), list(ORIGIN), "left")
-        found = marked.where(is_needed | F.col("is_hit")).drop("is_hit")
+        needed = marked.where(is_needed | F.col("is_hit")).drop("is_hit")
     # A state may hold request topics that this audit does not read.
-    found = found.join(F.broadcast(parameters.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
-    reopened = materialised(stored_rows(found, facts), few=parameters.is_short)
+    needed = needed.join(F.broadcast(parameters.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
+    reopened = materialised(stored_rows(needed, facts), few=parameters.is_short)
     rest = hits.where(_was_read(state)).join(reopened.select(*ORIGIN), list(ORIGIN), "left_anti").select(*ORIGIN)
     rest = materialised(rest, few=parameters.is_short)
     if not rest.isEmpty():
@@ -235,7 +235,7 @@ def _was_read(state: AuditState) -> Column:
     """True if an earlier run has already read the offset of this origin."""
     if not state.next:
         return F.lit(False)
-    read = F.create_map(*(F.lit(one) for pair in state.next.items() for one in pair))
+    read = F.create_map(*(F.lit(value) for pair in state.next.items() for value in pair))
     place = F.concat_ws("/", "topic", "partition")
     return F.coalesce(F.col("offset") < F.try_element_at(read, place), F.lit(False))
 

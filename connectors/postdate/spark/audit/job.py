@@ -140,13 +140,13 @@ def _outcome(steps: AuditSteps) -> AuditOutcome:
         # No later audit reads the log again, so the chain ends where it does.
         chain = Chain.of(history.log.withColumn("late", F.lit(False)), (), few=read.parameters.is_short)
         history = with_occurrences_of(history, chain.zones, chain.recurs)
-        found = judged_history(history, read.parameters, read.digests, None if needs_rows else read.request_chunks)
-        judged = found.rows
+        judgement = judged_history(history, read.parameters, read.digests, None if needs_rows else read.request_chunks)
+        judged = judgement.rows
         groups = by_verdicts(judged, few=read.parameters.is_short)
-        others = steps.unreadable(read.dead_letter_ranges, history.records if found.has_garbled else None)
+        others = steps.unreadable(read.dead_letter_ranges, history.records if judgement.has_garbled else None)
         unreadable = UnreadableRecords(history.answers.where("malformed"), others)
         summary = summarise(
-            *(judged, chain.breaks, unreadable, options.samples, found.plain),
+            *(judged, chain.breaks, unreadable, options.samples, judgement.plain),
             Counted(groups, chain.broken, read.verdict_records.malformed),
         )
         holes = steps.holes(judged, read.causes.log.values()) if judged is not None else ()

@@ -207,11 +207,11 @@ def as_json(outcome: AuditOutcome) -> dict[str, Any]:
         "order_checked": outcome.order_checked,
         "lateness_ms": summary.lateness_ms or None,
         "schedules": _schedules(summary.schedules) if summary.schedules is not None else None,
-        "lateness_exceeded": [vars(one) for one in outcome.exceeded],
+        "lateness_exceeded": [vars(figure) for figure in outcome.exceeded],
         "trend": _trend(outcome.trend) if outcome.trend is not None else None,
         "samples": {
-            verdict: [{"origin": one.origin, "details": list(one.details), **one.facts} for one in found]
-            for verdict, found in summary.samples.items()
+            verdict: [{"origin": sample.origin, "details": list(sample.details), **sample.facts} for sample in samples]
+            for verdict, samples in summary.samples.items()
         },
         "verdict_records": vars(outcome.verdict_records),
         "holes": [vars(hole) for hole in outcome.holes],
@@ -227,29 +227,29 @@ def as_json(outcome: AuditOutcome) -> dict[str, Any]:
     }
 
 
-def _schedules(found: Schedules) -> dict[str, Any]:
-    each = [{**vars(one), "lateness_ms": one.lateness_ms or None} for one in found.each]
-    return {"judged": found.judged, "occurrences": found.occurrences, "each": each}
+def _schedules(schedules: Schedules) -> dict[str, Any]:
+    each = [{**vars(schedule), "lateness_ms": schedule.lateness_ms or None} for schedule in schedules.each]
+    return {"judged": schedules.judged, "occurrences": schedules.occurrences, "each": each}
 
 
 def trend_rows(outcome: AuditOutcome) -> list[tuple[object, ...]]:
     """Returns the lateness by day as table rows with TREND_COLUMNS; days without deliveries have no figures."""
     return [
-        (one.day.isoformat(), one.delivered, *(one.lateness_ms.get(name) for name in FIGURES))
-        for one in outcome.trend or ()
+        (day.day.isoformat(), day.delivered, *(day.lateness_ms.get(name) for name in FIGURES))
+        for day in outcome.trend or ()
     ]
 
 
 def _trend(days: Iterable[TrendDay]) -> list[dict[str, Any]]:
     return [
-        {"day": one.day.isoformat(), "delivered": one.delivered, "lateness_ms": one.lateness_ms or None} for one in days
+        {"day": day.day.isoformat(), "delivered": day.delivered, "lateness_ms": day.lateness_ms or None} for day in days
     ]
 
 
-def _outcomes(found: Outcomes) -> dict[str, Any]:
-    counts = {"verified": found.verified, "violated": found.violated, "not_verifiable": found.not_verifiable}
-    reasons = dict(found.reasons)
-    return {**counts, "pending": found.pending, "reasons": reasons, "verified_share": found.verified_share}
+def _outcomes(outcomes: Outcomes) -> dict[str, Any]:
+    counts = {"verified": outcomes.verified, "violated": outcomes.violated, "not_verifiable": outcomes.not_verifiable}
+    reasons = dict(outcomes.reasons)
+    return {**counts, "pending": outcomes.pending, "reasons": reasons, "verified_share": outcomes.verified_share}
 
 
 def occurrences_label(name: str) -> str:
@@ -257,21 +257,21 @@ def occurrences_label(name: str) -> str:
     return "verified or rightly skipped" if name == "verified" else name.replace("_", " ")
 
 
-def _schedule_line(found: Schedules) -> str:
-    counts = "  ".join(f"{occurrences_label(name)} {count:,}" for name, count in found.occurrences.items() if count)
-    return f"{counted(found.judged, 'schedule')}; occurrences: {counts or 'none yet'}"
+def _schedule_line(schedules: Schedules) -> str:
+    counts = "  ".join(f"{occurrences_label(name)} {count:,}" for name, count in schedules.occurrences.items() if count)
+    return f"{counted(schedules.judged, 'schedule')}; occurrences: {counts or 'none yet'}"
 
 
-def outcome_lines(found: Outcomes) -> list[str]:
+def outcome_lines(outcomes: Outcomes) -> list[str]:
     """Returns lines with the numbers of verified and unverified requests, and the reasons."""
-    if found.verified_share is None and not found.pending:
+    if outcomes.verified_share is None and not outcomes.pending:
         return []
-    share = f" ({100 * found.verified_share:.2f} %)" if found.verified_share is not None else ""
+    share = f" ({100 * outcomes.verified_share:.2f} %)" if outcomes.verified_share is not None else ""
     lines = [
-        f"verified {found.verified:,}{share}  violated {found.violated:,}  not verifiable {found.not_verifiable:,}  "
-        f"pending {found.pending:,}"
+        f"verified {outcomes.verified:,}{share}  violated {outcomes.violated:,}  "
+        f"not verifiable {outcomes.not_verifiable:,}  pending {outcomes.pending:,}"
     ]
-    return lines + [f"  not verifiable, {reason}: {count:,}" for reason, count in found.reasons.items()]
+    return lines + [f"  not verifiable, {reason}: {count:,}" for reason, count in outcomes.reasons.items()]
 
 
 def range_lines(ranges: Iterable[Range]) -> list[str]:
@@ -333,11 +333,11 @@ def _lateness_lines(summary: Summary) -> list[str]:
 
 def _sample_lines(summary: Summary) -> list[str]:
     lines = []
-    for verdict, found in summary.samples.items():
+    for verdict, samples in summary.samples.items():
         lines.append(f"{verdict}:")
-        lines += [f"  {sample.origin}: {'; '.join(sample.details)}" for sample in found]
-        if summary.counts[verdict] > len(found):
-            lines.append(f"  and {summary.counts[verdict] - len(found):,} more")
+        lines += [f"  {sample.origin}: {'; '.join(sample.details)}" for sample in samples]
+        if summary.counts[verdict] > len(samples):
+            lines.append(f"  and {summary.counts[verdict] - len(samples):,} more")
     return lines
 
 
@@ -369,7 +369,7 @@ def closing_lines(outcome: AuditOutcome) -> list[str]:
         lines.append(_schedule_line(outcome.summary.schedules))
     if not outcome.order_checked:
         lines.append("order not checked: there are too many messages; an audit with --strict compares all of them")
-    lines += [str(one) for one in outcome.exceeded]
+    lines += [str(figure) for figure in outcome.exceeded]
     lines += [f"cannot judge, the fates have left the dispatch log: {hole}" for hole in outcome.holes]
     if outcome.summary.violations:
         lines.append(f"VIOLATIONS: {outcome.summary.violations:,}")

@@ -82,9 +82,9 @@ class Effects:
 
 def fix_causes(cluster: Offsets, own: Iterable[OwnTopics], options: AuditOptions) -> Causes:
     """Fixes the ranges of requests, then of dispatch logs. Raises CannotRun if a topic does not exist."""
-    topics = list(own)
-    request_partitions = existing(cluster, [one.requests for one in topics])
-    log_partitions = existing(cluster, [one.dispatch_log for one in topics])
+    own_topics = list(own)
+    request_partitions = existing(cluster, [topics.requests for topics in own_topics])
+    log_partitions = existing(cluster, [topics.dispatch_log for topics in own_topics])
     now_ms = _now_ms()
     requests = fixed_ranges(
         *(cluster, "requests", request_partitions),
@@ -109,26 +109,28 @@ def fix_effects(
     At last, gets the present ends of the request topics. Raises CannotRun if `options` require answers and their topic
     does not exist.
     """
-    topics, wanted = list(own), sorted(set(targets))
+    own_topics, wanted = list(own), sorted(set(targets))
     since_ms = margin_before(options.from_ms)
     counts = cluster.partition_counts(wanted) if wanted else {}
     partitions = [TopicPartition(topic, index) for topic, count in counts.items() for index in range(count)]
-    found = _fixed(cluster, TARGET, partitions, since_ms, options)
-    dead_letter_partitions = existing(cluster, [one.dead_letters for one in topics])
+    target_ranges = _fixed(cluster, TARGET, partitions, since_ms, options)
+    dead_letter_partitions = existing(cluster, [topics.dead_letters for topics in own_topics])
     dead_letters = _fixed(cluster, "dead-letters", dead_letter_partitions, since_ms, options)
-    answers, absent_answers = _fix_answers(cluster, topics, options, since_ms)
-    log_partitions = existing(cluster, [one.dispatch_log for one in topics])
+    answers, absent_answers = _fix_answers(cluster, own_topics, options, since_ms)
+    log_partitions = existing(cluster, [topics.dispatch_log for topics in own_topics])
     again = _fixed(cluster, DISPATCH_LOG, log_partitions, since_ms, options)
     absent = tuple(topic for topic in wanted if topic not in counts)
-    present = cluster.ends(existing(cluster, [one.requests for one in topics]), committed=False)
-    return Effects(found, absent, frozenset(compacted_targets), dead_letters, answers, absent_answers, again, present)
+    present = cluster.ends(existing(cluster, [topics.requests for topics in own_topics]), committed=False)
+    return Effects(
+        target_ranges, absent, frozenset(compacted_targets), dead_letters, answers, absent_answers, again, present
+    )
 
 
 def _fix_answers(
-    cluster: Offsets, topics: list[OwnTopics], options: AuditOptions, since_ms: int | None
+    cluster: Offsets, own_topics: list[OwnTopics], options: AuditOptions, since_ms: int | None
 ) -> tuple[dict[TopicPartition, Range], tuple[str, ...]]:
     """Returns the ranges of the existing verdicts topics, and the names of the missing ones."""
-    names = [one.verdicts for one in topics]
+    names = [topics.verdicts for topics in own_topics]
     present = cluster.partition_counts(names)
     absent = tuple(name for name in names if name not in present)
     if absent and options.verdicts != "none":
@@ -164,7 +166,7 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
 
     Raises CannotRun if one of Postdate's topics has fewer partitions than the request topic.
     """
-    by_requests = {one.requests: one for one in own}
+    by_requests = {topics.requests: topics for topics in own}
     rows = []
     for partition, span in causes.requests.items():
         names = by_requests[partition.topic]
@@ -189,10 +191,10 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
 
 def _by_topic(effects: Effects) -> dict[str, list[Range]]:
     """Returns the ranges of each target, in the order of their partition numbers."""
-    found: dict[str, list[Range]] = {}
+    by_topic: dict[str, list[Range]] = {}
     for partition, span in sorted(effects.targets.items()):
-        found.setdefault(partition.topic, []).append(span)
-    return found
+        by_topic.setdefault(partition.topic, []).append(span)
+    return by_topic
 
 
 def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
@@ -220,9 +222,9 @@ def _exists_ms(spans: list[Range]) -> int:
 
 
 def _of_same_partition(ranges: dict[TopicPartition, Range], topic: str, partition: TopicPartition) -> Range:
-    found = ranges.get(TopicPartition(topic, partition.number))
-    if found is None:
+    span = ranges.get(TopicPartition(topic, partition.number))
+    if span is None:
         raise CannotRun(
             f"{topic} has no partition {partition.number}, though {partition.topic} has: run `postdate topics check`."
         )
-    return found
+    return span

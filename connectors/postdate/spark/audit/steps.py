@@ -59,26 +59,26 @@ class AuditSteps(Job[AuditOptions]):
         """Returns the parsed requests in `ranges` with their messages; `policies` and `reads_returns` as for
         `understood_rows`."""
         options = self.options
-        how = (options.levels_ms, options.dialect_options(), policies)
-        return understood_rows(self.read(ranges), *how, reads_returns=reads_returns)
+        interpretation = (options.levels_ms, options.dialect_options(), policies)
+        return understood_rows(self.read(ranges), *interpretation, reads_returns=reads_returns)
 
     def report_ranges(self, *ranges: Mapping[TopicPartition, Range]) -> None:
         """Prints the offsets to read."""
-        for line in range_lines(span for some in ranges for span in some.values()):
+        for line in range_lines(span for spans in ranges for span in spans.values()):
             self.reporter.report(line)
 
     def answers(self, ranges: Iterable[Range]) -> DataFrame:
         """Returns the verdict records in `ranges`."""
-        own = {one.verdicts: one.requests for one in self.options.own_topics()}
+        own = {topics.verdicts: topics.requests for topics in self.options.own_topics()}
         return self._rows(ranges, lambda records: answer_rows(records, own), ANSWER_ROWS)
 
     def messages(self, ranges: Iterable[Range]) -> DataFrame:
         """Returns the records in `ranges`, with the origins of those that name a request of an audited topic."""
-        return delivered_messages(self.read(ranges), [one.requests for one in self.options.own_topics()])
+        return delivered_messages(self.read(ranges), [topics.requests for topics in self.options.own_topics()])
 
     def dead_letters(self, ranges: Iterable[Range]) -> DataFrame:
         """Returns the dead letters in `ranges`."""
-        own = {one.dead_letters: one.requests for one in self.options.own_topics()}
+        own = {topics.dead_letters: topics.requests for topics in self.options.own_topics()}
         judges = not self.options.dialects
         return self._rows(ranges, lambda records: dead_letter_rows(records, own, judges_refusals=judges), LETTER_ROWS)
 
@@ -92,9 +92,9 @@ class AuditSteps(Job[AuditOptions]):
 
     def unreadable(self, dead_letters: Iterable[Range], records: DataFrame | None) -> DataFrame:
         """Returns the dead letters, and the rows of `records`, whose origin cannot be read."""
-        own = {one.dead_letters: one.requests for one in self.options.own_topics()}
-        found = self._rows(dead_letters, lambda records: unreadable_dead_letters(records, own), UNREADABLE)
-        return found if records is None else found.unionByName(unreadable_records(records))
+        own = {topics.dead_letters: topics.requests for topics in self.options.own_topics()}
+        unreadable = self._rows(dead_letters, lambda records: unreadable_dead_letters(records, own), UNREADABLE)
+        return unreadable if records is None else unreadable.unionByName(unreadable_records(records))
 
     def overtaken(
         self, targets: Iterable[Range], history: History, requests: DataFrame, starts: DataFrame | None = None
@@ -141,10 +141,10 @@ class AuditSteps(Job[AuditOptions]):
             for part, span in targets.items()
             if state_path(part) not in state.known_ms or span.log_start > state.next.get(state_path(part), 0)
         }
-        found, now_ms = {**targets, **self.bounded(new)}, time.time_ns() // 1_000_000
+        bounded, now_ms = {**targets, **self.bounded(new)}, time.time_ns() // 1_000_000
         return {
             part: replace(span, known_ms=min(span.known_ms, state.known_ms.get(state_path(part), now_ms)))
-            for part, span in found.items()
+            for part, span in bounded.items()
         }
 
     def _cap_times(self, ranges: Mapping[TopicPartition, Range]) -> dict[TopicPartition, Range]:
@@ -171,7 +171,7 @@ class AuditSteps(Job[AuditOptions]):
 
     def aborted_copies(self, targets: Iterable[Range]) -> int:
         """Returns the number of records of aborted transactions in `targets`."""
-        names, spans = [one.requests for one in self.options.own_topics()], list(targets)
+        names, spans = [topics.requests for topics in self.options.own_topics()], list(targets)
         settings = self.options.client_settings()
         counts = [
             delivered_rows(read_records(self.spark, spans, settings, committed=committed), names).count()
@@ -184,8 +184,8 @@ def notes_of(causes: Causes, effects: Effects) -> tuple[str, ...]:
     """Returns notes about the topics that were read: open transactions, and topics that do not exist."""
     spans = [
         span
-        for some in (causes.requests, effects.log_again, *effects.records())
-        for span in some.values()
+        for ranges in (causes.requests, effects.log_again, *effects.records())
+        for span in ranges.values()
         if span.capped
     ]
     notes = [

@@ -119,14 +119,14 @@ def is_in_range(is_request: Column) -> Column:
     return is_request | F.when(known, is_expired | is_inside | is_beyond).otherwise(F.lit(True))
 
 
-def _facts(found: DataFrame, overdue_before_ms: int, has_schedules: bool) -> DataFrame:
+def _facts(rows: DataFrame, overdue_before_ms: int, has_schedules: bool) -> DataFrame:
     """Returns the rows with the columns that the rules use."""
     first, second, third = _fact_columns(has_schedules)
     latest_ms = F.col("last_due_ms") + F.coalesce(F.col("request.window_ms"), F.lit(0))
     is_overdue = F.coalesce(latest_ms, F.col("request.request_ms")) < overdue_before_ms
     if has_schedules:
         is_overdue = F.coalesce(F.col("occurrences.overdue") > 0, is_overdue)
-    return found.withColumns(first).withColumns(second).withColumns({**third, "is_overdue": is_overdue})
+    return rows.withColumns(first).withColumns(second).withColumns({**third, "is_overdue": is_overdue})
 
 
 @remembered
@@ -201,7 +201,10 @@ def _lost_move(
     chosen time and the grace is preferred. Returns null if the due time and the grace in the log explain the end, or if
     no lost reschedule does.
     """
-    window_ms, is_expired = F.col("request.window_ms"), F.exists("letters", lambda one: one.reason == _EXPIRED)
+    window_ms, is_expired = (
+        F.col("request.window_ms"),
+        F.exists("letters", lambda dead_letter: dead_letter.reason == _EXPIRED),
+    )
 
     def explains(due_ms: Column) -> Column:
         has_it = F.exists(on_target, lambda record: record.due_ms == due_ms)
@@ -222,10 +225,10 @@ def _lost_move(
     def explains_due(move: Column) -> Column:
         return explains(move.due_ms) & (move.due_ms != known_due_ms)
 
-    found = F.coalesce(*(F.get(F.filter("lost_moves", holds), 0) for holds in (is_possible, explains_due)))
+    best = F.coalesce(*(F.get(F.filter("lost_moves", holds), 0) for holds in (is_possible, explains_due)))
     was_pending = F.coalesce((final.fate_name != "dead") | (final.first_due_ms != 0), F.lit(True))
     is_open = (F.size("lost_moves") > 0) & was_pending
-    return F.when(is_open & ~fits(known_due_ms, known_grace_ms), found)
+    return F.when(is_open & ~fits(known_due_ms, known_grace_ms), best)
 
 
 def _grace_behind(move: Column, known_grace_ms: Column) -> Column:

@@ -262,13 +262,16 @@ def _causes(
     if counts.has_claims:
         claims, may_lose = claim_rules(zones), F.col("request_ms") < F.col("fates_lost_before_ms")
         aggregates = (*(F.bool_or(makes) for _, makes in claims), F.bool_or(may_lose), *may_be_unread())
-        row = gathered(known, few=few).agg(*(F.coalesce(one, F.lit(False)) for one in aggregates)).first()
+        row = gathered(known, few=few).agg(*(F.coalesce(flag, F.lit(False)) for flag in aggregates)).first()
         assert row is not None
         *made, has_losses, has_unread, has_left = row
         for (judged, _), is_made in zip(claims, made, strict=True):
             rows_of_claims = judged(known, has_losses) if is_made else []
             if has_unread and has_left:
-                rows_of_claims = [left_claims(one, known) if "cause" in one.columns else one for one in rows_of_claims]
+                rows_of_claims = [
+                    left_claims(claims_of_kind, known) if "cause" in claims_of_kind.columns else claims_of_kind
+                    for claims_of_kind in rows_of_claims
+                ]
             causes += rows_of_claims
     return causes + ([unanswered_ends(known, parameters.verdicts)] if parameters.verdicts != "none" else [])
 

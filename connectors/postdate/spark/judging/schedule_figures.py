@@ -72,9 +72,9 @@ def _rank(share: float) -> Column:
     return F.greatest(F.ceil(F.size("late") * F.lit(share)), F.lit(1)).cast("int")
 
 
-def _counts(found: Row, overdue: int) -> dict[str, int]:
+def _counts(figures: Row, overdue: int) -> dict[str, int]:
     """Returns the numbers of occurrences by name. Overdue occurrences count as missing."""
-    counts = {name: found[name] or 0 for name in COUNTS}
+    counts = {name: figures[name] or 0 for name in COUNTS}
     return {**counts, "missing": counts["missing"] + overdue}
 
 

@@ -152,8 +152,8 @@ def summarise(
     if counts["unreadable"] and samples_max:
         samples["unreadable"] = _placed_samples(unreadable.others, samples_max)
     if counted.malformed and samples_max:
-        found = samples.setdefault("false-verdict", [])
-        found += _malformed_samples(unreadable.verdicts, samples_max - len(found))
+        false_verdicts = samples.setdefault("false-verdict", [])
+        false_verdicts += _malformed_samples(unreadable.verdicts, samples_max - len(false_verdicts))
     verified, violated, pending = (outcomes.pop(name, 0) for name in (_VERIFIED, _VIOLATED, _PENDING))
     sums = Outcomes(verified, violated, dict(outcomes), pending)
     return Summary(rows, counts, _percentiles(lateness, few=rows <= LOCAL_ROWS_MAX), samples, sums, schedules)
@@ -208,13 +208,13 @@ def _samples(judged: DataFrame, samples_max: int) -> dict[str, list[Sample]]:
     named = judged.select("*", F.explode("verdicts").alias("verdict")).where(F.col("verdict").isin(*VIOLATIONS))
     by_origin = Window.partitionBy("verdict").orderBy("topic", "partition", "offset")
     first = named.withColumn("place", F.row_number().over(by_origin)).where(F.col("place") <= samples_max)
-    found: dict[str, list[Sample]] = {}
+    samples: dict[str, list[Sample]] = {}
     for row in sorted(first.collect(), key=itemgetter("verdict", "place")):
         origin = f"{row['topic']}/{row['partition']}/{row['offset']}"
         shown = ("target", "action", "fate", "first_due_ms", "last_due_ms", "ended_ms", "records", "fates", "answers")
         sample = Sample(origin, tuple(row["details"]), {name: row[name] for name in shown})
-        found.setdefault(row["verdict"], []).append(sample)
-    return found
+        samples.setdefault(row["verdict"], []).append(sample)
+    return samples
 
 
 def _chain_samples(breaks: DataFrame, samples_max: int) -> list[Sample]:

@@ -90,7 +90,7 @@ class Chain:
                 raise not_stamped(row["unstamped"])
         last = [{**row.asDict(), **row["tail"].asDict()} for row in rows if row["tail"] is not None]
         policies = read_rows(policy for row in rows for policy in row["policies"])
-        ends = [[one[name] for name in _TAIL] for one in last]
+        ends = [[row[name] for name in _TAIL] for row in last]
         zones = {(row["topic"], row["partition"]): _changes(row["zones"]) for row in rows if row["zones"]}
         broken = sum(row["broken"] or 0 for row in rows)
         return cls(breaks, broken, ends, policies, zones, any(row["recurs"] for row in rows))

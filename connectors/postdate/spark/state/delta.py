@@ -190,7 +190,9 @@ class DeltaTables:
 
 def empty_table(spark: SparkSession, form: TableForm) -> DataFrame:
     """Returns an empty DataFrame with the columns of this form."""
-    return small_table(spark, [], ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in form.schema))
+    return small_table(
+        spark, [], ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in form.schema)
+    )
 
 
 def overtaken(path: str) -> CannotRun:
@@ -200,13 +202,13 @@ def overtaken(path: str) -> CannotRun:
     )
 
 
-def _has_all(found: StructType, wanted: StructType) -> bool:
+def _has_all(existing: StructType, wanted: StructType) -> bool:
     """True if a schema has all fields of another, including nested ones."""
-    return _paths(wanted) <= _paths(found)
+    return _paths(wanted) <= _paths(existing)
 
 
 def _paths(kind: Any, prefix: str = "") -> set[str]:
     if isinstance(kind, StructType):
-        return {path for one in kind for path in _paths(one.dataType, f"{prefix}.{one.name}")} | {prefix}
+        return {path for child in kind for path in _paths(child.dataType, f"{prefix}.{child.name}")} | {prefix}
     element = getattr(kind, "elementType", None)
     return _paths(element, f"{prefix}[]") if element is not None else {prefix}

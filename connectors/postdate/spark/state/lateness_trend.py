@@ -30,8 +30,8 @@ def lateness_trend(origins: DataFrame, last: date, days: int) -> tuple[TrendDay,
     first = last - timedelta(days=days - 1)
     delivered = origins.where(F.col("due_day").between(first, last) & (F.col("fate") == "delivered"))
     rows = delivered.groupBy("due_day").agg(F.count("*").alias("delivered"), *lateness_columns()).collect()
-    found = {row["due_day"]: TrendDay(row["due_day"], row["delivered"], lateness_of(row)) for row in rows}
-    if not found:
+    by_day = {row["due_day"]: TrendDay(row["due_day"], row["delivered"], lateness_of(row)) for row in rows}
+    if not by_day:
         return ()
-    between = (max(found) - min(found)).days + 1
-    return tuple(found.get(day, TrendDay(day)) for day in (min(found) + timedelta(days=n) for n in range(between)))
+    between = (max(by_day) - min(by_day)).days + 1
+    return tuple(by_day.get(day, TrendDay(day)) for day in (min(by_day) + timedelta(days=n) for n in range(between)))

@@ -85,9 +85,9 @@ def judged_rows(judged: DataFrame, run: int) -> DataFrame:
     run that judged the row found the same verdict with the same details. `is_reported` is true if the row has findings,
     and none of them is new.
     """
-    found, earlier = _findings("verdicts", "details"), _findings("reported.verdicts", "reported.details")
-    new = F.coalesce(F.array_except(found, earlier), found)
-    is_reported = F.coalesce((F.size(found) > 0) & (F.size(new) == 0), F.lit(False))
+    findings, earlier = _findings("verdicts", "details"), _findings("reported.verdicts", "reported.details")
+    new = F.coalesce(F.array_except(findings, earlier), findings)
+    is_reported = F.coalesce((F.size(findings) > 0) & (F.size(new) == 0), F.lit(False))
     return judged.select(
         *ORIGIN,
         _state().alias("state"),
@@ -113,7 +113,7 @@ def _kept_facts() -> Column:
 def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
     """Returns the rows for requests, as of `digested_requests`, that have no effects and are not overdue."""
     names = [name for name in requests.columns if name not in ORIGIN]
-    kinds = {one.name: one.dataType for one in facts}
+    kinds = {column.name: column.dataType for column in facts}
     given = {
         "target": F.col("target"),
         "first_due_ms": F.col("due_ms"),
@@ -201,7 +201,7 @@ def _facts_of_plain(facts: StructType) -> Column:
     The digests are null, since they were compared: null differs from nothing.
     """
     none = F.lit(None)
-    kinds: dict[str, Any] = {one.name: one.dataType for one in facts}
+    kinds: dict[str, Any] = {column.name: column.dataType for column in facts}
     due_ms, at_ms = F.col("first_due_ms"), F.col("ended_ms")
     log_place = F.element_at(F.split(F.get("fates", 0), " "), -1)
     request = {
@@ -221,23 +221,25 @@ def _facts_of_plain(facts: StructType) -> Column:
     given = {"request": request, "fates": fate, "records": record}
 
     def filled(kind: StructType, values: dict[str, Column]) -> Column:
-        return F.struct(*(values.get(one.name, none).cast(one.dataType).alias(one.name) for one in kind))
+        return F.struct(*(values.get(column.name, none).cast(column.dataType).alias(column.name) for column in kind))
 
     columns = []
     for name, kind in kinds.items():
         if name == "request":
-            found = filled(kind, given[name])
+            filled_column = filled(kind, given[name])
         elif name in given:
-            found = F.array(filled(kind.elementType, given[name]))
+            filled_column = F.array(filled(kind.elementType, given[name]))
         else:
-            found = F.array().cast(kind)
-        columns.append(found.alias(name))
+            filled_column = F.array().cast(kind)
+        columns.append(filled_column.alias(name))
     return F.struct(*columns)
 
 
 def _findings(verdicts: str, details: str) -> Column:
     """Returns the findings among these verdicts, each with its detail; null without verdicts."""
-    pairs = F.zip_with(verdicts, details, lambda one, detail: F.struct(one.alias("verdict"), detail.alias("detail")))
+    pairs = F.zip_with(
+        verdicts, details, lambda verdict, detail: F.struct(verdict.alias("verdict"), detail.alias("detail"))
+    )
     return F.filter(pairs, lambda pair: one_of(pair.verdict, FINDINGS))
 
 
@@ -279,7 +281,7 @@ def _state() -> Column:
     them when the row ended. Its request may have left its topic, since the table has its facts.
     """
     hidden = [F.col(f"{name}_capped") for name in ("log", "letters", "answers", "target")]
-    is_hidden = reduce(Column.__or__, (F.coalesce(one, F.lit(False)) for one in hidden))
+    is_hidden = reduce(Column.__or__, (F.coalesce(is_capped, F.lit(False)) for is_capped in hidden))
     fates = F.col("facts.fates")
     has_late = F.exists(fates, lambda fate: fate.late)
     was_read = F.forall(fates, lambda fate: F.coalesce(fate.next_request <= F.col("request_end"), F.lit(True)))

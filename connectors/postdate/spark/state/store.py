@@ -138,21 +138,23 @@ class StateStore:
         if version < 0:
             _refuse_old_form(self._spark, self.path)
             return AuditState()
-        found = self._tables.read(RUNS).orderBy(F.desc("run")).limit(1).collect()
-        if not found:
+        newest_rows = self._tables.read(RUNS).orderBy(F.desc("run")).limit(1).collect()
+        if not newest_rows:
             return AuditState()
-        row = found[0]
+        row = newest_rows[0]
         # The state of an earlier version of Postdate lacks the newest columns.
-        offsets = [one.asDict() for one in self._tables.read(OFFSETS, row["versions"][OFFSETS]).collect()]
-        places = {state_path(TopicPartition(one["topic"], one["partition"])): one for one in offsets}
+        offsets = [offset.asDict() for offset in self._tables.read(OFFSETS, row["versions"][OFFSETS]).collect()]
+        places = {state_path(TopicPartition(offset["topic"], offset["partition"])): offset for offset in offsets}
         return AuditState(
             run=row["run"],
             snapshot_ms=row["snapshot_ms"],
-            topic_ids={one["topic"]: one["topic_id"] for one in offsets if one["topic_id"] is not None},
-            next={place: one["next_offset"] for place, one in places.items()},
-            lost_before_ms={place: one["lost_before_ms"] for place, one in places.items()},
-            known_ms={place: one["known_ms"] for place, one in places.items() if one.get("known_ms") is not None},
-            recreated=frozenset(one["topic"] for one in offsets if one.get("was_recreated")),
+            topic_ids={offset["topic"]: offset["topic_id"] for offset in offsets if offset["topic_id"] is not None},
+            next={place: offset["next_offset"] for place, offset in places.items()},
+            lost_before_ms={place: offset["lost_before_ms"] for place, offset in places.items()},
+            known_ms={
+                place: offset["known_ms"] for place, offset in places.items() if offset.get("known_ms") is not None
+            },
+            recreated=frozenset(offset["topic"] for offset in offsets if offset.get("was_recreated")),
             targets=list(row["targets"]),
             tails=[list(tail) for tail in row["tails"]],
             policies=read_rows(row.asDict().get("policies") or ()),
@@ -350,23 +352,28 @@ def acknowledge(spark: SparkSession, path: str, run: int, by: str, note: str | N
         raise JobUsageError(f"{path} holds no state: no audit with --state {path} has finished.")
     store = StateStore(spark, path)
     newest = store.newest()
-    found = store.known_violations(newest).where(F.col("run") == run).count() if newest.violations else 0
-    if not found:
+    count = store.known_violations(newest).where(F.col("run") == run).count() if newest.violations else 0
+    if not count:
         raise JobUsageError(f"Run {run} of {path} has found no violation.")
     row = (run, by, time.time_ns() // 1_000_000, note)
     tables.append(ACKNOWLEDGEMENTS, small_table(spark, [row], _ACKNOWLEDGED), _form(_ACKNOWLEDGED))
-    return found
+    return count
 
 
 def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
     """Returns the row of a run. Maps are passed to Spark as JSON objects."""
     kind = _form(_RUN_COLUMNS).schema
-    maps = {one.name: one.dataType.simpleString() for one in kind if isinstance(one.dataType, MapType)}
-    values = [json.dumps(value) if one.name in maps else value for one, value in zip(kind, row, strict=True)]
-    columns = ", ".join(f"{one.name} {'string' if one.name in maps else one.dataType.simpleString()}" for one in kind)
+    maps = {column.name: column.dataType.simpleString() for column in kind if isinstance(column.dataType, MapType)}
+    values = [json.dumps(value) if column.name in maps else value for column, value in zip(kind, row, strict=True)]
+    columns = ", ".join(
+        f"{column.name} {'string' if column.name in maps else column.dataType.simpleString()}" for column in kind
+    )
     given = small_table(spark, [values], columns)
     return given.select(
-        *(F.from_json(one.name, maps[one.name]).alias(one.name) if one.name in maps else one.name for one in kind)
+        *(
+            F.from_json(column.name, maps[column.name]).alias(column.name) if column.name in maps else column.name
+            for column in kind
+        )
     )
 
 

@@ -198,8 +198,8 @@ def _found_at(next_ms: Column) -> Column:
     kind = DataType.fromDDL(POSITION)
     assert isinstance(kind, StructType), "a position has fields"
     values = (
-        (next_ms if field_.name == "next_ms" else F.lit(None)).cast(field_.dataType).alias(field_.name)
-        for field_ in kind
+        (next_ms if column.name == "next_ms" else F.lit(None)).cast(column.dataType).alias(column.name)
+        for column in kind
     )
     return F.struct(*values)
 
