@@ -56,7 +56,7 @@ def values(text: str) -> dict[str, float]:
     return found
 
 
-def test_all_figures_are_there_also_when_there_are_violations() -> None:
+def test_the_text_has_all_figures_also_with_violations() -> None:
     found = values(audit_metrics(FOUND, _ENDED_MS))
     expected: dict[str, float] = {
         **{"verified_requests": 90, "verified_ratio": 90 / 95, "pending_requests": 8},
@@ -150,7 +150,7 @@ def selectors(expression: str) -> list[VectorSelector]:
 
 
 @pytest.mark.parametrize("expression", ["postdate_audit_nothing > 0", 'postdate_audit_run{quantile="1"} > 0'])
-def test_a_selector_of_nothing_is_seen(expression: str) -> None:
+def test_a_selector_without_a_metric_is_reported(expression: str) -> None:
     (selector,) = selectors(expression)
     wanted = {matcher.name: matcher.value for matcher in selector.matchers.matchers}
     found = [one for one in samples(audit_metrics(FOUND, 0)) if one.name == selector.name]

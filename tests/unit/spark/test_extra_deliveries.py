@@ -108,7 +108,7 @@ def test_a_backfill_is_verified() -> None:
     assert found.lateness_ms == [5] * 6, "that of an extra delivery counts from the request"
 
 
-def test_a_backfill_goes_on_in_the_next_run() -> None:
+def test_a_backfill_continues_in_the_next_run() -> None:
     first = filled(FILLED[0], records=FILLED_RECORDS[:1]).judged()
     assert (first.position.problems, first.overdue) == ((), 2)
     rest = Case(FILLED[1:], FILLED_RECORDS[1:], triggers=[BACKFILL], known=first.position).judged()
@@ -123,7 +123,7 @@ def test_a_pending_backfill_is_overdue_from_its_request_on() -> None:
     assert replace(case, bounds={"overdue_before_ms": ASKED_MS}).judged().overdue == 0
 
 
-def test_a_backfill_leaves_out_what_a_gap_skips() -> None:
+def test_a_backfill_leaves_out_the_times_in_a_gap() -> None:
     times = BERLIN._replace(gap="skip")
     fill = Trigger(20, AFTER_GAP + 9, 3, 1, MARCH, AFTER_GAP)
     fates = [
@@ -182,7 +182,7 @@ def test_a_dead_letter_is_used_once_though_a_backfill_has_its_time(is_dead: bool
     assert (last.position.problems, last.position.figures.verified, last.dead_letters) == ((), 4, [])
 
 
-def test_letters_of_later_occurrences_wait() -> None:
+def test_dead_letters_of_later_occurrences_wait() -> None:
     dead_letter = DeadOccurrence(at(5), True)
     assert sound(dead_letters=[dead_letter]).judged().dead_letters == [dead_letter]
 
@@ -190,7 +190,7 @@ def test_letters_of_later_occurrences_wait() -> None:
 @pytest.mark.parametrize(
     "case", [sound(dead_letters=[DeadOccurrence(at(5), True)]), filled(*DEAD[:1], records=(), dead_letters=BURIED)]
 )
-def test_letters_of_times_that_an_end_has_left_out_belong_to_no_skip(case: Case) -> None:
+def test_dead_letters_of_times_after_the_end_belong_to_no_skip(case: Case) -> None:
     """After the end of a schedule, no fate may follow."""
     for name in ("cancelled", "replaced"):
         found = replace(case, end=End(name, at(1), 20, 0)).judged()

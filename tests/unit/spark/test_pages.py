@@ -184,7 +184,7 @@ def test_schedules_are_in_every_output() -> None:
     assert 'postdate_audit_occurrences{outcome="missing",topic="r"} 2.0' in text
 
 
-def test_an_audit_without_schedules_says_nothing_of_them() -> None:
+def test_an_audit_without_schedules_does_not_mention_them() -> None:
     empty = AuditPicture(tuple([0] * len(LATENESS_EDGES_MS)), 1_000, ())
     stream = io.StringIO()
     write_outcome(audit_outcome(), "text", stream)
@@ -214,7 +214,7 @@ def test_a_report_is_complete() -> None:
     assert found.tags.count("svg") == 2
 
 
-def test_an_empty_page_is_one() -> None:
+def test_a_page_without_content_is_valid_html() -> None:
     picture = AuditPicture(tuple([0] * len(LATENESS_EDGES_MS)), 1_000, ())
     assert " ".join(read(audit_page(audit_outcome(), picture)).texts).count("nothing to show") == 3
     assert "nothing to show" in report_page(ReportOutcome(("r",), 0, 0, 0, 0))
@@ -241,7 +241,7 @@ def test_a_line_is_to_scale_and_named() -> None:
     assert (two.count("M"), two.count("L")) == (1, 2)
 
 
-def test_text_is_text() -> None:
+def test_text_of_a_topic_is_not_markup() -> None:
     assert "&lt;b&gt;" in table(("<b>",), [("<b>",)])
     assert "<b>" not in table(("<b>",), [("<b>",)])
     assert "&lt;" in page("<", "<", [])

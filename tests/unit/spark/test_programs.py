@@ -50,7 +50,7 @@ def test_a_program_does_not_look_for_modules_beside_itself(monkeypatch: pytest.M
     assert sys.path == ["elsewhere"]
 
 
-def test_no_module_has_the_name_of_one_of_python() -> None:
+def test_no_module_has_the_name_of_a_module_of_python() -> None:
     """Python searches the directory of a program first until the program has begun."""
     modules = {path.parent.name for path in _PACKAGE.glob("*/__init__.py")}
     modules |= {path.stem for path in _PACKAGE.glob("*.py")} - {"__init__"}

@@ -82,7 +82,7 @@ BEHIND_ONE = replace(ONE, fates=[*ONE.fates, DEAD])
 
 
 @pytest.mark.parametrize(("due_ms", "next_ms", "verified"), [(SUMMER_MS, THIRD, 1), (THIRD, FOURTH, 2)])
-def test_a_hidden_letter_confirms_no_time(due_ms: int, next_ms: int, verified: int) -> None:
+def test_a_hidden_dead_letter_confirms_no_time(due_ms: int, next_ms: int, verified: int) -> None:
     """A lost fate may have published the time of the third occurrence by rules without winter time."""
     case = replace(ONE, fates=[*ONE.fates, DEAD._replace(at_ms=due_ms + 5, next_ms=next_ms)])
     first = hidden(case, due_ms)
@@ -97,7 +97,7 @@ def test_a_hidden_letter_confirms_no_time(due_ms: int, next_ms: int, verified: i
     assert verdicts(then(case, first)) == ["missing"]
 
 
-def test_the_time_that_a_hidden_letter_confirms_is_judged() -> None:
+def test_the_time_that_a_hidden_dead_letter_confirms_is_judged() -> None:
     """The occurrence lay in a pause, or its fate passes over the next time."""
     pause = [Switch(20, THIRD - HOUR_MS, True, 7, 0)]
     far = replace(ONE, fates=[*ONE.fates, DEAD._replace(next_ms=FOURTH + DAY_MS)])
@@ -108,7 +108,7 @@ def test_the_time_that_a_hidden_letter_confirms_is_judged() -> None:
         assert (verdicts(first), verdicts(then(case, first, dead_letter))) == ([], [verdict])
 
 
-def test_an_occurrence_that_is_wrong_otherwise_is_not_verified() -> None:
+def test_an_occurrence_with_another_defect_is_not_verified() -> None:
     dead_letters, extra = [DeadOccurrence(THIRD, True)], record(occurred(3, THIRD, FOURTH))
     for changes, verdict in (
         ({"records": [*ONE.records, extra]}, "extra"),
@@ -122,7 +122,7 @@ def test_an_occurrence_that_is_wrong_otherwise_is_not_verified() -> None:
 
 
 @pytest.mark.parametrize("is_first_buried", [False, True])
-def test_an_occurrence_at_an_unknown_time_waits_for_its_hidden_letter(is_first_buried: bool) -> None:
+def test_an_occurrence_at_an_unknown_time_waits_for_its_hidden_dead_letter(is_first_buried: bool) -> None:
     """A dead letter in the range of times may also be that of a lost occurrence, so it waits too."""
     far = OCCURRENCES_STEPPED_MAX + 2
     dead = skipped(far, far, "dead", at(far + 1), at(far) + 5)
@@ -144,7 +144,7 @@ LATE = replace(NO_BEGINNING, triggers=[TRIGGER], fates=[DEAD._replace(at_ms=THIR
 """The target was away for an hour, in which the schedule was triggered."""
 
 
-def test_the_letter_of_a_trigger_is_not_that_of_an_unknown_occurrence() -> None:
+def test_the_dead_letter_of_a_trigger_is_not_that_of_an_unknown_occurrence() -> None:
     whole = replace(LATE, fates=[*LATE.fates, TRIGGERED]).judged()
     assert (verdicts(whole), whole.dead_letters, whole.added.verified) == ([], [], 1)
     ahead = LATE.judged()
@@ -156,7 +156,7 @@ def test_the_letter_of_a_trigger_is_not_that_of_an_unknown_occurrence() -> None:
     assert verdicts(one) == ["missing"], "one letter for two fates"
 
 
-def test_a_fate_whose_letter_may_be_gone_takes_that_of_no_other_fate() -> None:
+def test_a_fate_whose_dead_letter_may_be_gone_takes_that_of_no_other_fate() -> None:
     """The occurrence died before the first remaining dead letter, which belongs to a trigger or backfill, or to it."""
     trigger = Trigger(30, THIRD - HOUR_MS, 8, 0)
     triggered = Fate(1, 1, "dead", trigger.at_ms, 0, 20, 0, THIRD + DAY_MS // 2, False, 30)
@@ -194,7 +194,7 @@ def _dead_again_by_a_backfill(letters_lost_before_ms: int) -> tuple[Case, Fate, 
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_of_fates_with_one_time_the_one_without_a_letter_is_the_one_whose_letter_may_be_gone(is_late: bool) -> None:
+def test_of_fates_with_one_time_the_one_whose_dead_letter_may_be_gone_has_none(is_late: bool) -> None:
     """A backfill repeats an occurrence. There is one dead letter; retention may have deleted that of the first fate."""
     case, dead, filled = _dead_again_by_a_backfill(letters_lost_before_ms=at(1))
     fates = [dead, *sound().fates[1:]]
@@ -208,7 +208,7 @@ def test_of_fates_with_one_time_the_one_without_a_letter_is_the_one_whose_letter
     assert verdicts(kept) == ["missing"]
 
 
-def test_a_letter_is_not_gone_while_it_may_be_hidden() -> None:
+def test_a_dead_letter_is_not_gone_while_it_may_be_hidden() -> None:
     """The first remaining dead letter lies in an open transaction, which may contain that of the fate."""
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
     case = only(dead, bounds={"letters_lost_before_ms": at(1), "overdue_before_ms": 0})
@@ -219,13 +219,13 @@ def test_a_letter_is_not_gone_while_it_may_be_hidden() -> None:
     assert (verdicts(found), found.position.reasons, found.added.verified) == ([], (), 1)
 
 
-def test_a_fate_waits_for_no_transaction_if_a_visible_letter_can_be_that_of_no_other_one() -> None:
+def test_a_fate_waits_for_no_transaction_if_a_visible_dead_letter_can_only_be_its_own() -> None:
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
     found = hidden(only(dead, dead_letters=[DeadOccurrence(at(1), True)], bounds={"overdue_before_ms": 0}), at(1))
     assert (verdicts(found), waiting(found), found.dead_letters, found.added.verified) == ([], [], [], 1)
 
 
-def test_a_fate_whose_letter_may_be_hidden_does_not_take_that_of_one_whose_letter_may_be_gone() -> None:
+def test_a_possibly_hidden_dead_letter_is_not_replaced_by_that_of_a_fate_with_a_gone_one() -> None:
     """A backfill repeats an occurrence, and its dead letter stays hidden for two runs."""
     fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
     dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
@@ -242,7 +242,7 @@ def test_a_fate_whose_letter_may_be_hidden_does_not_take_that_of_one_whose_lette
 
 
 @pytest.mark.parametrize("has_dead_letter", [False, True])
-def test_a_letter_of_an_extra_delivery_may_be_ahead_of_its_fate(has_dead_letter: bool) -> None:
+def test_a_dead_letter_of_an_extra_delivery_may_be_ahead_of_its_fate(has_dead_letter: bool) -> None:
     """The log ends before the fate of the trigger."""
     dead_letters = [DeadOccurrence(at(2) + 7, True)] * has_dead_letter
     late = Fate(1, 1, "dead", at(2) + 7, 0, 20, 0, at(3), True, 30)
@@ -260,7 +260,7 @@ def test_a_letter_of_an_extra_delivery_may_be_ahead_of_its_fate(has_dead_letter:
 
 
 @pytest.mark.parametrize("lost_before_ms", [0, SUMMER_MS - 1, SUMMER_MS + 3])
-def test_the_letter_of_a_later_fate_may_have_any_time_if_the_first_one_is_not_published(lost_before_ms: int) -> None:
+def test_the_dead_letter_of_a_later_fate_may_have_any_time_unless_the_first_is_published(lost_before_ms: int) -> None:
     """The owner of the fate computes by rules without winter time, and the log ends before it."""
     late = skipped(1, 1, "dead", SUMMER_MS + DAY_MS, SUMMER_MS + 5, log_offset=9, late=True)
     request, zones = {**ONE.request, "request_ms": FOLD + 1}, ZoneVersions("2026f", (0,), ("2025a",))
@@ -300,7 +300,7 @@ def test_an_occurrence_at_an_unknown_time_has_a_dead_letter() -> None:
     )
 
 
-def test_of_several_letters_the_last_one_is_that_of_the_occurrence_if_nothing_was_triggered() -> None:
+def test_the_last_of_several_dead_letters_is_that_of_the_occurrence_without_triggers() -> None:
     """The fates of the second and third occurrence are lost, and both became dead letters."""
     dead = skipped(4, 4, "dead", FOURTH + DAY_MS, FOURTH + 5, log_offset=9)
     case = replace(
@@ -313,7 +313,7 @@ def test_of_several_letters_the_last_one_is_that_of_the_occurrence_if_nothing_wa
     assert dict(triggered.position.reasons) == {"unsettled": 3}
 
 
-def test_a_letter_of_lost_occurrences_is_unsettled_though_a_later_backfill_repeats_its_time() -> None:
+def test_a_dead_letter_of_a_lost_fate_is_unsettled_though_a_later_backfill_repeats_its_time() -> None:
     """The log has only the backfill, which delivers the first time again."""
     fill = Trigger(30, FOURTH, 8, 0, NIGHT, NIGHT)
     filled = Fate(1, 1, None, NIGHT, 0, 9, 0, FOURTH + 5, False, 30)
@@ -335,7 +335,7 @@ def test_a_letter_of_lost_occurrences_is_unsettled_though_a_later_backfill_repea
     assert (verdicts(behind), dict(behind.position.reasons)) == ([], {"unsettled": 2}), "a record has lost its fate"
 
 
-def test_the_lost_fate_of_a_trigger_explains_a_letter_though_a_later_backfill_repeats_its_time() -> None:
+def test_a_lost_trigger_explains_a_dead_letter_though_a_later_backfill_repeats_its_time() -> None:
     """The trigger has the time of an occurrence, and its fate is lost between two audits."""
     trigger, fill = Trigger(30, at(2), 5, 0), Trigger(31, at(4), 8, 0, at(2), at(2))
     filled = Fate(1, 1, "dead", at(2), 0, 9, 0, at(4) + 5, False, 31)
@@ -381,7 +381,7 @@ def test_a_completion_without_a_fate_in_its_record_is_wrong_whatever_is_lost(
 
 @pytest.mark.parametrize("due_ms", [at(4) + 7, at(50)])
 @pytest.mark.parametrize("is_same", [True, False])
-def test_an_extra_delivery_of_a_paused_schedule_is_judged_by_the_first_letter_that_is_left(
+def test_an_extra_delivery_of_a_paused_schedule_is_judged_by_the_first_remaining_dead_letter(
     due_ms: int, is_same: bool
 ) -> None:
     """The next occurrence is never decided.
@@ -415,7 +415,7 @@ def test_a_later_occurrence_may_have_any_time_by_other_zone_rules() -> None:
     assert (verdicts(case.judged()), waiting(case.judged())) == ([], [1])
 
 
-def test_a_letter_that_is_surplus_to_known_fates_is_no_lost_one() -> None:
+def test_a_dead_letter_that_is_surplus_to_known_fates_is_not_that_of_a_lost_fate() -> None:
     """The time of the dead occurrence is unsettled, but no fate is lost behind it. A backfill repeats it."""
     zones = ZoneVersions("2026f", (0,), ("2026f",))
     fill = Trigger(30, NIGHT + HOUR_MS, 3, 0, NIGHT, NIGHT)
@@ -430,7 +430,7 @@ def test_a_letter_that_is_surplus_to_known_fates_is_no_lost_one() -> None:
         assert (verdicts(found), dict(found.position.reasons)) == (expected, {"unsettled": 1}), count
 
 
-def test_a_surplus_letter_waits_for_no_hidden_letter_of_a_fate_that_was_judged() -> None:
+def test_a_surplus_dead_letter_waits_for_no_hidden_one_of_a_judged_fate() -> None:
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
     case = only(dead, dead_letters=[DeadOccurrence(at(1), True)] * 2, bounds={"overdue_before_ms": 0})
     found = hidden(case, -1)
@@ -438,7 +438,7 @@ def test_a_surplus_letter_waits_for_no_hidden_letter_of_a_fate_that_was_judged()
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_fate_whose_letter_may_be_gone_or_hidden_takes_that_of_no_other_one(is_late: bool) -> None:
+def test_a_fate_whose_dead_letter_may_be_gone_or_hidden_takes_that_of_no_other_fate(is_late: bool) -> None:
     """A backfill repeats an occurrence.
 
     Retention has deleted the dead letter of the occurrence. A transaction is open.
@@ -453,7 +453,7 @@ def test_a_fate_whose_letter_may_be_gone_or_hidden_takes_that_of_no_other_one(is
 
 @pytest.mark.parametrize("end", [None, End("cancelled", at(1), 20, 0)])
 @pytest.mark.parametrize("lost_ms", [at(3) + MINUTE // 2, at(4) + MINUTE // 2])
-def test_a_surplus_letter_before_the_next_occurrence_is_not_that_of_its_lost_fate(
+def test_a_surplus_dead_letter_before_the_next_occurrence_is_not_that_of_its_lost_fate(
     lost_ms: int, end: End | None
 ) -> None:
     """A backfill that was requested behind the losses repeats a delivered occurrence, and its fate was read."""
@@ -467,7 +467,7 @@ def test_a_surplus_letter_before_the_next_occurrence_is_not_that_of_its_lost_fat
         assert [verdict for verdict in verdicts(found) if verdict == "contradiction"] == expected, count
 
 
-def test_two_letters_of_one_time_that_differ_count_as_two() -> None:
+def test_two_different_dead_letters_of_one_time_count_as_two() -> None:
     fill, filled = Trigger(31, at(6), 8, 0, at(2), at(2)), Fate(1, 1, "dead", at(2), 0, 9, 0, at(6) + 5, False, 31)
     case = sound(bounds={"overdue_before_ms": 0})
     fates = [case.fates[0], skipped(2, 2, "dead", at(3), at(2) + 5), case.fates[2]._replace(log_offset=4), filled]

@@ -68,20 +68,20 @@ def test_extra_deliveries_of_a_lost_fate_are_unsettled(first: int) -> None:
 
 
 @pytest.mark.parametrize("nominal_ms", [at(0) + 7, at(2) + 500])
-def test_that_of_a_lost_trigger_may_have_any_time(nominal_ms: int) -> None:
+def test_the_extra_delivery_of_a_lost_trigger_may_have_any_time(nominal_ms: int) -> None:
     fate = FATES[0]._replace(nominal_ms=nominal_ms, next_ms=0, at_ms=nominal_ms + LOST_MS)
     found = lost(fate, records=[RECORDS[0]._replace(due_ms=nominal_ms)]).judged()
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1})
 
 
-def test_without_a_lost_fate_they_are_violations() -> None:
+def test_without_a_lost_fate_these_extra_deliveries_are_violations() -> None:
     for changes in ({"controls": ()}, {"controls": (19, 21)}):
         for fates in ((), FATES[:1], FATES):
             found = lost(*fates, records=RECORDS[: len(fates) or 3], **changes).judged()
             assert "extra" in {verdict for verdict, _ in found.position.problems}, (changes, fates)
 
 
-def test_the_next_run_goes_on_behind_them() -> None:
+def test_the_next_run_continues_behind_extra_deliveries_of_a_lost_fate() -> None:
     first = lost(*FATES[1:2], records=RECORDS[:2]).judged()
     assert (first.position.problems, dict(first.position.reasons)) == ((), {"unsettled": 2})
     rest = Case(FATES[2:], RECORDS[2:], known=first.position, bounds=LOST).judged()
@@ -194,7 +194,7 @@ WRONG: dict[str, tuple[Case, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_can_be_judged_of_them_is_judged(name: str) -> None:
+def test_other_defects_of_extra_deliveries_of_a_lost_fate_are_reported(name: str) -> None:
     case, verdict = WRONG[name]
     problems = case.judged().position.problems
     assert {one for one, _ in problems} == {verdict}, problems
@@ -442,7 +442,7 @@ def test_a_lost_first_occurrence_may_have_been_due_before_the_computed_time() ->
 
 
 @pytest.mark.parametrize("before", ["2026f", "2025a"])
-def test_the_letter_of_a_lost_occurrence_gives_no_time_to_a_later_one_without_a_letter(before: str) -> None:
+def test_the_dead_letter_of_a_lost_occurrence_gives_no_time_to_a_later_one_without_any(before: str) -> None:
     """The first and the third occurrence became dead letters, and the dead letter of the third one has expired."""
     third = SECOND + DAY_MS
     dead = skipped(3, 3, "dead", third + DAY_MS, third + 5, log_offset=9)
@@ -459,7 +459,7 @@ def test_the_letter_of_a_lost_occurrence_gives_no_time_to_a_later_one_without_a_
 @pytest.mark.parametrize(
     ("first", "named"), [(SUMMER_MS - 5, f"{SUMMER_MS - 5} or {SUMMER_MS}"), (BEHIND_MS, BEHIND_MS)]
 )
-def test_a_surplus_letter_may_be_each_that_may_be_of_an_unknown_occurrence(first: int, named: Any) -> None:
+def test_a_surplus_dead_letter_may_be_any_that_may_belong_to_an_unknown_occurrence(first: int, named: Any) -> None:
     dead = skipped(1, 1, "dead", BEHIND_MS, SUMMER_MS + 5, log_offset=9)
     dead_letters = [DeadOccurrence(SUMMER_MS, True), DeadOccurrence(first, True)]
     case = replace(FIRST, fates=[dead], dead_letters=dead_letters, bounds={"fates_lost_before_ms": NIGHT})
@@ -469,7 +469,7 @@ def test_a_surplus_letter_may_be_each_that_may_be_of_an_unknown_occurrence(first
     )
 
 
-def test_the_letter_of_a_trigger_gives_no_time_to_an_extra_delivery_whose_fate_names_its_own() -> None:
+def test_the_dead_letter_of_a_trigger_gives_no_time_to_an_extra_delivery_with_a_named_time() -> None:
     """The first deliveries of a backfill are lost, and its last one and a trigger became dead letters."""
     third = SECOND + DAY_MS
     case = nightly(BERLIN, NIGHT, (NIGHT, FOLD), (FOLD, third), (third, third + DAY_MS))
@@ -489,7 +489,7 @@ def test_the_letter_of_a_trigger_gives_no_time_to_an_extra_delivery_whose_fate_n
 
 
 @pytest.mark.parametrize("reason", ["dead", "grace"])
-def test_what_a_skip_behind_lost_fates_publishes_is_a_nominal_time(reason: str) -> None:
+def test_a_skip_behind_lost_fates_publishes_a_nominal_time(reason: str) -> None:
     third = SECOND + DAY_MS
     zones, dead_letters = (
         ZoneVersions("2026f", (0, 5), ("2026f", "2026f")),

@@ -104,7 +104,7 @@ SOUND = {
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_what_a_sidecar_may_do_is_verified(name: str) -> None:
+def test_everything_that_a_sidecar_may_do_is_verified(name: str) -> None:
     case = SOUND[name]
     found = case.judged()
     assert found.position.problems == ()
@@ -384,7 +384,7 @@ def test_a_dead_letter_that_may_be_gone_is_not_missing() -> None:
     assert (found.position.problems, found.position.reasons) == ((), (("target-expired", 1),))
 
 
-def test_a_hidden_dead_letter_is_waited_for() -> None:
+def test_the_judge_waits_for_a_hidden_dead_letter() -> None:
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
     first = only(dead, bounds={"letters_capped_from_ms": at(1)}).judged()
     assert (first.position.problems, first.added.verified, len(first.position.waiting_fates)) == ((), 0, 1)
@@ -419,7 +419,7 @@ def test_only_the_rules_of_the_owner_that_decided_verify_an_occurrence(zones: Zo
     assert found.position.reasons == ((("zone-version", 2 - verified),) if verified < 2 else ())
 
 
-def test_a_time_that_other_rules_have_published_is_gone_on_from() -> None:
+def test_the_audit_continues_from_a_time_that_other_rules_have_published() -> None:
     zones = ZoneVersions("2026f", (0,), ("2025a",))
     found = nightly(BERLIN, NIGHT, (NIGHT, FOLD + 1_000), (FOLD + 1_000, FOLD + 90_000_000), zones=zones).judged()
     assert (found.position.problems, found.position.next_ms) == ((), FOLD + 90_000_000)
@@ -460,7 +460,7 @@ def test_a_skip_by_other_rules_may_have_more_times_before_the_end() -> None:
     assert {verdict for verdict, _ in installed.position.problems} == {"extra"}
 
 
-def test_no_rules_allow_a_skip_behind_the_count() -> None:
+def test_no_zone_rules_allow_a_skip_behind_the_count() -> None:
     skip = skipped(3, 5, "grace", 0, FOLD + HOUR, log_offset=2)
     case = nightly(BERLIN, NIGHT, request={"count_max": 2, "grace_ms": 0}, end=End("completed", NIGHT, 2, 1))
     sent = [occurred(1, NIGHT, SECOND), occurred(2, SECOND, FOLD + HOUR, log_offset=1)]
@@ -476,12 +476,12 @@ def test_nothing_occurs_behind_the_count(bounds: dict[str, Any]) -> None:
     assert "extra" in {verdict for verdict, _ in found.position.problems}, found.position.reasons
 
 
-def test_other_rules_do_not_matter_without_a_zone() -> None:
+def test_other_zone_rules_do_not_matter_without_a_zone() -> None:
     assert sound(zones=ZoneVersions("2026f", (0,), ("2025a",))).judged().added.verified == 3
 
 
 @pytest.mark.parametrize("cut", range(1, 5))
-def test_two_audits_find_what_one_finds(cut: int) -> None:
+def test_two_audits_report_the_same_as_one(cut: int) -> None:
     """The second audit continues from the position of the first, with the events that the first did not read."""
     whole = sound(4, bounds={"overdue_before_ms": 0})
     at_once = whole.judged()
@@ -491,7 +491,7 @@ def test_two_audits_find_what_one_finds(cut: int) -> None:
     assert first.lateness_ms + second.lateness_ms == at_once.lateness_ms == [5] * 4
 
 
-def test_a_hidden_record_is_waited_for() -> None:
+def test_the_judge_waits_for_a_hidden_record() -> None:
     hidden = {"target_capped_from_ms": (at(1),) * 4}
     first = Case([ONE], bounds=hidden).judged()
     assert (first.position.problems, first.added.verified, first.position.waiting_fates[0].number) == ((), 0, 1)
@@ -503,7 +503,7 @@ def test_a_hidden_record_is_waited_for() -> None:
     assert lost.position.problems[0][0] == "missing"
 
 
-def test_a_record_of_a_hidden_fate_is_waited_for() -> None:
+def test_a_record_waits_for_its_hidden_fate() -> None:
     for case in (only(ONE._replace(late=True), record(ONE)), Case([], [record(ONE)], bounds={"log_capped": True})):
         first = case.judged()
         assert (first.position.problems, first.position.number, len(first.position.waiting_records)) == ((), 1, 1)

@@ -45,7 +45,7 @@ def test_no_second_collector_beside_one_that_was_chosen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _ENVIRONMENT)
-def test_nor_beside_one_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_second_collector_beside_one_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "-Xmx1g -XX:+UseSerialGC")
     assert java_settings({}) == {}
 
@@ -94,7 +94,7 @@ def test_spark_connect_is_refused(
         spark_session(master, conf, print).__enter__()
 
 
-def test_so_is_a_session_of_spark_connect() -> None:
+def test_a_session_of_spark_connect_is_refused() -> None:
     connected: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(JobUsageError, match="session of Spark Connect"):
         require_connectors(connected, with_delta=True)

@@ -59,11 +59,11 @@ def test_the_first_time_at_an_interval() -> None:
     ],
     ids=["other rules", "unknown zone", "unreadable", "unread", "no start", "no end"],
 )
-def test_what_the_audit_cannot_compute_is_not_judged(
+def test_a_first_time_that_the_audit_cannot_compute_is_unknown(
     changes: dict[str, Any], bounds: tuple[int | None, int | None], log_offset: int
 ) -> None:
     assert first_ms({**NIGHTLY, **changes}, *bounds, log_offset) is None
 
 
-def test_rules_that_did_not_decide_do_not_matter_in_utc() -> None:
+def test_zone_rules_do_not_matter_in_utc() -> None:
     assert first_ms({**NIGHTLY, "zone": "UTC"}, MARCH, AFTER_GAP, log_offset=100) == MARCH + 3_600_000
