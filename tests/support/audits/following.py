@@ -40,7 +40,7 @@ class AuditFollower:
     topic: str
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
-    _told: list[dict[str, Any]] = field(default_factory=list)
+    _reported_steps: list[dict[str, Any]] = field(default_factory=list)
     _read_bytes: int = 0
 
     @property
@@ -76,8 +76,8 @@ class AuditFollower:
                 output.seek(self._read_bytes)
                 whole = output.read().rpartition(b"\n")[:2]
             self._read_bytes += sum(map(len, whole))
-            self._told += [json.loads(line) for line in whole[0].splitlines()]
-        return self._told
+            self._reported_steps += [json.loads(line) for line in whole[0].splitlines()]
+        return self._reported_steps
 
     def wait_for(self, steps: int) -> None:
         """Waits until `steps` more steps are reported."""
@@ -134,13 +134,13 @@ class FollowedTraffic:
     def _run(self) -> None:
         sender, number = self._env.sender(), 0
         while not self._stopping.wait(0.25):
-            for request in self._asked(number):
+            for request in self._next_requests(number):
                 sender.send(self._requests, request)
                 self._sent += 1
             number += 1
         sender.flush()
 
-    def _asked(self, number: int) -> list[Sent]:
+    def _next_requests(self, number: int) -> list[Sent]:
         topic, id = (TOPIC, self._target.encode()), b"id-%d" % number
         first = [topic, (DELAY, b"%dms" % (number % 20 * 100)), (ID, id)]
         later: list[list[tuple[str, bytes | None]]] = [

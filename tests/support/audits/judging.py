@@ -163,7 +163,7 @@ def judged(
     rules_alone: bool = False,
     bounds: JudgingBounds | Sequence[JudgingBounds] = JudgingBounds(),
 ) -> tuple[DataFrame, DataFrame]:
-    """Returns the judged rows and the breaks of the chain of a history; with `rules_alone` no origin counts as plain."""
+    """Returns the judged rows and the breaks of the chain of a history. With `rules_alone`, no origin is plain."""
     history_tables = tables(spark, history, bounds, dialects)
     parameters = JudgingParameters(
         history_tables.partitions, small_table(spark, [*targets], TARGETS), verdicts, SNAPSHOT, slack_ms=60_000
@@ -261,7 +261,7 @@ def _of(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
 
 
 def overtaken_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
-    """Returns the messages of a history that were overtaken, each with the last two words about the record before it."""
+    """Returns the overtaken messages of a history, each with the last two words about the record before it."""
     read = _history(spark, history, tables(spark, history, JudgingBounds()))
     rows = overtaken(read.records, fate_rows(read.log), read.requests).collect()
     return {row["offset"]: " ".join(row["disorder"].text.split(" of its target")[0].split()[-2:]) for row in rows}
@@ -306,7 +306,7 @@ def staged(
 
 
 def before_rules(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame, DataFrame]:
-    """Returns the rows of a history of one partition before any rule: those of `placed`, and those of `history_rows`."""
+    """Returns the rows of a history of one partition before any rule: those of `placed` and of `history_rows`."""
     history_tables = tables(spark, history, JudgingBounds())
     parameters = JudgingParameters(history_tables.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
     rows = placed(folded(_inputs(spark, history, history_tables)), parameters)

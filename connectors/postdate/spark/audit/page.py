@@ -97,12 +97,12 @@ def _trend(outcome: AuditOutcome) -> list[str]:
 
 
 def _over_time(picture: AuditPicture) -> list[str]:
-    places = [spelled_instant(moment.start_ms)[5:16] for moment in picture.moments]
+    places = [spelled_instant(step.start_ms)[5:16] for step in picture.moments]
     flows = [
-        Line("delivered", [moment.delivered for moment in picture.moments]),
-        Line("accepted", [moment.accepted for moment in picture.moments]),
+        Line("delivered", [step.delivered for step in picture.moments]),
+        Line("accepted", [step.accepted for step in picture.moments]),
     ]
-    pending = [Line("pending", [moment.pending for moment in picture.moments])]
+    pending = [Line("pending", [step.pending for step in picture.moments])]
     return [
         paragraph(f"Steps of {spelled_length(picture.step_ms)}, UTC.", "faint"),
         line_chart(places, flows, "messages delivered and requests accepted over time"),

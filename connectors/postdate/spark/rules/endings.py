@@ -128,12 +128,12 @@ def _order_problems() -> list[Problem]:
     That is a violation unless the message left late. A rescheduled message has no place in the order.
     """
     late, on_time = (
-        F.filter("disorders", lambda each: each.is_late),
-        F.filter("disorders", lambda each: ~each.is_late),
+        F.filter("disorders", lambda disorder: disorder.is_late),
+        F.filter("disorders", lambda disorder: ~disorder.is_late),
     )
 
     def texts(disorders: Column) -> Column:
-        return F.array_join(F.transform(disorders, lambda each: each.text), "; ")
+        return F.array_join(F.transform(disorders, lambda disorder: disorder.text), "; ")
 
     return [
         Problem("order", F.col("lost_move").isNull() & (F.size(on_time) > 0), texts(on_time)),

@@ -42,20 +42,20 @@ def may_be_moved() -> Column:
     """
     request, fates = F.col("facts.request"), F.col("facts.fates")
     due_ms = _known_due_ms()
-    has_other = F.exists("facts.records", lambda one: (one.target == request.target) & (one.due_ms != due_ms))
-    ended = F.filter(fates, lambda one: one_of(one.fate_name, ("delivered", "dead")))
-    is_expired = F.exists("facts.letters", lambda one: one.reason == Reason.EXPIRED.value)
+    has_other = F.exists("facts.records", lambda record: (record.target == request.target) & (record.due_ms != due_ms))
+    ended = F.filter(fates, lambda fate: one_of(fate.fate_name, ("delivered", "dead")))
+    is_expired = F.exists("facts.letters", lambda dead_letter: dead_letter.reason == Reason.EXPIRED.value)
     is_moved = last_move().isNotNull()
 
-    def is_odd_end(one: Column) -> Column:
-        leaves_ms = F.coalesce(one.chosen_ms, due_ms)
-        is_outside = ~one.chosen_ms.between(due_ms, due_ms + request.window_ms)
-        is_late = one.at_ms - leaves_ms - COMMIT_MS_MAX > F.when(is_moved, 0).otherwise(request.grace_ms)
-        in_grace = is_moved | F.coalesce(one.at_ms <= leaves_ms + request.grace_ms, F.lit(True))
-        is_wrong = F.when(one.fate_name == "delivered", is_late).otherwise(is_expired & in_grace)
-        return reduce(Column.__or__, (F.coalesce(some, F.lit(False)) for some in (is_outside, is_wrong)))
+    def is_odd_end(fate: Column) -> Column:
+        leaves_ms = F.coalesce(fate.chosen_ms, due_ms)
+        is_outside = ~fate.chosen_ms.between(due_ms, due_ms + request.window_ms)
+        is_late = fate.at_ms - leaves_ms - COMMIT_MS_MAX > F.when(is_moved, 0).otherwise(request.grace_ms)
+        in_grace = is_moved | F.coalesce(fate.at_ms <= leaves_ms + request.grace_ms, F.lit(True))
+        is_wrong = F.when(fate.fate_name == "delivered", is_late).otherwise(is_expired & in_grace)
+        return reduce(Column.__or__, (F.coalesce(condition, F.lit(False)) for condition in (is_outside, is_wrong)))
 
-    is_early = F.exists(ended, lambda one: one.at_ms < due_ms)
+    is_early = F.exists(ended, lambda fate: fate.at_ms < due_ms)
     is_older = request.request_ms < F.col("fates_lost_before_ms")
     is_odd = has_other | is_early | F.exists(ended, is_odd_end)
     return F.coalesce((request.action == "schedule") & is_older & is_odd, F.lit(False))
@@ -74,10 +74,10 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
         F.col("id").alias("delivered_id"),
         F.lit(_NEVER).alias("control"),
     )
-    each = with_lost_due_times(messages, known, with_graces=True).select(
+    lost_times = with_lost_due_times(messages, known, with_graces=True).select(
         *ORIGIN, F.explode("lost_due_times").alias("lost_move")
     )
-    return each.where("lost_move.control is not null")
+    return lost_times.where("lost_move.control is not null")
 
 
 def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: bool = False) -> DataFrame:
@@ -97,19 +97,21 @@ def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: b
     lost = known.where((F.col("action") == "reschedule") & is_older_than_losses() & may_have_moved).select(
         *PARTITION, F.struct(*names).alias("lost")
     )
-    one = F.col("lost")
+    lost_control = F.col("lost")
     named = messages.withColumn("name", _exploded(F.lit("*"), F.col("offset"), F.col("id")))
-    naming = lost.withColumn("name", _exploded(F.when(one.selected.isNotNull(), "*"), one.acts_on, one.id))
+    naming = lost.withColumn(
+        "name", _exploded(F.when(lost_control.selected.isNotNull(), "*"), lost_control.acts_on, lost_control.id)
+    )
     first_offset = F.col("offset") if with_graces else F.coalesce("moved_by", "offset")
-    is_between = (one.offset > first_offset) & (one.offset < F.col("control"))
+    is_between = (lost_control.offset > first_offset) & (lost_control.offset < F.col("control"))
     meant = named.join(naming, [*PARTITION, "name"]).where(is_between)
     lists = F.sort_array(F.array_distinct(F.collect_list("lost")))
-    found = meant.groupBy(*messages.columns).agg(lists.alias("lost"))
+    with_lost = meant.groupBy(*messages.columns).agg(lists.alias("lost"))
     none = F.lit(None).cast("bigint")
     unchanged = (none.alias(name) for name in ("grace_ms", "control", "given_by"))
     first = F.array(F.struct(F.col("known_due_ms").alias("due_ms"), *unchanged))
     times = F.aggregate("lost", first.cast(f"array<{LOST_MOVE}>"), _with_moves)
-    return found.withColumn("lost_due_times", times).drop("lost")
+    return with_lost.withColumn("lost_due_times", times).drop("lost")
 
 
 def _exploded(bulk: Column, offset: Column, id_: Column) -> Column:
@@ -135,24 +137,24 @@ def _with_moves(times: Column, control: Column) -> Column:
     """Returns the possible due times and graces after a lost reschedule. A reschedule before `moved_by` changes only
     the grace."""
     selected = control.selected
-    moved = F.filter(times, lambda one: selected.isNull() | selects_at(selected, one.due_ms))
+    moved = F.filter(times, lambda time: selected.isNull() | selects_at(selected, time.due_ms))
     is_before = F.coalesce(control.offset < F.col("moved_by"), F.lit(False))
     behind = F.transform(
         moved,
-        lambda one: F.struct(
-            F.when(is_before, one.due_ms)
-            .otherwise(requested_due_ms(selected, control.due_ms, one.due_ms))
+        lambda time: F.struct(
+            F.when(is_before, time.due_ms)
+            .otherwise(requested_due_ms(selected, control.due_ms, time.due_ms))
             .alias("due_ms"),
-            F.coalesce(control.grace_ms, one.grace_ms).alias("grace_ms"),
+            F.coalesce(control.grace_ms, time.grace_ms).alias("grace_ms"),
             control.offset.alias("control"),
-            F.when(control.grace_ms.isNotNull(), control.offset).otherwise(one.given_by).alias("given_by"),
+            F.when(control.grace_ms.isNotNull(), control.offset).otherwise(time.given_by).alias("given_by"),
         ),
     )
 
-    def is_known(one: Column) -> Column:
-        return F.exists(times, lambda other: (other.due_ms == one.due_ms) & other.given_by.eqNullSafe(one.given_by))
+    def is_known(time: Column) -> Column:
+        return F.exists(times, lambda other: (other.due_ms == time.due_ms) & other.given_by.eqNullSafe(time.given_by))
 
-    new = F.filter(F.array_distinct(behind), lambda one: ~is_known(one))
+    new = F.filter(F.array_distinct(behind), lambda time: ~is_known(time))
     return F.slice(F.concat(times, new), 1, LOST_DUE_TIMES_MAX)
 
 

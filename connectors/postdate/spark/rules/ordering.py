@@ -55,10 +55,12 @@ def overtaken(
     if inverted.isEmpty():
         return small_table(records.sparkSession, [], f"topic string, partition int, offset bigint, disorder {DISORDER}")
     doubtful = materialised(placed.join(inverted, "sequence", "left_semi"), few=few)
-    found = _compared(_own(doubtful, requests), fates)
+    overtaken_messages = _compared(_own(doubtful, requests), fates)
     if starts is not None:
-        found = found.join(F.broadcast(starts), ["target", "place"]).where("record_offset >= start")
-    return materialised(found.select(*ORIGIN, "disorder"), few=few)
+        overtaken_messages = overtaken_messages.join(F.broadcast(starts), ["target", "place"]).where(
+            "record_offset >= start"
+        )
+    return materialised(overtaken_messages.select(*ORIGIN, "disorder"), few=few)
 
 
 def _inverted(rows: DataFrame) -> DataFrame:
@@ -88,16 +90,16 @@ def _compared(own: DataFrame, fates: DataFrame) -> DataFrame:
     known = own.join(left, list(ORIGIN), "left").withColumn("due_ms", F.coalesce("chosen_ms", "due_ms"))
     compared = F.struct("due_ms", "offset", "next_request", "record_offset")
     looked_at = known.select("*", F.collect_list(compared).over(before).alias("before"))
-    found = F.filter("before", _overtakes)
-    one = F.try_element_at(found, F.lit(-1))
+    overtakers = F.filter("before", _overtakes)
+    overtaker = F.try_element_at(overtakers, F.lit(-1))
     text = F.concat(
-        *(F.lit("due at "), F.col("due_ms"), F.lit(", it lies behind offset "), one.record_offset),
-        *(F.lit(" of its target, which is of offset "), one.offset, F.lit(" and was due at "), one.due_ms),
+        *(F.lit("due at "), F.col("due_ms"), F.lit(", it lies behind offset "), overtaker.record_offset),
+        *(F.lit(" of its target, which is of offset "), overtaker.offset, F.lit(" and was due at "), overtaker.due_ms),
     )
     is_late = F.col("left_ms") - F.col("due_ms") > ORDER_LATE_MS_MAX
     disorder = F.struct(text.alias("text"), is_late.alias("is_late")).alias("disorder")
     is_delivered = F.col("left_ms").isNotNull() & ~F.col("was_moved")
-    return looked_at.where((F.size(found) > 0) & is_delivered).select("*", disorder)
+    return looked_at.where((F.size(overtakers) > 0) & is_delivered).select("*", disorder)
 
 
 def _overtakes(other: Column) -> Column:

@@ -101,7 +101,7 @@ def _position(end: Column) -> Column:
 
 
 def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame, few: bool) -> DataFrame:
-    of_requests, of_fates, of_moves, of_changes, of_series, of_answers, of_named, folds, found = _folding()
+    of_requests, of_fates, of_moves, of_changes, of_series, of_answers, of_named, folds, columns = _folding()
     inputs = (
         fates.select(*of_fates),
         fates.where(F.col("fate.fate_name") == "moved").select(*of_moves),
@@ -115,7 +115,7 @@ def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame, few: bool
     union = requests.select(*of_requests)
     for rows in inputs:
         union = union.unionByName(rows, allowMissingColumns=True)
-    return gathered(union, few=few).groupBy(*ORIGIN).agg(*folds).select(*found)
+    return gathered(union, few=few).groupBy(*ORIGIN).agg(*folds).select(*columns)
 
 
 @remembered
@@ -148,7 +148,7 @@ def _folding() -> tuple[list[Column], ...]:
         F.sort_array(F.collect_list("answer")).alias("answers"),
         F.collect_list("answers_of_others").alias("answers_of_others"),
     ]
-    found = [
+    columns = [
         *origin,
         *(
             F.col(f"request.{name}")
@@ -170,14 +170,14 @@ def _folding() -> tuple[list[Column], ...]:
         [*origin, answer.alias("answer")],
         [*partition, F.col("of").alias("offset"), F.col("answer").alias("answers_of_others")],
         folds,
-        found,
+        columns,
     )
 
 
 def _with_related(placed: DataFrame) -> DataFrame:
     """Adds the columns that need the requests with the same id. A request without an id is alone."""
-    named, found = _related_columns()
-    return placed.select("*", *named).select(*placed.columns, *found)
+    named, related = _related_columns()
+    return placed.select("*", *named).select(*placed.columns, *related)
 
 
 @remembered

@@ -69,12 +69,12 @@ def judged_drops(known: DataFrame) -> DataFrame:
     is_within = F.col("request_ms") <= by.end.at_ms + _WINDOW_MS_MAX
     lost_ms = F.col("fates_lost_before_ms")
     may_be_lost = by.end.isNull() & (by.request_ms < lost_ms) & (F.col("request_ms") < lost_ms + _WINDOW_MS_MAX)
-    is_asked = asks_for_it & is_same_id
+    is_requested = asks_for_it & is_same_id
     return _judged(
         known.where(end.fate_name == "dropped"),
         known,
-        is_asked & was_delivered & is_within,
-        is_asked & may_be_lost,
+        is_requested & was_delivered & is_within,
+        is_requested & may_be_lost,
         F.lit(""),
     )
 

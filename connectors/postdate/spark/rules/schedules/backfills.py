@@ -30,12 +30,12 @@ def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
     of these fates with their controls, and a nominal time of each in Python.
     """
     fate = F.col("fate")
-    some = known.where(F.col("request_ms").isNotNull()).select(
+    schedules = known.where(F.col("request_ms").isNotNull()).select(
         *(*ORIGIN, "recurrence"),
-        F.explode(F.filter("switches", lambda one: one.fate_name == "backfilled")).alias("fate"),
+        F.explode(F.filter("switches", lambda switch: switch.fate_name == "backfilled")).alias("fate"),
     )
     # A separate step: Spark cannot read times in a step that explodes.
-    filled = some.withColumn("schedule", F.struct(*read_recurrence(F.col("recurrence"))))
+    filled = schedules.withColumn("schedule", F.struct(*read_recurrence(F.col("recurrence"))))
     start_ms, end_ms = filled_range(F.col("recurrence"))
     controls = known.where((F.col("action") == BACKFILL) & F.col("request_ms").isNotNull()).select(
         *(*PARTITION, F.col("offset").alias("control"), start_ms.alias("start_ms"), end_ms.alias("end_ms"))

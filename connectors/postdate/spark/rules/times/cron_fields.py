@@ -148,7 +148,7 @@ def _has_a_day(fields: CronFields) -> bool:
 
 def _values(terms: list[str], field: _Field) -> frozenset[int]:
     """Returns the values of a list of terms; empty for an empty list."""
-    found: set[int] = set()
+    values: set[int] = set()
     for term in terms:
         span, slash, step_text = term.partition("/")
         low, dash, high = span.partition("-")
@@ -160,8 +160,8 @@ def _values(terms: list[str], field: _Field) -> frozenset[int]:
             last = _value(high, field) if dash else field.last if slash else first
         if first > last or not 0 < step <= field.last:
             raise ValueError(f"{term!r} is not a term of a field")
-        found.update(range(first, last + 1, step))
-    return frozenset(found)
+        values.update(range(first, last + 1, step))
+    return frozenset(values)
 
 
 def _value(text: str, field: _Field) -> int:
