@@ -117,10 +117,9 @@ class Runs:
         ]
         partitions = partition_table(self.spark, bounds_of_partitions)
         starts = {number: bound.log_start for number, bound in enumerate(bounds_of_partitions)}
-        new_requests = [record for record in history.requests if last.requests <= record[2] < ends.requests]
-        present_requests = [
-            record for record in history.requests if starts.get(record[1], 0) <= record[2] < ends.requests
-        ]
+        requests = [record for record in history.requests if record[2] < ends.requests]
+        new_requests = [record for record in requests if last.requests <= record[2]]
+        present_requests = [record for record in requests if starts.get(record[1], 0) <= record[2]]
         logged = history.log[last.log : ends.again]
         log = kept(log_rows(self._records(logged), partitions), logged)
         known = read_rows([*state.policies, *policy_rows(log).collect()])
@@ -132,12 +131,8 @@ class Runs:
         dead_letters, messages = self._records(dead), delivered_messages(self._records(delivered), [REQUESTS])
         answers = answer_rows(self._records(answered), {VERDICTS: REQUESTS})
         new = Read(
-            *(
-                understood,
-                kept(digested_requests(understood), new_requests),
-                messages,
-                kept(record_rows(messages), delivered),
-            ),
+            *(understood, kept(digested_requests(understood), new_requests)),
+            *(messages, kept(record_rows(messages), delivered)),
             *(log, kept(dead_letter_rows(dead_letters, {LETTERS: REQUESTS}), dead), kept(answers, answered)),
             requests_of=lambda _: digested_requests(
                 understood_rows(self._records(present_requests), LEVELS_MS_DEFAULT, policies=policies)

@@ -109,19 +109,16 @@ def advance(
         rows_by_verdict.update(plain.counts)
         opened, closed = plain.counts["pending"], plain.counts["delivered"]
     left = inputs if parts is None else parts.left
-    rows = (
-        _none(store, facts)
-        if left is None
-        else materialised(folded(left, few=parameters.is_short), few=parameters.is_short)
-    )
+    few = parameters.is_short
+    rows = _none(store, facts) if left is None else materialised(folded(left, few=few), few=few)
     touched = _touched(store, state, rows, parameters, facts)
     context = partial(stored_context, stored_rows(store.origins(), facts), lost)
     judged = judged_origins(touched.rows, context, parameters, STATE_COLUMNS, new.requests_of, new.occurrences)
-    table = materialised(judged_rows(judged, run), few=parameters.is_short)
+    table = materialised(judged_rows(judged, run), few=few)
     groups = (
-        gathered(table, few=parameters.is_short)
+        gathered(table, few=few)
         .groupBy("state", "is_reported", "is_reopened", "verdicts", "reported")
-        .agg(*(F.count(what).alias(name) for name, what in COUNTED.items()))
+        .agg(*(F.count(column).alias(name) for name, column in COUNTED.items()))
         .collect()
     )
     _write_judged(store, table, groups, touched)

@@ -93,8 +93,9 @@ class VerdictTopicCounts:
 class StateOutcome:
     """The result of an incremental audit with the state at `path`.
 
-    This `run` has `closed` rows, and left others `open`. `standing` is the number of violations of earlier runs that
-    nobody has acknowledged. `counts` is the number of origins by verdict over all runs.
+    `closed` is the number of rows that this `run` has closed, `open` the number of rows that stay open. `standing` is
+    the number of violations of earlier runs that nobody has acknowledged. `counts` is the number of origins by verdict
+    over all runs.
     """
 
     path: str

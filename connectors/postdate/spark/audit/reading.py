@@ -73,8 +73,7 @@ class Reading:
     def of(cls, steps: AuditSteps, state: AuditState) -> Reading:
         """Fixes the end offsets in the order of `ranges`, and reads the records from the offsets in `state` on."""
         snapshot_ms, options, spark = time.time_ns() // 1_000_000, steps.options, steps.spark
-        own = options.own_topics()
-        own_names = [name for topics in own for name in topics.names()]
+        own, own_names = options.own_topics(), [name for topics in options.own_topics() for name in topics.names()]
         first_causes = fix_causes(steps.cluster, own, options)
         whole_requests, new_requests = since(first_causes.requests, state)
         whole_log, new_log = since(first_causes.log, state)
@@ -94,8 +93,8 @@ class Reading:
         topic_ids = steps.cluster.topic_ids([*targets, *own_names])
         state = without_renewed(state, topic_ids, own_names)
         effects, new_effects = since_effects(steps.effects(targets, state), state)
-        new_deliveries, new_dead_letters, new_answers = new_effects
         steps.report_ranges(*new_effects)
+        new_deliveries, new_dead_letters, new_answers = new_effects
         causes = Causes(whole_requests, whole_log)
         partitions = partition_table(spark, own, causes, effects)
         log_spans = since(by_partition(log_ranges(causes, effects)), state)[1]

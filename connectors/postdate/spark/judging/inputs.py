@@ -1,7 +1,7 @@
 """The inputs of an audit: requests, fates, delivered records, dead letters and answers.
 
-`folded` makes one row of them for each origin. A state stores such rows between two audits. `unfolded` makes inputs of
-them again, and these are judged like inputs from Kafka.
+`folded` turns them into one row for each origin. A state stores such rows between two audits. `unfolded` turns rows
+back into inputs, which are judged like inputs from Kafka.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ class JudgingParameters:
 
 @dataclass(frozen=True)
 class RowCounts:
-    """The numbers of `rows` and of those `left` for the rules, and flags that are True if any row has what they name.
+    """The numbers of all `rows` and of those `left` for the rules, and flags, each of which is True if any row has its
+    feature.
 
     `has_related`: an id, a link to another origin, or a bulk control. `has_claims`: a fate that names a cause, a return
     that names an attempt, a request that may continue a series, or a bulk control. `has_answers`: an answer.

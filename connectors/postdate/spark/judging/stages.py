@@ -36,10 +36,10 @@ ROW_COLUMNS = ("position", "occurrences")
 class History:
     """The input of one audit as rows.
 
-    `understood` and `messages` are the requests and deliveries with their messages, `requests` and `records` the same
-    with digests instead. `log` has rows of `log_rows`. The other rows are as in AuditInputs. `returns` are the origins
-    of requests with `postdate-retry`; None: there are none. `requests_of`, in an audit with a state, reads the requests
-    of some origins once more, if their topics still have them.
+    `understood` and `messages` are the requests and the deliveries with their messages. `requests` and `records` have
+    digests instead of the messages. `log` has rows of `log_rows`. The other rows are as in AuditInputs. `returns` are
+    the origins of requests with `postdate-retry`; None: there are none. `requests_of`, in an audit with a state, reads
+    the requests of some origins once more, if their topics still have them.
     """
 
     understood: DataFrame

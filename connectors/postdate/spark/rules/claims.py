@@ -110,22 +110,18 @@ def judged_series(known: DataFrame) -> DataFrame:
 def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     """Returns one row for each `moved`, in log order.
 
-    The row has the origin, the `grace` of its control, and its `cause` as in `unread_causes`. `grace_ms` is null if the
-    control was not read. If the control does not ask for the move, the row has a sentence `claim`, or a sentence
-    `doubt` if the move depends on an earlier one that may be lost.
-
-    `known` as in `history_rows`. `has_losses` is True if fates of its rows may have left the dispatch log. Cost: a join
-    of the moves with the reschedules, and a second one if there are losses.
+    The row has the origin, the `grace` of its control (`grace_ms` is null if the control was not read), and its `cause`
+    as in `unread_causes`. If the control does not ask for the move, the row has a sentence `claim`, or a `doubt` if the
+    move depends on an earlier one that may be lost. `known` as in `history_rows`. `has_losses` is True if fates of its
+    rows may be lost. Cost: a join of the moves with the reschedules, and a second one if there are losses.
     """
     moves = known.where(F.size("moves") > 0).select(
         *(*ORIGIN, *_SELECTABLE, "request_log_start", "request_end", "request_ms", "moves"),
         "fates_lost_before_ms",
         F.explode("moves").alias("move"),
     )
-    is_move = (F.col("action") == "reschedule") & (
-        (F.col("end.fate_name") == "applied") | F.col("selected").isNotNull()
-    )
-    controls = known.where(is_move & ~is_refused(F.col("end"))).select(
+    is_effective = (F.col("end.fate_name") == "applied") | F.col("selected").isNotNull()
+    controls = known.where((F.col("action") == "reschedule") & is_effective & ~is_refused(F.col("end"))).select(
         *(*PARTITION, "due_ms", "acts_on", "grace_ms"),
         F.col("selected").alias("by"),
         F.col("offset").alias("control"),

@@ -433,8 +433,10 @@ def _known(position: Row | None) -> Position:
 
 
 def _kept(known: Position, events: Iterable[Event]) -> Judgement:
-    """Returns a position that keeps these events for the next audit. Late fates are not kept, since the next audit
-    reads them again."""
+    """Returns a judgement whose position only keeps these events for the next audit.
+
+    Late fates are not kept, since the next audit reads them again.
+    """
     all_events = [*known.waiting_fates, *known.waiting_records, *events]
     fates = tuple(event for event in all_events if isinstance(event, Fate) and not event.late)
     records = tuple(event for event in all_events if isinstance(event, DeliveredOccurrence))
@@ -442,7 +444,7 @@ def _kept(known: Position, events: Iterable[Event]) -> Judgement:
 
 
 def _wrong(known: Position, detail: str | None = None) -> Judgement:
-    """Returns the judgement of a schedule that has no position: at most a contradiction."""
+    """Returns a judgement without occurrences. If there is a `detail`, it is reported as a contradiction."""
     problems = () if detail is None else (("contradiction", detail),)
     return Judgement(known._replace(problems=problems), Figures(), [], 0)
 

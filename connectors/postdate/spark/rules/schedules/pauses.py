@@ -76,7 +76,7 @@ def possible_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Log
 
     A pause ends with the first later resume in the log, or with any lost resume before that one. If the log has no
     later resume, a pause in the log, or a pause without any later resume, may also be open. Lost fates precede all
-    others that are judged.
+    judged fates.
     """
     switches = sorted([*known, *lost])
     pauses: list[LoggedPause] = []
