@@ -95,7 +95,7 @@ def test_an_occurrence_at_an_unknown_time_waits_in_the_state(
     if has_dead_letter:
         history.bury(10, TO_ORDERS, ("postdate-at", b"%d" % NEXT_NIGHT))
     runs, lost = Runs(spark, history, tmp_path), {"fates_lost_before_ms": NIGHT + 1_000}
-    runs.audit(replace(all_of(history), letters=0), bounds={0: {**lost, "letters_capped": True}})
+    runs.audit(replace(all_of(history), dead_letters=0), bounds={0: {**lost, "letters_capped": True}})
     assert set(runs.union()[10]["verdicts"]) == {"unsettled"}
     runs.audit(bounds={0: lost})
     assert set(runs.union()[10]["verdicts"]) == ({"unsettled"} if has_dead_letter else {"unsettled", "missing"})

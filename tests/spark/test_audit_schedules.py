@@ -140,7 +140,7 @@ def test_two_runs_with_a_state_find_the_violations_of_one_audit(
     """The first run ends between two occurrences of a schedule, and within two backfills, whose dead letters it has
     read. The second run continues from these positions."""
     cut = CASES.expected["an occurrence decided twice"].offset
-    topics = (CASES.log, CASES.delivered, CASES.letters, CASES.answers)
+    topics = (CASES.log, CASES.delivered, CASES.dead_letters, CASES.answers)
     log, delivered, dead_letters, answers = (
         sum(1 for _ in takewhile(lambda record: offset_of(record) < cut, records)) for records in topics
     )

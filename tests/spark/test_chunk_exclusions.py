@@ -55,7 +55,7 @@ def test_an_audit_with_a_state_keeps_a_dead_letter_whose_request_is_read_later(
     parameters = JudgingParameters(
         found.partitions, judging._targets(spark), "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
     )
-    doubtful = read.letters.where("false").select("topic", "partition", "offset") if has_state else None
+    doubtful = read.dead_letters.where("false").select("topic", "partition", "offset") if has_state else None
     parts = stages.split(read, parameters, digests, cached(digests.of_requests(read.understood)), doubtful)
     assert parts is not None
     assert parts.plain.counts["pending"] == 1

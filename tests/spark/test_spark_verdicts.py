@@ -502,7 +502,7 @@ def test_a_record_with_an_unreadable_origin_is_reported_by_its_position(spark: S
     headers["foreign"] = []
     for place, (topic, sent) in enumerate(headers.items()):
         history.delivered.append((topic, 0, place, *row[3:7], sent))
-        history.letters.append((LETTERS, 0, 10 + place, *row[3:7], sent))
+        history.dead_letters.append((LETTERS, 0, 10 + place, *row[3:7], sent))
     assert unreadable_of(spark, history) == {
         *("gone/0/0", "garbled/0/1"),
         *(f"{LETTERS}/0/{offset}" for offset in (10, 11, 12, 13)),

@@ -95,7 +95,7 @@ def drawn_and_judged(spark: SparkSession, directory: Path, count: int, seed: int
     partitions = _read(spark, directory, "partitions", drawn.partitions, PARTITIONS)
     requests, log, delivered, dead_letters, answers = (
         _read(spark, directory, name, getattr(drawn, name), RECORDS)
-        for name in ("requests", "log", "delivered", "letters", "answers")
+        for name in ("requests", "log", "delivered", "dead_letters", "answers")
     )
     log_read = log_rows(log, partitions).localCheckpoint()
     policies = policy_table(spark, read_rows(policy_rows(log_read).collect()))

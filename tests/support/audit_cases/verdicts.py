@@ -247,10 +247,10 @@ def _dead_cases(cases: Cases) -> None:
     cases.ask(o)
     cases.commit([o, 0, "dead"])
     cases.bury(o, reason=b"bad-headers")
-    dead_letter = list(cases.letters[-1])
+    dead_letter = list(cases.dead_letters[-1])
     dead_letter[7] = dead_letter[7][2:]  # type: ignore[index]
-    cases.letters[-1] = tuple(dead_letter)  # type: ignore[assignment]
-    o = cases.case("another message in the dead dead_letter", "mismatch", "dead dead_letter differs")
+    cases.dead_letters[-1] = tuple(dead_letter)  # type: ignore[assignment]
+    o = cases.case("another message in the dead letter", "mismatch", "dead letter differs")
     cases.ask(o)
     cases.commit([o, DUE, "dead"])
     cases.bury(o, value=b"w")

@@ -1,1 +1,1 @@
-"""Histories that the audit judges: written record by record, generated at random, forged on real topics, or large."""
+"""Histories for the audit to judge: written record by record, generated at random, forged on real topics, or large."""

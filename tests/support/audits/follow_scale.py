@@ -1,13 +1,12 @@
-"""How far behind live traffic `postdate audit --follow` stays while many messages are pending.
+"""Measures how far behind live traffic `postdate audit --follow` stays while many messages are pending.
 
-A program: it writes `--pending` requests that are due in a year, in the form that sidecars leave (`past_dispatches`),
-to a fresh broker, audits them into a new state, starts a sidecar with a steady load on another request topic, and
-follows both topics for `--seconds` in one Spark session of two threads and 4 GB. For each step the program prints its
-duration and its lag: the time from the moment when the *previous* step fixed its end offsets to the report of this
-step. No reported record is older than the lag.
+A program. It writes `--pending` requests that are due in a year, in the form that sidecars leave (`past_dispatches`),
+to a fresh broker, and audits them into a new state. Then it starts a sidecar with a steady load on another request
+topic, and follows both topics for `--seconds` in one Spark session of two threads and 4 GB. For each step the program
+prints the duration and the lag: the time from the instant when the *previous* step fixed its end offsets to the report
+of this step. No reported record is older than the lag.
 
-No step may find a violation. The exit code is 1 if any step
-after the first was more than BEHIND_S_MAX behind.
+No step may find a violation. The exit code is 1 if any step after the first was more than BEHIND_S_MAX behind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`postdate audit --follow` as the process that a person starts, process after process over one state; and a steady
-load beside it.
+"""Runs `postdate audit --follow` as a user starts it, process after process over one state, with a steady load beside
+it.
 
-What the processes have told is read from the files that their standard output goes to. A process and its JVM are one
-group, and end together. The load has a thread of its own; nothing else here does.
+The steps are read from the files to which the processes write their standard output. A process and its JVM are one
+group, and end together. The load has a separate thread, and is the only part that has one.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from support.deployments.environment import Environment
 from support.deployments.sidecars import environment, wait_until
 from support.oracles.exactly_once import Sent
 
-#: s. What a step may take on a machine that is busy with other things, a JVM's start included.
+#: s. The longest time of a step on a busy machine, including the start of a JVM.
 STEP_S = 300.0
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 
 
 @dataclass
 class AuditFollower:
-    """The processes one after the other; `topic` is where they tell what they find too."""
+    """The follower processes, one after the other. They also report to `topic`."""
 
     env: Environment
     directory: Path
     topic: str
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
-    _told: list[dict[str, Any]] = field(default_factory=list)
+    _reported_steps: list[dict[str, Any]] = field(default_factory=list)
     _read_bytes: int = 0
 
     @property
@@ -61,7 +61,7 @@ class AuditFollower:
             )
 
     def kill(self) -> None:
-        """SIGKILL for it and its JVM: whatever it was doing stays half done."""
+        """Kills the process and its JVM with SIGKILL, whatever they are doing."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -70,17 +70,17 @@ class AuditFollower:
             self._process = None
 
     def steps(self) -> list[dict[str, Any]]:
-        """All steps that any of the processes has told; one that was told twice has the same `run` twice."""
+        """Returns all steps that any process has reported. A step that was reported twice has the same `run` twice."""
         if self._process is not None:
             with self._file("stdout").open("rb") as output:
                 output.seek(self._read_bytes)
                 whole = output.read().rpartition(b"\n")[:2]
             self._read_bytes += sum(map(len, whole))
-            self._told += [json.loads(line) for line in whole[0].splitlines()]
-        return self._told
+            self._reported_steps += [json.loads(line) for line in whole[0].splitlines()]
+        return self._reported_steps
 
     def wait_for(self, steps: int) -> None:
-        """Returns when so many more steps were told than now."""
+        """Waits until `steps` more steps are reported."""
         wanted = len(self.steps()) + steps
 
         def reached() -> bool:
@@ -91,8 +91,10 @@ class AuditFollower:
         wait_until(reached, f"{steps} more steps are told, see {self._file('stderr')}", steps * STEP_S)
 
     def kept(self) -> int:
-        """The last run that committed, 0 before there is one: each run is one commit of the table `runs`, but its first
-        commit, which creates it."""
+        """Returns the last run that committed, 0 before the first.
+
+        Each run is one commit of the table `runs`. The first commit of the table only creates it.
+        """
         found = (_COMMIT.fullmatch(path.name) for path in self.state.glob("runs/_delta_log/*.json"))
         return max((int(match[1]) for match in found if match is not None), default=0)
 
@@ -102,7 +104,7 @@ class AuditFollower:
 
 @contextmanager
 def following(env: Environment, directory: Path, topic: str) -> Iterator[AuditFollower]:
-    """A follower that was started, and ends with the context."""
+    """Yields a follower that was started. It is killed at the end of the context."""
     follower = AuditFollower(env, directory, topic)
     follower.start()
     try:
@@ -112,7 +114,8 @@ def following(env: Environment, directory: Path, topic: str) -> Iterator[AuditFo
 
 
 class FollowedTraffic:
-    """Requests one after the other until it is stopped: plain ones, and ids that are cancelled, moved and replaced."""
+    """Sends requests, one after the other, until it is stopped: plain ones, and ids that are cancelled, moved and
+    replaced."""
 
     def __init__(self, env: Environment, requests: str, target: str) -> None:
         self._env, self._requests, self._target = env, requests, target
@@ -122,7 +125,7 @@ class FollowedTraffic:
         self._thread.start()
 
     def stop(self) -> int:
-        """How many requests it has made, all of them acknowledged."""
+        """Stops the traffic, and returns the number of its requests, all of them acknowledged."""
         self._stopping.set()
         self._thread.join(60)
         assert not self._thread.is_alive()
@@ -131,13 +134,13 @@ class FollowedTraffic:
     def _run(self) -> None:
         sender, number = self._env.sender(), 0
         while not self._stopping.wait(0.25):
-            for request in self._asked(number):
+            for request in self._next_requests(number):
                 sender.send(self._requests, request)
                 self._sent += 1
             number += 1
         sender.flush()
 
-    def _asked(self, number: int) -> list[Sent]:
+    def _next_requests(self, number: int) -> list[Sent]:
         topic, id = (TOPIC, self._target.encode()), b"id-%d" % number
         first = [topic, (DELAY, b"%dms" % (number % 20 * 100)), (ID, id)]
         later: list[list[tuple[str, bytes | None]]] = [
@@ -154,7 +157,7 @@ class FollowedTraffic:
 
 @contextmanager
 def traffic(env: Environment, requests: str, target: str) -> Iterator[FollowedTraffic]:
-    """Traffic that ends with the context."""
+    """Yields traffic that is stopped at the end of the context."""
     load = FollowedTraffic(env, requests, target)
     try:
         yield load

@@ -1,6 +1,6 @@
 """A history forged on real topics: requests, fates, records and dead letters, written by hand and by no sidecar.
 
-One partition of a request topic. Times of the dispatch log are the broker's, so due times are chosen around now.
+There is one partition of a request topic. The broker stamps the dispatch log, so due times are chosen around now.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Forged:
         return cls(env, env.new_requests(1), env.new_target(partitions, **settings))
 
     def ask(self, *more: tuple[str, bytes | None], key: bytes | None = b"k", at: int | None = None) -> int:
-        """A request to the target; returns its offset."""
+        """Produces a request to the target, and returns its offset."""
         due = b"%d" % (self.due_ms if at is None else at)
         sent = [(TOPIC, self.target.encode()), (AT, due), *more]
         offset = self.write(self.requests, 0, key, b"v", sent)
@@ -62,7 +62,7 @@ class Forged:
         return offset
 
     def bury(self, origin: int, reason: str) -> int:
-        """The dead letter of a request."""
+        """Produces the dead letter of a request, and returns its offset."""
         own = [("postdate-dead-reason", reason.encode()), ("postdate-dead-detail", b"why")]
         own.append((ORIGIN, f"{self.requests}/0/{origin}".encode()))
         return self.write(f"{self.requests}.dead-letters", 0, b"k", b"v", [*self.sent[origin], *own])
@@ -76,7 +76,7 @@ class Forged:
         id: bytes | None = None,
         partition: int | None = None,
     ) -> int:
-        """The record of a request, as a sidecar would write it."""
+        """Produces the record of a request, as a sidecar would write it, and returns its offset."""
         own: Headers = [
             (ORIGIN, f"{self.requests}/0/{origin}".encode()),
             (DUE, b"%d" % (self.due_ms if at is None else at)),
@@ -90,8 +90,11 @@ class Forged:
         return PlainFate(*fields) if len(fields) == 3 else Moved(*fields)
 
     def commit(self, *fates: Any, next_request: int | None = None, policies: list[PolicyRow] | None = None) -> int:
-        """The next record of the dispatch log; a fate is an offset, delivered at the usual time, or a whole fate.
-        `policies`: named ones, if there are any."""
+        """Produces the next record of the dispatch log, and returns its offset.
+
+        A fate is the offset of a request, which was delivered at the usual time, or a whole fate. `policies` are named
+        ones.
+        """
         self.seq += 1
         spelled = [
             fate
@@ -113,21 +116,21 @@ class Forged:
         return self.write(f"{self.requests}.dispatch-log", 0, None, encode_record(record), [])
 
     def sound(self, *, key: bytes | None = b"k", at: int | None = None) -> int:
-        """A request that was delivered as it should be."""
+        """Produces a request that was delivered as it should be, with its effects, and returns its offset."""
         offset = self.ask(key=key, at=at)
         self.deliver(offset, key=key, at=at)
         self.commit((offset, self.due_ms if at is None else at, "delivered"))
         return offset
 
     def expect(self, offset: int, *verdicts: str) -> int:
-        """Notes what the audit must find of a request."""
+        """Records the verdict that the audit must find for a request."""
         self.expected[f"{self.requests}/0/{offset}"] = {*verdicts}
         return offset
 
     def write(
         self, topic: str, partition: int, key: Any, value: Any, headers: Headers, *, stamped_ms: int | None = None
     ) -> int:
-        """Produces one record, now or with the CreateTime `stamped_ms`; returns its offset."""
+        """Produces one record, now or with the CreateTime `stamped_ms`, and returns its offset."""
         taken: list[int] = []
 
         def note(error: KafkaError | None, message: Message) -> None:
@@ -157,12 +160,12 @@ class Forged:
         return producer
 
     def audited(self, capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
-        """The JSON of an audit of the topics."""
+        """Audits the topics, and returns the JSON."""
         return audited_together([self], capsys, **options)
 
 
 def audited_together(histories: Sequence[Forged], capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
-    """The JSON of one audit of the topics of all `histories`, which lie on the same broker."""
+    """Audits the topics of all `histories`, which are on the same broker, together, and returns the JSON."""
     given = {"output": "json", "slack_ms": 1_000, "settle_ms": 1_000, "samples": 1_000, **options}
     requests = tuple(one.requests for one in histories)
     exit_code = run_audit(AuditOptions(histories[0].env.bootstrap, requests, **given))
@@ -172,17 +175,17 @@ def audited_together(histories: Sequence[Forged], capsys: pytest.CaptureFixture[
 
 
 def expected_of(histories: Sequence[Forged]) -> dict[str, set[str]]:
-    """What an audit of all `histories` must find, by origin."""
+    """Returns the verdicts that an audit of all `histories` must find, by origin."""
     return {origin: verdicts for one in histories for origin, verdicts in one.expected.items()}
 
 
 def partition_of_key(key: bytes | None, partitions: int = 4) -> int:
-    """The partition of a key; of a null key the first."""
+    """Returns the partition of a key; for a null key, the first partition."""
     return 0 if key is None else partition_for(key, partitions)
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
-    """Returns when the condition holds."""
+    """Waits until the condition holds."""
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while not holds():
         assert time.monotonic() < deadline, what
@@ -190,7 +193,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 
 def named(outcome: dict[str, Any]) -> dict[str, set[str]]:
-    """The violations of an audit by origin."""
+    """Returns the violations of an audit by origin."""
     found: dict[str, set[str]] = {}
     for verdict, samples in outcome["samples"].items():
         for sample in samples:

@@ -1,4 +1,4 @@
-"""A history judged: the rows that the audit makes of topics written down by hand, by the code that it runs itself."""
+"""Judges histories that are written by hand, with the code that the audit itself runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.judging.chunk_digests import ChunkDigests, regular, subtracted
 from postdate.spark.judging.inputs import AuditInputs, folded
-from postdate.spark.judging.origin_rows import JudgingParameters, found_of, judged_origins, judged_placed, placed
+from postdate.spark.judging.origin_rows import JudgingParameters, judged_origins, judged_placed, placed, row_counts
 from postdate.spark.judging.stages import ROW_COLUMNS, Judged, judged_history
 from postdate.spark.judging.stages import History as Read
 from postdate.spark.judging.summary import Counted, Plain, Summary, UnreadableRecords, by_verdicts, summarise
@@ -49,7 +49,7 @@ from support.audits.written_records import Row as Record
 
 @dataclass(frozen=True)
 class JudgingBounds:
-    """What of a history is read, and what is hidden."""
+    """The ranges of a history that are read, and the records that are hidden."""
 
     request_start: int = 0
     request_end: int = 10_000
@@ -64,22 +64,22 @@ class JudgingBounds:
     request_present_end: int = 10_000
 
     def table(self, spark: SparkSession) -> DataFrame:
-        """The one partition of a history, as `judge` asks for it."""
+        """Returns the one partition of a history as a table for `judge`."""
         return partition_table(spark, [self])
 
     def row(self, prefix: str = "", partition: int = 0) -> tuple[Any, ...]:
-        """One of them as a row, of topics with this prefix."""
+        """Returns the bounds as a row, of topics with this prefix."""
         requests = (f"{prefix}{REQUESTS}", partition, self.log_start, self.request_start, self.request_end)
         log = (f"{prefix}{LOG}", self.log_end, True, self.log_capped, self.fates_lost_before_ms)
-        letters = (self.letters_capped, self.letters_lost_before_ms)
+        dead_letters = (self.letters_capped, self.letters_lost_before_ms)
         answers = (self.answers_capped, self.answers_lost_before_ms)
-        letters_capped_ms = -1 if self.letters_capped else NEVER_MS
-        return (*requests, *log, *letters, *answers, letters_capped_ms, self.request_present_end)
+        dead_letters_capped_ms = -1 if self.letters_capped else NEVER_MS
+        return (*requests, *log, *dead_letters, *answers, dead_letters_capped_ms, self.request_present_end)
 
 
 def partition_table(spark: SparkSession, bounds: Sequence[JudgingBounds]) -> DataFrame:
-    """The partitions of a history, each with its bounds, as `judge` asks for them."""
-    return small_table(spark, [one.row(partition=number) for number, one in enumerate(bounds)], PARTITIONS)
+    """Returns the partitions of a history, each with its bounds, as a table for `judge`."""
+    return small_table(spark, [bound.row(partition=number) for number, bound in enumerate(bounds)], PARTITIONS)
 
 
 def target_row(
@@ -92,14 +92,16 @@ def target_row(
     recreated_ms: int = -1,
     compacted: bool = False,
 ) -> tuple[Any, ...]:
-    """A target of as many partitions as there are bounds, as `judge` asks for it."""
+    """Returns a target as a row for `judge`. It has as many partitions as there are bounds."""
     bounds = ([*lost_ms], [*capped_from_ms], [*known_ms], began_ms, recreated_ms)
     return name, len(lost_ms), min(capped_from_ms) < NEVER_MS, compacted, *bounds
 
 
 def kept(rows: DataFrame, records: Sequence[Record]) -> DataFrame:
-    """Materialise the `rows` of these `records`, as an audit of few rows does. Without records the rows stay a plan,
-    which the audit leaves out."""
+    """Materialises the `rows` of these `records`, as an audit of few rows does.
+
+    Without records the rows stay a plan, which the audit leaves out.
+    """
     return materialised(rows, few=True) if records else rows
 
 
@@ -115,7 +117,7 @@ class Tables:
 
     @cached_property
     def known(self) -> DataFrame:
-        """What the rules about other requests begin with; kept, as the audit keeps it."""
+        """The input of the rules about other requests, materialised as in an audit."""
         return materialised(history_rows(self.requests, self.fates, self.answers, self.partitions), few=True)
 
 
@@ -125,27 +127,29 @@ def tables(
     bounds: JudgingBounds | Sequence[JudgingBounds],
     dialects: DialectOptions = NO_DIALECTS,
 ) -> Tables:
-    """What all rules begin with; kept, as the audit keeps it. `bounds`: of all partitions, or of each."""
-    each = [bounds] * history.partitions if isinstance(bounds, JudgingBounds) else bounds
-    partitions = partition_table(spark, each)
+    """Returns the input of all rules, materialised as in an audit. `bounds` are those of all partitions, or of each."""
+    bounds_of_partitions = [bounds] * history.partitions if isinstance(bounds, JudgingBounds) else bounds
+    partitions = partition_table(spark, bounds_of_partitions)
     log = kept(log_rows(small_table(spark, history.log, RECORDS), partitions), history.log)
-    asked = small_table(spark, history.requests, RECORDS)
-    understood = understood_rows(asked, LEVELS_MS_DEFAULT, dialects, _policies(spark, log))
+    records = small_table(spark, history.requests, RECORDS)
+    understood = understood_rows(records, LEVELS_MS_DEFAULT, dialects, _policies(spark, log))
     requests = materialised(digested_requests(understood), few=True)
     answers = answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS})
     return Tables(requests, log, fate_rows(log), kept(answers, history.answers), partitions)
 
 
-def by_the_rules(inputs: AuditInputs, how: JudgingParameters) -> DataFrame:
-    """The inputs judged by the rules alone: no origin counts as plain."""
-    beside = placed(materialised(folded(inputs), few=True), how).withColumn("plain", F.lit(None).cast("string"))
-    found = found_of(beside)
-    if found.has_schedules:
-        has_lost, before_ms = found.has_lost_controls, how.overdue_before_ms
-        recurring = with_occurrences(beside, inputs.occurrences, before_ms, has_lost_controls=has_lost)
-        beside = materialised(recurring, few=True)
-        found = found_of(beside)
-    rows = judged_placed(beside, found, None, how, ROW_COLUMNS)
+def by_the_rules(inputs: AuditInputs, parameters: JudgingParameters) -> DataFrame:
+    """Returns the inputs judged by the rules alone: no origin counts as plain."""
+    placed_rows = placed(materialised(folded(inputs), few=True), parameters).withColumn(
+        "plain", F.lit(None).cast("string")
+    )
+    counts = row_counts(placed_rows)
+    if counts.has_schedules:
+        has_lost, before_ms = counts.has_lost_controls, parameters.overdue_before_ms
+        recurring = with_occurrences(placed_rows, inputs.occurrences, before_ms, has_lost_controls=has_lost)
+        placed_rows = materialised(recurring, few=True)
+        counts = row_counts(placed_rows)
+    rows = judged_placed(placed_rows, counts, None, parameters, ROW_COLUMNS)
     return rows.where("verdicts is not null")
 
 
@@ -159,23 +163,23 @@ def judged(
     rules_alone: bool = False,
     bounds: JudgingBounds | Sequence[JudgingBounds] = JudgingBounds(),
 ) -> tuple[DataFrame, DataFrame]:
-    """The judged rows and the breaks of the chain of a history; with `rules_alone` no origin counts as plain."""
-    found = tables(spark, history, bounds, dialects)
-    how = JudgingParameters(
-        found.partitions, small_table(spark, [*targets], TARGETS), verdicts, SNAPSHOT, slack_ms=60_000
+    """Returns the judged rows and the breaks of the chain of a history. With `rules_alone`, no origin is plain."""
+    history_tables = tables(spark, history, bounds, dialects)
+    parameters = JudgingParameters(
+        history_tables.partitions, small_table(spark, [*targets], TARGETS), verdicts, SNAPSHOT, slack_ms=60_000
     )
-    inputs = _inputs(spark, history, found)
+    inputs = _inputs(spark, history, history_tables)
     if rules_alone:
-        return by_the_rules(inputs, how), chain_breaks(found.log)
+        return by_the_rules(inputs, parameters), chain_breaks(history_tables.log)
     rows = judged_origins(
-        materialised(folded(inputs), few=True), None, how, ROW_COLUMNS, occurrences=inputs.occurrences
+        materialised(folded(inputs), few=True), None, parameters, ROW_COLUMNS, occurrences=inputs.occurrences
     )
-    return materialised(rows.where("verdicts is not null"), few=True), chain_breaks(found.log)
+    return materialised(rows.where("verdicts is not null"), few=True), chain_breaks(history_tables.log)
 
 
 @dataclass(frozen=True)
 class Situation:
-    """A history without answers that is judged together with others: its targets, and what of it is read."""
+    """A history without answers that is judged together with others: its targets, and its bounds."""
 
     history: RandomHistory
     targets: Sequence[tuple[Any, ...]] = (target_row(),)
@@ -183,35 +187,42 @@ class Situation:
 
 
 def judged_together(spark: SparkSession, situations: Mapping[str, Situation]) -> dict[str, dict[int, Row]]:
-    """The judged rows of each situation by offset. One plan judges all of them, since planning takes longer than
-    judging: the names of its topics begin with the number of the situation."""
-    prefixes = {f"{number}.": one for number, one in enumerate(situations.values())}
+    """Returns the judged rows of each situation by offset.
+
+    One plan judges all of them, since planning takes longer than judging: the names of the topics of a situation begin
+    with its number.
+    """
+    prefixes = {f"{number}.": situation for number, situation in enumerate(situations.values())}
     names = dict(zip((f"{prefix}{REQUESTS}" for prefix in prefixes), situations, strict=True))
 
     def records(side: str) -> DataFrame:
-        rows = [_prefixed(row, prefix) for prefix, one in prefixes.items() for row in getattr(one.history, side)]
+        rows = [
+            _prefixed(row, prefix) for prefix, situation in prefixes.items() for row in getattr(situation.history, side)
+        ]
         return small_table(spark, rows, RECORDS)
 
-    partitions = small_table(spark, [one.bounds.row(prefix) for prefix, one in prefixes.items()], PARTITIONS)
-    targets = [(f"{prefix}{name}", *row) for prefix, one in prefixes.items() for name, *row in one.targets]
+    partitions = small_table(
+        spark, [situation.bounds.row(prefix) for prefix, situation in prefixes.items()], PARTITIONS
+    )
+    targets = [(f"{prefix}{name}", *row) for prefix, situation in prefixes.items() for name, *row in situation.targets]
     inputs = AuditInputs(
         digested_requests(understood_rows(records("requests"), LEVELS_MS_DEFAULT)),
         fate_rows(log_rows(records("log"), partitions)),
         delivered_rows(records("delivered"), [*names]),
-        dead_letter_rows(records("letters"), {f"{prefix}{LETTERS}": f"{prefix}{REQUESTS}" for prefix in prefixes}),
+        dead_letter_rows(records("dead_letters"), {f"{prefix}{LETTERS}": f"{prefix}{REQUESTS}" for prefix in prefixes}),
         answer_rows(records("answers"), {}),
     )
-    how = JudgingParameters(partitions, small_table(spark, targets, TARGETS), "none", SNAPSHOT, slack_ms=60_000)
+    parameters = JudgingParameters(partitions, small_table(spark, targets, TARGETS), "none", SNAPSHOT, slack_ms=60_000)
     found: dict[str, dict[int, Row]] = {name: {} for name in situations}
     for row in (
-        judged_origins(materialised(folded(inputs), few=True), None, how).where("verdicts is not null").collect()
+        judged_origins(materialised(folded(inputs), few=True), None, parameters).where("verdicts is not null").collect()
     ):
         found[names[row["topic"]]][row["offset"]] = row
     return found
 
 
 def _prefixed(record: Record, prefix: str) -> Record:
-    """The same record of a topic with this prefix, which also the topics have that it names."""
+    """Returns the record as one of a topic with this prefix. Topics that the record names also get the prefix."""
     named = {"postdate-topic", "postdate-origin"}
     sent = [(name, prefix.encode() + (value or b"") if name in named else value) for name, value in record[7] or []]
     return (f"{prefix}{record[0]}", *record[1:7], sent)
@@ -225,7 +236,7 @@ def summary_of(
     plain: Plain | None = None,
     malformed: DataFrame | None = None,
 ) -> Summary:
-    """The summary of judged rows, of breaks of the chain, and of malformed verdict records if there are any."""
+    """Returns the summary of judged rows, of breaks of the chain, and of malformed verdict records."""
     nothing = small_table(spark, [], "place string, problem string")
     spoilt = nothing if malformed is None else malformed
     counted = Counted(by_verdicts(judged), breaks.count(), spoilt.count())
@@ -233,14 +244,16 @@ def summary_of(
 
 
 def chunks_of(spark: SparkSession, history: RandomHistory, bits: int = 0) -> DataFrame:
-    """The chunks of a history of one partition, of so many bits."""
+    """Returns the chunks of 2**`bits` offsets of a history of one partition."""
     read = _history(spark, history, tables(spark, history, JudgingBounds()))
     digests, targets = ChunkDigests(SNAPSHOT - 60_000, bits), _targets(spark)
-    exceptional = digests.exceptional_origins(read.log, [read.letters, read.answers])
+    exceptional = digests.exceptional_origins(read.log, [read.dead_letters, read.answers])
     exceptional = materialised(exceptional, few=True)
     fates, messages = regular(fate_rows(read.log), exceptional), regular(read.messages, exceptional)
-    asked = subtracted(digests.of_requests(read.understood), digests.of_requests(_of(read.understood, exceptional)))
-    return digests.together(asked, digests.of_fates(fates), digests.of_records(messages, targets), targets)
+    request_chunks = subtracted(
+        digests.of_requests(read.understood), digests.of_requests(_of(read.understood, exceptional))
+    )
+    return digests.together(request_chunks, digests.of_fates(fates), digests.of_records(messages, targets), targets)
 
 
 def _of(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
@@ -248,17 +261,17 @@ def _of(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
 
 
 def overtaken_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
-    """The messages of a history that were overtaken, each with the last two words about the record before it."""
+    """Returns the overtaken messages of a history, each with the last two words about the record before it."""
     read = _history(spark, history, tables(spark, history, JudgingBounds()))
     rows = overtaken(read.records, fate_rows(read.log), read.requests).collect()
     return {row["offset"]: " ".join(row["disorder"].text.split(" of its target")[0].split()[-2:]) for row in rows}
 
 
 def unreadable_of(spark: SparkSession, history: RandomHistory) -> set[str]:
-    """The places of the dead letters and records of a history whose origin cannot be read."""
+    """Returns the places of the dead letters and records of a history whose origin cannot be read."""
     messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
-    letters = unreadable_dead_letters(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS})
-    return {row["place"] for row in letters.unionByName(unreadable_records(record_rows(messages))).collect()}
+    dead_letters = unreadable_dead_letters(small_table(spark, history.dead_letters, RECORDS), {LETTERS: REQUESTS})
+    return {row["place"] for row in dead_letters.unionByName(unreadable_records(record_rows(messages))).collect()}
 
 
 def staged(
@@ -271,38 +284,40 @@ def staged(
     separate_rows_max: int = 1_000,
     **bounds: Any,
 ) -> Judged:
-    """What an audit makes of a history of one partition when it looks at chunks of so many bits first, and with
-    `in_order` at the order of messages. `reads` is applied to the requests before the audit reads them;
-    `separate_rows_max` as in `JudgingParameters`."""
-    found = tables(spark, history, JudgingBounds(**bounds))
-    read, digests = _history(spark, history, found), ChunkDigests(SNAPSHOT - 60_000, bits)
+    """Judges a history of one partition in stages, with chunks of 2**`bits` offsets.
+
+    `in_order` also checks the order of messages. `reads` is applied to the requests before the audit reads them;
+    `separate_rows_max` as in JudgingParameters.
+    """
+    history_tables = tables(spark, history, JudgingBounds(**bounds))
+    read, digests = _history(spark, history, history_tables), ChunkDigests(SNAPSHOT - 60_000, bits)
     if reads is not None:
         understood = reads(read.understood)
         read = replace(read, understood=understood, requests=digested_requests(understood))
     if in_order:
         read = replace(read, overtaken=(overtaken(read.records, fate_rows(read.log), read.requests),))
-    how = JudgingParameters(
-        *(found.partitions, _targets(spark), "none", SNAPSHOT),
+    parameters = JudgingParameters(
+        *(history_tables.partitions, _targets(spark), "none", SNAPSHOT),
         slack_ms=60_000,
         left_share_max=1.0,
         separate_rows_max=separate_rows_max,
     )
-    return judged_history(read, how, digests, cached(digests.of_requests(read.understood)))
+    return judged_history(read, parameters, digests, cached(digests.of_requests(read.understood)))
 
 
 def before_rules(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame, DataFrame]:
-    """The rows of a history of one partition before any rule: placed, and as of `history_rows`. Both are kept."""
-    found = tables(spark, history, JudgingBounds())
-    how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
-    rows = placed(folded(_inputs(spark, history, found)), how)
-    return materialised(rows, few=True), materialised(found.known, few=True)
+    """Returns the rows of a history of one partition before any rule: those of `placed` and of `history_rows`."""
+    history_tables = tables(spark, history, JudgingBounds())
+    parameters = JudgingParameters(history_tables.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
+    rows = placed(folded(_inputs(spark, history, history_tables)), parameters)
+    return materialised(rows, few=True), materialised(history_tables.known, few=True)
 
 
 def plain_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
-    """The origins of a history of one partition that are plain, with their verdicts."""
-    found = tables(spark, history, JudgingBounds())
-    how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
-    rows = placed(folded(_inputs(spark, history, found)), how).where("is_judged and plain is not null")
+    """Returns the origins of a history of one partition that are plain, with their verdicts."""
+    history_tables = tables(spark, history, JudgingBounds())
+    parameters = JudgingParameters(history_tables.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
+    rows = placed(folded(_inputs(spark, history, history_tables)), parameters).where("is_judged and plain is not null")
     return {row["offset"]: row["plain"] for row in rows.collect()}
 
 
@@ -314,33 +329,33 @@ def _targets(spark: SparkSession) -> DataFrame:
     return small_table(spark, [target_row()], TARGETS)
 
 
-def _history(spark: SparkSession, history: RandomHistory, found: Tables) -> Read:
-    inputs, policies = _inputs(spark, history, found), _policies(spark, found.log)
-    asked = small_table(spark, history.requests, RECORDS)
-    understood = materialised(understood_rows(asked, LEVELS_MS_DEFAULT, policies=policies), few=True)
+def _history(spark: SparkSession, history: RandomHistory, history_tables: Tables) -> Read:
+    inputs, policies = _inputs(spark, history, history_tables), _policies(spark, history_tables.log)
+    request_records = small_table(spark, history.requests, RECORDS)
+    understood = materialised(understood_rows(request_records, LEVELS_MS_DEFAULT, policies=policies), few=True)
     messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
     messages = kept(messages, history.delivered)
     requests = kept(digested_requests(understood), history.requests)
     records = kept(record_rows(messages), history.delivered)
-    letters = kept(inputs.letters, history.letters)
-    rows = (requests, messages, records, found.log, letters, inputs.answers)
+    dead_letters = kept(inputs.dead_letters, history.dead_letters)
+    rows = (requests, messages, records, history_tables.log, dead_letters, inputs.answers)
     return Read(understood, *rows, occurrences=inputs.occurrences)
 
 
 def read_inputs(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame, AuditInputs]:
-    """The dispatch log of a history of one partition, and the rows of all its origins."""
-    found = tables(spark, history, JudgingBounds())
-    return found.log, _inputs(spark, history, found)
+    """Returns the dispatch log of a history of one partition, and the rows of all its origins."""
+    history_tables = tables(spark, history, JudgingBounds())
+    return history_tables.log, _inputs(spark, history, history_tables)
 
 
-def _inputs(spark: SparkSession, history: RandomHistory, found: Tables) -> AuditInputs:
+def _inputs(spark: SparkSession, history: RandomHistory, history_tables: Tables) -> AuditInputs:
     return AuditInputs(
-        found.requests,
-        found.fates,
+        history_tables.requests,
+        history_tables.fates,
         delivered_rows(small_table(spark, history.delivered, RECORDS), [REQUESTS]),
-        dead_letter_rows(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS}),
-        found.answers,
-        occurrences=_occurrences(spark, history, found.log),
+        dead_letter_rows(small_table(spark, history.dead_letters, RECORDS), {LETTERS: REQUESTS}),
+        history_tables.answers,
+        occurrences=_occurrences(spark, history, history_tables.log),
     )
 
 
@@ -353,49 +368,49 @@ def _occurrences(spark: SparkSession, history: RandomHistory, log: DataFrame) ->
 
 @dataclass(frozen=True)
 class ReadRecord:
-    """A dispatch-log record with one fate: whether it parses, and what `fate_rows` makes of it."""
+    """A dispatch-log record with one fate: whether it parses, and its rows of `fate_rows`."""
 
     parses: bool
     fates: list[Row]
 
 
 def read_fates(spark: SparkSession, fates: Iterable[tuple[list[object], int]]) -> list[ReadRecord]:
-    """Each of these fates read from a dispatch-log record of this version, all of them by one plan."""
+    """Returns these fates as read from dispatch-log records of their versions, all of them by one plan."""
     history = RandomHistory(T)
     for fate, version in fates:
         history.commit(fate, v=version)
     log = kept(log_rows(small_table(spark, history.log, RECORDS), JudgingBounds().table(spark)), history.log)
-    found = [ReadRecord(row["parses"], []) for row in log.orderBy("log_offset").collect()]
+    records = [ReadRecord(row["parses"], []) for row in log.orderBy("log_offset").collect()]
     for row in fate_rows(log).collect():
-        found[row["fate"]["log_offset"]].fates.append(row["fate"])
-    return found
+        records[row["fate"]["log_offset"]].fates.append(row["fate"])
+    return records
 
 
 def owed(known: DataFrame, mode: Mode) -> dict[int, str]:
-    """What was not answered, by the offset of the request."""
+    """Returns the missing answers by the offset of the request."""
     return {row["offset"]: row["unanswered"] for row in unanswered_ends(known, mode).collect()}
 
 
 def wrong_answers(known: DataFrame) -> dict[int, str | None]:
-    """What is wrong with the one answer that each request got."""
+    """Returns the defect of the only answer of each request."""
     return {row["offset"]: row["answer"]["wrong"] for row in judged_answers(known).collect()}
 
 
 def by_history(judged_rows: DataFrame, histories: Iterable[str]) -> dict[str, dict[int, Row]]:
-    """Judged rows of `side_by_side` by the name of the history, and by offset."""
-    found: dict[str, dict[int, Row]] = {name: {} for name in histories}
-    names = [*found]
+    """Returns judged rows of `side_by_side` by the name of the history, and by offset."""
+    rows: dict[str, dict[int, Row]] = {name: {} for name in histories}
+    names = [*rows]
     for row in judged_rows.collect():
-        found[names[row["partition"]]][row["offset"]] = row
-    return found
+        rows[names[row["partition"]]][row["offset"]] = row
+    return rows
 
 
 def by_offset(judged_rows: DataFrame) -> dict[int, Row]:
-    """Judged rows by offset."""
+    """Returns judged rows by offset."""
     return {row["offset"]: row for row in judged_rows.collect()}
 
 
 def check_case(rows: dict[int, Row], expected: Expected) -> None:
-    """Check that a row has the verdicts of its case, and that its details contain the word."""
+    """Checks that a row has the verdicts of its case, and that its details contain the word."""
     row = rows[expected.offset]
     assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row

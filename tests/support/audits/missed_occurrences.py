@@ -1,4 +1,4 @@
-"""The fates of a recurring schedule around an outage, compared with the rules of its policy for missed occurrences.
+"""Compares the fates of a recurring schedule around an outage with the rules of its policy for missed occurrences.
 
 The verdict depends on the nominal times and on the broker's timestamps, and not on the speed of the process.
 """
@@ -17,7 +17,7 @@ _LATE_MS_MAX = 60_000
 
 @dataclass
 class Calendar:
-    """A schedule that fires every `interval_ms` from `first_ms` on, and what became of it."""
+    """A schedule that fires every `interval_ms` from `first_ms` on, with its fates."""
 
     sent: Sent
     missed: str
@@ -49,12 +49,13 @@ class MissedStep:
 
 
 def faults(each: Calendar, second: str, restarted_ms: int) -> Iterator[str]:
-    """The differences between the fates of a schedule and its rules. `second`: the process that ran from `restarted_ms`
-    on.
+    """Yields the differences between the fates of a schedule and its rules.
+
+    `second` is the process that ran from `restarted_ms` on.
 
     A transaction may commit the skip of a `last` schedule alone. If a newer occurrence falls due before the next
-    transaction, that one skips again. Therefore the delivery is not always the next step. After the delivery that ends
-    the outage, the process may stop between a skip and its delivery.
+    transaction, that transaction skips again. Therefore the delivery is not always the next step. After the delivery
+    that ends the outage, the process may stop between a skip and its delivery.
 
     REQUIRES: the schedule was decided (`is_decided`) before the second process stopped.
     """

@@ -1,14 +1,15 @@
 """Writes topics as sidecars leave them: requests, their deliveries, and the dispatch log.
 
-For programs that need a long history and no sidecar. Each request partition is filled by a process of its own with the
-real codecs: first its requests, then transactions of the deliveries and one dispatch-log record each, in that order, as
-the protocol has them. One request in a hundred, or more, is due in a year and stays pending. A partition that was
-filled before is filled on: what `fill` returns is where the next filling begins.
+For programs that need a long history and no sidecar. One process fills each request partition with the real codecs:
+first its requests, then transactions of the deliveries with one dispatch-log record each, in the order of the protocol.
+At least one request in a hundred is due in a year and stays pending. `fill` returns the positions at which the next
+filling continues.
 
-Due times are the same for all requests, or spread around the present as those of live traffic are.
+Due times are the same for all requests, or spread around the present like those of live traffic.
 
-Of a mixed filling, one request in twenty is cancelled, moved, replaced or dead, one in twenty has no key, one in twenty
-an id, one in a hundred was stored before it was delivered, and each twentieth record of a target is somebody else's.
+In a mixed filling, one request in twenty is cancelled, moved, replaced or dead, one in twenty has no key, one in twenty
+has an id, and one in a hundred was stored before it was delivered. Each twentieth record of a target comes from another
+producer.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _VALUE = b"v" * 100
 _DATA: Headers = [("kind", b"reminder")]
 _CYCLE, _ENDED, _CONTROL = 20, 17, 18
 _ENDS = ("cancelled", "moved", "replaced", "dead")
-"""What becomes of the request at place `_ENDED` of each cycle, in turn. The next one acts on it, unless it is dead."""
+"""The ends of the request at place `_ENDED` of each cycle, in turn. The next request acts on it, unless it is dead."""
 _CONTROLS = ("cancel", "reschedule", "replacement", "plain")
 _OTHERS = {3: "without key", 4: "with id", 5: "stored"}
 _STORED_EVERY = 5
 _LATER_MS = 500
-"""By how much a message is moved."""
+"""The time by which a message is moved."""
 _SOON_MS = 300_000
-"""When the first pending message of a live history is due: after the audits."""
+"""The time until the first pending message of a live history is due: after the audits."""
 _SETTINGS: Mapping[str, str | int] = {
     "enable.idempotence": True,
     "linger.ms": 20,
@@ -57,10 +58,10 @@ _VERDICTS = ("cancelled", "replaced", "dead")
 
 @dataclass(frozen=True)
 class Filling:
-    """One request partition: where its next request and its next dispatch-log record come, and what they are for.
+    """One request partition: the positions of its next request and next dispatch-log record, and its parameters.
 
-    `targets` take the messages in turn. `spread_ms`: due times are drawn from so long before and after the present; 0:
-    all ended requests have one, and all pending ones another.
+    `targets` take the messages in turn. `spread_ms` is the range before and after the present from which due times are
+    drawn. If it is 0, all ended requests have one due time, and all pending requests another.
     """
 
     bootstrap: str
@@ -74,7 +75,7 @@ class Filling:
     spread_ms: int = 0
 
     def kind(self, offset: int) -> str:
-        """What a request is, and what becomes of it, unless it stays pending."""
+        """Returns the kind of a request, which determines its end, unless it stays pending."""
         place, cycle = offset % _CYCLE, offset // _CYCLE
         if not self.is_mixed:
             return "plain"
@@ -84,7 +85,7 @@ class Filling:
         return "plain" if found == "stored" and cycle % _STORED_EVERY else found
 
     def verdict(self, offset: int) -> str:
-        """What an audit must find of the request."""
+        """Returns the verdict that an audit must find for the request."""
         if offset % self.pending_every == 0:
             return "pending"
         kind = self.kind(offset)
@@ -92,7 +93,7 @@ class Filling:
 
 
 def fill(fillings: Sequence[Filling], rows: Sequence[int], processes: int = 2) -> list[Filling]:
-    """Adds requests to each partition, and their deliveries; returns the positions to continue from."""
+    """Adds requests and their deliveries to each partition, and returns the positions to continue from."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         return list(pool.map(_filled, fillings, rows))
 
@@ -118,7 +119,7 @@ def _filled(filling: Filling, rows: int) -> Filling:
 
 
 def _ask(filling: Filling, dues: Sequence[int]) -> None:
-    """Produces the requests, which get the offsets that are expected: nobody else writes, and there are no markers."""
+    """Produces the requests at the expected offsets: no other producer writes, and there are no markers."""
     producer, last = Producer({"bootstrap.servers": filling.bootstrap, **_SETTINGS}), list[int]()
     for offset, due_ms in enumerate(dues, filling.next_request):
         headers = _request_headers(filling, offset, due_ms)
@@ -138,8 +139,7 @@ def _request_headers(filling: Filling, offset: int, due_ms: int) -> Headers:
 
 
 def _dispatch(filling: Filling, ended: Sequence[tuple[int, int]], next_request: int) -> int:
-    """Commits what became of the requests, each transaction with its dispatch-log record last; returns the next
-    `seq`."""
+    """Commits the ends of the requests, each transaction with its dispatch-log record last. Returns the next `seq`."""
     name = f"postdate/{filling.requests}/{filling.partition}"
     producer = Producer({"bootstrap.servers": filling.bootstrap, "transactional.id": name, **_SETTINGS})
     producer.init_transactions(60)
@@ -166,7 +166,7 @@ def _dispatch(filling: Filling, ended: Sequence[tuple[int, int]], next_request: 
 
 
 def _end(producer: Producer, filling: Filling, offset: int, due_ms: int) -> list[Fate]:
-    """Produces the records of a request, and of the control that follows it; returns their fates."""
+    """Produces the records of a request, and of the control that follows it, and returns their fates."""
     kind, control = filling.kind(offset), offset + 1
     if filling.is_mixed and offset % _CYCLE == 0:
         _put(producer, _target(filling, offset), -1, b"foreign", [("kind", b"foreign")])
@@ -199,7 +199,8 @@ def _deliver(producer: Producer, filling: Filling, offset: int, due_ms: int) -> 
 
 
 def _transactions(ended: Sequence[tuple[int, int]], is_new: bool) -> Iterator[Sequence[tuple[int, int]]]:
-    """What each transaction delivers; the first one of a partition delivers nothing and says who its owner is."""
+    """Yields the deliveries of each transaction. The first transaction of a partition delivers nothing and names its
+    owner."""
     if is_new:
         yield ()
     for start in range(0, len(ended), _FATES_A_TRANSACTION):
@@ -215,7 +216,7 @@ def _key(filling: Filling, offset: int) -> bytes | None:
 
 
 def _id(filling: Filling, offset: int) -> bytes:
-    """The id of a request; a control has that of the request before it."""
+    """Returns the id of a request. A control has the id of the request before it."""
     kind = filling.kind(offset)
     if kind in ("cancel", "reschedule", "replacement"):
         return b"id-%d" % (offset - 1)
@@ -229,7 +230,7 @@ def _origin(filling: Filling, offset: int) -> bytes:
 def _put(
     producer: Producer, topic: str, partition: int, key: bytes | None, headers: Headers, last: list[int] | None = None
 ) -> None:
-    """Produces one record, waiting for room; the offset of the last record that was written is kept in `last`."""
+    """Produces one record, and waits for space in the queue. `last` gets the offset of the last written record."""
 
     def noted(error: object, message: object) -> None:
         assert error is None, error

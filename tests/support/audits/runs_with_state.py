@@ -1,5 +1,7 @@
-"""Audits with a state one after the other over a history that a test writes down, each of what is new, by the code that
-`postdate audit --state` runs itself."""
+"""Runs audits with a state, one after the other, over a history that a test writes.
+
+Each run audits the new records with the code that `postdate audit --state` runs itself.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ _NO_BOUNDS: Mapping[int, Mapping[str, Any]] = {}
 
 
 def offset_of(record: Record) -> int:
-    """The last request that a record tells of."""
+    """Returns the offset of the last request to which a record refers."""
     value, headers = record[6] or b"", dict(record[7] or [])
     if record[0].endswith(".dispatch-log"):
         return max((fate[0] for fate in json.loads(value)["fates"]), default=0)
@@ -56,34 +58,36 @@ def offset_of(record: Record) -> int:
 
 @dataclass(frozen=True)
 class Ends:
-    """How many records of each side a run sees; of the requests the first offset that it does not; `again` of the log
-    once more."""
+    """The numbers of records of each topic that a run sees.
+
+    `requests` is the first offset that it does not see. `again` is the number for the second reading of the log.
+    """
 
     requests: int = 0
     log: int = 0
     delivered: int = 0
-    letters: int = 0
+    dead_letters: int = 0
     answers: int = 0
     again: int = 0
 
     @classmethod
     def at(cls, history: RandomHistory, at: int, chance: random.Random | None) -> Ends:
-        """Ends at the request `at`; by `chance` each a little further than the one before it."""
-        place, found = at, [at]
-        for records in (history.log, history.delivered, history.letters, history.answers, history.log):
+        """Returns ends at the request `at`. With `chance`, each end lies a random distance behind the one before it."""
+        place, counts = at, [at]
+        for records in (history.log, history.delivered, history.dead_letters, history.answers, history.log):
             place += chance.randrange(0, 12) if chance is not None else 0
-            found.append(sum(1 for _ in takewhile(lambda record: offset_of(record) < place, records)))  # noqa: B023
-        return cls(*found)
+            counts.append(sum(1 for _ in takewhile(lambda record: offset_of(record) < place, records)))  # noqa: B023
+        return cls(*counts)
 
 
 def all_of(history: RandomHistory) -> Ends:
-    """Ends behind everything that was written."""
+    """Returns ends behind everything that was written."""
     log = len(history.log)
-    return Ends(_END, log, len(history.delivered), len(history.letters), len(history.answers), log)
+    return Ends(_END, log, len(history.delivered), len(history.dead_letters), len(history.answers), log)
 
 
 class Runs:
-    """One audit after the other over a history; `bits` says how many requests are a chunk, None: no chunks."""
+    """Audits over a history, one after the other. A chunk has 2**`bits` requests; None: no chunks."""
 
     def __init__(self, spark: SparkSession, history: RandomHistory, directory: Path, bits: int | None = None) -> None:
         self.spark, self.history, self.bits = spark, history, bits
@@ -99,80 +103,82 @@ class Runs:
         in_order: bool = False,
         bounds: Mapping[int, Mapping[str, Any]] = _NO_BOUNDS,
     ) -> Advance:
-        """What a run says that sees the history up to `ends`, by default all of it, with these `bounds` of partitions;
-        if `in_order`, it looks at the order of messages."""
+        """Runs one audit of the history up to `ends`, by default of all of it.
+
+        `bounds` are changes of the bounds by partition. `in_order` also checks the order of messages.
+        """
         ends = all_of(self.history) if ends is None else ends
         store = StateStore(self.spark, self.path)
         state, history, last = self._state(), self.history, self.last
         log_end = max((record[2] + 1 for record in history.log[: ends.log]), default=0)
-        of = [
+        bounds_of_partitions = [
             JudgingBounds(request_end=ends.requests, log_end=log_end, **bounds.get(partition, {}))
             for partition in range(history.partitions)
         ]
-        partitions = partition_table(self.spark, of)
-        starts = {number: one.log_start for number, one in enumerate(of)}
-        asked = [record for record in history.requests if last.requests <= record[2] < ends.requests]
-        there = [record for record in history.requests if starts.get(record[1], 0) <= record[2] < ends.requests]
+        partitions = partition_table(self.spark, bounds_of_partitions)
+        starts = {number: bound.log_start for number, bound in enumerate(bounds_of_partitions)}
+        requests = [record for record in history.requests if record[2] < ends.requests]
+        new_requests = [record for record in requests if last.requests <= record[2]]
+        present_requests = [record for record in requests if starts.get(record[1], 0) <= record[2]]
         logged = history.log[last.log : ends.again]
         log = kept(log_rows(self._records(logged), partitions), logged)
         known = read_rows([*state.policies, *policy_rows(log).collect()])
         policies = policy_table(self.spark, known)
-        understood = understood_rows(self._records(asked), LEVELS_MS_DEFAULT, policies=policies)
+        understood = understood_rows(self._records(new_requests), LEVELS_MS_DEFAULT, policies=policies)
         delivered = history.delivered[last.delivered : ends.delivered]
-        buried = history.letters[last.letters : ends.letters]
+        dead = history.dead_letters[last.dead_letters : ends.dead_letters]
         answered = history.answers[last.answers : ends.answers]
-        letters, messages = self._records(buried), delivered_messages(self._records(delivered), [REQUESTS])
+        dead_letters, messages = self._records(dead), delivered_messages(self._records(delivered), [REQUESTS])
         answers = answer_rows(self._records(answered), {VERDICTS: REQUESTS})
         new = Read(
-            *(
-                understood,
-                kept(digested_requests(understood), asked),
-                messages,
-                kept(record_rows(messages), delivered),
-            ),
-            *(log, kept(dead_letter_rows(letters, {LETTERS: REQUESTS}), buried), kept(answers, answered)),
+            *(understood, kept(digested_requests(understood), new_requests)),
+            *(messages, kept(record_rows(messages), delivered)),
+            *(log, kept(dead_letter_rows(dead_letters, {LETTERS: REQUESTS}), dead), kept(answers, answered)),
             requests_of=lambda _: digested_requests(
-                understood_rows(self._records(there), LEVELS_MS_DEFAULT, policies=policies)
+                understood_rows(self._records(present_requests), LEVELS_MS_DEFAULT, policies=policies)
             ),
         )
         if in_order:
             new = replace(new, overtaken=(overtaken(new.records, fate_rows(new.log), understood),))
-        how = JudgingParameters(
+        parameters = JudgingParameters(
             *(partitions, small_table(self.spark, _TABLE, TARGETS), "none"),
             *(SNAPSHOT, 60_000),
             left_share_max=1.0,
         )
         digests = ChunkDigests(SNAPSHOT - 60_000, self.bits or 0)
         found = advance(
-            *(store, state, new, how, digests),
+            *(store, state, new, parameters, digests),
             digests.of_requests(understood) if self.bits is not None else None,
         )
         if keep:
-            garbled = unreadable_dead_letters(letters, {LETTERS: REQUESTS}).unionByName(unreadable_records(new.records))
+            garbled = unreadable_dead_letters(dead_letters, {LETTERS: REQUESTS}).unionByName(
+                unreadable_records(new.records)
+            )
             opened = write_findings(store, found, new.answers.where("malformed"), garbled, SNAPSHOT)
             next_offsets = {f"{REQUESTS}/{number}": ends.requests for number in range(history.partitions)}
-            read = replace(found.state, next=next_offsets, targets=["orders"])
+            next_state = replace(found.state, next=next_offsets, targets=["orders"])
             self._committed = store.commit(
-                replace(read, violations=state.violations + opened), {"judged": 0, "lateness_ms": {}, "settings": {}}
+                replace(next_state, violations=state.violations + opened),
+                {"judged": 0, "lateness_ms": {}, "settings": {}},
             )
             self.last = ends
         return found
 
     def union(self) -> dict[int, Row]:
-        """The verdict on each origin."""
+        """Returns the last verdict on each origin."""
         rows = last_verdicts(self.spark, self.path).collect()
-        found = {row["offset"]: row for row in rows}
-        assert len(found) == len(rows)
-        return found
+        rows_by_offset = {row["offset"]: row for row in rows}
+        assert len(rows_by_offset) == len(rows)
+        return rows_by_offset
 
     def violations(self) -> list[tuple[int, int, str]]:
-        """Run, offset and verdict of all violations that the runs have opened."""
+        """Returns run, offset and verdict of all violations that the runs have opened."""
         store = StateStore(self.spark, self.path)
         rows = store.known_violations(self._state()).where(f"topic = '{REQUESTS}'").collect()
         return sorted((row["run"], row["offset"], row["verdict"]) for row in rows)
 
     def standing(self) -> int:
-        """The number of violations that nobody has acknowledged."""
+        """Returns the number of violations that nobody has acknowledged."""
         store = StateStore(self.spark, self.path)
         return store.open_violations(self._state())
 
@@ -181,7 +187,7 @@ class Runs:
         acknowledge(self.spark, self.path, run, "Ada", None)
 
     def _state(self) -> AuditState:
-        """The state that the last run has committed; that on the disk, if this object has made no run."""
+        """Returns the state that the last run has committed, or that on the disk if this object has made no run."""
         return self._committed or StateStore(self.spark, self.path).newest()
 
     def _records(self, records: list[Record]) -> Any:

@@ -1,4 +1,5 @@
-"""How the audit's time grows: compared with counting the same topics, twice the rows, and other histories and steps.
+"""Measures how the time of an audit grows, compared with counting the same topics, with twice the rows, and with other
+histories and steps.
 
 A program: it fills a fresh broker on this machine as sidecars would have left it (`past_dispatches`) and measures, in
 one Spark session of two threads and 4 GB:
@@ -85,7 +86,7 @@ SMALL_S_MAX, SMALL_IN_SPARK_S_MAX = 25.0, 15.0
 
 @dataclass(frozen=True)
 class Took:
-    """How long something took: seconds by the clock, and of processor time of Spark's JVM."""
+    """The duration of a job: seconds by the clock, and seconds of processor time of Spark's JVM."""
 
     clock_s: float
     cpu_s: float
@@ -102,11 +103,11 @@ class Scale:
 
     @property
     def rows(self) -> int:
-        """Requests that were written."""
+        """The number of requests that were written."""
         return sum(one.next_request for one in self.fillings)
 
     def grow(self, rows: int) -> None:
-        """Adds so many requests and their deliveries, and notes where the next ones would come."""
+        """Adds `rows` requests and their deliveries, and saves the positions of the next ones."""
         if rows <= 0:
             return
         began_s = time.monotonic()
@@ -122,7 +123,8 @@ class Scale:
         return AuditOptions(self.fillings[0].bootstrap, (self.fillings[0].requests,), state=state)
 
     def audited(self, what: str, state: str | None = None) -> tuple[Took, AuditOutcome]:
-        """How long a full audit, or with `state` one since the last takes, told and kept."""
+        """Returns the duration and the outcome of a full audit, or with `state` of an audit of the records since the
+        last one."""
 
         def job() -> AuditOutcome:
             if state is None:
@@ -135,15 +137,18 @@ class Scale:
         return took, outcome
 
     def counted(self, what: str, ranges: Sequence[Range]) -> Took:
-        """How long counting the records in `ranges` takes."""
+        """Returns the duration of counting the records in `ranges`."""
         properties = {"bootstrap.servers": self.fillings[0].bootstrap}
         took, count = self._timed(what, lambda: read_records(self.spark, ranges, properties).count())
         sys.stdout.write(f"    {count:,} records\n")
         return took
 
     def hashed(self, what: str, ranges: Sequence[Range]) -> Took:
-        """How long a plain program takes that reads each record with its headers, computes a SHA-256 of it, and
-        combines these for each thousand offsets."""
+        """Returns the duration of hashing each record, without any rule.
+
+        The job reads each record with its headers, computes its SHA-256, and combines these hashes for each thousand
+        offsets.
+        """
         properties = {"bootstrap.servers": self.fillings[0].bootstrap}
         header_bytes = (F.array_join(F.col(f"headers.{part}").cast("array<string>"), ",", "-") for part in _HEADER)
         parts = (F.coalesce(F.col(part), F.lit(b"")).cast("binary") for part in ("key", "value"))
@@ -160,8 +165,7 @@ class Scale:
         return took
 
     def counted_plainly(self, what: str, ranges: Sequence[Range]) -> Took:
-        """The same of the same topics as one who has read Spark's own guide would count them, with its default
-        reader."""
+        """Returns the duration of counting the same topics with Spark's default reader, as Spark's guide does it."""
         topics = ",".join(sorted({span.partition.topic for span in ranges}))
         reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.fillings[0].bootstrap)
         took, count = self._timed(what, lambda: reader.option("subscribe", topics).load().count())
@@ -169,9 +173,11 @@ class Scale:
         return took
 
     def copied(self, what: str, state: str, run: int) -> Took:
-        """How long Spark and Delta take to write the rows of this run to another table of the same form, without any
-        audit: no audit that keeps them can take less for it. Like an audit, it writes rows without `facts` as rows that
-        lack the column."""
+        """Returns the duration of writing the rows of this run to another table of the same form, without any audit.
+
+        No audit that keeps these rows can take less time for it. Like an audit, the job writes rows without `facts` as
+        rows that lack the column.
+        """
         rows = self.spark.read.format("delta").load(f"{state}/{ORIGINS}").where(F.col("run") == run)
         form = form_of(cast(StructType, rows.schema["facts"].dataType))
         tables = DeltaTables(self.spark, f"{state}-copy-{run}")
@@ -185,7 +191,7 @@ class Scale:
         return took
 
     def expect(self, outcome: AuditOutcome) -> None:
-        """An audit has seen everything that was written."""
+        """Checks that an audit has seen everything that was written."""
         written = Counter(one.verdict(offset) for one in self.fillings for offset in range(one.next_request))
         counts = {name: count for name, count in outcome.summary.counts.items() if count}
         assert counts == written, counts
@@ -203,7 +209,10 @@ class Scale:
 
 
 def measure(scale: Scale, rows: int, directory: Path, parts: Sequence[str] = _PARTS) -> None:
-    """What `parts` name; writes each figure to standard output as soon as it is known. More rows may lie there."""
+    """Measures the `parts`, and writes each figure to standard output as soon as it is known.
+
+    The topics may already hold more than `rows` requests.
+    """
     scale.grow(rows - scale.rows)
     rows = scale.rows
     _, outcome = scale.audited("an audit, the first of the session")
@@ -267,8 +276,10 @@ def _measure_state(scale: Scale, rows: int, state: str, full: Took) -> None:
 
 
 def _measure_beside(other: Scale, rows: int, name: str, full: Took, most: float) -> None:
-    """Compares the audit of another history of as many rows with that of the even one. Its first audit compiles plans
-    that the even one does not need."""
+    """Compares the audit of another history with that of the even one, which has as many rows.
+
+    The first audit of the other history compiles plans that the even one does not need.
+    """
     other.grow(rows // _ROUND * _ROUND)
     _, outcome = other.audited(f"audit of a {name} history, the first")
     other.expect(outcome)
@@ -289,7 +300,8 @@ def _measure_open(other: Scale, rows: int, state: str, full: Took) -> None:
 
 
 def _measure_small(options: AuditOptions) -> None:
-    """Runs the command: how long in all, and from the start of Spark on, which its first line about topics shows."""
+    """Measures the command: its whole duration, and that from the start of Spark on, which its first line about topics
+    shows."""
     command = [sys.executable, "-m", "postdate.cli", "audit", "-b", options.bootstrap_servers, "--master", "local[2]"]
     command += [word for name in options.requests for word in ("--requests", name)]
     command += [] if options.state is None else ["--state", options.state]
@@ -314,7 +326,7 @@ def _measure_small(options: AuditOptions) -> None:
 
 
 def _beside(scale: Scale, *, is_skewed: bool = False, **how: Any) -> Scale:
-    """An empty history beside this one; `how` are fields of its fillings."""
+    """Returns an empty history beside this one. `how` are fields of its fillings."""
     fillings = [replace(one, **how) for one in _new_fillings(scale.fillings[0].bootstrap, is_skewed)]
     return Scale(scale.spark, fillings, is_skewed=is_skewed)
 
@@ -349,7 +361,7 @@ def _broker(bootstrap: str | None) -> Iterator[str]:
 
 
 def _fillings(bootstrap: str, noted: Path | None) -> list[Filling]:
-    """What was written before, or topics that are empty."""
+    """Returns the positions of an earlier run in the file `noted`, or new, empty topics."""
     if noted is not None and noted.exists():
         said = json.loads(noted.read_text())
         return [Filling(**{**one, "targets": tuple(one["targets"])}) for one in said]

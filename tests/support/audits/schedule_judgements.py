@@ -1,4 +1,4 @@
-"""A schedule that fires every minute, for tests of the audit's judge: its request, fates and records, literally."""
+"""A schedule that fires every minute, for tests of the audit's judge: its request, fates and records as literals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from postdate.spark.rules.schedules.schedule_events import (
-    Asked,
     Bounds,
     DeadOccurrence,
     DeliveredOccurrence,
@@ -17,6 +16,7 @@ from postdate.spark.rules.schedules.schedule_events import (
     Judgement,
     Position,
     RowFacts,
+    ScheduleRequest,
     Switch,
     Trigger,
     ZoneVersions,
@@ -36,7 +36,7 @@ NIGHT, FOLD, SECOND = 1_792_801_800_000, 1_792_888_200_000, 1_792_891_800_000
 # 2026-03-28T02:30+01:00, 2026-03-29T03:00+02:00 (the clocks are set forward at 02:00), 2026-03-30T02:30+02:00.
 MARCH, GAP, AFTER_GAP = 1_774_661_400_000, 1_774_746_000_000, 1_774_830_600_000
 
-ASKED = Asked(
+REQUEST = ScheduleRequest(
     *(ORIGIN, T, IntervalTimes(MINUTE), None, None, None, None, None, None),
     *("all", "orders", b"id", DIGESTS, None, 3),
 )
@@ -49,33 +49,35 @@ INSTALLED, NOTHING = ZoneVersions("2026f", (0,), ("2026f",)), Position()
 
 @dataclass(frozen=True)
 class Case:
-    """A schedule with the fates and records of its occurrences; by default three of them were delivered on time."""
+    """A schedule with the fates and records of its occurrences."""
 
     fates: Sequence[Fate] = ()
     records: Sequence[DeliveredOccurrence] = ()
-    letters: Sequence[DeadOccurrence] = ()
+    dead_letters: Sequence[DeadOccurrence] = ()
     switches: Sequence[Switch] = ()
     triggers: Sequence[Trigger] = ()
     lost_controls: Sequence[int] = ()
     lost_switches: Sequence[Switch] = ()
     stored: tuple[int, int] | None = (T + MINUTE, 1)
     end: End | None = None
-    asked: dict[str, Any] = field(default_factory=dict)
+    request: dict[str, Any] = field(default_factory=dict)
     bounds: dict[str, Any] = field(default_factory=dict)
     zones: ZoneVersions = INSTALLED
     known: Position = NOTHING
 
     def judged(self) -> Judgement:
-        found: list[Event] = [*self.fates, *self.records]
-        events = sorted(found, key=lambda event: (event.control, event.number, isinstance(event, DeliveredOccurrence)))
-        asked, bounds = ASKED._replace(**self.asked), BOUNDS._replace(**self.bounds)
+        unsorted: list[Event] = [*self.fates, *self.records]
+        events = sorted(
+            unsorted, key=lambda event: (event.control, event.number, isinstance(event, DeliveredOccurrence))
+        )
+        request, bounds = REQUEST._replace(**self.request), BOUNDS._replace(**self.bounds)
         lost = self.lost_controls, self.lost_switches
-        facts = RowFacts(self.letters, self.stored, self.end, self.switches, self.triggers, *lost)
-        return judge_schedule(asked, self.known, events, facts, self.zones, bounds)
+        facts = RowFacts(self.dead_letters, self.stored, self.end, self.switches, self.triggers, *lost)
+        return judge_schedule(request, self.known, events, facts, self.zones, bounds)
 
 
 def occurred(number: int, nominal_ms: int, next_ms: int, **changes: Any) -> Fate:
-    """A delivery 5 ms after its nominal time, with its own record in the log."""
+    """Returns a delivery 5 ms after its nominal time, in a separate record of the log."""
     fate = Fate(number, number, None, nominal_ms, next_ms, 1 + number, 0, nominal_ms + 5, False)
     return fate._replace(**changes)
 
@@ -85,12 +87,12 @@ def skipped(number: int, last: int, reason: str, next_ms: int, at_ms: int, **cha
 
 
 def record(fate: Fate, **changes: Any) -> DeliveredOccurrence:
-    """The record of a delivery."""
+    """Returns the record of a delivery."""
     own = f"{OWN},postdate-next" if fate.next_ms else OWN
-    found = DeliveredOccurrence(
+    delivered = DeliveredOccurrence(
         fate.number, "orders", 3, fate.number, fate.nominal_ms, fate.next_ms or None, b"id", own, DIGESTS
     )
-    return found._replace(**changes)
+    return delivered._replace(**changes)
 
 
 def at(number: int) -> int:
@@ -103,7 +105,7 @@ def sound(count: int = 3, **changes: Any) -> Case:
 
 
 def with_fate(changed: int, **changes: Any) -> Case:
-    """The sound case with another fate, and its record unchanged."""
+    """Returns the sound case with a changed fate, and its record unchanged."""
     case = sound()
     return replace(case, fates=[fate._replace(**changes) if fate.number == changed else fate for fate in case.fates])
 
@@ -113,8 +115,8 @@ def only(fate: Fate, *records: DeliveredOccurrence, **changes: Any) -> Case:
 
 
 def nightly(times: CronTimes, first_ms: int, *days: tuple[int, int], **changes: Any) -> Case:
-    """A schedule in Berlin, with deliveries at these nominal times with these next ones."""
+    """Returns a schedule in Berlin with deliveries at `days`, which are pairs of a nominal time and the next one."""
     fates = [occurred(number, *day) for number, day in enumerate(days, 1)]
     given = {"bounds": {"overdue_before_ms": 0}, **changes}
-    asked = {"times": times, "request_ms": first_ms - 1, **given.pop("asked", {})}
-    return Case(fates, [record(fate) for fate in fates], stored=(first_ms, 1), asked=asked, **given)
+    request = {"times": times, "request_ms": first_ms - 1, **given.pop("request", {})}
+    return Case(fates, [record(fate) for fate in fates], stored=(first_ms, 1), request=request, **given)

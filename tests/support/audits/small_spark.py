@@ -1,14 +1,14 @@
-"""Settings for a Spark that has a few small jobs to do, on a machine that does other things too.
+"""Settings for a Spark that runs a few small jobs, on a machine that does other things too.
 
 Compiling the generated code of a plan takes longer than interpreting it for ten rows. The test of the demo runs the
-same plans compiled. With one of its compilers alone the JVM has room for 48 MB of compiled code, which some audits
-fill; then it compiles no more, and everything after that is slow. So it gets as much as with both. The plans of one
-audit take up to 400 MB, and some stay until the end of the session: with a heap of 1 GB the last of all tests spent
-most of their time in the collector, and in 1.5 GB the memory did not last to the end of the tests.
+same plans compiled. With only one of its compilers, the JVM has space for 48 MB of compiled code, which some audits
+fill. Then it compiles no more, and everything after that is slow. So it gets as much space as with both compilers. The
+plans of one audit take up to 400 MB, and some stay until the end of the session. With a heap of 1 GB, the last of all
+tests spent most of their time in the collector, and 1.5 GB did not last to the end of the tests.
 
 A JVM that runs for a minute has Java's first compiler only. The session of a whole test run plans queries for more than
 ten minutes; there the code of the second compiler needs a third less processor time. By default that compiler would use
-up half of this gain: it compiles only methods that are called four times as often as usual, and inlines less.
+up half of this gain. So it compiles only methods that are called four times as often as usual, and inlines less.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-#: How many rows a bulk schedule of the tests has.
+#: The number of rows of a bulk schedule in the tests.
 BULK_ROWS = int(os.environ.get("POSTDATE_TEST_BULK_ROWS", "20000"))
 _FEW_ROWS: Final = 100_000
-#: Of a worker of the cluster that the tests start, and of its one executor.
+#: The memory of a worker of the test cluster, and of its one executor.
 WORKER_MEMORY, EXECUTOR_MEMORY = ("1g", "600m") if BULK_ROWS <= _FEW_ROWS else ("3g", "2g")
 
 _JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
@@ -52,17 +52,18 @@ SMALL_SPARK: Final = {
 
 
 def sized_spark() -> Mapping[str, str]:
-    """The settings for what the tests do in one session: small, or those that Spark has where it is given many rows."""
+    """Returns the settings for the jobs of the tests in one session: small ones, or those of Spark if there are many
+    rows."""
     return SMALL_SPARK if BULK_ROWS <= _FEW_ROWS else {}
 
 
 def session_spark() -> Mapping[str, str]:
-    """The settings for the session of all tests, whose JVM runs long enough for both of Java's compilers."""
+    """Returns the settings for the session of all tests, whose JVM runs long enough for both of Java's compilers."""
     settings = sized_spark()
     return {**settings, _JAVA_OPTIONS: _LONG_LIVED_JAVA} if settings else settings
 
 
 def has_cached(spark: SparkSession) -> bool:
-    """Whether Spark holds rows that somebody has cached and not released."""
+    """True if Spark holds rows that were cached and not released."""
     session: Any = spark._jsparkSession
     return not session.sharedState().cacheManager().isEmpty()

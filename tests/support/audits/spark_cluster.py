@@ -1,7 +1,7 @@
-"""A Spark cluster on this machine: a standalone master and workers, from the distribution that PySpark brings.
+"""A Spark cluster on this machine: a standalone master and workers, from the distribution in PySpark.
 
-Each is a process of its own with a log file; whatever was started ends with the context. `submitted` runs a program of
-the jobs there as docs/pipeline.md says it.
+Each is a separate process with a log file, and all of them end with the context. `submitted` runs a program of the jobs
+on the cluster as docs/pipeline.md describes it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _REGISTERED = "Successfully registered with master"
 #: These JVMs run for a minute. Java's second compiler and a parallel collector cost more at the start than they save.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-#: Executors have no Python: they need none, but for dialects.
+#: Executors have no Python, which they need only for dialects.
 _PYTHON = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "/nowhere/python"}
 
-#: How many workers a cluster for tests has.
+#: The number of workers in a cluster for tests.
 WORKERS = int(os.environ.get("POSTDATE_TEST_SPARK_WORKERS", "2"))
-#: Whether jobs run there that could as well run in the session of the tests.
+#: True if jobs that could also run in the session of the tests run on the cluster.
 ALL_ON_CLUSTER = "POSTDATE_TEST_SPARK_WORKERS" in os.environ
 
 
 @contextmanager
 def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
-    """The URL of a master with so many workers of one core and WORKER_MEMORY each."""
+    """Yields the URL of a master with `workers` workers of one core and WORKER_MEMORY each."""
     with ExitStack() as started:
         log = directory / "master.log"
         at = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -56,7 +56,7 @@ def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
 
 
 def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A program by PySpark's own `spark-submit`, when it has ended."""
+    """Runs a program with PySpark's own `spark-submit` to its end, and returns the completed process."""
     settings = {**sized_spark(), "spark.driver.host": "127.0.0.1", "spark.executor.memory": EXECUTOR_MEMORY}
     settings |= {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
     settings |= {"spark.executor.defaultJavaOptions": _SHORT_LIVED}
@@ -76,7 +76,7 @@ def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.C
 
 @contextmanager
 def _running(name: str, arguments: tuple[str, ...], log: Path) -> Iterator[None]:
-    """A process of Spark's own for as long as the context is open."""
+    """Runs a process of Spark for as long as the context is open."""
     home = Path(pyspark.__file__).parent
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment |= {"SPARK_DAEMON_MEMORY": "512m", "SPARK_DAEMON_JAVA_OPTS": _SHORT_LIVED}

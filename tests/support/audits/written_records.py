@@ -1,6 +1,6 @@
-"""Records of Postdate's topics written down literally: what a test says happened, as Spark's Kafka source shows it.
+"""Records of Postdate's topics as literals: tests write the events, and the rows have the form of Spark's Kafka source.
 
-Offsets are given by the test; dispatch-log records follow each other. Times are epoch milliseconds.
+Tests choose the offsets; dispatch-log records follow each other. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def kafka_row(
     partition: int = 0,
     log_append: bool = True,
 ) -> Row:
-    """One record with the columns of Spark's Kafka source."""
+    """Returns one record with the columns of Spark's Kafka source."""
     stamped = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     return topic, partition, offset, stamped, int(log_append), key, value, headers
 
 
 def log_value(seq: int, fates: list[Any], /, **changes: Any) -> bytes:
-    """The JSON of a dispatch-log record, spelled out here and not by the code under test."""
+    """Returns the JSON of a dispatch-log record, spelled out here without the code under test."""
     record = {"v": 1, "seq": seq, "takeover": 1, "instance": "a", "group": "postdate", "at": 1}
     record |= {"next_request": 10_000, "low_water": 0, "kind": "fates" if fates else "beat", "fates": fates}
     return json.dumps(record | changes).encode()
@@ -47,13 +47,13 @@ def log_value(seq: int, fates: list[Any], /, **changes: Any) -> bytes:
 
 @dataclass
 class RandomHistory:
-    """Five topics of one partition each, filled by hand; of more only as `side_by_side` makes it."""
+    """Five topics of one partition each, filled by hand. Only `side_by_side` makes a history of several partitions."""
 
     start_ms: int
     requests: list[Row] = field(default_factory=list)
     log: list[Row] = field(default_factory=list)
     delivered: list[Row] = field(default_factory=list)
-    letters: list[Row] = field(default_factory=list)
+    dead_letters: list[Row] = field(default_factory=list)
     answers: list[Row] = field(default_factory=list)
     partitions: int = 1
 
@@ -67,14 +67,14 @@ class RandomHistory:
         at_ms: int | None = None,
         partition: int = 0,
     ) -> None:
-        """A request at `start_ms` (or `at_ms`); with no headers, one to `orders` due a second later."""
-        asked = list(control) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
+        """Adds a request at `start_ms` (or `at_ms`). Without headers, it is for `orders`, due a second later."""
+        own_headers = list(control) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
         stamped = self.start_ms if at_ms is None else at_ms
-        sent = [*(headers or []), *asked]
+        sent = [*(headers or []), *own_headers]
         self.requests.append(kafka_row(REQUESTS, offset, stamped, key, value, sent, partition=partition))
 
     def commit(self, *fates: list[Any], at_ms: int | None = None, **changes: Any) -> None:
-        """The next dispatch-log record, by default two seconds after the start."""
+        """Adds the next dispatch-log record, by default two seconds after the start."""
         stamped = self.start_ms + 2_000 if at_ms is None else at_ms
         value = log_value(len(self.log) + 1, list(fates), **changes)
         self.log.append(kafka_row(LOG, len(self.log), stamped, None, value, []))
@@ -92,7 +92,7 @@ class RandomHistory:
         id: bytes | None = None,
         behind: Headers | None = None,
     ) -> None:
-        """A record on a target as Postdate writes it; `behind` are the further headers of a redelivery."""
+        """Adds a record on a target as Postdate writes it. `behind` are the further headers of a redelivery."""
         due = str(self.start_ms + 1_000 if due_ms is None else due_ms).encode()
         own: Headers = [("postdate-origin", f"{REQUESTS}/0/{origin}".encode()), ("postdate-due", due)]
         own += [("postdate-id", id)] if id is not None else []
@@ -112,23 +112,23 @@ class RandomHistory:
         detail: bytes = b"why",
         partition: int = 0,
     ) -> None:
-        """A dead letter of a request whose headers were `original`, by default those of `ask`."""
-        asked = list(original) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
+        """Adds a dead letter of a request whose headers were `original`, by default those of `ask`."""
+        request_headers = list(original) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
         own: Headers = [
             ("postdate-dead-reason", reason),
             ("postdate-dead-detail", detail),
             ("postdate-origin", f"{REQUESTS}/0/{origin}".encode()),
         ]
-        place = len(self.letters)
-        row = kafka_row(LETTERS, place, self.start_ms, key, value, [*asked, *own], partition=partition)
-        self.letters.append(row)
+        place = len(self.dead_letters)
+        row = kafka_row(LETTERS, place, self.start_ms, key, value, [*request_headers, *own], partition=partition)
+        self.dead_letters.append(row)
 
     def answer(self, origin: int, word: str, of: int | None = None, id: str | None = None, /, **changes: Any) -> None:
-        """A verdict record as Postdate writes it; `changes` spoil it, `key` and `partition` its place."""
+        """Adds a verdict record as Postdate writes it. `changes` spoil its value, `key` and `partition` its place."""
         key, partition = changes.pop("key", id), changes.pop("partition", 0)
-        said = {"v": 1, "origin": f"{REQUESTS}/0/{origin}", "id": id, "verdict": word}
-        said |= {"of": None if of is None else f"{REQUESTS}/0/{of}", "at": 1}
-        value = json.dumps(said | changes).encode()
+        verdict = {"v": 1, "origin": f"{REQUESTS}/0/{origin}", "id": id, "verdict": word}
+        verdict |= {"of": None if of is None else f"{REQUESTS}/0/{of}", "at": 1}
+        value = json.dumps(verdict | changes).encode()
         place, sent_key = len(self.answers), None if key is None else key.encode()
         self.answers.append(kafka_row(VERDICTS, place, self.start_ms, sent_key, value, [], partition=partition))
 
@@ -137,7 +137,7 @@ class RandomHistory:
 class SideBySide:
     """Histories as one, `together`: each is a partition, numbered in the given order. They may grow between two audits.
 
-    One plan then judges all of them; planning takes longer than judging.
+    One plan judges all of them, since planning takes longer than judging.
     """
 
     histories: Sequence[RandomHistory]
@@ -148,22 +148,25 @@ class SideBySide:
         self._taken: Counter[tuple[int, str]] = Counter()
 
     def grown(self) -> RandomHistory:
-        """Append the rows that the histories got since the last call, and return the joined history."""
-        for number, one in enumerate(self.histories):
-            for side in ("requests", "log", "delivered", "letters", "answers"):
-                rows: list[Row] = getattr(one, side)[self._taken[number, side] :]
+        """Appends the rows that the histories got since the last call, and returns the joined history."""
+        for number, history in enumerate(self.histories):
+            for side in ("requests", "log", "delivered", "dead_letters", "answers"):
+                rows: list[Row] = getattr(history, side)[self._taken[number, side] :]
                 getattr(self.together, side).extend(_moved(row, number, is_own=side != "delivered") for row in rows)
                 self._taken[number, side] += len(rows)
         return self.together
 
 
 def side_by_side(histories: Sequence[RandomHistory]) -> RandomHistory:
-    """These histories as one, as `SideBySide` does it."""
+    """Returns these histories as one, as SideBySide does."""
     return SideBySide(histories).grown()
 
 
 def _moved(row: Row, number: int, *, is_own: bool) -> Row:
-    """The same record for requests of another partition; `is_own`: it lies in that partition of a topic of Postdate."""
+    """Returns the record for requests of another partition.
+
+    `is_own` is True if the record lies in that partition of a topic of Postdate.
+    """
     topic, partition, offset, stamped, kind, key, value, headers = row
     assert not (is_own and partition), "there it would lie among those of another history"
 

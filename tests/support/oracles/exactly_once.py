@@ -1,8 +1,8 @@
-"""The judge of exactly once: compares the requests with the records of a read_committed reader.
+"""The judge of exactly-once delivery: compares the requests with the records of a read_committed reader.
 
-It shares no state with the sidecar: it records the acknowledged requests, and reads everything else from Kafka.
-Verdicts are the rules O1 to O6 of docs/testing.md: no origin twice, each request one end, an end and its record
-together, bytes equal, nothing before its time by the broker's clock, `seq` without a gap.
+It shares no state with the sidecar: it records the acknowledged requests, and reads everything else from Kafka. It
+checks the rules O1 to O6 of docs/testing.md: no origin twice, one end for each request, an end and its record together,
+bytes equal, nothing before its time by the broker's clock, `seq` without a gap.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Sent:
         return next((value or b"" for name, value in self.headers if name == "postdate-id"), b"")
 
     def partition_among(self, partitions: int) -> int:
-        """The partition of the target that it must arrive at; -1: any, as for a message without a key."""
+        """Returns the partition of the target in which it must arrive; -1: any, as for a message without a key."""
         named = next((value for name, value in self.headers if name == "postdate-partition"), None)
         if named is not None:
             return int(named)
@@ -67,7 +67,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Seen:
-    """A record that a reader has received, and the time (epoch ms of this machine)."""
+    """A record that a reader has received, with the time of arrival (epoch ms, this machine's clock)."""
 
     topic: str
     partition: int
@@ -79,7 +79,7 @@ class Seen:
     arrived_ms: float
 
     def last(self, name: str) -> bytes:
-        """The last header of this name, as readers of dead letters take it."""
+        """Returns the value of the last header with this name, as readers of dead letters do."""
         return next(value or b"" for header, value in reversed(self.headers) if header == name)
 
     @property
@@ -150,7 +150,7 @@ class Reader:
         self._consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._parts])
 
     def read_new(self, timeout_s: float = 0.1) -> list[Seen]:
-        """The records since the last call; waits only for the first one."""
+        """Returns the records since the last call. Waits only for the first one."""
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
@@ -162,7 +162,7 @@ class Reader:
         return taken
 
     def forgotten(self) -> list[Seen]:
-        """The records since the last call; they are not kept, so that the number of records is unbounded."""
+        """Returns the records since the last call without keeping them, so that the number of records is unbounded."""
         passed, self.records = self.records, []
         return passed
 
@@ -174,13 +174,13 @@ class Reader:
             self.read_new()
 
     def to_end(self, timeout_s: float = WAIT_TIMEOUT_S) -> list[Seen]:
-        """Reads on to the present end of every partition; returns everything read since the beginning."""
+        """Reads to the present end of every partition, and returns everything read since the beginning."""
         reached = self._end()
         self.until(reached, "the ends of all partitions are reached", timeout_s)
         return self.records
 
     def passing(self, timeout_s: float = WAIT_TIMEOUT_S) -> Iterator[Seen]:
-        """Each record up to the present end of its partition, one after the other; none is kept."""
+        """Yields each record up to the present end of its partition. None is kept."""
         reached, deadline = self._end(), time.monotonic() + timeout_s
         while not reached():
             assert time.monotonic() < deadline, f"not read to the end within {timeout_s:.0f} s ({self.taken} seen)"
@@ -188,8 +188,11 @@ class Reader:
             yield from self.forgotten()
 
     def _end(self) -> Callable[[], bool]:
-        """True if the reader has reached the present ends, including the markers of all transactions. The broker may
-        write these after the transaction has ended."""
+        """Returns a condition that is True once the reader has reached the present ends, including all transaction
+        markers.
+
+        The broker may write these markers after the transaction has ended.
+        """
         ends = end_offsets(self._admin, self._parts)
 
         def reached() -> bool:
@@ -233,7 +236,7 @@ class Outcome:
 
     @property
     def fates(self) -> dict[bytes, list[tuple[str, int]]]:
-        """Origin -> its final fates, each with the broker's timestamp of its record."""
+        """The final fates by origin, each with the broker's timestamp of its record."""
         found: dict[bytes, list[tuple[str, int]]] = {}
         for seen, record in self.log:
             requests = seen.topic.removesuffix(".dispatch-log")
@@ -268,8 +271,11 @@ def gather(bootstrap: str, requests: Sequence[str], targets: Iterable[str]) -> O
 
 
 def judge(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent] = (), silent: Sequence[Sent] = ()) -> None:
-    """Fails unless each of `expected` was delivered and each of `dead` dead-lettered exactly once, each of `silent`
-    (cancelled, replaced, controls) ended without a record, and the log and the topics agree otherwise."""
+    """Raises AssertionError unless the log and the topics agree, and each request ended as it must.
+
+    Each of `expected` must be delivered and each of `dead` dead-lettered exactly once. Each of `silent` (cancelled,
+    replaced, controls) must end without a record.
+    """
     wrong = outcome.wrong
     _judge_ends(outcome, expected, dead, silent)
     by_origin = {seen.origin: seen for seen in outcome.delivered}
@@ -288,7 +294,7 @@ def judge(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent] = (),
 
 
 def _judge_ends(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent], silent: Sequence[Sent]) -> None:
-    """O1 to O3: the origins on the topics, those in the log, and those of the requests, each once."""
+    """Checks O1 to O3: the origins on the topics, in the log and of the requests are each there once."""
     fates = outcome.fates
     for name, found, wanted, fate in (
         ("delivered", outcome.delivered, expected, "delivered"),
@@ -307,7 +313,7 @@ def _judge_ends(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent]
 
 
 def _differences(sent: Sent, seen: Seen, partitions: dict[str, int]) -> list[str]:
-    """O4: delivered records that differ from the message, or are in another partition."""
+    """Returns the differences between a delivered record and its message, including the partition (O4)."""
     headers = delivery_headers(sent.data_headers, sent.origin, sent.due_ms, sent.id)
     key = sent.key if sent.target_key is None else sent.target_key
     wanted = (sent.target, key, sent.value, headers)
@@ -320,7 +326,8 @@ def _differences(sent: Sent, seen: Seen, partitions: dict[str, int]) -> list[str
 
 
 def _letter_differences(sent: Sent, letter: Seen) -> list[str]:
-    """O4: dead letters that differ from the request. A value that is too large may be omitted, with a note."""
+    """Returns the differences between a dead letter and its request (O4). A value that is too large may be left out,
+    with a note."""
     wrong = dead_letter_complaints(sent.headers, letter.headers, sent.origin)
     left_out = letter.value is None and letter.last("postdate-dead-detail").startswith(VALUE_LEFT_OUT)
     if letter.key != sent.key or (letter.value != sent.value and not left_out):
@@ -329,13 +336,13 @@ def _letter_differences(sent: Sent, letter: Seen) -> list[str]:
 
 
 def _early(sent: Sent, seen: Seen, ends: list[tuple[str, int]]) -> list[str]:
-    """O5, by the time at which the broker appended the record of the dispatch log."""
+    """Returns a complaint if the broker appended the record of the dispatch log before the message was due (O5)."""
     appended = min((at for _, at in ends), default=-1)
     return [f"{sent.origin!r} due {sent.due_ms} was dispatched at {appended}"] if appended < sent.due_ms else []
 
 
 def _sequence(outcome: Outcome) -> list[str]:
-    """O6: `seq` rises by one from 1 on in each partition, in the order of offsets."""
+    """Returns the breaks of `seq`, which rises by one from 1 on in each partition, in the order of offsets (O6)."""
     wrong: list[str] = []
     last: dict[tuple[str, int], int] = {}
     for seen, record in sorted(outcome.log, key=lambda pair: (pair[0].topic, pair[0].partition, pair[0].offset)):
@@ -352,17 +359,17 @@ def _some(what: str, origins: Iterable[bytes]) -> list[str]:
 
 
 def _parsed(origin: bytes) -> tuple[str, int, int]:
-    """Topic, partition and offset that an origin names."""
+    """Returns the topic, partition and offset that an origin names."""
     topic, partition, offset = origin.decode().rsplit("/", 2)
     return topic, int(partition), int(offset)
 
 
 def overtaken(outcome: Outcome) -> list[str]:
-    """Where messages of one request partition, target and key did not leave by due time, then by request offset.
+    """Returns the messages of one request partition, target and key that did not leave by due time, then by request
+    offset.
 
-    Two are compared where the one that was overtaken was known to who sent the other: its request lies below the
-    `next_request` of that transaction. REQUIRES: none was moved or stored, and no target failed. O(messages of a key,
-    squared).
+    A message counts only if the sender of the other message knew it: its request lies below the `next_request` of that
+    transaction. REQUIRES: none was moved or stored, and no target failed. O(messages of a key, squared).
     """
     known = {
         origin_of(seen.topic.removesuffix(".dispatch-log"), seen.partition, fate.offset): record.next_request

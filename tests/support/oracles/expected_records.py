@@ -1,7 +1,7 @@
 """The records that a request must lead to, computed from docs/formats.md alone.
 
-The judges hold what they read against these functions. Nothing here imports the product: code that both sides share
-would repeat a mistake of the product on the side that looks for it.
+The judges compare the records that they read with these functions. Nothing here imports the product: shared code would
+repeat a mistake of the product on the side that looks for it.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ Headers = list[tuple[str, bytes | None]]
 FINAL_FATES = frozenset({"delivered", "dead", "cancelled", "replaced", "kept", "dropped", "applied", "completed"})
 #: The reason of a refusal has this many bytes at most, and its origin ends the dead letter.
 _DETAIL_BYTES_MAX = 1_024
-#: How the detail of a dead letter begins that goes without its value.
+#: The detail of a dead letter without its value begins with this text.
 VALUE_LEFT_OUT = b"the value is too large for the dead letters"
 
 _SEED, _MULTIPLIER, _ALL_BITS = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
 def data_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> Headers:
-    """The headers of the message itself: all but those whose names begin with the prefix, in any case of letters."""
+    """Returns the headers of the message itself: those whose names do not begin with the prefix, in any case."""
     return [(name, value) for name, value in headers or () if not name.lower().startswith("postdate-")]
 
 
 def origin_of(topic: str, partition: int, offset: int) -> bytes:
-    """The value of `postdate-origin` for a request."""
+    """Returns the value of `postdate-origin` for a request."""
     return b"%s/%d/%d" % (topic.encode(), partition, offset)
 
 
 def delivery_headers(data: Sequence[tuple[str, bytes | None]], origin: bytes, due_ms: int, id: bytes) -> Headers:
-    """All headers of a delivered record: those of the message in their order, then origin, due time, and the id if the
-    request has one."""
+    """Returns all headers of a delivered record.
+
+    The headers of the message come first, in their order, then origin, due time, and the id if the request has one.
+    """
     expected: Headers = list(data)
     expected.append(("postdate-origin", origin))
     expected.append(("postdate-due", str(due_ms).encode()))
@@ -45,8 +47,11 @@ def delivery_headers(data: Sequence[tuple[str, bytes | None]], origin: bytes, du
 def dead_letter_complaints(
     sent: Sequence[tuple[str, bytes | None]], found: Sequence[tuple[str, bytes | None]], origin: bytes
 ) -> list[str]:
-    """What is wrong with the headers of a dead letter: those of the request as sent come first, then the reason, the
-    detail and the origin, once each and in this order."""
+    """Returns the defects in the headers of a dead letter.
+
+    The headers of the request as sent come first, then the reason, the detail and the origin, once each and in this
+    order.
+    """
     own, added = list(found[: len(sent)]), list(found[len(sent) :])
     wrong = [] if own == list(sent) else [f"the dead letter has headers {own}, the request {list(sent)}"]
     names = [name for name, _ in added]
@@ -61,12 +66,14 @@ def dead_letter_complaints(
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's default partitioner gives a key: murmur2, made positive, modulo the partitions."""
+    """Returns the partition that Kafka's default partitioner gives a key: murmur2, made positive, modulo
+    `partitions`."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash 2 of 32 bits, by Austin Appleby, with the seed of Kafka's clients; an unsigned number."""
+    """Returns the MurmurHash 2 of 32 bits, by Austin Appleby, with the seed of Kafka's clients, as an unsigned
+    number."""
     state = (_SEED ^ len(data)) & _ALL_BITS
     full = len(data) // 4
     for word in range(full):

@@ -1,4 +1,4 @@
-"""The promise of docs/protocol.md, "Order", checked against the topics: each target first in, first out."""
+"""Checks the promise "Order" of docs/protocol.md against the topics: each target is first in, first out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from support.shards.simulated_shard import ShardEnvironment
 
 
 def delivered(env: ShardEnvironment, target: str) -> list[tuple[int, int]]:
-    """(due time, request offset) of each message of a target, in the order of the topic."""
+    """Returns (due time, request offset) of each message of a target, in the order of the topic."""
     found = []
     for record in env.read(target):
         headers = dict(record.headers or [])
@@ -16,10 +16,10 @@ def delivered(env: ShardEnvironment, target: str) -> list[tuple[int, int]]:
 
 
 def check_order(env: ShardEnvironment, targets: tuple[str, ...]) -> None:
-    """No message left behind one of its target that was held when it left, and was due before it.
+    """Checks that no message left behind another message of its target that was held at that time and was due earlier.
 
-    A message that came while others waited may be due before what left already: so each is compared only with those
-    whose requests were in the log before its transaction, by `next_request`.
+    A message that arrives while others wait may be due before messages that have left already. So each message is
+    compared only with those whose requests were in the log before its transaction, by `next_request`.
     """
     known: dict[int, int] = {}  # offset -> next_request of the transaction with which it left
     moved: set[int] = set()

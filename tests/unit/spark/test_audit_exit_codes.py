@@ -1,7 +1,7 @@
-"""Goal: an audit ends with the exit code that matters most, and understands a bound on lateness before Spark starts.
+"""Goal: an audit exits with the most severe code that applies, and refuses bad bounds on lateness before Spark starts.
 
-Method: outcomes written down by hand, each with every combination of what decides about the code; the texts of bounds,
-good and bad, through the options and through the command line.
+Method: builds outcomes by hand with every combination of the conditions for a code. Passes good and bad texts of bounds
+through the options and through the command line.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def outcome(violations: int = 0, **changes: object) -> AuditOutcome:
 
 
 @pytest.mark.parametrize(("violated", "blind", "unverified", "late"), [*product((False, True), repeat=4)])
-def test_the_code_is_that_of_the_first_that_applies(violated: bool, blind: bool, unverified: bool, late: bool) -> None:
+def test_the_exit_code_is_the_first_one_that_applies(violated: bool, blind: bool, unverified: bool, late: bool) -> None:
     found = outcome(
         int(violated),
         holes=(Hole("r", 0, 1, 2, 2),) if blind else (),
@@ -50,7 +50,7 @@ def test_the_code_is_that_of_the_first_that_applies(violated: bool, blind: bool,
 
 
 @pytest.mark.parametrize("reason", [*INFORMATION, OUTSIDE_WINDOW])
-def test_a_strict_audit_refuses_what_another_audit_would_verify(reason: str) -> None:
+def test_a_strict_audit_refuses_reasons_that_another_audit_would_avoid(reason: str) -> None:
     found = outcome()
     summary = replace(found.summary, outcomes=Outcomes(9, 0, {reason: 1}))
     expected = 0 if reason in ("request-expired", "target-expired", "target-recreated", "overtaken") else 5
@@ -111,7 +111,7 @@ def test_a_bad_bound_is_refused_with_the_right_form(text: str, capsys: pytest.Ca
 @pytest.mark.parametrize(
     "option", [{"html": "f"}, {"openmetrics": "f"}, {"fail_on_lateness": ("p99=1s",)}, {"trend": True}]
 )
-def test_an_audit_that_follows_refuses_what_is_for_a_single_run(option: dict[str, object]) -> None:
+def test_a_continuous_audit_refuses_options_for_a_single_run(option: dict[str, object]) -> None:
     audit = AuditOptions("b:1", state="state", **option)  # type: ignore[arg-type]
     with pytest.raises(JobUsageError, match="is for a single run, not for --follow"):
         FollowOptions(audit)

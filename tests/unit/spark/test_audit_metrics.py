@@ -1,7 +1,8 @@
-"""Goal: Prometheus reads the metrics of an audit, whichever way they come, and docs/audit.md describes just these.
+"""Goal: Prometheus can read the metrics of an audit in both of its text formats, and docs/audit.md describes exactly
+these metrics.
 
-Method: the text for outcomes written down by hand, read by both parsers of Prometheus' own client; the table and the
-alert rules of the document, held against the names and labels of that text.
+Method: writes the text for outcomes that are built by hand, and reads it with both parsers of Prometheus' own client.
+Compares the table and the alert rules of the document with the names and labels in the text.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def samples(text: str) -> list[Sample]:
 
 
 def values(text: str) -> dict[str, float]:
-    """Values by name and the label that is not the topic's."""
+    """Returns the values by name and by the label other than `topic`."""
     found = {}
     for sample in samples(text):
         label = [value for name, value in sample.labels.items() if name != "topic"]
@@ -55,7 +56,7 @@ def values(text: str) -> dict[str, float]:
     return found
 
 
-def test_all_figures_are_there_also_when_there_are_violations() -> None:
+def test_the_text_has_all_figures_also_with_violations() -> None:
     found = values(audit_metrics(FOUND, _ENDED_MS))
     expected: dict[str, float] = {
         **{"verified_requests": 90, "verified_ratio": 90 / 95, "pending_requests": 8},
@@ -112,7 +113,7 @@ def section() -> str:
 
 
 def test_the_document_describes_these_metrics() -> None:
-    """Of an audit that has judged schedules."""
+    """The outcome is that of an audit that has judged schedules."""
     told = dict(re.findall(r"(?m)^\| `(postdate_audit_\w+)` \| (?:`(\w+)`)? ?\|", section()))
     schedules = Schedules(1, {"verified": 3, "missing": 0}, ())
     found = replace(FOUND, summary=replace(_SUMMARY, schedules=schedules))
@@ -149,7 +150,7 @@ def selectors(expression: str) -> list[VectorSelector]:
 
 
 @pytest.mark.parametrize("expression", ["postdate_audit_nothing > 0", 'postdate_audit_run{quantile="1"} > 0'])
-def test_a_selector_of_nothing_is_seen(expression: str) -> None:
+def test_a_selector_without_a_metric_is_reported(expression: str) -> None:
     (selector,) = selectors(expression)
     wanted = {matcher.name: matcher.value for matcher in selector.matchers.matchers}
     found = [one for one in samples(audit_metrics(FOUND, 0)) if one.name == selector.name]

@@ -1,8 +1,8 @@
-"""The audit's judge of extra deliveries of a schedule. Goal: every way in which those of a trigger or a backfill can be
-wrong is named, and nothing that a sidecar may do is.
+"""Goal: the judge of extra deliveries reports every defect in those of a trigger or backfill, and nothing that a
+sidecar may do.
 
-Method: as `test_schedules`. A sound history with one trigger, or one backfill of three times, is changed in one
-thing.
+Method: as in `test_schedules`. Changes one thing in a sound history with one trigger, or with one backfill of three
+times.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,8 @@ def triggered(
     triggers: Sequence[Trigger] = (TRIGGER,),
     **more: Any,
 ) -> Case:
-    """A schedule with three occurrences and one trigger; its extra delivery is sound unless there are other `fates`."""
+    """Returns a schedule with three occurrences and one trigger. Its extra delivery is sound unless there are other
+    `fates`."""
     case = sound()
     given = {"fates": [*case.fates, *(fates or (EXTRA,))], "records": [*case.records, *records], "triggers": triggers}
     return replace(case, **{**given, **more})
@@ -75,7 +76,7 @@ def test_a_pending_extra_delivery_is_overdue_and_may_be_cancelled() -> None:
     assert replace(case, bounds={"overdue_before_ms": ASKED_MS}).judged().overdue == 0
     assert replace(case, end=End("cancelled", at(1), 10, 0)).judged().position.problems == ()
     last = occurred(1, at(1), 0)
-    of_one = Case([last], [record(last)], triggers=[TRIGGER], asked={"count_max": 1})
+    of_one = Case([last], [record(last)], triggers=[TRIGGER], request={"count_max": 1})
     assert of_one.judged().position.problems == ()
     assert replace(of_one, end=End("cancelled", at(1), 10, 0)).judged().position.problems == ()
     done = replace(of_one, fates=[last, EXTRA], records=[record(last), EXTRA_RECORD])
@@ -92,12 +93,12 @@ FILLED_RECORDS = [EXTRA_RECORD._replace(number=fate.number, due_ms=fate.nominal_
 
 
 def filled(*fates: Fate, records: Sequence[DeliveredOccurrence] = FILLED_RECORDS, **more: Any) -> Case:
-    """The sound case with a backfill that has these fates."""
+    """Returns the sound case with a backfill that has these fates."""
     return triggered(*fates, records=records, triggers=(BACKFILL,), **more)
 
 
 def with_fill(number: int, **changes: Any) -> Case:
-    """A sound backfill, one of whose deliveries has another fate."""
+    """Returns a sound backfill with a changed fate of one delivery."""
     return filled(*(fate._replace(**changes) if fate.number == number else fate for fate in FILLED))
 
 
@@ -107,7 +108,7 @@ def test_a_backfill_is_verified() -> None:
     assert found.lateness_ms == [5] * 6, "that of an extra delivery counts from the request"
 
 
-def test_a_backfill_goes_on_in_the_next_run() -> None:
+def test_a_backfill_continues_in_the_next_run() -> None:
     first = filled(FILLED[0], records=FILLED_RECORDS[:1]).judged()
     assert (first.position.problems, first.overdue) == ((), 2)
     rest = Case(FILLED[1:], FILLED_RECORDS[1:], triggers=[BACKFILL], known=first.position).judged()
@@ -122,7 +123,7 @@ def test_a_pending_backfill_is_overdue_from_its_request_on() -> None:
     assert replace(case, bounds={"overdue_before_ms": ASKED_MS}).judged().overdue == 0
 
 
-def test_a_backfill_leaves_out_what_a_gap_skips() -> None:
+def test_a_backfill_leaves_out_the_times_in_a_gap() -> None:
     times = BERLIN._replace(gap="skip")
     fill = Trigger(20, AFTER_GAP + 9, 3, 1, MARCH, AFTER_GAP)
     fates = [
@@ -143,23 +144,26 @@ BURIED = [DeadOccurrence(fate.nominal_ms, True, offset=number) for number, fate 
 
 @pytest.mark.parametrize("decided", [0, 1, 2, 3])
 def test_dead_letters_of_a_pending_backfill_wait_for_their_fates(decided: int) -> None:
-    """Letters are read after the end of the log was fixed, so those of several times may be ahead of their fates."""
+    """Dead letters are read after the end of the log was fixed, so those of several times may be ahead of their
+    fates."""
     fates = [*sound().fates, *DEAD[:decided]]
-    first = filled(fates=fates, records=(), letters=BURIED).judged()
-    assert (first.position.problems, first.letters) == ((), BURIED[decided:])
-    rest = Case(DEAD[decided:], letters=first.letters or (), triggers=[BACKFILL], known=first.position).judged()
-    assert (rest.position.problems, rest.position.figures.verified, rest.letters) == ((), 6, [])
+    first = filled(fates=fates, records=(), dead_letters=BURIED).judged()
+    assert (first.position.problems, first.dead_letters) == ((), BURIED[decided:])
+    rest = Case(
+        DEAD[decided:], dead_letters=first.dead_letters or (), triggers=[BACKFILL], known=first.position
+    ).judged()
+    assert (rest.position.problems, rest.position.figures.verified, rest.dead_letters) == ((), 6, [])
 
 
 @pytest.mark.parametrize("nominal_ms", [at(-4), at(0), at(1)])
 def test_a_dead_letter_outside_a_pending_backfill_belongs_to_no_skip(nominal_ms: int) -> None:
-    found = filled(fates=sound().fates, records=(), letters=[DeadOccurrence(nominal_ms, True)]).judged()
+    found = filled(fates=sound().fates, records=(), dead_letters=[DeadOccurrence(nominal_ms, True)]).judged()
     assert [verdict for verdict, _ in found.position.problems] == ["contradiction"]
-    assert found.letters == []
+    assert found.dead_letters == []
 
 
 def test_a_dead_letter_behind_the_next_time_of_a_backfill_belongs_to_no_skip() -> None:
-    first = filled(*DEAD[:1], records=(), letters=[BURIED[0], BURIED[0]._replace(offset=9)]).judged()
+    first = filled(*DEAD[:1], records=(), dead_letters=[BURIED[0], BURIED[0]._replace(offset=9)]).judged()
     assert [verdict for verdict, _ in first.position.problems] == ["contradiction"]
 
 
@@ -169,49 +173,52 @@ def test_a_dead_letter_is_used_once_though_a_backfill_has_its_time(is_dead: bool
     own, extra = DeadOccurrence(at(1), True, offset=0), DeadOccurrence(at(1), True, offset=1)
     fill = Trigger(20, ASKED_MS, 3, 1, at(1), at(1))
     fates = [skipped(1, 1, "dead", at(2), at(1) + 5), *sound().fates[1:]]
-    letters = [own, extra] if is_dead else [own]
-    first = Case(fates, sound().records[1:], letters, triggers=[fill]).judged()
-    assert (first.position.problems, first.letters) == ((), letters[1:])
+    dead_letters = [own, extra] if is_dead else [own]
+    first = Case(fates, sound().records[1:], dead_letters, triggers=[fill]).judged()
+    assert (first.position.problems, first.dead_letters) == ((), dead_letters[1:])
     fate = EXTRA._replace(nominal_ms=at(1), reason="dead" if is_dead else None)
     records = [] if is_dead else [EXTRA_RECORD._replace(due_ms=at(1))]
-    last = Case([fate], records, first.letters or (), triggers=[fill], known=first.position).judged()
-    assert (last.position.problems, last.position.figures.verified, last.letters) == ((), 4, [])
+    last = Case([fate], records, first.dead_letters or (), triggers=[fill], known=first.position).judged()
+    assert (last.position.problems, last.position.figures.verified, last.dead_letters) == ((), 4, [])
 
 
-def test_letters_of_later_occurrences_wait() -> None:
-    letter = DeadOccurrence(at(5), True)
-    assert sound(letters=[letter]).judged().letters == [letter]
+def test_dead_letters_of_later_occurrences_wait() -> None:
+    dead_letter = DeadOccurrence(at(5), True)
+    assert sound(dead_letters=[dead_letter]).judged().dead_letters == [dead_letter]
 
 
 @pytest.mark.parametrize(
-    "case", [sound(letters=[DeadOccurrence(at(5), True)]), filled(*DEAD[:1], records=(), letters=BURIED)]
+    "case", [sound(dead_letters=[DeadOccurrence(at(5), True)]), filled(*DEAD[:1], records=(), dead_letters=BURIED)]
 )
-def test_letters_of_times_that_an_end_has_left_out_belong_to_no_skip(case: Case) -> None:
-    """No further fate may come behind the end."""
+def test_dead_letters_of_times_after_the_end_belong_to_no_skip(case: Case) -> None:
+    """After the end of a schedule, no fate may follow."""
     for name in ("cancelled", "replaced"):
         found = replace(case, end=End(name, at(1), 20, 0)).judged()
         assert {verdict for verdict, _ in found.position.problems} == {"contradiction"}
-        assert (len(found.position.problems), found.letters) == (len(case.letters) - len(case.fates) + 3, [])
-    sound_end = replace(case, letters=case.letters[: len(case.fates) - 3], end=End("cancelled", at(1), 20, 0)).judged()
-    assert (sound_end.position.problems, sound_end.letters) == ((), [])
+        assert (len(found.position.problems), found.dead_letters) == (len(case.dead_letters) - len(case.fates) + 3, [])
+    sound_end = replace(
+        case, dead_letters=case.dead_letters[: len(case.fates) - 3], end=End("cancelled", at(1), 20, 0)
+    ).judged()
+    assert (sound_end.position.problems, sound_end.dead_letters) == ((), [])
 
 
 def test_a_dead_letter_whose_fate_has_left_the_log_is_unsettled() -> None:
     """The fates of the first two occurrences, and of an earlier backfill, are lost."""
-    lost, letters = (
+    lost, dead_letters = (
         {"fates_lost_before_ms": at(2) + 1},
         [DeadOccurrence(at(1), True), DeadOccurrence(at(0), True, offset=1)],
     )
-    found = replace(sound(), fates=sound().fates[2:], letters=letters, bounds=lost).judged()
-    assert (found.position.problems, found.letters) == ((), [])
+    found = replace(sound(), fates=sound().fates[2:], dead_letters=dead_letters, bounds=lost).judged()
+    assert (found.position.problems, found.dead_letters) == ((), [])
     assert (found.position.reasons, found.added.unverifiable) == ((("unsettled", 3),), 3), "each is counted once"
-    for due_ms, asked in ((at(2) + 1, {}), (at(2), {"request_ms": at(2) + 1})):
-        case = sound(letters=[DeadOccurrence(due_ms, True)], bounds=lost, asked=asked)
+    for due_ms, request in ((at(2) + 1, {}), (at(2), {"request_ms": at(2) + 1})):
+        case = sound(dead_letters=[DeadOccurrence(due_ms, True)], bounds=lost, request=request)
         assert "contradiction" in {verdict for verdict, _ in case.judged().position.problems}, "its fate must be there"
 
 
 def refilled(**more: Any) -> Case:
-    """The fates of the first two occurrences are lost; a later backfill of their times is dead."""
+    """Returns a case in which the fates of the first two occurrences are lost, and a later backfill of their times is
+    dead."""
     fill = Trigger(20, at(3) + 500, 3, 1, at(1), at(2))
     dead = [
         EXTRA._replace(number=n, last=n, nominal_ms=at(n), next_ms=after, at_ms=at(3) + 600, reason="dead", place=n)
@@ -223,43 +230,47 @@ def refilled(**more: Any) -> Case:
 
 @pytest.mark.parametrize(("each", "unsettled"), [(1, 2), (2, 2), (3, 4)])
 def test_a_backfill_of_times_whose_fates_are_lost_has_its_own_dead_letters(each: int, unsettled: int) -> None:
-    """A second letter of a time may be that of the lost fate, which is counted. A third one is of another lost fate."""
-    letters = [DeadOccurrence(at(n), True, offset=10 * n + copy) for n in (1, 2) for copy in range(each)]
-    found = refilled(letters=letters).judged()
-    assert (found.position.problems, found.letters) == ((), [])
+    """A second dead letter of a time may be that of the lost fate, which is counted. A third one belongs to another
+    lost fate."""
+    dead_letters = [DeadOccurrence(at(n), True, offset=10 * n + copy) for n in (1, 2) for copy in range(each)]
+    found = refilled(dead_letters=dead_letters).judged()
+    assert (found.position.problems, found.dead_letters) == ((), [])
     assert dict(found.position.reasons) == {"unsettled": unsettled}
 
 
 def test_dead_letters_wait_for_a_backfill_of_times_whose_fates_are_lost() -> None:
-    letters = [DeadOccurrence(at(n), True, offset=n) for n in (1, 2)]
-    case = refilled(letters=letters)
+    dead_letters = [DeadOccurrence(at(n), True, offset=n) for n in (1, 2)]
+    case = refilled(dead_letters=dead_letters)
     first = replace(case, fates=case.fates[:1]).judged()
-    assert (first.position.problems, first.letters) == ((), letters)
-    rest = replace(case, fates=case.fates[1:], records=(), letters=first.letters or (), known=first.position).judged()
-    assert (rest.position.problems, rest.letters, dict(rest.position.reasons)) == ((), [], {"unsettled": 2})
+    assert (first.position.problems, first.dead_letters) == ((), dead_letters)
+    rest = replace(
+        case, fates=case.fates[1:], records=(), dead_letters=first.dead_letters or (), known=first.position
+    ).judged()
+    assert (rest.position.problems, rest.dead_letters, dict(rest.position.reasons)) == ((), [], {"unsettled": 2})
 
 
 def test_a_backfill_has_its_own_dead_letters_though_an_earlier_one_of_its_times_is_lost() -> None:
-    """The third fate of the first backfill is left. The second one is dead, with its letters."""
+    """The log has only the third fate of the first backfill. The second backfill is dead, and its dead letters are
+    there."""
     first, second = BACKFILL._replace(at_ms=ASKED_MS), BACKFILL._replace(control=30, at_ms=at(3) + 500, log_offset=8)
     again = [fate._replace(control=30, log_offset=12, at_ms=at(3) + 600) for fate in DEAD]
     case = triggered(FILLED[2], *again, records=FILLED_RECORDS[2:], triggers=(first, second))
     lost = {"fates_lost_before_ms": ASKED_MS + 400}
-    for letters in (BURIED, [*BURIED, *(letter._replace(offset=9) for letter in BURIED[:2])]):
-        found = replace(case, letters=letters, bounds=lost).judged()
+    for dead_letters in (BURIED, [*BURIED, *(dead_letter._replace(offset=9) for dead_letter in BURIED[:2])]):
+        found = replace(case, dead_letters=dead_letters, bounds=lost).judged()
         assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 2})
 
 
 def test_a_second_dead_letter_of_a_backfill_in_the_log_belongs_to_no_skip() -> None:
     """Its nominal times lie before the losses, and all its fates behind them."""
-    case = filled(*DEAD, records=(), letters=[*BURIED, BURIED[0]._replace(offset=9)])
+    case = filled(*DEAD, records=(), dead_letters=[*BURIED, BURIED[0]._replace(offset=9)])
     for lost_ms in (-1, at(0) + 1, ASKED_MS):
         problems = replace(case, bounds={"fates_lost_before_ms": lost_ms}).judged().position.problems
         assert [verdict for verdict, _ in problems] == ["contradiction"]
     older = BACKFILL._replace(control=10, at_ms=at(0) + 1)
     for changes in ({"triggers": ()}, {"triggers": [BACKFILL, older], "end": End("cancelled", at(1), 20, 0)}):
         lost = {"fates_lost_before_ms": at(0) + 2}
-        found = replace(case, fates=sound().fates, letters=BURIED[:1], bounds=lost, **changes).judged()
+        found = replace(case, fates=sound().fates, dead_letters=BURIED[:1], bounds=lost, **changes).judged()
         assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1}), "it may be older"
 
 
@@ -311,7 +322,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
             [occurred(1, at(1), 0)],
             [record(occurred(1, at(1), 0))],
             triggers=[TRIGGER],
-            asked={"count_max": 1},
+            request={"count_max": 1},
             end=End("completed", at(1), 2, 1),
         ),
         "missing",
@@ -340,7 +351,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     ),
     "a backfill goes on behind its end": (with_fill(3, next_ms=at(0)), "extra", "is published as due"),
     "a backfill goes on behind the end of its schedule": (
-        filled(*FILLED, asked={"end_ms": at(-2)}, fates=FILLED, end=None),
+        filled(*FILLED, request={"end_ms": at(-2)}, fates=FILLED, end=None),
         "extra",
         "does not exist",
     ),
@@ -375,7 +386,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
             [occurred(1, at(1), 0)],
             [record(occurred(1, at(1), 0))],
             triggers=[BACKFILL],
-            asked={"count_max": 1},
+            request={"count_max": 1},
             end=End("completed", at(1), 2, 1),
         ),
         "missing",

@@ -1,6 +1,7 @@
 """Goal: the audit connects to a cluster as the sidecar does, although Spark's client has other property names.
 
-Method: settings of librdkafka, translated; what has no translation is refused rather than forgotten.
+Method: translates settings of librdkafka, and compares them with the expected properties. Settings without a
+translation must be refused.
 """
 
 from __future__ import annotations

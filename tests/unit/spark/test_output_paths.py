@@ -1,7 +1,7 @@
-"""Goal: a local file is replaced atomically: a reader sees the old one or the new one.
+"""Goal: a local file is replaced atomically, so that a reader sees either the old file or the new one.
 
-Method: real files, read while they are replaced, in a directory that cannot take another one, and in place of which
-there is something else. No Spark runs: a path without a file system needs none.
+Method: reads real files while they are replaced, also in a directory that takes no further file, and where the path is
+not a file. No Spark runs: a path without a file system needs none.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def test_a_reader_of_the_old_file_reads_it_to_its_end(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["audit.prom"]
 
 
-def test_others_may_read_it(tmp_path: Path) -> None:
-    """node_exporter is another user."""
+def test_other_users_may_read_the_file(tmp_path: Path) -> None:
+    """node_exporter runs as another user."""
     (tmp_path / "plain").write_text("")
     write_text(NO_SPARK, str(tmp_path / "audit.prom"), "")
     assert (tmp_path / "audit.prom").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_a_link_stays_one(tmp_path: Path) -> None:
+def test_a_symbolic_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
     write_text(NO_SPARK, str(tmp_path / "link"), "new")
@@ -44,8 +44,8 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_text() == "new"
 
 
-def test_what_is_no_file_is_written_to() -> None:
-    """As /dev/stdout is, which leads to a pipe without a name."""
+def test_a_path_that_is_not_a_file_is_written_to_directly() -> None:
+    """An example is /dev/stdout, which leads to a pipe without a name."""
     reader, writer = os.pipe()
     try:
         write_text(NO_SPARK, f"/dev/fd/{writer}", "said")
@@ -55,6 +55,6 @@ def test_what_is_no_file_is_written_to() -> None:
         os.close(writer)
 
 
-def test_a_place_that_takes_no_file_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_place_that_takes_no_file(tmp_path: Path) -> None:
     with pytest.raises(CannotRun, match=r"nowhere/audit\.prom cannot be written"):
         write_text(NO_SPARK, str(tmp_path / "nowhere" / "audit.prom"), "")

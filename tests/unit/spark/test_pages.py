@@ -1,6 +1,7 @@
-"""Pages of the Spark jobs. Goal: whole, self-contained, true to scale, and no data of a topic is taken for markup.
+"""Goal: the pages of the Spark jobs are complete, self-contained and true to scale, and treat no data of a topic as
+markup.
 
-Method: pages made of outcomes written down by hand, read back with Python's parser of HTML. No Spark runs.
+Method: builds pages from outcomes that are written by hand, and reads them with Python's HTML parser. No Spark runs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ALONE = {"meta", "rect", "line", "path", "circle"}
 
 
 class _Reader(HTMLParser):
-    """Fails where elements do not nest; keeps what it read."""
+    """Fails if elements do not nest, and keeps what it has read."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -64,7 +65,7 @@ class _Reader(HTMLParser):
 
 
 def read(text: str) -> _Reader:
-    """The page as parsed; nothing in it is fetched or run, and every class of it has a style."""
+    """Returns the parsed page. Nothing in the page is fetched or run, and every class of it has a style."""
     found = _Reader(text)
     assert not {"script", "link", "img", "iframe", "a"} & set(found.tags)
     assert not {name for name, _ in found.attributes} & {"src", "href", "style", "onload", "onclick"}
@@ -183,7 +184,7 @@ def test_schedules_are_in_every_output() -> None:
     assert 'postdate_audit_occurrences{outcome="missing",topic="r"} 2.0' in text
 
 
-def test_an_audit_without_schedules_says_nothing_of_them() -> None:
+def test_an_audit_without_schedules_does_not_mention_them() -> None:
     empty = AuditPicture(tuple([0] * len(LATENESS_EDGES_MS)), 1_000, ())
     stream = io.StringIO()
     write_outcome(audit_outcome(), "text", stream)
@@ -213,7 +214,7 @@ def test_a_report_is_complete() -> None:
     assert found.tags.count("svg") == 2
 
 
-def test_an_empty_page_is_one() -> None:
+def test_a_page_without_content_is_valid_html() -> None:
     picture = AuditPicture(tuple([0] * len(LATENESS_EDGES_MS)), 1_000, ())
     assert " ".join(read(audit_page(audit_outcome(), picture)).texts).count("nothing to show") == 3
     assert "nothing to show" in report_page(ReportOutcome(("r",), 0, 0, 0, 0))
@@ -240,7 +241,7 @@ def test_a_line_is_to_scale_and_named() -> None:
     assert (two.count("M"), two.count("L")) == (1, 2)
 
 
-def test_text_is_text() -> None:
+def test_text_of_a_topic_is_not_markup() -> None:
     assert "&lt;b&gt;" in table(("<b>",), [("<b>",)])
     assert "<b>" not in table(("<b>",), [("<b>",)])
     assert "&lt;" in page("<", "<", [])

@@ -1,6 +1,6 @@
-"""Goal: the programs for `spark-submit` start alike, and check their arguments before Spark starts.
+"""Goal: the programs for `spark-submit` start in the same way, and check their arguments before Spark starts.
 
-Method: each program with arguments that make no sense; no Spark runs.
+Method: runs each program with contradictory or invalid arguments. No Spark runs.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def test_a_program_does_not_look_for_modules_beside_itself(monkeypatch: pytest.M
     assert sys.path == ["elsewhere"]
 
 
-def test_no_module_has_the_name_of_one_of_python() -> None:
-    """Until a program has begun, its own directory is searched first."""
+def test_no_module_has_the_name_of_a_module_of_python() -> None:
+    """Python searches the directory of a program first until the program has begun."""
     modules = {path.parent.name for path in _PACKAGE.glob("*/__init__.py")}
     modules |= {path.stem for path in _PACKAGE.glob("*.py")} - {"__init__"}
     assert modules >= {"submitted", "limits", "columns", "audit"}

@@ -1,9 +1,10 @@
-"""The audit's judge of dead letters, if fates have left the dispatch log, letters have left their topic, or an open
-transaction hides some. Goal: a letter names the time of an occurrence behind lost fates if no other one can be its own.
-A letter or fate that may still come leads to no verdict, and then to the same verdict as if it had been there.
+"""Goal: a dead letter gives its time to an occurrence behind lost fates only if it can belong to no other fate. There
+is no verdict while a dead letter or fate may still come; afterwards the verdict is as if it had been there from the
+start.
 
-Method: as `test_schedule_lost_fates`. Each case without a violation stands beside one that differs in one thing.
-Several cases are judged in one run and in two, of which the second reads the missing letter or fate.
+Method: as in `test_schedule_lost_fates`, with fates that have left the dispatch log, dead letters that have left their
+topic, and open transactions that hide dead letters. Each case without a violation stands beside one that differs in one
+thing. Several cases are judged in one run and in two, of which the second reads the missing dead letter or fate.
 """
 
 from __future__ import annotations
@@ -64,16 +65,16 @@ def waiting(found: Judgement) -> list[int]:
 
 
 def then(
-    case: Case, first: Judgement, *letters: DeadOccurrence, fates: tuple[Fate, ...] = (), **bounds: Any
+    case: Case, first: Judgement, *dead_letters: DeadOccurrence, fates: tuple[Fate, ...] = (), **bounds: Any
 ) -> Judgement:
-    """The next run, which reads these letters and fates, and no open transaction."""
-    read = [*(first.letters or ()), *letters]
+    """Returns the judgement of the next run, which reads these dead letters and fates, and no open transaction."""
+    read = [*(first.dead_letters or ()), *dead_letters]
     whole = {**case.bounds, "letters_capped_from_ms": NEVER_MS, "log_capped": False, **bounds}
-    return replace(case, fates=fates, records=(), known=first.position, letters=read, bounds=whole).judged()
+    return replace(case, fates=fates, records=(), known=first.position, dead_letters=read, bounds=whole).judged()
 
 
 def hidden(case: Case, from_ms: int) -> Judgement:
-    """The first run, in which an open transaction hides letters."""
+    """Returns the judgement of the first run, in which an open transaction hides dead letters."""
     return replace(case, bounds={**case.bounds, "letters_capped_from_ms": from_ms}).judged()
 
 
@@ -81,54 +82,54 @@ BEHIND_ONE = replace(ONE, fates=[*ONE.fates, DEAD])
 
 
 @pytest.mark.parametrize(("due_ms", "next_ms", "verified"), [(SUMMER_MS, THIRD, 1), (THIRD, FOURTH, 2)])
-def test_a_hidden_letter_confirms_no_time(due_ms: int, next_ms: int, verified: int) -> None:
+def test_a_hidden_dead_letter_confirms_no_time(due_ms: int, next_ms: int, verified: int) -> None:
     """A lost fate may have published the time of the third occurrence by rules without winter time."""
     case = replace(ONE, fates=[*ONE.fates, DEAD._replace(at_ms=due_ms + 5, next_ms=next_ms)])
     first = hidden(case, due_ms)
     assert (verdicts(first), waiting(first)) == ([], [3])
     assert dict(first.position.reasons) == {"unsettled": 1}, "the lost one; the time of the dead one is unknown yet"
     for is_same, expected in ((True, []), (False, ["mismatch"])):
-        letter = DeadOccurrence(due_ms, is_same)
-        for found in (replace(case, letters=[letter]).judged(), then(case, first, letter)):
-            assert (verdicts(found), waiting(found), found.letters) == (expected, [], [])
+        dead_letter = DeadOccurrence(due_ms, is_same)
+        for found in (replace(case, dead_letters=[dead_letter]).judged(), then(case, first, dead_letter)):
+            assert (verdicts(found), waiting(found), found.dead_letters) == (expected, [], [])
             assert found.position.figures.verified == (1 if expected else verified)
             assert dict(found.position.reasons) == {"unsettled": 3 - verified}
     assert verdicts(then(case, first)) == ["missing"]
 
 
-def test_the_time_that_a_hidden_letter_confirms_is_judged() -> None:
+def test_the_time_that_a_hidden_dead_letter_confirms_is_judged() -> None:
     """The occurrence lay in a pause, or its fate passes over the next time."""
     pause = [Switch(20, THIRD - HOUR_MS, True, 7, 0)]
     far = replace(ONE, fates=[*ONE.fates, DEAD._replace(next_ms=FOURTH + DAY_MS)])
     for case, verdict in ((replace(BEHIND_ONE, switches=pause), "wrong-skip"), (far, "missing")):
-        letter = DeadOccurrence(THIRD, True)
-        assert verdicts(replace(case, letters=[letter]).judged()) == [verdict]
+        dead_letter = DeadOccurrence(THIRD, True)
+        assert verdicts(replace(case, dead_letters=[dead_letter]).judged()) == [verdict]
         first = hidden(case, THIRD)
-        assert (verdicts(first), verdicts(then(case, first, letter))) == ([], [verdict])
+        assert (verdicts(first), verdicts(then(case, first, dead_letter))) == ([], [verdict])
 
 
-def test_an_occurrence_that_is_wrong_otherwise_is_not_verified() -> None:
-    letters, extra = [DeadOccurrence(THIRD, True)], record(occurred(3, THIRD, FOURTH))
+def test_an_occurrence_with_another_defect_is_not_verified() -> None:
+    dead_letters, extra = [DeadOccurrence(THIRD, True)], record(occurred(3, THIRD, FOURTH))
     for changes, verdict in (
         ({"records": [*ONE.records, extra]}, "extra"),
         ({"fates": [*ONE.fates, DEAD._replace(log_offset=1)]}, "contradiction"),
     ):
         case = replace(BEHIND_ONE, **changes)
-        found = replace(case, letters=letters).judged()
+        found = replace(case, dead_letters=dead_letters).judged()
         assert (verdicts(found), found.added.verified) == ([verdict], 1)
         first = hidden(case, THIRD)
-        assert (verdicts(then(case, first, *letters)), first.added.verified) == ([verdict], 1)
+        assert (verdicts(then(case, first, *dead_letters)), first.added.verified) == ([verdict], 1)
 
 
 @pytest.mark.parametrize("is_first_buried", [False, True])
-def test_an_occurrence_at_an_unknown_time_waits_for_its_hidden_letter(is_first_buried: bool) -> None:
-    """A letter in the range of times may be that of a lost occurrence as well, so it waits too."""
+def test_an_occurrence_at_an_unknown_time_waits_for_its_hidden_dead_letter(is_first_buried: bool) -> None:
+    """A dead letter in the range of times may also be that of a lost occurrence, so it waits too."""
     far = OCCURRENCES_STEPPED_MAX + 2
     dead = skipped(far, far, "dead", at(far + 1), at(far) + 5)
     seen = [DeadOccurrence(at(2), True, offset=1)] * is_first_buried
-    case = only(dead, letters=seen, bounds={"fates_lost_before_ms": at(far - 1), "overdue_before_ms": 0})
+    case = only(dead, dead_letters=seen, bounds={"fates_lost_before_ms": at(far - 1), "overdue_before_ms": 0})
     first = hidden(case, at(far))
-    assert (verdicts(first), waiting(first), first.letters) == ([], [far], seen)
+    assert (verdicts(first), waiting(first), first.dead_letters) == ([], [far], seen)
     assert dict(first.position.reasons) == {"unsettled": far}
     assert verdicts(then(case, first, DeadOccurrence(at(far), True))) == []
     assert verdicts(then(case, first)) == ([] if is_first_buried else ["missing"])
@@ -139,24 +140,24 @@ def test_an_occurrence_at_an_unknown_time_waits_for_its_hidden_letter(is_first_b
 TRIGGER = Trigger(30, THIRD + HOUR_MS // 2, 9, 0)
 TRIGGERED = Fate(1, 1, "dead", TRIGGER.at_ms, 0, 10, 0, THIRD + HOUR_MS, False, 30)
 LETTERS = [DeadOccurrence(THIRD, True, offset=1), DeadOccurrence(TRIGGER.at_ms, True, offset=2)]
-LATE = replace(NO_BEGINNING, triggers=[TRIGGER], fates=[DEAD._replace(at_ms=THIRD + HOUR_MS)], letters=LETTERS)
+LATE = replace(NO_BEGINNING, triggers=[TRIGGER], fates=[DEAD._replace(at_ms=THIRD + HOUR_MS)], dead_letters=LETTERS)
 """The target was away for an hour, in which the schedule was triggered."""
 
 
-def test_the_letter_of_a_trigger_is_not_that_of_an_unknown_occurrence() -> None:
+def test_the_dead_letter_of_a_trigger_is_not_that_of_an_unknown_occurrence() -> None:
     whole = replace(LATE, fates=[*LATE.fates, TRIGGERED]).judged()
-    assert (verdicts(whole), whole.letters, whole.added.verified) == ([], [], 1)
+    assert (verdicts(whole), whole.dead_letters, whole.added.verified) == ([], [], 1)
     ahead = LATE.judged()
-    assert (verdicts(ahead), ahead.letters) == ([], LETTERS), "one of both letters belongs to the pending trigger"
+    assert (verdicts(ahead), ahead.dead_letters) == ([], LETTERS), "one of both letters belongs to the pending trigger"
     behind = then(LATE, ahead, fates=(TRIGGERED,))
-    assert (verdicts(behind), behind.letters, behind.position.figures.verified) == ([], [], 1)
+    assert (verdicts(behind), behind.dead_letters, behind.position.figures.verified) == ([], [], 1)
     assert behind.position.reasons == whole.position.reasons
-    one = replace(LATE, fates=[*LATE.fates, TRIGGERED], letters=LETTERS[1:]).judged()
+    one = replace(LATE, fates=[*LATE.fates, TRIGGERED], dead_letters=LETTERS[1:]).judged()
     assert verdicts(one) == ["missing"], "one letter for two fates"
 
 
-def test_a_fate_whose_letter_may_be_gone_takes_that_of_no_other_fate() -> None:
-    """The occurrence died before the first letter that is left: that of a trigger or backfill, or of the occurrence."""
+def test_a_fate_whose_dead_letter_may_be_gone_takes_that_of_no_other_fate() -> None:
+    """The occurrence died before the first remaining dead letter, which belongs to a trigger or backfill, or to it."""
     trigger = Trigger(30, THIRD - HOUR_MS, 8, 0)
     triggered = Fate(1, 1, "dead", trigger.at_ms, 0, 20, 0, THIRD + DAY_MS // 2, False, 30)
     bounds = {**LOST, "letters_lost_before_ms": THIRD + HOUR_MS}
@@ -164,49 +165,51 @@ def test_a_fate_whose_letter_may_be_gone_takes_that_of_no_other_fate() -> None:
         NO_BEGINNING,
         triggers=[trigger],
         fates=[DEAD],
-        letters=[DeadOccurrence(trigger.at_ms, True)],
+        dead_letters=[DeadOccurrence(trigger.at_ms, True)],
         bounds=bounds,
     )
     whole = replace(case, fates=[DEAD, triggered]).judged()
     assert (verdicts(whole), whole.added.verified) == ([], 1)
     first = case.judged()
-    assert (verdicts(first), waiting(first), first.letters) == ([], [3], case.letters)
+    assert (verdicts(first), waiting(first), first.dead_letters) == ([], [3], case.dead_letters)
     behind = then(case, first, fates=(triggered,))
     assert (verdicts(behind), behind.position.reasons) == ([], whole.position.reasons)
 
 
 def _dead_again_by_a_backfill(letters_lost_before_ms: int) -> tuple[Case, Fate, Fate]:
-    """A sound schedule whose first occurrence and its repetition by a backfill are dead, with one dead letter; and the
-    two fates, which it does not have yet."""
+    """Returns a sound schedule, and two fates that it does not have yet.
+
+    Its first occurrence, and the repetition of that occurrence by a backfill, are dead, with one dead letter.
+    """
     fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
     dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
     case = replace(
         sound(),
         records=sound().records[1:],
         triggers=[fill],
-        letters=[DeadOccurrence(at(1), True)],
+        dead_letters=[DeadOccurrence(at(1), True)],
         bounds={"letters_lost_before_ms": letters_lost_before_ms},
     )
     return case, dead, filled
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_of_fates_with_one_time_the_one_without_a_letter_is_the_one_whose_letter_may_be_gone(is_late: bool) -> None:
-    """A backfill repeats an occurrence. There is one letter, and retention may have deleted that of the first fate."""
+def test_of_fates_with_one_time_the_one_whose_dead_letter_may_be_gone_has_none(is_late: bool) -> None:
+    """A backfill repeats an occurrence. There is one dead letter; retention may have deleted that of the first fate."""
     case, dead, filled = _dead_again_by_a_backfill(letters_lost_before_ms=at(1))
     fates = [dead, *sound().fates[1:]]
     found = replace(case, fates=[*fates, filled._replace(late=is_late)]).judged()
     if is_late:
-        assert (verdicts(found), waiting(found), found.letters) == ([], [1], case.letters)
+        assert (verdicts(found), waiting(found), found.dead_letters) == ([], [1], case.dead_letters)
         found = then(case, found, fates=(filled,))
-    assert (verdicts(found), dict(found.position.reasons), found.letters) == ([], {"target-expired": 1}, [])
+    assert (verdicts(found), dict(found.position.reasons), found.dead_letters) == ([], {"target-expired": 1}, [])
     assert found.position.figures.verified == 3
     kept = replace(case, fates=[*fates, filled], bounds={}).judged()
     assert verdicts(kept) == ["missing"]
 
 
-def test_a_letter_is_not_gone_while_it_may_be_hidden() -> None:
-    """The first letter that is left lies in an open transaction, which may contain that of the fate."""
+def test_a_dead_letter_is_not_gone_while_it_may_be_hidden() -> None:
+    """The first remaining dead letter lies in an open transaction, which may contain that of the fate."""
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
     case = only(dead, bounds={"letters_lost_before_ms": at(1), "overdue_before_ms": 0})
     first = hidden(case, at(1))
@@ -216,66 +219,68 @@ def test_a_letter_is_not_gone_while_it_may_be_hidden() -> None:
     assert (verdicts(found), found.position.reasons, found.added.verified) == ([], (), 1)
 
 
-def test_a_fate_waits_for_no_transaction_if_a_visible_letter_can_be_that_of_no_other_one() -> None:
+def test_a_fate_waits_for_no_transaction_if_a_visible_dead_letter_can_only_be_its_own() -> None:
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
-    found = hidden(only(dead, letters=[DeadOccurrence(at(1), True)], bounds={"overdue_before_ms": 0}), at(1))
-    assert (verdicts(found), waiting(found), found.letters, found.added.verified) == ([], [], [], 1)
+    found = hidden(only(dead, dead_letters=[DeadOccurrence(at(1), True)], bounds={"overdue_before_ms": 0}), at(1))
+    assert (verdicts(found), waiting(found), found.dead_letters, found.added.verified) == ([], [], [], 1)
 
 
-def test_a_fate_whose_letter_may_be_hidden_does_not_take_that_of_one_whose_letter_may_be_gone() -> None:
+def test_a_possibly_hidden_dead_letter_is_not_replaced_by_that_of_a_fate_with_a_gone_one() -> None:
     """A backfill repeats an occurrence, and its dead letter stays hidden for two runs."""
     fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
     dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
     case = replace(
         sound(), fates=[dead, *sound().fates[1:], filled], records=sound().records[1:], triggers=[fill],
-        letters=[DeadOccurrence(at(1), True)], bounds={"letters_lost_before_ms": at(1)},
+        dead_letters=[DeadOccurrence(at(1), True)], bounds={"letters_lost_before_ms": at(1)},
     )  # fmt: skip
     first = hidden(case, at(4))
     again = then(case, first, letters_capped_from_ms=at(4))
-    assert (verdicts(again), sorted(waiting(again)), again.letters) == ([], [1, 1], case.letters)
-    for letters, reasons in (([], {"target-expired": 1}), ([DeadOccurrence(at(1), True)], {})):
-        found = then(case, again, *letters)
-        assert (verdicts(found), dict(found.position.reasons), found.letters) == ([], reasons, [])
+    assert (verdicts(again), sorted(waiting(again)), again.dead_letters) == ([], [1, 1], case.dead_letters)
+    for dead_letters, reasons in (([], {"target-expired": 1}), ([DeadOccurrence(at(1), True)], {})):
+        found = then(case, again, *dead_letters)
+        assert (verdicts(found), dict(found.position.reasons), found.dead_letters) == ([], reasons, [])
 
 
-@pytest.mark.parametrize("has_letter", [False, True])
-def test_a_letter_of_an_extra_delivery_may_be_ahead_of_its_fate(has_letter: bool) -> None:
+@pytest.mark.parametrize("has_dead_letter", [False, True])
+def test_a_dead_letter_of_an_extra_delivery_may_be_ahead_of_its_fate(has_dead_letter: bool) -> None:
     """The log ends before the fate of the trigger."""
-    letters = [DeadOccurrence(at(2) + 7, True)] * has_letter
+    dead_letters = [DeadOccurrence(at(2) + 7, True)] * has_dead_letter
     late = Fate(1, 1, "dead", at(2) + 7, 0, 20, 0, at(3), True, 30)
-    case = sound(letters=letters)
-    assert verdicts(case.judged()) == ["contradiction"] * has_letter
+    case = sound(dead_letters=dead_letters)
+    assert verdicts(case.judged()) == ["contradiction"] * has_dead_letter
     for changes in ({"bounds": {"log_capped": True}}, {"fates": [*case.fates, late]}):
         first = replace(case, **changes).judged()
-        assert (verdicts(first), first.letters) == ([], letters), changes
+        assert (verdicts(first), first.dead_letters) == ([], dead_letters), changes
         trigger = Trigger(30, late.nominal_ms, 19, 0)
         found = then(replace(case, triggers=[trigger]), first, fates=(late._replace(late=False),))
-        assert verdicts(found) == ["missing"] * (not has_letter)
-        assert verdicts(then(case, first)) == ["contradiction"] * has_letter, "no such fate"
+        assert verdicts(found) == ["missing"] * (not has_dead_letter)
+        assert verdicts(then(case, first)) == ["contradiction"] * has_dead_letter, "no such fate"
     other = replace(case, fates=[*case.fates, late._replace(nominal_ms=at(2) + 8)])
-    assert verdicts(other.judged()) == ["contradiction"] * has_letter
+    assert verdicts(other.judged()) == ["contradiction"] * has_dead_letter
 
 
 @pytest.mark.parametrize("lost_before_ms", [0, SUMMER_MS - 1, SUMMER_MS + 3])
-def test_the_letter_of_a_later_fate_may_have_any_time_if_the_first_one_is_not_published(lost_before_ms: int) -> None:
+def test_the_dead_letter_of_a_later_fate_may_have_any_time_unless_the_first_is_published(lost_before_ms: int) -> None:
     """The owner of the fate computes by rules without winter time, and the log ends before it."""
     late = skipped(1, 1, "dead", SUMMER_MS + DAY_MS, SUMMER_MS + 5, log_offset=9, late=True)
-    asked, zones = {**ONE.asked, "request_ms": FOLD + 1}, ZoneVersions("2026f", (0,), ("2025a",))
+    request, zones = {**ONE.request, "request_ms": FOLD + 1}, ZoneVersions("2026f", (0,), ("2025a",))
     bounds = {"fates_lost_before_ms": lost_before_ms}
-    case = replace(NO_BEGINNING, asked=asked, zones=zones, fates=[late], letters=[DeadOccurrence(SUMMER_MS, True)])
+    case = replace(
+        NO_BEGINNING, request=request, zones=zones, fates=[late], dead_letters=[DeadOccurrence(SUMMER_MS, True)]
+    )
     first = replace(case, bounds=bounds).judged()
-    assert (verdicts(first), first.letters, first.position.reasons) == ([], case.letters, ())
+    assert (verdicts(first), first.dead_letters, first.position.reasons) == ([], case.dead_letters, ())
     stored = None if lost_before_ms else (SUMMER_MS, 8)
     found = then(replace(case, stored=stored, bounds=bounds), first, fates=(late._replace(late=False),))
-    assert (verdicts(found), found.letters) == ([], [])
+    assert (verdicts(found), found.dead_letters) == ([], [])
 
 
 @pytest.mark.parametrize("reason", ["missed", "grace"])
 @pytest.mark.parametrize(("count_max", "expected"), [(3, ["extra"]), (4, [])])
 def test_no_skip_at_an_unknown_time_goes_beyond_the_count(reason: str, count_max: int, expected: list[str]) -> None:
     skip = skipped(2, 4, reason, 0, THIRD + 5 * DAY_MS, log_offset=9)
-    asked = {**NO_BEGINNING.asked, "count_max": count_max}
-    case = replace(NO_BEGINNING, fates=[skip], asked=asked, end=End("completed", NIGHT, 9, 1))
+    request = {**NO_BEGINNING.request, "count_max": count_max}
+    case = replace(NO_BEGINNING, fates=[skip], request=request, end=End("completed", NIGHT, 9, 1))
     assert verdicts(case.judged()) == expected
 
 
@@ -285,21 +290,21 @@ def test_an_occurrence_at_an_unknown_time_has_a_dead_letter() -> None:
     for lost_ms, expected in ((THIRD, []), (THIRD + 5 - COMMIT_MS_MAX - 1, ["missing"])):
         found = replace(case, bounds={**LOST, "letters_lost_before_ms": lost_ms}).judged()
         assert (verdicts(found), dict(found.position.reasons)) == (expected, {"unsettled": 3})
-    assert verdicts(replace(case, letters=[DeadOccurrence(THIRD, False)]).judged()) == ["mismatch"]
+    assert verdicts(replace(case, dead_letters=[DeadOccurrence(THIRD, False)]).judged()) == ["mismatch"]
     for due_ms in (THIRD + 6, NIGHT):
-        found = replace(case, letters=[DeadOccurrence(due_ms, True)]).judged()
+        found = replace(case, dead_letters=[DeadOccurrence(due_ms, True)]).judged()
         assert verdicts(found) == ["missing"], "later than its fate, or the first possible time of the schedule"
-    late = replace(case, fates=[DEAD._replace(at_ms=FOURTH + 5)], letters=[DeadOccurrence(FOURTH, True)]).judged()
-    assert (verdicts(late), late.letters) == (["missing"], [DeadOccurrence(FOURTH, True)]), (
+    late = replace(case, fates=[DEAD._replace(at_ms=FOURTH + 5)], dead_letters=[DeadOccurrence(FOURTH, True)]).judged()
+    assert (verdicts(late), late.dead_letters) == (["missing"], [DeadOccurrence(FOURTH, True)]), (
         "it is that of the next occurrence"
     )
 
 
-def test_of_several_letters_the_last_one_is_that_of_the_occurrence_if_nothing_was_triggered() -> None:
+def test_the_last_of_several_dead_letters_is_that_of_the_occurrence_without_triggers() -> None:
     """The fates of the second and third occurrence are lost, and both became dead letters."""
     dead = skipped(4, 4, "dead", FOURTH + DAY_MS, FOURTH + 5, log_offset=9)
     case = replace(
-        ONE, fates=[*ONE.fates, dead], letters=[DeadOccurrence(ms, True) for ms in (FOLD, SUMMER_MS, FOURTH)]
+        ONE, fates=[*ONE.fates, dead], dead_letters=[DeadOccurrence(ms, True) for ms in (FOLD, SUMMER_MS, FOURTH)]
     )
     assert (verdicts(case.judged()), case.judged().added.verified) == ([], 2)
     assert dict(case.judged().position.reasons) == {"unsettled": 2}
@@ -308,7 +313,7 @@ def test_of_several_letters_the_last_one_is_that_of_the_occurrence_if_nothing_wa
     assert dict(triggered.position.reasons) == {"unsettled": 3}
 
 
-def test_a_letter_of_lost_occurrences_is_unsettled_though_a_later_backfill_repeats_its_time() -> None:
+def test_a_dead_letter_of_a_lost_fate_is_unsettled_though_a_later_backfill_repeats_its_time() -> None:
     """The log has only the backfill, which delivers the first time again."""
     fill = Trigger(30, FOURTH, 8, 0, NIGHT, NIGHT)
     filled = Fate(1, 1, None, NIGHT, 0, 9, 0, FOURTH + 5, False, 30)
@@ -316,28 +321,30 @@ def test_a_letter_of_lost_occurrences_is_unsettled_though_a_later_backfill_repea
     found = DeliveredOccurrence(1, "orders", 3, 90, NIGHT, None, b"id", own, (b"k", b"v", b"h"), 30)
     end, lost = End("cancelled", NIGHT, 20, 0), {"fates_lost_before_ms": THIRD}
     case = replace(
-        NO_BEGINNING, triggers=[fill], fates=[filled], records=[found], letters=[DeadOccurrence(NIGHT, True)]
+        NO_BEGINNING, triggers=[fill], fates=[filled], records=[found], dead_letters=[DeadOccurrence(NIGHT, True)]
     )
     case = replace(case, end=end, bounds=lost)
     assert (verdicts(case.judged()), dict(case.judged().position.reasons)["unsettled"]) == ([], 1)
-    # The log has all occurrences, so no lost fate explains the letter.
-    whole = replace(nightly(BERLIN, NIGHT, (NIGHT, FOLD)), triggers=[fill], end=end, bounds=lost, letters=case.letters)
+    # The log has all occurrences, so no lost fate explains the dead letter.
+    whole = replace(
+        nightly(BERLIN, NIGHT, (NIGHT, FOLD)), triggers=[fill], end=end, bounds=lost, dead_letters=case.dead_letters
+    )
     whole = replace(whole, fates=[*whole.fates, filled], records=[*whole.records, found])
     assert verdicts(whole.judged()) == ["contradiction"]
     behind = replace(whole, records=[*whole.records, record(occurred(3, SECOND, THIRD))]).judged()
     assert (verdicts(behind), dict(behind.position.reasons)) == ([], {"unsettled": 2}), "a record has lost its fate"
 
 
-def test_the_lost_fate_of_a_trigger_explains_a_letter_though_a_later_backfill_repeats_its_time() -> None:
+def test_a_lost_trigger_explains_a_dead_letter_though_a_later_backfill_repeats_its_time() -> None:
     """The trigger has the time of an occurrence, and its fate is lost between two audits."""
     trigger, fill = Trigger(30, at(2), 5, 0), Trigger(31, at(4), 8, 0, at(2), at(2))
     filled = Fate(1, 1, "dead", at(2), 0, 9, 0, at(4) + 5, False, 31)
     case = sound(triggers=[trigger], bounds={"overdue_before_ms": 0})
-    first, letters = case.judged(), (DeadOccurrence(at(2), True),) * 2
+    first, dead_letters = case.judged(), (DeadOccurrence(at(2), True),) * 2
     case = replace(case, triggers=[trigger, fill], end=End("cancelled", at(1), 20, 0))
-    found = then(case, first, *letters, fates=(filled,), fates_lost_before_ms=at(3) + 30_000)
+    found = then(case, first, *dead_letters, fates=(filled,), fates_lost_before_ms=at(3) + 30_000)
     assert (verdicts(found), dict(found.position.reasons)) == ([], {"unsettled": 1})
-    assert verdicts(then(case, first, *letters, fates=(filled,))) == ["contradiction"], "nothing is lost"
+    assert verdicts(then(case, first, *dead_letters, fates=(filled,))) == ["contradiction"], "nothing is lost"
 
 
 DAILY = [IntervalTimes(DAY_MS), CronTimes("0 0 * * *", "UTC")]
@@ -347,10 +354,10 @@ DAILY = [IntervalTimes(DAY_MS), CronTimes("0 0 * * *", "UTC")]
 def test_the_first_time_is_certain_without_zone_rules_though_its_publication_is_lost(
     times: CronTimes | IntervalTimes,
 ) -> None:
-    asked, bounds = {"times": times, "count_max": 1}, {"fates_lost_before_ms": T + HOUR_MS, "overdue_before_ms": 0}
-    case = Case(stored=None, asked=asked, bounds=bounds)
-    found = replace(case, letters=[DeadOccurrence(T + 2 * HOUR_MS, True)]).judged()
-    assert (verdicts(found), found.letters) == (["contradiction"], [])
+    request, bounds = {"times": times, "count_max": 1}, {"fates_lost_before_ms": T + HOUR_MS, "overdue_before_ms": 0}
+    case = Case(stored=None, request=request, bounds=bounds)
+    found = replace(case, dead_letters=[DeadOccurrence(T + 2 * HOUR_MS, True)]).judged()
+    assert (verdicts(found), found.dead_letters) == (["contradiction"], [])
     assert verdicts(replace(case, end=End("completed", 0, 5, 0)).judged()) == ["missing"], "the first one was not lost"
 
 
@@ -360,13 +367,13 @@ def test_a_completion_without_a_fate_in_its_record_is_wrong_whatever_is_lost(
     times: CronTimes, lost_before_ms: int
 ) -> None:
     """The last fate, which may be that of a backfill, is in the record that completes the schedule."""
-    asked = {"times": times, "request_ms": NIGHT - 5 * HOUR_MS, "count_max": 1}
+    request = {"times": times, "request_ms": NIGHT - 5 * HOUR_MS, "count_max": 1}
     bounds = {"fates_lost_before_ms": lost_before_ms, "overdue_before_ms": 0}
-    case = Case(stored=None, asked=asked, bounds=bounds, end=End("completed", NIGHT, 5, 0))
+    case = Case(stored=None, request=request, bounds=bounds, end=End("completed", NIGHT, 5, 0))
     assert (verdicts(case.judged()), dict(case.judged().position.reasons)) == (["missing"], {})
     fill = Trigger(30, NIGHT + HOUR_MS, 3, 0, NIGHT, NIGHT)
     filled = Fate(1, 1, "dead", NIGHT, 0, 5, 0, NIGHT + HOUR_MS + 5, False, 30)
-    filled_last = replace(case, triggers=[fill], fates=[filled], letters=[DeadOccurrence(NIGHT, True)])
+    filled_last = replace(case, triggers=[fill], fates=[filled], dead_letters=[DeadOccurrence(NIGHT, True)])
     if lost_before_ms > NIGHT:
         found = filled_last.judged()
         assert (verdicts(found), dict(found.position.reasons)) == ([], {"unsettled": 1})
@@ -374,14 +381,17 @@ def test_a_completion_without_a_fate_in_its_record_is_wrong_whatever_is_lost(
 
 @pytest.mark.parametrize("due_ms", [at(4) + 7, at(50)])
 @pytest.mark.parametrize("is_same", [True, False])
-def test_an_extra_delivery_of_a_paused_schedule_is_judged_by_the_first_letter_that_is_left(
+def test_an_extra_delivery_of_a_paused_schedule_is_judged_by_the_first_remaining_dead_letter(
     due_ms: int, is_same: bool
 ) -> None:
-    """The next occurrence is never decided. Only a letter at one of its later times may be that of an occurrence."""
+    """The next occurrence is never decided.
+
+    Only a dead letter at one of its later times may be that of an occurrence.
+    """
     pause, trigger = [Switch(20, at(3) + 10, True, 5, 0)], Trigger(30, due_ms, 6, 0)
     triggered = Fate(1, 1, "dead", due_ms, 0, 7, 0, due_ms + 5, False, 30)
     bounds = {"overdue_before_ms": 0, "letters_lost_before_ms": due_ms + 5}
-    case = sound(triggers=[trigger], switches=pause, letters=[DeadOccurrence(due_ms, is_same)], bounds=bounds)
+    case = sound(triggers=[trigger], switches=pause, dead_letters=[DeadOccurrence(due_ms, is_same)], bounds=bounds)
     case = replace(case, fates=[*case.fates, triggered])
     found = case.judged()
     assert verdicts(found) == ([] if is_same else ["mismatch"])
@@ -399,48 +409,51 @@ def test_a_later_occurrence_may_have_any_time_by_other_zone_rules() -> None:
         ONE,
         triggers=[trigger],
         fates=[*fates, triggered],
-        letters=[DeadOccurrence(SUMMER_MS, True)],
+        dead_letters=[DeadOccurrence(SUMMER_MS, True)],
         bounds=bounds,
     )
     assert (verdicts(case.judged()), waiting(case.judged())) == ([], [1])
 
 
-def test_a_letter_that_is_surplus_to_known_fates_is_no_lost_one() -> None:
+def test_a_dead_letter_that_is_surplus_to_known_fates_is_not_that_of_a_lost_fate() -> None:
     """The time of the dead occurrence is unsettled, but no fate is lost behind it. A backfill repeats it."""
     zones = ZoneVersions("2026f", (0,), ("2026f",))
     fill = Trigger(30, NIGHT + HOUR_MS, 3, 0, NIGHT, NIGHT)
     filled = Fate(1, 1, "dead", NIGHT, 0, 4, 0, NIGHT + HOUR_MS + 5, False, 30)
     dead = skipped(1, 1, "dead", FOLD, NIGHT + 5, log_offset=2)
     case = Case(
-        [dead, filled], triggers=[fill], stored=None, asked={"times": BERLIN, "request_ms": NIGHT - 1}, zones=zones,
+        [dead, filled], triggers=[fill], stored=None, request={"times": BERLIN, "request_ms": NIGHT - 1}, zones=zones,
         bounds={"fates_lost_before_ms": NIGHT + 5, "overdue_before_ms": 0},
     )  # fmt: skip
     for count, expected in ((2, []), (3, ["contradiction"])):
-        found = replace(case, letters=[DeadOccurrence(NIGHT, True)] * count).judged()
+        found = replace(case, dead_letters=[DeadOccurrence(NIGHT, True)] * count).judged()
         assert (verdicts(found), dict(found.position.reasons)) == (expected, {"unsettled": 1}), count
 
 
-def test_a_surplus_letter_waits_for_no_hidden_letter_of_a_fate_that_was_judged() -> None:
+def test_a_surplus_dead_letter_waits_for_no_hidden_one_of_a_judged_fate() -> None:
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
-    case = only(dead, letters=[DeadOccurrence(at(1), True)] * 2, bounds={"overdue_before_ms": 0})
+    case = only(dead, dead_letters=[DeadOccurrence(at(1), True)] * 2, bounds={"overdue_before_ms": 0})
     found = hidden(case, -1)
-    assert (verdicts(found), waiting(found), found.letters) == (["contradiction"], [], [])
+    assert (verdicts(found), waiting(found), found.dead_letters) == (["contradiction"], [], [])
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_fate_whose_letter_may_be_gone_or_hidden_takes_that_of_no_other_one(is_late: bool) -> None:
-    """A backfill repeats an occurrence. Retention has deleted the letter of the occurrence. A transaction is open."""
+def test_a_fate_whose_dead_letter_may_be_gone_or_hidden_takes_that_of_no_other_fate(is_late: bool) -> None:
+    """A backfill repeats an occurrence.
+
+    Retention has deleted the dead letter of the occurrence. A transaction is open.
+    """
     case, dead, filled = _dead_again_by_a_backfill(letters_lost_before_ms=at(3))
     case = replace(case, fates=[dead, *sound().fates[1:], filled._replace(late=is_late)])
     first = hidden(case, -1)
-    assert (verdicts(first), waiting(first), first.letters) == ([], [1] * (2 - is_late), case.letters)
+    assert (verdicts(first), waiting(first), first.dead_letters) == ([], [1] * (2 - is_late), case.dead_letters)
     found = then(case, first, fates=(filled,) * is_late)
-    assert (verdicts(found), dict(found.position.reasons), found.letters) == ([], {"target-expired": 1}, [])
+    assert (verdicts(found), dict(found.position.reasons), found.dead_letters) == ([], {"target-expired": 1}, [])
 
 
 @pytest.mark.parametrize("end", [None, End("cancelled", at(1), 20, 0)])
 @pytest.mark.parametrize("lost_ms", [at(3) + MINUTE // 2, at(4) + MINUTE // 2])
-def test_a_surplus_letter_before_the_next_occurrence_is_not_that_of_its_lost_fate(
+def test_a_surplus_dead_letter_before_the_next_occurrence_is_not_that_of_its_lost_fate(
     lost_ms: int, end: End | None
 ) -> None:
     """A backfill that was requested behind the losses repeats a delivered occurrence, and its fate was read."""
@@ -448,16 +461,16 @@ def test_a_surplus_letter_before_the_next_occurrence_is_not_that_of_its_lost_fat
     case = sound(bounds={"overdue_before_ms": 0})
     first = case.judged()
     for count, expected in ((1, []), (2, ["contradiction"])):
-        letters = [DeadOccurrence(at(2), True)] * count
+        dead_letters = [DeadOccurrence(at(2), True)] * count
         later = replace(case, triggers=[fill], end=end)
-        found = then(later, first, *letters, fates=(filled,), fates_lost_before_ms=lost_ms)
+        found = then(later, first, *dead_letters, fates=(filled,), fates_lost_before_ms=lost_ms)
         assert [verdict for verdict in verdicts(found) if verdict == "contradiction"] == expected, count
 
 
-def test_two_letters_of_one_time_that_differ_count_as_two() -> None:
+def test_two_different_dead_letters_of_one_time_count_as_two() -> None:
     fill, filled = Trigger(31, at(6), 8, 0, at(2), at(2)), Fate(1, 1, "dead", at(2), 0, 9, 0, at(6) + 5, False, 31)
     case = sound(bounds={"overdue_before_ms": 0})
     fates = [case.fates[0], skipped(2, 2, "dead", at(3), at(2) + 5), case.fates[2]._replace(log_offset=4), filled]
     case = replace(case, fates=fates, records=[case.records[0], case.records[2]], triggers=[fill])
-    found = replace(case, letters=[DeadOccurrence(at(2), False)] * 2).judged()
+    found = replace(case, dead_letters=[DeadOccurrence(at(2), False)] * 2).judged()
     assert (verdicts(found), found.position.figures.mismatched) == (["mismatch"], 2)

@@ -1,10 +1,10 @@
-"""The audit's judge of schedules, some of whose fates have left the dispatch log. Goal: extra deliveries whose trigger
-or backfill may be among them are not verifiable, and neither is an occurrence about which a lost pause or resume
-decides. Everything else is judged as if no fate were lost.
+"""Goal: if fates of a schedule have left the dispatch log, extra deliveries whose trigger or backfill may be lost are
+not verifiable, nor is an occurrence about which a lost pause or resume decides. All other fates are judged as if none
+were lost.
 
-Method: as `test_extra_deliveries`; the fate that asks for the extra deliveries is lost. The judge learns from
-its caller which controls may have lost theirs (`lost_controls`, `lost_switches`):
-`tests/spark/test_audit_lost_fates.py` tests that rule.
+Method: as in `test_extra_deliveries`, without the fate that asks for the extra deliveries. The caller passes the
+controls that may have lost their fates (`lost_controls`, `lost_switches`) to the judge.
+`tests/spark/test_audit_lost_fates.py` tests how the audit finds these controls.
 """
 
 from dataclasses import replace
@@ -53,7 +53,7 @@ RECORDS = [
 
 
 def lost(*fates: Fate, records: Any = RECORDS, controls: tuple[int, ...] = (20,), **more: Any) -> Case:
-    """Three sound occurrences, and these extra deliveries of a backfill that has no fate."""
+    """Returns three sound occurrences, and these extra deliveries of a backfill without a fate."""
     case = sound()
     given = {"fates": [*case.fates, *fates], "records": [*case.records, *records], "bounds": LOST}
     return replace(case, lost_controls=controls, **{**given, **more})
@@ -61,27 +61,27 @@ def lost(*fates: Fate, records: Any = RECORDS, controls: tuple[int, ...] = (20,)
 
 @pytest.mark.parametrize("first", [0, 1, 2, 3])
 def test_extra_deliveries_of_a_lost_fate_are_unsettled(first: int) -> None:
-    """The first of their own fates may be lost as well."""
+    """The fates of the first extra deliveries may be lost as well."""
     found = lost(*FATES[first:]).judged()
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 3})
     assert (found.added.verified, found.overdue) == (3, 0)
 
 
 @pytest.mark.parametrize("nominal_ms", [at(0) + 7, at(2) + 500])
-def test_that_of_a_lost_trigger_may_have_any_time(nominal_ms: int) -> None:
+def test_the_extra_delivery_of_a_lost_trigger_may_have_any_time(nominal_ms: int) -> None:
     fate = FATES[0]._replace(nominal_ms=nominal_ms, next_ms=0, at_ms=nominal_ms + LOST_MS)
     found = lost(fate, records=[RECORDS[0]._replace(due_ms=nominal_ms)]).judged()
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1})
 
 
-def test_without_a_lost_fate_they_are_violations() -> None:
+def test_without_a_lost_fate_these_extra_deliveries_are_violations() -> None:
     for changes in ({"controls": ()}, {"controls": (19, 21)}):
         for fates in ((), FATES[:1], FATES):
             found = lost(*fates, records=RECORDS[: len(fates) or 3], **changes).judged()
             assert "extra" in {verdict for verdict, _ in found.position.problems}, (changes, fates)
 
 
-def test_the_next_run_goes_on_behind_them() -> None:
+def test_the_next_run_continues_behind_extra_deliveries_of_a_lost_fate() -> None:
     first = lost(*FATES[1:2], records=RECORDS[:2]).judged()
     assert (first.position.problems, dict(first.position.reasons)) == ((), {"unsettled": 2})
     rest = Case(FATES[2:], RECORDS[2:], known=first.position, bounds=LOST).judged()
@@ -100,7 +100,7 @@ def test_the_deliveries_of_a_lost_control_may_come_in_a_later_run() -> None:
 
 def test_an_end_may_come_with_or_without_unknown_extra_deliveries() -> None:
     last = occurred(1, at(1), 0)
-    case = replace(lost(records=()), fates=[last], records=[record(last)], asked={"count_max": 1})
+    case = replace(lost(records=()), fates=[last], records=[record(last)], request={"count_max": 1})
     for end in (None, End("cancelled", at(1), 20, 0)):
         found = replace(case, end=end).judged()
         assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1})
@@ -116,26 +116,26 @@ def test_a_completed_schedule_may_have_lost_its_last_occurrences() -> None:
     """The fates of all of its occurrences are lost, and the last extra delivery completes it."""
     end = End("completed", at(1), 9, 4)
     case = replace(lost(), fates=FATES, records=RECORDS, end=end, stored=None)
-    found = replace(case, asked={"count_max": 1, "request_ms": at(-1)}).judged()
+    found = replace(case, request={"count_max": 1, "request_ms": at(-1)}).judged()
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 4})
-    later = replace(case, asked={"count_max": 1, "start_ms": LOST_MS + 1}, stored=(at(1), 1)).judged()
+    later = replace(case, request={"count_max": 1, "start_ms": LOST_MS + 1}, stored=(at(1), 1)).judged()
     assert [verdict for verdict, _ in later.position.problems] == ["missing"], "it was due behind the losses"
     first = occurred(1, at(-2), at(-1), at_ms=LOST_MS + 5)
-    asked = {"count_max": 2, "request_ms": at(-3)}
-    kept = Case([first], [record(first)], asked=asked, bounds=LOST, end=end, stored=(at(-2), 1)).judged()
+    request = {"count_max": 2, "request_ms": at(-3)}
+    kept = Case([first], [record(first)], request=request, bounds=LOST, end=end, stored=(at(-2), 1)).judged()
     assert [verdict for verdict, _ in kept.position.problems] == ["missing"], (
         "the log is whole behind a fate that it has"
     )
 
 
 def test_the_extra_deliveries_of_a_completed_schedule_may_have_been_lost_between_two_runs() -> None:
-    """The first run has read the trigger, and the second one finds only the last occurrence, which completes it."""
+    """The first run reads the trigger. The second run finds only the last occurrence, which completes the schedule."""
     trigger = Trigger(20, at(1) + 7, 2, 5)
     first = sound(1, triggers=[trigger]).judged()
     assert (first.position.problems, first.position.extras[0].next_ms) == ((), at(1) + 7)
     last = occurred(2, at(2), 0)
     rest = Case([last], [record(last)], triggers=[trigger], end=End("completed", at(1), last.log_offset, 1))
-    rest = replace(rest, asked={"count_max": 2, "request_ms": at(0)}, known=first.position)
+    rest = replace(rest, request={"count_max": 2, "request_ms": at(0)}, known=first.position)
     for lost_ms, verdicts, reasons in ((at(2), [], {"unsettled": 1}), (at(1) + 7, ["missing"], {})):
         found = replace(rest, bounds={"fates_lost_before_ms": lost_ms}).judged().position
         assert ([verdict for verdict, _ in found.problems], dict(found.reasons)) == (verdicts, reasons)
@@ -144,7 +144,7 @@ def test_the_extra_deliveries_of_a_completed_schedule_may_have_been_lost_between
 
 
 def test_records_of_lost_fates_that_an_open_transaction_may_have_hidden_are_no_duplicates() -> None:
-    """The log ends before the first fate that it still has, and the next run reads that one."""
+    """The log ends before its first remaining fate, which the next run reads."""
     case = Case((), sound().records[:2], bounds={"fates_lost_before_ms": at(2) + 30_000, "log_capped": True})
     first = case.judged()
     assert (first.position.problems, len(first.position.waiting_records)) == ((), 2)
@@ -161,9 +161,9 @@ DEAD = [fate._replace(reason="dead") for fate in FATES]
 
 
 def test_dead_letters_of_a_lost_fate_are_used() -> None:
-    letters = [DeadOccurrence(fate.nominal_ms, True, offset=fate.number) for fate in DEAD]
-    for fates, unsettled in ((DEAD, 3), (DEAD[1:], 4)):  # nothing tells that the first letter is that of the lost fate
-        found = lost(*fates, records=(), letters=letters).judged()
+    dead_letters = [DeadOccurrence(fate.nominal_ms, True, offset=fate.number) for fate in DEAD]
+    for fates, unsettled in ((DEAD, 3), (DEAD[1:], 4)):  # the first dead letter may not be that of the lost fate
+        found = lost(*fates, records=(), dead_letters=dead_letters).judged()
         assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": unsettled})
 
 
@@ -189,12 +189,12 @@ WRONG: dict[str, tuple[Case, str]] = {
         lost(*FATES, FATES[2]._replace(number=4, last=4, place=4), records=[*RECORDS, RECORDS[2]._replace(number=4)]),
         "extra",
     ),
-    "dead, without a letter": (lost(*DEAD, records=()), "missing"),
+    "dead, without a dead letter": (lost(*DEAD, records=()), "missing"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_can_be_judged_of_them_is_judged(name: str) -> None:
+def test_other_defects_of_extra_deliveries_of_a_lost_fate_are_reported(name: str) -> None:
     case, verdict = WRONG[name]
     problems = case.judged().position.problems
     assert {one for one, _ in problems} == {verdict}, problems
@@ -204,7 +204,7 @@ def test_what_can_be_judged_of_them_is_judged(name: str) -> None:
 SKIPPED = skipped(1, 2, "paused", at(3), at(5), log_offset=7)
 PAUSE, RESUME = Switch(10, at(1), True, -1, -1), Switch(12, at(3), False, -1, -1)
 FOUND = RESUME._replace(log_offset=6, place=0)
-"""The resume, if the log has its fate."""
+"""The resume with its fate in the log."""
 EXPLAINED = {
     "both are lost": ([PAUSE, RESUME], []),
     "the resume is in the log": ([PAUSE], [FOUND]),
@@ -254,17 +254,17 @@ OTHERS = Switch(10, at(2), True, -1, -1), Switch(12, at(6), False, -1, -1)
 """A lost pause of all later nominal times that were due by LATE."""
 MISSED = skipped(1, 1, "missed", at(2), LATE, log_offset=7)
 BEGUN = PAUSE._replace(log_offset=3, place=0)
-"""The pause, if the log has its fate: an earlier run with a state has read it."""
+"""The pause with its fate in the log, which an earlier run with a state has read."""
 DOUBTFUL: dict[str, Case] = {
-    "delivered, others may have been paused": only(ONE, record(ONE), asked=LAST, lost_switches=OTHERS),
-    "delivered, others may be paused": only(ONE, record(ONE), asked=LAST, lost_switches=OTHERS[:1]),
-    "missed, others may have been paused": only(MISSED, asked=LAST, lost_switches=OTHERS),
+    "delivered, others may have been paused": only(ONE, record(ONE), request=LAST, lost_switches=OTHERS),
+    "delivered, others may be paused": only(ONE, record(ONE), request=LAST, lost_switches=OTHERS[:1]),
+    "missed, others may have been paused": only(MISSED, request=LAST, lost_switches=OTHERS),
     "missed, others may have been resumed": only(
-        MISSED, asked=LAST, switches=[Switch(9, at(2), True, 3, 0)], lost_switches=[Switch(12, at(3), False, -1, -1)]
+        MISSED, request=LAST, switches=[Switch(9, at(2), True, 3, 0)], lost_switches=[Switch(12, at(3), False, -1, -1)]
     ),
     "delivered before the resume of a possible pause of others": only(
         *(ONE, record(ONE)),
-        asked=LAST,
+        request=LAST,
         lost_switches=OTHERS[:1],
         switches=[Switch(12, at(4), False, ONE.log_offset + 1, 0)],
     ),
@@ -278,7 +278,7 @@ DOUBTFUL: dict[str, Case] = {
     ),
     "delivered in one lost pause, others in another": only(
         *(ONE, record(ONE)),
-        asked=LAST,
+        request=LAST,
         lost_switches=[PAUSE, RESUME._replace(control=11, at_ms=at(2)), *(one._replace(control=20) for one in OTHERS)],
     ),
 }
@@ -293,20 +293,23 @@ def test_an_occurrence_is_unsettled_if_a_lost_switch_decides_about_it(name: str)
 
 DECIDED: dict[str, tuple[Case, list[str]]] = {
     "delivered, one was not paused": (
-        only(ONE, record(ONE), asked=LAST, lost_switches=[OTHERS[0]._replace(at_ms=at(2) + 1), OTHERS[1]]),
+        only(ONE, record(ONE), request=LAST, lost_switches=[OTHERS[0]._replace(at_ms=at(2) + 1), OTHERS[1]]),
         ["out-of-policy"],
     ),
     "missed, one was not paused": (
-        only(MISSED, asked=LAST, lost_switches=[OTHERS[0], OTHERS[1]._replace(at_ms=at(5))]),
+        only(MISSED, request=LAST, lost_switches=[OTHERS[0], OTHERS[1]._replace(at_ms=at(5))]),
         [],
     ),
-    "missed, none was due": (only(MISSED._replace(at_ms=at(2) - 1), asked=LAST, lost_switches=OTHERS), ["wrong-skip"]),
+    "missed, none was due": (
+        only(MISSED._replace(at_ms=at(2) - 1), request=LAST, lost_switches=OTHERS),
+        ["wrong-skip"],
+    ),
     "missed, all were paused": (
-        only(MISSED, asked=LAST, switches=[Switch(9, at(2), True, 3, 0)], lost_switches=OTHERS[:1]),
+        only(MISSED, request=LAST, switches=[Switch(9, at(2), True, 3, 0)], lost_switches=OTHERS[:1]),
         ["wrong-skip"],
     ),
     "delivered in a pause, others may have been paused": (
-        only(ONE, record(ONE), asked=LAST, switches=[BEGUN], lost_switches=[OTHERS[0]._replace(control=11)]),
+        only(ONE, record(ONE), request=LAST, switches=[BEGUN], lost_switches=[OTHERS[0]._replace(control=11)]),
         ["out-of-policy"],
     ),
     "delivered before a lost pause": (only(ONE, record(ONE), lost_switches=OTHERS), []),
@@ -330,7 +333,7 @@ def test_nothing_is_overdue_in_a_pause_that_no_lost_switch_has_ended() -> None:
 
 DAY_MS = 86_400_000
 LOST_RULES = {"fates_lost_before_ms": NEVER_MS}
-BEHIND_HOLE = replace(nightly(BERLIN, NIGHT, (NIGHT, FOLD), asked={"grace_ms": 0}), bounds=LOST_RULES)
+BEHIND_HOLE = replace(nightly(BERLIN, NIGHT, (NIGHT, FOLD), request={"grace_ms": 0}), bounds=LOST_RULES)
 FIRST = replace(BEHIND_HOLE, fates=[], records=[], stored=None)
 SUMMER_MS, BEHIND_MS = FOLD + DAY_MS, SECOND + DAY_MS
 """A time that a lost fate has published by rules without winter time, and the next one by those of the audit."""
@@ -361,7 +364,7 @@ def test_a_lost_owner_may_have_published_a_time_by_other_rules(
 def test_a_dead_letter_confirms_the_time_behind_a_loss() -> None:
     dead = skipped(3, 3, "dead", BEHIND_MS + DAY_MS, BEHIND_MS + 5, log_offset=9)
     case = replace(BEHIND_HOLE, fates=[*BEHIND_HOLE.fates, dead])
-    found = replace(case, letters=[DeadOccurrence(BEHIND_MS, True)]).judged()
+    found = replace(case, dead_letters=[DeadOccurrence(BEHIND_MS, True)]).judged()
     assert (found.position.problems, found.added.verified, found.added.unverifiable) == ((), 2, 1)
     without = case.judged()
     assert ([verdict for verdict, _ in without.position.problems], without.added.verified) == (["missing"], 1)
@@ -370,14 +373,14 @@ def test_a_dead_letter_confirms_the_time_behind_a_loss() -> None:
 @pytest.mark.parametrize("is_first_buried", [False, True])
 @pytest.mark.parametrize("before", ["2026f", "2025a"])
 def test_a_dead_letter_in_a_hole_confirms_no_time_behind_it(is_first_buried: bool, before: str) -> None:
-    """The fates of the first two occurrences are lost; the first may have become a dead letter, the third has."""
+    """The fates of the first two occurrences are lost. The first occurrence may be a dead letter, the third one is."""
     third, fourth = SECOND + DAY_MS, SECOND + 2 * DAY_MS
     dead = skipped(3, 3, "dead", fourth, third + 5, log_offset=9)
-    letters = [DeadOccurrence(third, True), *([DeadOccurrence(NIGHT, True)] if is_first_buried else [])]
+    dead_letters = [DeadOccurrence(third, True), *([DeadOccurrence(NIGHT, True)] if is_first_buried else [])]
     zones = ZoneVersions("2026f", (0, 5), (before, "2026f"))
-    found = replace(FIRST, fates=[dead], letters=letters, zones=zones).judged()
+    found = replace(FIRST, fates=[dead], dead_letters=dead_letters, zones=zones).judged()
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 3})
-    assert found.letters == []
+    assert found.dead_letters == []
 
 
 FAR = OCCURRENCES_STEPPED_MAX + 2
@@ -387,18 +390,18 @@ FAR_DEAD = skipped(FAR, FAR, "dead", at(FAR + 1), at(FAR) + 5)
 @pytest.mark.parametrize("fate", [FAR_DEAD, FAR_DEAD._replace(reason="missed"), occurred(FAR, at(FAR), at(FAR + 1))])
 def test_behind_a_hole_that_is_too_long_no_time_is_known(fate: Fate) -> None:
     records = [record(fate)] if fate.reason is None else []
-    letters = [DeadOccurrence(at(FAR), True)] if fate.reason == "dead" else []
-    found = only(fate, *records, letters=letters, bounds={**LOST_RULES, "overdue_before_ms": 0}).judged()
+    dead_letters = [DeadOccurrence(at(FAR), True)] if fate.reason == "dead" else []
+    found = only(fate, *records, dead_letters=dead_letters, bounds={**LOST_RULES, "overdue_before_ms": 0}).judged()
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": FAR})
     assert (found.position.next_ms, found.added.verified) == (at(FAR + 1), 0)
-    whole = only(fate, *records, letters=letters).judged()
+    whole = only(fate, *records, dead_letters=dead_letters).judged()
     assert [verdict for verdict, _ in whole.position.problems] == ["missing"], "only the hole itself"
 
 
 def test_an_occurrence_behind_the_end_and_a_hole_is_extra() -> None:
     fate = occurred(4, at(4), 0)
     end = End("completed", at(1), fate.log_offset, 1)
-    found = only(fate, record(fate), asked={"end_ms": at(2)}, end=end, bounds=LOST_RULES).judged()
+    found = only(fate, record(fate), request={"end_ms": at(2)}, end=end, bounds=LOST_RULES).judged()
     assert [verdict for verdict, _ in found.position.problems] == ["extra"]
 
 
@@ -406,10 +409,10 @@ def test_an_occurrence_behind_the_end_and_a_hole_is_extra() -> None:
 def test_a_lost_owner_may_have_published_a_time_where_the_audit_finds_none(reason: str) -> None:
     other_ms = NIGHT - 60 * MINUTE
     fate = skipped(1, 1, reason, 0, other_ms + 5)
-    letters = [DeadOccurrence(other_ms, True)] if reason == "dead" else []
-    asked = {**FIRST.asked, "request_ms": other_ms - 1, "end_ms": other_ms}
+    dead_letters = [DeadOccurrence(other_ms, True)] if reason == "dead" else []
+    request = {**FIRST.request, "request_ms": other_ms - 1, "end_ms": other_ms}
     end = End("completed", other_ms, fate.log_offset, 1)
-    found = replace(FIRST, fates=[fate], letters=letters, asked=asked, end=end).judged()
+    found = replace(FIRST, fates=[fate], dead_letters=dead_letters, request=request, end=end).judged()
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1})
 
 
@@ -425,10 +428,10 @@ def test_the_rules_of_the_owner_that_ended_a_schedule_give_no_first_time_behind_
 
 
 def test_a_lost_first_occurrence_may_have_been_due_before_the_computed_time() -> None:
-    """By rules without winter time it was due before the losses, and by those of the audit behind them."""
-    asked = {**FIRST.asked, "request_ms": FOLD, "count_max": 1}
+    """It was due before the losses by rules without winter time, and behind the losses by the rules of the audit."""
+    request = {**FIRST.request, "request_ms": FOLD, "count_max": 1}
     lost = {"fates_lost_before_ms": SUMMER_MS + 1_000}
-    case = replace(FIRST, asked=asked, bounds=lost, triggers=[Trigger(20, FOLD + 7, 3, 0)])
+    case = replace(FIRST, request=request, bounds=lost, triggers=[Trigger(20, FOLD + 7, 3, 0)])
     fate = Fate(1, 1, None, FOLD + 7, 0, 9, 0, SUMMER_MS + 1_005, False, 20)
     found = RECORDS[0]._replace(due_ms=FOLD + 7)
     end = End("completed", 0, 9, 1)
@@ -439,14 +442,14 @@ def test_a_lost_first_occurrence_may_have_been_due_before_the_computed_time() ->
 
 
 @pytest.mark.parametrize("before", ["2026f", "2025a"])
-def test_the_letter_of_a_lost_occurrence_gives_no_time_to_a_later_one_without_a_letter(before: str) -> None:
-    """The first occurrence and the third became dead letters, and the letter of the third has expired."""
+def test_the_dead_letter_of_a_lost_occurrence_gives_no_time_to_a_later_one_without_any(before: str) -> None:
+    """The first and the third occurrence became dead letters, and the dead letter of the third one has expired."""
     third = SECOND + DAY_MS
     dead = skipped(3, 3, "dead", third + DAY_MS, third + 5, log_offset=9)
     zones, expired = ZoneVersions("2026f", (0, 5), (before, "2026f")), {**LOST_RULES, "letters_lost_before_ms": third}
     for is_same, verdicts in ((True, []), (False, ["mismatch"])):
         found = replace(
-            FIRST, fates=[dead], letters=[DeadOccurrence(NIGHT, is_same)], zones=zones, bounds=expired
+            FIRST, fates=[dead], dead_letters=[DeadOccurrence(NIGHT, is_same)], zones=zones, bounds=expired
         ).judged()
         assert [verdict for verdict, _ in found.position.problems] == verdicts
         assert "occurrence 3" not in str(found.position.problems)
@@ -456,17 +459,17 @@ def test_the_letter_of_a_lost_occurrence_gives_no_time_to_a_later_one_without_a_
 @pytest.mark.parametrize(
     ("first", "named"), [(SUMMER_MS - 5, f"{SUMMER_MS - 5} or {SUMMER_MS}"), (BEHIND_MS, BEHIND_MS)]
 )
-def test_a_surplus_letter_may_be_each_that_may_be_of_an_unknown_occurrence(first: int, named: Any) -> None:
+def test_a_surplus_dead_letter_may_be_any_that_may_belong_to_an_unknown_occurrence(first: int, named: Any) -> None:
     dead = skipped(1, 1, "dead", BEHIND_MS, SUMMER_MS + 5, log_offset=9)
-    letters = [DeadOccurrence(SUMMER_MS, True), DeadOccurrence(first, True)]
-    case = replace(FIRST, fates=[dead], letters=letters, bounds={"fates_lost_before_ms": NIGHT})
+    dead_letters = [DeadOccurrence(SUMMER_MS, True), DeadOccurrence(first, True)]
+    case = replace(FIRST, fates=[dead], dead_letters=dead_letters, bounds={"fates_lost_before_ms": NIGHT})
     found = replace(case, end=End("cancelled", SUMMER_MS, 9, 1)).judged()
     assert found.position.problems == (
         ("contradiction", f"a dead letter of the occurrence due {named} belongs to no skip"),
     )
 
 
-def test_the_letter_of_a_trigger_gives_no_time_to_an_extra_delivery_whose_fate_names_its_own() -> None:
+def test_the_dead_letter_of_a_trigger_gives_no_time_to_an_extra_delivery_with_a_named_time() -> None:
     """The first deliveries of a backfill are lost, and its last one and a trigger became dead letters."""
     third = SECOND + DAY_MS
     case = nightly(BERLIN, NIGHT, (NIGHT, FOLD), (FOLD, third), (third, third + DAY_MS))
@@ -476,17 +479,19 @@ def test_the_letter_of_a_trigger_gives_no_time_to_an_extra_delivery_whose_fate_n
         Trigger(20, third + 1, 3, 5, NIGHT - 3 * DAY_MS, NIGHT - DAY_MS),
         Trigger(30, third + HOUR_MS // 2, 9, 0),
     ]
-    letters = [DeadOccurrence(NIGHT - DAY_MS, True), DeadOccurrence(third + HOUR_MS // 2, True)]
+    dead_letters = [DeadOccurrence(NIGHT - DAY_MS, True), DeadOccurrence(third + HOUR_MS // 2, True)]
     zones = ZoneVersions("2026f", (0, 5), ("2025a", "2026f"))
     fates = [*case.fates, filled, triggered]
-    found = replace(case, fates=fates, letters=letters, triggers=controls, zones=zones, bounds=LOST_RULES).judged()
+    found = replace(
+        case, fates=fates, dead_letters=dead_letters, triggers=controls, zones=zones, bounds=LOST_RULES
+    ).judged()
     assert found.position.problems == ()
 
 
 @pytest.mark.parametrize("reason", ["dead", "grace"])
-def test_what_a_skip_behind_lost_fates_publishes_is_a_nominal_time(reason: str) -> None:
+def test_a_skip_behind_lost_fates_publishes_a_nominal_time(reason: str) -> None:
     third = SECOND + DAY_MS
-    zones, letters = (
+    zones, dead_letters = (
         ZoneVersions("2026f", (0, 5), ("2026f", "2026f")),
         [DeadOccurrence(third, True)] * (reason == "dead"),
     )
@@ -495,5 +500,5 @@ def test_what_a_skip_behind_lost_fates_publishes_is_a_nominal_time(reason: str) 
             skipped(3, 3, reason, next_ms, third + 5, log_offset=9),
             occurred(4, next_ms, third + 2 * DAY_MS, log_offset=10),
         ]
-        case = replace(FIRST, fates=fates, records=[record(fates[1])], letters=letters, zones=zones)
+        case = replace(FIRST, fates=fates, records=[record(fates[1])], dead_letters=dead_letters, zones=zones)
         assert [verdict for verdict, _ in case.judged().position.problems] == verdicts

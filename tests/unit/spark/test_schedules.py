@@ -1,9 +1,8 @@
-"""The audit's judge of one recurring schedule. Goal: every way in which occurrences can be wrong is named, and nothing
-that a sidecar may do is.
+"""Goal: the judge of a recurring schedule reports every defect of its occurrences, and nothing that a sidecar may do.
 
-Method: each case is a schedule that fires every minute unless it says otherwise, with the fates and records of its
-first occurrences written down literally. A sound history is taken, and one thing in it is changed. Sound and unsound
-cases that differ in one thing stand beside each other.
+Method: each case is a schedule, by default one that fires every minute, with literal fates and records of its first
+occurrences. It is a sound history with one change. Sound and unsound cases that differ in one thing stand beside each
+other.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from support.audits.schedule_judgements import (
 
 
 def paused(from_ms: int, until_ms: int | None = None, *, log_offset: int = 0) -> list[Switch]:
-    """A pause, and the resume behind it in the log, if there is one."""
+    """Returns a pause, and if it has an end also the resume behind it in the log."""
     begun = Switch(10, from_ms, True, log_offset, 0)
     return [begun] if until_ms is None else [begun, Switch(11, until_ms, False, log_offset, 1)]
 
@@ -70,32 +69,32 @@ SOUND = {
         [ONE, occurred(2, at(2), 0)],
         [record(ONE), record(occurred(2, at(2), 0))],
         end=End("completed", at(1), 3, 1),
-        asked={"count_max": 2},
+        request={"count_max": 2},
     ),
     "ended by its end": Case(
         [occurred(1, at(1), 0)],
         [record(occurred(1, at(1), 0))],
         end=End("completed", at(1), 2, 1),
-        asked={"end_ms": at(2) - 1},
+        request={"end_ms": at(2) - 1},
     ),
     "begun at its start": only(
-        occurred(1, at(9), at(10)), record(occurred(1, at(9), at(10))), stored=(at(9), 1), asked={"start_ms": at(9)}
+        occurred(1, at(9), at(10)), record(occurred(1, at(9), at(10))), stored=(at(9), 1), request={"start_ms": at(9)}
     ),
     "cancelled": sound(end=End("cancelled", at(1), 9, 0)),
     "refused by another owner": sound(end=End("dead", 0, 9, 0)),
-    "missed by catch-up": only(skipped(1, 29, "missed", at(30), LATE), asked={"catch_up_ms": 59_999}),
+    "missed by catch-up": only(skipped(1, 29, "missed", at(30), LATE), request={"catch_up_ms": 59_999}),
     "missed, the newest is delivered": Case(
         [skipped(1, 29, "missed", at(30), LATE + 5), occurred(30, at(30), at(31), log_offset=2, place=1)],
         [record(occurred(30, at(30), at(31)))],
-        asked={"missed": "last"},
+        request={"missed": "last"},
     ),
-    "missed by a minute": only(skipped(1, 28, "missed", at(29), LATE), asked={"missed": "none"}),
-    "beyond its grace": only(skipped(1, 29, "grace", at(30), LATE), asked={"grace_ms": 59_999}),
+    "missed by a minute": only(skipped(1, 28, "missed", at(29), LATE), request={"missed": "none"}),
+    "beyond its grace": only(skipped(1, 29, "grace", at(30), LATE), request={"grace_ms": 59_999}),
     "within grace and a transaction": only(
-        ONE._replace(at_ms=at(1) + 1_000 + COMMIT_MS_MAX), record(ONE), asked={"grace_ms": 1_000}
+        ONE._replace(at_ms=at(1) + 1_000 + COMMIT_MS_MAX), record(ONE), request={"grace_ms": 1_000}
     ),
-    "dead": only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[DeadOccurrence(at(1), True)]),
-    "in its window": only(ONE._replace(at_ms=CHOSEN), record(ONE), asked=WINDOW),
+    "dead": only(skipped(1, 1, "dead", at(2), at(1) + 5), dead_letters=[DeadOccurrence(at(1), True)]),
+    "in its window": only(ONE._replace(at_ms=CHOSEN), record(ONE), request=WINDOW),
     "a fold, first": nightly(BERLIN, NIGHT, (NIGHT, FOLD), (FOLD, SECOND + 86_400_000)),
     "a fold, last": nightly(BERLIN._replace(fold="last"), NIGHT, (NIGHT, SECOND), (SECOND, SECOND + 86_400_000)),
     "a fold, both": nightly(BERLIN._replace(fold="both"), NIGHT, (NIGHT, FOLD), (FOLD, SECOND)),
@@ -105,7 +104,7 @@ SOUND = {
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_what_a_sidecar_may_do_is_verified(name: str) -> None:
+def test_everything_that_a_sidecar_may_do_is_verified(name: str) -> None:
     case = SOUND[name]
     found = case.judged()
     assert found.position.problems == ()
@@ -122,7 +121,7 @@ def test_a_gap_is_skipped() -> None:
 
 
 EXPIRED = {"target_lost_before_ms": (NEVER_MS,) * 4}
-# The third occurrence was due when a pause from before it was read.
+# The third occurrence was due when the owner read a pause that began before it.
 MISSED_AT_3 = skipped(1, 2, "missed", at(3), at(3) + 50, log_offset=2)
 THREE = occurred(3, at(3), at(4), log_offset=2, place=1, at_ms=at(3) + 50)
 # The second one was delivered late. From the third one on, the schedule was paused.
@@ -136,25 +135,25 @@ PAUSED = {
     "missed, the newest was paused": Case(
         [occurred(1, at(1), at(2), at_ms=LATE)],
         [record(ONE)],
-        asked={"missed": "last"},
+        request={"missed": "last"},
         switches=paused(at(2), LATE + MINUTE),
     ),
     "missed before the pause": only(
-        skipped(1, 1, "missed", at(2), LATE), asked={"catch_up_ms": 0}, switches=paused(at(2))
+        skipped(1, 1, "missed", at(2), LATE), request={"catch_up_ms": 0}, switches=paused(at(2))
     ),
     "missed before its pause was read": only(
-        skipped(1, 1, "missed", at(2), LATE), asked={"catch_up_ms": 0}, switches=paused(at(1), log_offset=9)
+        skipped(1, 1, "missed", at(2), LATE), request={"catch_up_ms": 0}, switches=paused(at(1), log_offset=9)
     ),
     "missed before the pause of the newest was read": Case(
         [MISSED_AT_3, THREE],
         [record(THREE)],
-        asked={"missed": "last"},
+        request={"missed": "last"},
         switches=paused(at(3) - 10, log_offset=9),
     ),
     "delivered before the resume was read, which is older": only(
         LATE_TWO,
         record(LATE_TWO),
-        asked={"missed": "last"},
+        request={"missed": "last"},
         known=BEHIND_ONE,
         switches=[PAUSE_AT_3, Switch(11, at(4) + 30_000, False, 9, 0)],
     ),
@@ -189,7 +188,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         "missing", "next is none",
     ),
     "completed with a next one": (sound(end=End("completed", at(1), 4, 1)), "missing", "completed, though"),
-    "dead without a letter": (only(skipped(1, 1, "dead", at(2), at(1) + 5)), "missing", "without a dead letter"),
+    "dead without a dead letter": (only(skipped(1, 1, "dead", at(2), at(1) + 5)), "missing", "without a dead letter"),
     # extra
     "at another time": (
         only(ODD := occurred(1, at(1) + 1_000, at(2)), record(ODD)), "extra", "published was"
@@ -197,24 +196,25 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     "published at no nominal time": (
         only(ODD := occurred(1, at(1), at(2) + 1), record(ODD)), "extra", "is published"
     ),
-    "beyond its count": (sound(asked={"count_max": 3}), "extra", "occurrence 4 does not exist"),
-    "behind its end": (sound(asked={"end_ms": at(3)}), "extra", "occurrence 4 does not exist"),
+    "beyond its count": (sound(request={"count_max": 3}), "extra", "occurrence 4 does not exist"),
+    "behind its end": (sound(request={"end_ms": at(3)}), "extra", "occurrence 4 does not exist"),
     "behind the last one": (
-        Case([occurred(1, at(1), 0), TWO], [record(occurred(1, at(1), 0)), record(TWO)], asked={"count_max": 1}),
+        Case([occurred(1, at(1), 0), TWO], [record(occurred(1, at(1), 0)), record(TWO)], request={"count_max": 1}),
         "extra", "behind the last one",
     ),
     "first at another time": (sound(stored=(at(1) - 1, 1)), "extra", "occurrence 1 is published"),
-    "before its start": (sound(asked={"start_ms": at(2)}), "extra", "occurrence 1 is published"),
+    "before its start": (sound(request={"start_ms": at(2)}), "extra", "occurrence 1 is published"),
     "a record without a fate": (replace(sound(), fates=sound().fates[:2]), "extra", "and no fate"),
     "a record of a skipped one": (
-        only(skipped(1, 29, "grace", at(30), LATE), record(TWO), asked={"grace_ms": 0}), "extra", "occurrence 2 has"
+        only(skipped(1, 29, "grace", at(30), LATE), record(TWO), request={"grace_ms": 0}), "extra", "occurrence 2 has"
     ),
     "a record of the first skipped one": (
-        only(skipped(1, 29, "grace", at(30), LATE), record(ONE), asked={"grace_ms": 0}), "extra", "was skipped as grace"
+        only(skipped(1, 29, "grace", at(30), LATE), record(ONE), request={"grace_ms": 0}),
+        "extra", "was skipped as grace",
     ),
     "skipped beyond its count": (
         only(
-            skipped(1, 3, "grace", 0, LATE), asked={"grace_ms": 0, "count_max": 2},
+            skipped(1, 3, "grace", 0, LATE), request={"grace_ms": 0, "count_max": 2},
             end=End("completed", at(1), 2, 1),
         ),
         "extra", "occurrence 3 comes behind the last one",
@@ -224,7 +224,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     "in a gap": (nightly(BERLIN, MARCH, (MARCH, GAP - 1_800_000)), "extra", "is published as due"),
     # early
     "early": (with_fate(1, at_ms=at(1) - 1), "early", f"due {at(1)}"),
-    "before its window": (only(ONE._replace(at_ms=CHOSEN - 1), record(ONE), asked=WINDOW), "early", f"due {CHOSEN}"),
+    "before its window": (only(ONE._replace(at_ms=CHOSEN - 1), record(ONE), request=WINDOW), "early", f"due {CHOSEN}"),
     # repeated
     "decided again": (
         replace(sound(), fates=[*sound().fates, ONE._replace(log_offset=9)]), "duplicate", "1 is decided again"
@@ -239,16 +239,16 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     # wrongly skipped
     "missed without a policy": (only(skipped(1, 1, "missed", at(2), LATE)), "wrong-skip", "skipped as missed"),
     "missed within catch-up": (
-        only(skipped(1, 29, "missed", at(30), LATE), asked={"catch_up_ms": 60_000}), "wrong-skip", "1 to 29"
+        only(skipped(1, 29, "missed", at(30), LATE), request={"catch_up_ms": 60_000}), "wrong-skip", "1 to 29"
     ),
     "the newest is missed": (
-        only(skipped(1, 30, "missed", at(31), LATE + 5), asked={"missed": "last"}), "wrong-skip", "1 to 30"
+        only(skipped(1, 30, "missed", at(31), LATE + 5), request={"missed": "last"}), "wrong-skip", "1 to 30"
     ),
     "missed within a minute": (
-        only(skipped(1, 29, "missed", at(30), LATE), asked={"missed": "none"}), "wrong-skip", "missed"
+        only(skipped(1, 29, "missed", at(30), LATE), request={"missed": "none"}), "wrong-skip", "missed"
     ),
     "within its grace": (
-        only(skipped(1, 29, "grace", at(30), LATE), asked={"grace_ms": MINUTE}), "wrong-skip", "as grace"
+        only(skipped(1, 29, "grace", at(30), LATE), request={"grace_ms": MINUTE}), "wrong-skip", "as grace"
     ),
     "no gap": (only(skipped(1, 1, "gap", at(2), LATE)), "wrong-skip", "gap"),
     "paused beyond the resume": (
@@ -261,15 +261,18 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         only(skipped(1, 2, "paused", at(3), at(5)), switches=paused(at(1))), "wrong-skip", "paused"
     ),
     "missed in a pause that has not ended": (
-        only(skipped(1, 1, "missed", at(2), LATE), asked={"catch_up_ms": 0}, switches=paused(at(1))),
+        only(skipped(1, 1, "missed", at(2), LATE), request={"catch_up_ms": 0}, switches=paused(at(1))),
         "wrong-skip", "as missed",
     ),
     "missed in a pause that had ended": (
-        only(skipped(1, 2, "missed", at(3), LATE), asked={"catch_up_ms": 0}, switches=paused(at(2), at(3))),
+        only(skipped(1, 2, "missed", at(3), LATE), request={"catch_up_ms": 0}, switches=paused(at(2), at(3))),
         "wrong-skip", "as missed",
     ),
     "dead in a pause": (
-        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[DeadOccurrence(at(1), True)], switches=paused(at(1))),
+        only(
+            skipped(1, 1, "dead", at(2), at(1) + 5),
+            dead_letters=[DeadOccurrence(at(1), True)], switches=paused(at(1)),
+        ),
         "wrong-skip", "as dead",
     ),
     "delivered in a pause": (only(ONE, record(ONE), switches=paused(at(1), at(3))), "out-of-policy", "a pause skips"),
@@ -279,27 +282,27 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     ),
     "delivered though a newer one was resumed": (
         only(
-            LATE_TWO, record(LATE_TWO), asked={"missed": "last"}, known=BEHIND_ONE,
+            LATE_TWO, record(LATE_TWO), request={"missed": "last"}, known=BEHIND_ONE,
             switches=[PAUSE_AT_3, Switch(11, at(4) + 30_000, False, 2, 2)],
         ),
         "out-of-policy", "postdate-missed",
     ),
     "never paused": (only(skipped(1, 1, "paused", at(2), LATE)), "wrong-skip", "paused"),
     "dead before it was due": (
-        only(skipped(1, 1, "dead", at(2), at(1) - 1), letters=[DeadOccurrence(at(1), True)]), "wrong-skip", "dead"
+        only(skipped(1, 1, "dead", at(2), at(1) - 1), dead_letters=[DeadOccurrence(at(1), True)]), "wrong-skip", "dead"
     ),
     "too many at once": (
-        only(skipped(1, 10**12, "missed", at(99), LATE), asked={"catch_up_ms": 0}), "wrong-skip", "at once"
+        only(skipped(1, 10**12, "missed", at(99), LATE), request={"catch_up_ms": 0}), "wrong-skip", "at once"
     ),
     # out of policy
     "beyond grace and a transaction": (
-        only(ONE._replace(at_ms=at(1) + 1_001 + COMMIT_MS_MAX), record(ONE), asked={"grace_ms": 1_000}),
+        only(ONE._replace(at_ms=at(1) + 1_001 + COMMIT_MS_MAX), record(ONE), request={"grace_ms": 1_000}),
         "out-of-policy", "postdate-grace",
     ),
-    "beyond catch-up": (with_policy := only(ONE._replace(at_ms=LATE), record(ONE), asked={"catch_up_ms": 0}),
+    "beyond catch-up": (with_policy := only(ONE._replace(at_ms=LATE), record(ONE), request={"catch_up_ms": 0}),
                         "out-of-policy", "postdate-catch-up"),
-    "not the newest": (replace(with_policy, asked={"missed": "last"}), "out-of-policy", "postdate-missed"),
-    "later than a minute": (replace(with_policy, asked={"missed": "none"}), "out-of-policy", "postdate-missed"),
+    "not the newest": (replace(with_policy, request={"missed": "last"}), "out-of-policy", "postdate-missed"),
+    "later than a minute": (replace(with_policy, request={"missed": "none"}), "out-of-policy", "postdate-missed"),
     "delivered in a gap": (
         nightly(BERLIN._replace(gap="skip"), MARCH, (MARCH, GAP), (GAP, AFTER_GAP)), "out-of-policy", "postdate-gap"
     ),
@@ -312,23 +315,25 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     "another id": (only(ONE, record(ONE, id=b"x")), "mismatch", "postdate-id"),
     "without a header": (only(ONE, record(ONE, own_headers=OWN)), "mismatch", "own headers"),
     "another partition": (only(ONE, record(ONE, partition=2)), "mismatch", "partition"),
-    "another letter": (
-        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[DeadOccurrence(at(1), False)]),
+    "another dead letter": (
+        only(skipped(1, 1, "dead", at(2), at(1) + 5), dead_letters=[DeadOccurrence(at(1), False)]),
         "mismatch", "the dead letter",
     ),
     # contradiction
     "decided before others": (with_fate(3, log_offset=0), "contradiction", "3 is decided before others"),
-    "a letter of a delivery": (sound(letters=[DeadOccurrence(at(2), True)]), "contradiction", "belongs to no skip"),
-    "two letters": (
-        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[DeadOccurrence(at(1), True)] * 2),
+    "a dead letter of a delivery": (
+        sound(dead_letters=[DeadOccurrence(at(2), True)]), "contradiction", "belongs to no skip",
+    ),
+    "two dead letters": (
+        only(skipped(1, 1, "dead", at(2), at(1) + 5), dead_letters=[DeadOccurrence(at(1), True)] * 2),
         "contradiction", "no skip",
     ),
     "not completed": (
-        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], asked={"count_max": 1}),
+        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], request={"count_max": 1}),
         "contradiction", "no fate completes it",
     ),
     "completed in another record": (
-        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], asked={"count_max": 1},
+        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], request={"count_max": 1},
              end=End("completed", at(1), 3, 0)),
         "contradiction", "another record",
     ),
@@ -336,7 +341,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     "refused with the last one": (sound(end=End("dead", 0, 4, 1)), "contradiction", "dead, though"),
     "refused before the last one": (sound(end=End("dead", 0, 3, 9)), "contradiction", "dead, though"),
     "cancelled after the last": (
-        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], asked={"count_max": 1},
+        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], request={"count_max": 1},
              end=End("cancelled", at(1), 3, 0)),
         "contradiction", "cancelled, though",
     ),
@@ -379,11 +384,11 @@ def test_a_dead_letter_that_may_be_gone_is_not_missing() -> None:
     assert (found.position.problems, found.position.reasons) == ((), (("target-expired", 1),))
 
 
-def test_a_hidden_dead_letter_is_waited_for() -> None:
+def test_the_judge_waits_for_a_hidden_dead_letter() -> None:
     dead = skipped(1, 1, "dead", at(2), at(1) + 5)
     first = only(dead, bounds={"letters_capped_from_ms": at(1)}).judged()
     assert (first.position.problems, first.added.verified, len(first.position.waiting_fates)) == ((), 0, 1)
-    second = Case(letters=[DeadOccurrence(at(1), True)], known=first.position).judged()
+    second = Case(dead_letters=[DeadOccurrence(at(1), True)], known=first.position).judged()
     assert (second.position.problems, second.added.verified, second.position.waiting_fates) == ((), 1, ())
 
 
@@ -414,7 +419,7 @@ def test_only_the_rules_of_the_owner_that_decided_verify_an_occurrence(zones: Zo
     assert found.position.reasons == ((("zone-version", 2 - verified),) if verified < 2 else ())
 
 
-def test_a_time_that_other_rules_have_published_is_gone_on_from() -> None:
+def test_the_audit_continues_from_a_time_that_other_rules_have_published() -> None:
     zones = ZoneVersions("2026f", (0,), ("2025a",))
     found = nightly(BERLIN, NIGHT, (NIGHT, FOLD + 1_000), (FOLD + 1_000, FOLD + 90_000_000), zones=zones).judged()
     assert (found.position.problems, found.position.next_ms) == ((), FOLD + 90_000_000)
@@ -425,7 +430,7 @@ def test_a_time_that_other_rules_have_published_is_gone_on_from() -> None:
 OTHER_RULES = ZoneVersions("2026f", (0,), ("2025a",))
 HOUR = 60 * MINUTE
 LATE_NIGHT = occurred(1, NIGHT, SECOND, at_ms=FOLD + 30 * MINUTE)
-"""Delivered before the next time by other rules, which is an hour behind that of the audit."""
+"""A delivery before the next time by other rules, which is an hour behind that of the audit."""
 IN_WINDOW = occurred(1, NIGHT, FOLD, at_ms=NIGHT + drawn_ms(1, HOUR) + 5)
 BY_OTHER_RULES: dict[str, tuple[Fate, dict[str, Any]]] = {
     "no newer one was due": (LATE_NIGHT, {"missed": "last"}),
@@ -436,28 +441,28 @@ BY_OTHER_RULES: dict[str, tuple[Fate, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", BY_OTHER_RULES)
 def test_a_delivery_by_other_rules_is_not_out_of_policy(name: str) -> None:
-    fate, asked = BY_OTHER_RULES[name]
-    case = replace(nightly(BERLIN, NIGHT, asked=asked), fates=[fate], records=[record(fate)])
+    fate, request = BY_OTHER_RULES[name]
+    case = replace(nightly(BERLIN, NIGHT, request=request), fates=[fate], records=[record(fate)])
     found = replace(case, zones=OTHER_RULES).judged()
     assert (found.position.problems, found.position.reasons) == ((), (("zone-version", 1),))
     late = fate._replace(at_ms=fate.at_ms + 24 * HOUR)
-    if asked.get("missed") != "last":  # no zone decides about the lateness
+    if request.get("missed") != "last":  # no zone decides about the lateness
         found = replace(case, fates=[late], zones=OTHER_RULES).judged()
         assert [verdict for verdict, _ in found.position.problems] == ["out-of-policy"]
 
 
 def test_a_skip_by_other_rules_may_have_more_times_before_the_end() -> None:
     skip = skipped(1, 2, "grace", 0, FOLD + HOUR, log_offset=2)
-    case = nightly(BERLIN, NIGHT, asked={"end_ms": FOLD - 1, "grace_ms": 0}, end=End("completed", NIGHT, 2, 1))
+    case = nightly(BERLIN, NIGHT, request={"end_ms": FOLD - 1, "grace_ms": 0}, end=End("completed", NIGHT, 2, 1))
     found = replace(case, fates=[skip], zones=OTHER_RULES).judged()
     assert (found.position.problems, found.position.reasons) == ((), (("zone-version", 2),))
     installed = replace(case, fates=[skip]).judged()
     assert {verdict for verdict, _ in installed.position.problems} == {"extra"}
 
 
-def test_no_rules_allow_a_skip_behind_the_count() -> None:
+def test_no_zone_rules_allow_a_skip_behind_the_count() -> None:
     skip = skipped(3, 5, "grace", 0, FOLD + HOUR, log_offset=2)
-    case = nightly(BERLIN, NIGHT, asked={"count_max": 2, "grace_ms": 0}, end=End("completed", NIGHT, 2, 1))
+    case = nightly(BERLIN, NIGHT, request={"count_max": 2, "grace_ms": 0}, end=End("completed", NIGHT, 2, 1))
     sent = [occurred(1, NIGHT, SECOND), occurred(2, SECOND, FOLD + HOUR, log_offset=1)]
     found = replace(case, fates=[*sent, skip], records=[record(fate) for fate in sent], zones=OTHER_RULES).judged()
     assert "extra" in {verdict for verdict, _ in found.position.problems}
@@ -465,18 +470,18 @@ def test_no_rules_allow_a_skip_behind_the_count() -> None:
 
 @pytest.mark.parametrize("bounds", [{}, {"fates_lost_before_ms": NEVER_MS}])
 def test_nothing_occurs_behind_the_count(bounds: dict[str, Any]) -> None:
-    """Behind a hole, too, whose fates may be lost."""
+    """The same holds behind a hole, whose fates may be lost."""
     four = occurred(4, at(4), 0)
-    found = Case([ONE, four], [record(ONE), record(four)], asked={"count_max": 2}, bounds=bounds).judged()
+    found = Case([ONE, four], [record(ONE), record(four)], request={"count_max": 2}, bounds=bounds).judged()
     assert "extra" in {verdict for verdict, _ in found.position.problems}, found.position.reasons
 
 
-def test_other_rules_do_not_matter_without_a_zone() -> None:
+def test_other_zone_rules_do_not_matter_without_a_zone() -> None:
     assert sound(zones=ZoneVersions("2026f", (0,), ("2025a",))).judged().added.verified == 3
 
 
 @pytest.mark.parametrize("cut", range(1, 5))
-def test_two_audits_find_what_one_finds(cut: int) -> None:
+def test_two_audits_report_the_same_as_one(cut: int) -> None:
     """The second audit continues from the position of the first, with the events that the first did not read."""
     whole = sound(4, bounds={"overdue_before_ms": 0})
     at_once = whole.judged()
@@ -486,7 +491,7 @@ def test_two_audits_find_what_one_finds(cut: int) -> None:
     assert first.lateness_ms + second.lateness_ms == at_once.lateness_ms == [5] * 4
 
 
-def test_a_hidden_record_is_waited_for() -> None:
+def test_the_judge_waits_for_a_hidden_record() -> None:
     hidden = {"target_capped_from_ms": (at(1),) * 4}
     first = Case([ONE], bounds=hidden).judged()
     assert (first.position.problems, first.added.verified, first.position.waiting_fates[0].number) == ((), 0, 1)
@@ -498,7 +503,7 @@ def test_a_hidden_record_is_waited_for() -> None:
     assert lost.position.problems[0][0] == "missing"
 
 
-def test_a_record_of_a_hidden_fate_is_waited_for() -> None:
+def test_a_record_waits_for_its_hidden_fate() -> None:
     for case in (only(ONE._replace(late=True), record(ONE)), Case([], [record(ONE)], bounds={"log_capped": True})):
         first = case.judged()
         assert (first.position.problems, first.position.number, len(first.position.waiting_records)) == ((), 1, 1)
@@ -527,12 +532,12 @@ def test_problems_are_counted_though_only_some_are_described() -> None:
 
 
 def test_the_lateness_counts_from_the_chosen_time() -> None:
-    found = only(ONE._replace(at_ms=CHOSEN + 7), record(ONE), asked=WINDOW).judged()
+    found = only(ONE._replace(at_ms=CHOSEN + 7), record(ONE), request=WINDOW).judged()
     assert found.lateness_ms == [7]
 
 
 def test_a_window_ends_before_the_next_nominal_time() -> None:
     longer = {"window_ms": 10 * MINUTE}
     chosen_ms = at(1) + drawn_ms(1, MINUTE - 1)
-    assert only(ONE._replace(at_ms=chosen_ms), record(ONE), asked=longer).judged().lateness_ms == [0]
-    assert only(ONE._replace(at_ms=chosen_ms - 1), record(ONE), asked=longer).judged().position.problems
+    assert only(ONE._replace(at_ms=chosen_ms), record(ONE), request=longer).judged().lateness_ms == [0]
+    assert only(ONE._replace(at_ms=chosen_ms - 1), record(ONE), request=longer).judged().position.problems

@@ -1,5 +1,8 @@
-"""Goal: the user's Spark settings stay in force and reach Java; an unsupported Spark is refused in one sentence,
-before Java starts.
+"""Goal: the user's Spark settings stay in force and reach Java. An unsupported Spark is refused in one sentence, before
+Java starts.
+
+Method: builds the settings of a session from given options and environments, and replaces the version of PySpark. No
+Java starts.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ def test_no_second_collector_beside_one_that_was_chosen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _ENVIRONMENT)
-def test_nor_beside_one_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_second_collector_beside_one_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "-Xmx1g -XX:+UseSerialGC")
     assert java_settings({}) == {}
 
@@ -61,7 +64,7 @@ def test_another_spark_is_refused(monkeypatch: pytest.MonkeyPatch, version: str)
 
 
 def test_the_jobs_can_be_imported_with_an_older_spark_that_they_refuse() -> None:
-    """Spark 3.5 has no classic sessions apart from others."""
+    """Spark 3.5 does not distinguish classic sessions from other ones."""
     program = (
         "import importlib, pkgutil, sys, pyspark.sql, postdate.spark as jobs\n"
         "sys.modules.update({name: None for name in [*sys.modules] if name.startswith('pyspark.sql.classic')})\n"
@@ -91,7 +94,7 @@ def test_spark_connect_is_refused(
         spark_session(master, conf, print).__enter__()
 
 
-def test_so_is_a_session_of_spark_connect() -> None:
+def test_a_session_of_spark_connect_is_refused() -> None:
     connected: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(JobUsageError, match="session of Spark Connect"):
         require_connectors(connected, with_delta=True)

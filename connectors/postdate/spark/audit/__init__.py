@@ -1,11 +1,10 @@
 """Audits: full, incremental from a state, and continuous; their options and their results.
 
-Notebooks call `run`. Lowest module first: `options`, `ranges`, `chart_data`, `output`, `steps`, `reading`,
-`incremental_judging`, `incremental`, `job`, `continuous`.
+Notebooks call `run`. Lowest module first: `options`, `ranges`, `chart_data`, `output`, `page`, `metrics`, `steps`,
+`reading`, `incremental_judging`, `incremental`, `job`, `continuous`. `acknowledging` stands alone.
 
 Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
-`records`, `job`, `rules`, `judging`, `state`.
-Thread rule: one thread; one audit at a time in a process.
+`records`, `job`, `rules`, `judging`, `state`. Thread rule: one thread; a process runs one audit at a time.
 """
 
 from postdate.spark.audit.job import AuditResult, run

@@ -1,4 +1,4 @@
-"""Acknowledging: closes the violations that a run of an audit has found."""
+"""Closes the violations that one run of an audit has found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from postdate.spark.state.store import acknowledge
 
 @dataclass(frozen=True)
 class AcknowledgeOptions(JobOptions):
-    """Acknowledge the violations of `run` in `state`: `by` whom, with a `note` or None. Uses no broker."""
+    """The options of `postdate audit acknowledge`, which uses no broker.
+
+    `by` names the person who acknowledges the violations of `run` in `state`. `note` may be None.
+    """
 
     run: int
     state: str
@@ -27,11 +30,11 @@ class AcknowledgeOptions(JobOptions):
         return True
 
     def __post_init__(self) -> None:
-        """No broker is named."""
+        """Skips the checks of JobOptions: no broker is named."""
 
 
 def run_acknowledge(options: AcknowledgeOptions) -> int:
-    """Closes them and prints how many there are; returns 0, 2 if the run has found none."""
+    """Closes the violations of `options.run`, and prints their number. Returns 0, or 2 if the run has found none."""
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
         count = acknowledge(spark, options.state, options.run, options.by, options.note)

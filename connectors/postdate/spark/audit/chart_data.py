@@ -1,6 +1,7 @@
-"""The data of an audit's charts: lateness, and accepted, delivered and pending messages over time.
+"""The chart data of an audit: the lateness; and accepted, delivered and pending messages over time.
 
-DataFrame to small tables, at most `PICTURE_STEPS` rows each: two jobs over judged rows that are already cached.
+Makes small tables, of at most `PICTURE_STEPS` rows each, from DataFrames. Cost: two jobs over judged rows that are
+already cached.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ LATENESS_EDGES_MS: Final = (
     *(0, 1, 2, 5, 10, 20, 50, 100, 200, 500),
     *(1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 3_600_000),
 )
-"""Where the steps of the histogram begin; the last one has no end."""
+"""The lower edges of the steps of the histogram. The last step has no upper edge."""
 _STEPS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 10_800_000, 43_200_000, 86_400_000)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The counts of one time step: accepted, delivered and ended requests to schedule, and those pending at its end."""
+    """One time step: the numbers of requests to schedule that were accepted, delivered and ended in it, and the number
+    that were pending at its end."""
 
     start_ms: int
     accepted: int
@@ -34,7 +36,8 @@ class Moment:
 
 @dataclass(frozen=True)
 class AuditPicture:
-    """`lateness` counts messages by step of `LATENESS_EDGES_MS`; `moments` are the steps of `step_ms`, in order."""
+    """`lateness` has the number of messages for each step of `LATENESS_EDGES_MS`. `moments` are the time steps of
+    `step_ms`, in ascending order."""
 
     lateness: tuple[int, ...]
     step_ms: int
@@ -42,7 +45,7 @@ class AuditPicture:
 
 
 def audit_picture(judged: DataFrame) -> AuditPicture:
-    """The chart data of judged rows."""
+    """Returns the chart data of judged rows."""
     edges = F.array(*(F.lit(edge).cast("bigint") for edge in LATENESS_EDGES_MS))
     step = F.size(F.filter(edges, lambda edge: edge <= F.col("lateness_ms"))) - 1
     counted = judged.where("lateness_ms >= 0").groupBy(step.alias("step")).count().collect()
@@ -52,9 +55,9 @@ def audit_picture(judged: DataFrame) -> AuditPicture:
 
 
 def _moments(judged: DataFrame) -> tuple[int, tuple[Moment, ...]]:
-    asked = judged.where((F.col("action") == "schedule") & F.col("request_ms").isNotNull())
-    accepted = asked.select(F.col("request_ms").alias("at_ms"), F.lit(1).alias("accepted"))
-    ended = asked.where("ended_ms is not null").select(
+    requests = judged.where((F.col("action") == "schedule") & F.col("request_ms").isNotNull())
+    accepted = requests.select(F.col("request_ms").alias("at_ms"), F.lit(1).alias("accepted"))
+    ended = requests.where("ended_ms is not null").select(
         F.col("ended_ms").alias("at_ms"),
         F.lit(1).alias("ended"),
         F.when(F.col("fate") == "delivered", 1).otherwise(0).alias("delivered"),

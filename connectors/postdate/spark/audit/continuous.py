@@ -1,4 +1,4 @@
-"""The continuous audit: one step after the other, each for the records since the last step, until a signal ends it.
+"""The continuous audit: audits the new records in steps, one after the other, until a signal ends it.
 
 A step is an audit with a state (`incremental`). It fixes the end offsets of all topics in a defined order (`ranges`),
 reads from where the last step stopped, judges the new records with the stored rows that they affect, reports, and then
@@ -6,12 +6,14 @@ commits. So the state is the checkpoint: after any termination, the next process
 step. A step that ended between its report and its commit is reported again with the same `run`. A step without new
 records and without rows to judge again commits nothing.
 
-1. One line on standard output for each step: counts, lateness, violations; JSON with `output` `json`.
-2. With `to_topic` the same as records: key the origin (null for the step itself), value JSON.
-3. All verdicts are in the tables of the state (`state.store`).
+The outputs of a step:
 
-Why not Structured Streaming: its sources fix the end offsets of all topics in no defined order, so an effect of a newer
-request could not be distinguished from one without a request; and its state would be separate from the state of the
+1. One line on standard output with counts, lateness and violations; JSON with `output` `json`.
+2. With `to_topic`, the same data as records: key the origin (null for the step itself), value JSON.
+3. All verdicts, in the tables of the state (`state.store`).
+
+Structured Streaming is no alternative. Its sources fix the end offsets of the topics in no defined order, so the effect
+of a newer request would look like an effect without a request. Its state would also be separate from the state of the
 nightly audit.
 """
 
@@ -48,9 +50,9 @@ _BYTES_MAX = "max.message.bytes"
 class FollowOptions:
     """The options of a continuous audit. Raises JobUsageError if they are invalid.
 
-    `audit`: the options of each step, with a state. `every_ms`: the time from the start of a step to that of the next,
-    if it takes no longer. `steps`: end after this many; None: at a signal. `to_topic`: also report violations and
-    figures as records.
+    `audit` are the options of each step, including a state. `every_ms` is the time from the start of one step to the
+    start of the next; a longer step delays the next one. The audit ends after `steps` steps, or at a signal if `steps`
+    is None. With `to_topic`, each step also sends its violations and figures as records.
     """
 
     audit: AuditOptions
@@ -69,9 +71,9 @@ class FollowOptions:
 
 
 def planned_audit(audit: AuditOptions, follows: bool, **following: Any) -> Callable[[], int]:
-    """A function that runs a single or a continuous audit; values of `following` that are None were not given.
+    """Returns a function that runs a single or a continuous audit.
 
-    Raises JobUsageError if the options are invalid.
+    Values of `following` that are None were not given. Raises JobUsageError if the options are invalid.
     """
     given = {name: value for name, value in following.items() if value is not None}
     if follows:
@@ -82,9 +84,9 @@ def planned_audit(audit: AuditOptions, follows: bool, **following: Any) -> Calla
 
 
 def run_follow(options: FollowOptions) -> int:
-    """Audits step by step until SIGTERM or Ctrl-C, and returns 0, or until its last step, and returns its exit code.
+    """Audits in steps and returns the exit code: that of the last step, or 0 after SIGTERM or Ctrl-C.
 
-    It returns 1 if too many steps in a row could not judge (`STEPS_FAILED_MAX`). One such step is reported and retried.
+    A step that could not judge is reported and retried. After STEPS_FAILED_MAX such steps in a row, the exit code is 1.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -96,7 +98,7 @@ def run_follow(options: FollowOptions) -> int:
 def follow(
     spark: SparkSession, options: FollowOptions, reporter: Reporter, report: Callable[[AuditOutcome], None]
 ) -> int:
-    """The steps, with a session that can read Kafka and Delta tables."""
+    """Runs the steps in a session that can read Kafka and Delta tables. Returns the exit code."""
     code, failed, done, state = 0, 0, 0, None
 
     def report_everywhere(outcome: AuditOutcome) -> None:
@@ -122,7 +124,8 @@ def follow(
 
 
 def step_records(outcome: AuditOutcome) -> list[tuple[bytes | None, bytes]]:
-    """Key and value of the records for a step: first the step itself, then each violation that it shows."""
+    """Returns the keys and values of the records of a step: first the step itself, then each violation in its
+    samples."""
     fields = as_json(outcome)
     run = fields["state"]["run"]
     figures = ("snapshot_ms", "origins", "violations", "counts", "lateness_ms", "state")
@@ -136,7 +139,7 @@ def step_records(outcome: AuditOutcome) -> list[tuple[bytes | None, bytes]]:
 
 
 def step_line(outcome: AuditOutcome) -> str:
-    """One line for a person."""
+    """Returns one line of text that sums up a step."""
     summary, state = outcome.summary, outcome.state
     assert state is not None, "a step has a state"
     counts = "  ".join(f"{name} {count:,}" for name, count in summary.counts.items() if count)
@@ -159,7 +162,7 @@ def _write(outcome: AuditOutcome, form: str) -> None:
 
 
 def _send(spark: SparkSession, options: AuditOptions, topic: str, outcome: AuditOutcome) -> None:
-    """Writes the records of a step to a topic. Raises CannotRun if the topic does not exist."""
+    """Sends the records of a step to a topic. Raises CannotRun if the topic does not exist."""
     with Cluster(spark, options.client_settings()) as cluster:
         if topic not in cluster.partition_counts([topic]):
             raise CannotRun(f"There is no topic {topic}: create it, or name another with --to-topic.")

@@ -1,12 +1,12 @@
 """The incremental audit: reads the records since the last run, judges them, reports, and then commits.
 
-1. Fix the end offsets as the full audit does; read each partition from where the last run stopped.
+1. Fix the end offsets as the full audit does, and read each partition from where the last run stopped.
 2. Judge the new records with the stored rows that they affect, and write both (`incremental_judging`).
-3. Report the outcome. After that, commit (`state.store`).
+3. Report the outcome, and then commit (`state.store`).
 
 So a run costs as much as the new records and the rows that they affect. The last verdict on each origin, over all runs,
-is that of one full audit. If topics have lost records since, this audit knows more, because earlier runs have read
-them.
+is that of one full audit. If topics have lost records meanwhile, this audit knows more than a full audit, because
+earlier runs have read the lost records.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from postdate.spark.state.store import AuditState, StateStore, state_path
 def audit_since(
     steps: AuditSteps, report: Callable[[AuditOutcome], None], after: AuditState | None
 ) -> tuple[AuditOutcome, AuditState]:
-    """Judges the records since the last run with `options.state`, reports the outcome by `report`, and then commits it.
-    Returns the outcome and the state from which to continue.
+    """Judges the records since the last run with `options.state`, calls `report` with the outcome, and then commits.
 
-    `after`: the state that the last step of this process has committed; None: read it. Raises CannotRun, JobUsageError;
-    after an error, also one of `report`, nothing is committed.
+    Returns the outcome, and the state from which to continue. `after` is the state that the last step of this process
+    has committed; None: read the state from its tables. Raises CannotRun and JobUsageError. After an error, including
+    one of `report`, nothing is committed.
     """
     began_s, options = time.monotonic(), steps.options
     assert options.state is not None, "without a state there is no last run"
@@ -65,7 +65,8 @@ def audit_since(
 
 
 def _trend(steps: AuditSteps, origins: DataFrame, snapshot_ms: int) -> tuple[TrendDay, ...] | None:
-    """The lateness by day, of these rows of the state; None if it was not requested."""
+    """Returns the lateness by day from the rows `origins` of the state, or None if neither an option nor a page needs
+    it."""
     options = steps.options
     if not (options.trend or options.html):
         return None
@@ -74,25 +75,31 @@ def _trend(steps: AuditSteps, origins: DataFrame, snapshot_ms: int) -> tuple[Tre
 
 
 def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float) -> tuple[AuditState, AuditOutcome]:
-    """Judges what was read; returns the state to commit, and the outcome to report."""
+    """Judges the new records. Returns the state to commit, and the outcome to report."""
     options = steps.options
     assert options.state is not None, "without a state there is no last run"
     with steps.reporter.working(steps.spark, "comparing requests, fates and records"):
-        found = advance(store, read.state, read.history, read.how, read.digests, read.asked)
+        advanced = advance(store, read.state, read.history, read.parameters, read.digests, read.request_chunks)
         malformed = read.history.answers.where("malformed")
-        unreadable = steps.unreadable(read.letters, read.history.records if found.has_garbled else None)
+        unreadable = steps.unreadable(read.dead_letter_ranges, read.history.records if advanced.has_garbled else None)
         summary = summarise(
-            *(found.fresh, found.chain.breaks, UnreadableRecords(malformed, unreadable), options.samples, found.plain),
-            Counted(found.groups, found.chain.broken, read.verdict_records.malformed),
+            *(
+                advanced.fresh,
+                advanced.chain.breaks,
+                UnreadableRecords(malformed, unreadable),
+                options.samples,
+                advanced.plain,
+            ),
+            Counted(advanced.groups, advanced.chain.broken, read.verdict_records.malformed),
         )
-        holes = steps.holes(found.fresh, read.causes.log.values())
+        holes = steps.holes(advanced.fresh, read.causes.log.values())
         standing = store.open_violations(read.state)
         opened = 0
         if any(summary.counts[verdict] for verdict in FINDINGS):
-            opened = write_findings(store, found, malformed, unreadable, read.snapshot_ms)
-        picture = audit_picture(store.origins().where(F.col("run") == found.state.run)) if options.html else None
-    beside = {"chain": found.chain.broken, "unreadable": summary.counts["unreadable"]}
-    grown = _grown(read, found, {**beside, "false-verdict": read.verdict_records.malformed}, opened)
+            opened = write_findings(store, advanced, malformed, unreadable, read.snapshot_ms)
+        picture = audit_picture(store.origins().where(F.col("run") == advanced.state.run)) if options.html else None
+    beside = {"chain": advanced.chain.broken, "unreadable": summary.counts["unreadable"]}
+    grown = _grown(read, advanced, {**beside, "false-verdict": read.verdict_records.malformed}, opened)
     _expire(store, read, options)
     outcome = replace(
         outcome_of(read, options, summary, began_s),
@@ -101,14 +108,17 @@ def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float)
         picture=picture,
         order_checked=bool(read.history.overtaken),
         returned_again=read.returned_again(store.origins_of(read.state) if read.state.run else None),
-        state=StateOutcome(options.state, grown.run, grown.open, found.closed, standing, _counts(grown)),
+        state=StateOutcome(options.state, grown.run, grown.open, advanced.closed, standing, _counts(grown)),
     )
     return grown, outcome
 
 
 def _left_unread(read: Reading, store: StateStore) -> int:
-    """The number of offsets that left the request topics between two runs, so that no run has read them, and of which
-    no fate or record was read either. Cost: one job if there are any."""
+    """Returns the number of offsets that left the request topics between two runs, and of which no fate or record was
+    read.
+
+    No run has read the requests at these offsets. Cost: one job if there are any.
+    """
     if not read.gaps:
         return 0
     named = reduce(
@@ -122,13 +132,13 @@ def _left_unread(read: Reading, store: StateStore) -> int:
 
 
 def _needs_look(store: StateStore, overdue_before_ms: int) -> bool:
-    """Whether a row is overdue or in doubt."""
+    """True if a row is overdue or in doubt."""
     table = store.origins()
     return not table.where((F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)).select("offset").isEmpty()
 
 
 def outcome_of(read: Reading, options: AuditOptions, summary: Summary, began_s: float) -> AuditOutcome:
-    """The outcome of an audit, as far as audits with and without a state have it in common."""
+    """Returns the fields of the outcome that audits with and without a state have in common."""
     return AuditOutcome(
         *(options.requests, read.snapshot_ms, None, None, summary, read.spans, read.verdict_records),
         notes=notes_of(read.causes, read.effects),
@@ -141,7 +151,7 @@ def outcome_of(read: Reading, options: AuditOptions, summary: Summary, began_s: 
 
 
 def _idle(read: Reading, store: StateStore, options: AuditOptions, began_s: float) -> AuditOutcome:
-    """The outcome of a run with nothing to do; the state does not change."""
+    """Returns the outcome of a run with nothing to do; the state does not change."""
     assert options.state is not None, "without a state there is no last run"
     state, standing = read.state, store.open_violations(read.state)
     return replace(
@@ -159,31 +169,37 @@ def _expire(store: StateStore, read: Reading, options: AuditOptions) -> None:
         store.expire((day - timedelta(days=options.keep_days)).isoformat(), starts)
 
 
-def _grown(read: Reading, found: Advance, beside: Mapping[str, int], opened: int) -> AuditState:
-    """The state from which the next run continues. `beside`: the number of violations without a row, by verdict;
-    `opened`: the number of violations that this run has added to their table."""
+def _grown(read: Reading, advanced: Advance, beside: Mapping[str, int], opened: int) -> AuditState:
+    """Returns the state from which the next run continues.
+
+    `beside` is the number of violations without a row, by verdict. `opened` is the number of violations that this run
+    has added to their table.
+    """
     ranges = {
         state_path(part): span
-        for some in (read.causes.requests, read.causes.log, *read.effects.records())
-        for part, span in some.items()
+        for ranges in (read.causes.requests, read.causes.log, *read.effects.records())
+        for part, span in ranges.items()
     }
     next_offsets = {(part.topic, part.number): span.end for part, span in read.causes.requests.items()}
     return replace(
-        found.state,
+        advanced.state,
         snapshot_ms=read.snapshot_ms,
-        policies=needed(found.state.policies, next_offsets),
+        policies=needed(advanced.state.policies, next_offsets),
         topic_ids={**read.state.topic_ids, **read.topic_ids},
         next={**read.state.next, **{place: span.end for place, span in ranges.items()}},
         lost_before_ms={**read.state.lost_before_ms, **{place: s.lost_before_ms for place, s in ranges.items()}},
         known_ms={state_path(part): span.known_ms for part, span in read.effects.targets.items()},
         targets=read.targets,
-        counts=dict(Counter(found.state.counts) + Counter(beside)),
+        counts=dict(Counter(advanced.state.counts) + Counter(beside)),
         violations=read.state.violations + opened,
     )
 
 
 def settings_of(options: AuditOptions) -> dict[str, Any]:
-    """The options that decide how requests are interpreted, and which are read; stored in the row of the run."""
+    """Returns the options that select the requests or decide how they are interpreted.
+
+    The row of the run stores them.
+    """
     return {
         "requests": list(options.requests),
         "levels_ms": list(options.levels_ms),
@@ -194,5 +210,5 @@ def settings_of(options: AuditOptions) -> dict[str, Any]:
 
 
 def _counts(state: AuditState) -> dict[str, int]:
-    """The number of origins by verdict over all runs."""
+    """Returns the number of origins by verdict over all runs."""
     return {verdict: state.counts.get(verdict, 0) for verdict in VERDICTS}

@@ -1,13 +1,12 @@
 """One run of an incremental audit: judges new records with the stored rows that they affect, and writes the result.
 
-1. Check chunks of the new requests, as the full audit does. The rows of consistent chunks are written from the dispatch
-   log.
-2. Fold the rest into one row for each origin. Join the stored rows that new records name, that are overdue, or that are
-   in doubt.
-3. Judge them by the rules of the full audit; rows of the same id, and rows that these name, are context.
+1. Check chunks of the new requests, as the full audit does. Write the rows of consistent chunks from the dispatch log.
+2. Fold the remaining records into one row for each origin. Join the stored rows that new records name, that are
+   overdue, or that are in doubt.
+3. Judge these rows by the rules of the full audit. Rows of the same id, and the rows that they name, are the context.
 4. Write the judged rows and the violations; `incremental` commits them.
 
-If a new record has an id or names another origin, this also reads the ids of all rows.
+If a new record has an id or names another origin, the run also reads the ids of all rows.
 """
 
 from __future__ import annotations
@@ -61,11 +60,11 @@ _DAYS_MAX = 1_000
 
 @dataclass(frozen=True)
 class Advance:
-    """The result of one run; what it has written is valid once it is committed.
+    """The result of one run. Its writes become valid with the commit.
 
-    `fresh` are the rows to report, `groups` their numbers by verdict; `plain` are origins without a row there. `state`
-    is the next state, without what was read from the cluster. `closed`: the number of rows that are final.
-    `has_garbled`: whether the origin of a record may be unreadable.
+    `fresh` are the rows to report, and `groups` their numbers by verdict. `plain` are origins without a row in `fresh`.
+    `state` is the next state, without the values that come from the cluster. `closed` is the number of rows whose
+    verdicts are final. `has_garbled` is True if the origin of a record may be unreadable.
     """
 
     chain: Chain
@@ -81,44 +80,45 @@ def advance(
     store: StateStore,
     state: AuditState,
     new: History,
-    how: JudgingParameters,
+    parameters: JudgingParameters,
     digests: ChunkDigests,
-    asked: DataFrame | None,
+    request_chunks: DataFrame | None,
 ) -> Advance:
-    """Judges `new` together with `state`, and writes the rows, which are valid once they are committed.
+    """Judges `new` together with `state`, and writes the rows, which become valid with the commit.
 
-    `asked` are the cached chunks of the requests; None: too few requests for chunks. Raises CannotRun if the broker's
-    clock did not stamp the dispatch log.
+    `request_chunks` are the cached chunks of the requests, or None if there are too few requests for chunks. Raises
+    CannotRun if the broker's clock did not stamp the dispatch log.
     """
     run = state.run + 1
-    chain = Chain.of(new.log, state.tails, few=how.is_short)
+    chain = Chain.of(new.log, state.tails, few=parameters.is_short)
     zones = known_zones(state.zones, chain.zones)
     new = with_occurrences_of(new, zones, state.recurs or chain.recurs)
     inputs = new.inputs()
     facts = facts_schema(inputs)
     store.prepare(state, form_of(facts))
-    lost = _lost_controls(store, state, how, facts)
+    lost = _lost_controls(store, state, parameters, facts)
     new = _with_lost_controls(new, lost)
-    plain, rows_by_verdict, found = None, Counter(state.counts), None
-    if asked is not None:
+    plain, rows_by_verdict, parts = None, Counter(state.counts), None
+    if request_chunks is not None:
         in_doubt = store.origins().where(F.col("state") == DOUBTFUL).select(*ORIGIN)
-        found = split(new, how, digests, asked, in_doubt)
+        parts = split(new, parameters, digests, request_chunks, in_doubt)
     opened = closed = 0
-    if found is not None:
-        plain = found.plain
-        _write_consistent(store, new, digests, found, facts, run)
+    if parts is not None:
+        plain = parts.plain
+        _write_consistent(store, new, digests, parts, facts, run)
         rows_by_verdict.update(plain.counts)
         opened, closed = plain.counts["pending"], plain.counts["delivered"]
-    left = inputs if found is None else found.left
-    rows = _none(store, facts) if left is None else materialised(folded(left, few=how.is_short), few=how.is_short)
-    touched = _touched(store, state, rows, how, facts)
+    left = inputs if parts is None else parts.left
+    few = parameters.is_short
+    rows = _none(store, facts) if left is None else materialised(folded(left, few=few), few=few)
+    touched = _touched(store, state, rows, parameters, facts)
     context = partial(stored_context, stored_rows(store.origins(), facts), lost)
-    judged = judged_origins(touched.rows, context, how, STATE_COLUMNS, new.requests_of, new.occurrences)
-    table = materialised(judged_rows(judged, run), few=how.is_short)
+    judged = judged_origins(touched.rows, context, parameters, STATE_COLUMNS, new.requests_of, new.occurrences)
+    table = materialised(judged_rows(judged, run), few=few)
     groups = (
-        gathered(table, few=how.is_short)
+        gathered(table, few=few)
         .groupBy("state", "is_reported", "is_reopened", "verdicts", "reported")
-        .agg(*(F.count(what).alias(name) for name, what in COUNTED.items()))
+        .agg(*(F.count(column).alias(name) for name, column in COUNTED.items()))
         .collect()
     )
     _write_judged(store, table, groups, touched)
@@ -143,38 +143,39 @@ def advance(
             open=state.open + opened,
         ),
         closed=closed + sum(row["rows"] for row in groups if row["state"] == CLOSED),
-        has_garbled=found is None or found.has_garbled,
+        has_garbled=parts is None or parts.has_garbled,
     )
 
 
-def _lost_controls(store: StateStore, state: AuditState, how: JudgingParameters, facts: StructType) -> DataFrame | None:
-    """The stored rows of controls OF_SCHEDULES and of reschedules in bulk, whose fates may have left the dispatch log.
-    None if there are none.
+def _lost_controls(
+    store: StateStore, state: AuditState, parameters: JudgingParameters, facts: StructType
+) -> DataFrame | None:
+    """Returns the stored controls OF_SCHEDULES and bulk reschedules whose fates may have left the dispatch log.
 
-    Cost: one scan of the table if a log has lost fates.
+    Returns None if there are none. Cost: one scan of the table if a log has lost fates.
     """
-    losses = how.partitions.where("fates_lost_before_ms >= 0").select(*PARTITION, "fates_lost_before_ms")
+    losses = parameters.partitions.where("fates_lost_before_ms >= 0").select(*PARTITION, "fates_lost_before_ms")
     if not state.run or losses.isEmpty():
         return None
     table = store.origins().join(F.broadcast(losses), list(PARTITION)).where("request_ms < fates_lost_before_ms")
     in_bulk = (F.col("action") == "reschedule") & F.col("facts.request.selected").isNotNull()
     lost = table.where(in_bulk | (one_of(F.col("action"), OF_SCHEDULES) & F.col("fate").isNull()))
-    found = materialised(stored_rows(lost, facts), few=how.is_short)
-    return None if found.isEmpty() else found
+    rows = materialised(stored_rows(lost, facts), few=parameters.is_short)
+    return None if rows.isEmpty() else rows
 
 
 def _with_lost_controls(new: History, lost: DataFrame | None) -> History:
-    """Add to `new` those OF_SCHEDULES, since `new` may contain what they have caused."""
+    """Adds the controls OF_SCHEDULES in `lost` to the occurrences of `new`, which may contain their effects."""
     if lost is None or new.occurrences is None:
         return new
-    found = lost_controls(lost.where(one_of(F.col("facts.request.action"), OF_SCHEDULES)))
-    return replace(new, occurrences=replace(new.occurrences, lost_controls=found))
+    controls = lost_controls(lost.where(one_of(F.col("facts.request.action"), OF_SCHEDULES)))
+    return replace(new, occurrences=replace(new.occurrences, lost_controls=controls))
 
 
 @dataclass(frozen=True)
 class _Touched:
-    """Rows to judge: `reopened` of them are in the table, `open` of those not closed, in the partitions of these
-    `days`."""
+    """Rows to judge: `reopened` of them are in the table, in the partitions of `days`, and `open` of those are not
+    closed."""
 
     rows: DataFrame
     reopened: int = 0
@@ -186,41 +187,41 @@ def _touched(
     store: StateStore,
     state: AuditState,
     new: DataFrame,
-    how: JudgingParameters,
+    parameters: JudgingParameters,
     facts: StructType,
 ) -> _Touched:
-    """The rows `new`, joined with the stored rows that they name, that are overdue, or that are in doubt."""
+    """Returns the rows `new`, joined with the stored rows that they name, that are overdue, or that are in doubt."""
     if not state.run:
         return _Touched(new)
     table = store.origins()
     hits = new.where("facts.request is null").select(*ORIGIN, recorded_due_day().alias("day"))
-    hits = hits if how.is_short else cached(hits)
+    hits = hits if parameters.is_short else cached(hits)
     days = [row["day"] for row in hits.select("day").distinct().limit(_DAYS_MAX).collect() if row["day"] is not None]
-    overdue_before_ms = how.snapshot_ms - how.slack_ms
+    overdue_before_ms = parameters.snapshot_ms - parameters.slack_ms
     is_needed = (F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)
     opened = table.where(F.col("state").isin(PENDING, DOUBTFUL))
     if not days:
-        found = opened.where(is_needed)
+        needed = opened.where(is_needed)
     else:
         near = opened.where(is_needed | F.col("due_day").isin(*days))
         marked = near.join(hits.select(*ORIGIN, F.lit(True).alias("is_hit")), list(ORIGIN), "left")
-        found = marked.where(is_needed | F.col("is_hit")).drop("is_hit")
+        needed = marked.where(is_needed | F.col("is_hit")).drop("is_hit")
     # A state may hold request topics that this audit does not read.
-    found = found.join(F.broadcast(how.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
-    reopened = materialised(stored_rows(found, facts), few=how.is_short)
+    needed = needed.join(F.broadcast(parameters.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
+    reopened = materialised(stored_rows(needed, facts), few=parameters.is_short)
     rest = hits.where(_was_read(state)).join(reopened.select(*ORIGIN), list(ORIGIN), "left_anti").select(*ORIGIN)
-    rest = materialised(rest, few=how.is_short)
+    rest = materialised(rest, few=parameters.is_short)
     if not rest.isEmpty():
         places = table.select(*ORIGIN, "due_day").join(rest, list(ORIGIN), "left_semi")
         elsewhere = [row["due_day"] for row in places.select("due_day").distinct().limit(_DAYS_MAX).collect()]
         again = table.where(F.col("due_day").isin(*elsewhere)) if len(elsewhere) < _DAYS_MAX else table
         more = stored_rows(again.join(rest, list(ORIGIN), "left_semi"), facts)
-        reopened = materialised(reopened.unionByName(more), few=how.is_short)
+        reopened = materialised(reopened.unionByName(more), few=parameters.is_short)
     groups = reopened.groupBy("state", "due_day").count().collect()
     if not groups:
         return _Touched(new)
     return _Touched(
-        materialised(joined(new, reopened, few=how.is_short), few=how.is_short),
+        materialised(joined(new, reopened, few=parameters.is_short), few=parameters.is_short),
         sum(row["count"] for row in groups),
         sum(row["count"] for row in groups if row["state"] != CLOSED),
         tuple(sorted({row["due_day"].isoformat() for row in groups})),
@@ -228,16 +229,16 @@ def _touched(
 
 
 def _was_read(state: AuditState) -> Column:
-    """Whether an earlier run has already read the offset of this origin."""
+    """True if an earlier run has already read the offset of this origin."""
     if not state.next:
         return F.lit(False)
-    read = F.create_map(*(F.lit(one) for pair in state.next.items() for one in pair))
+    read = F.create_map(*(F.lit(value) for pair in state.next.items() for value in pair))
     place = F.concat_ws("/", "topic", "partition")
     return F.coalesce(F.col("offset") < F.try_element_at(read, place), F.lit(False))
 
 
 def _none(store: StateStore, facts: StructType) -> DataFrame:
-    """An empty DataFrame in the form of `folded`."""
+    """Returns an empty DataFrame in the form of `folded`."""
     empty = stored_rows(store.origins().where(F.lit(False)), facts)
     return empty.select(
         *(*ORIGIN, "id", "links", "facts"),
@@ -248,11 +249,15 @@ def _none(store: StateStore, facts: StructType) -> DataFrame:
 
 
 def _write_consistent(
-    store: StateStore, new: History, digests: ChunkDigests, found: Split, facts: StructType, run: int
+    store: StateStore, new: History, digests: ChunkDigests, parts: Split, facts: StructType, run: int
 ) -> None:
-    """Writes the rows of consistent chunks. Delivered messages come from the dispatch log. The requests are read once
-    more if some are pending, have ids, or are in a chunk of several targets."""
-    by_chunk = found.asked.groupBy(*CHUNK, "target").agg(F.sum("asked").alias("asked"), F.sum("ids").alias("ids"))
+    """Writes the rows of consistent chunks; those of delivered messages come from the dispatch log.
+
+    Reads the requests once more if some are pending, have ids, or are in a chunk of several targets.
+    """
+    by_chunk = parts.request_chunks.groupBy(*CHUNK, "target").agg(
+        F.sum("asked").alias("asked"), F.sum("ids").alias("ids")
+    )
     of_chunk = (
         by_chunk.where("asked > 0")
         .groupBy(*CHUNK)
@@ -260,18 +265,18 @@ def _write_consistent(
     )
     of_chunk = cached(of_chunk)
     most = of_chunk.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
-    has_delivered, has_pending = most["targets"] is not None, found.plain.counts["pending"] > 0
+    has_delivered, has_pending = most["targets"] is not None, parts.plain.counts["pending"] > 0
     by_request = has_delivered and (most["targets"] > 1 or most["ids"] > 0)
     is_ahead = F.col("due_ms") >= digests.overdue_before_ms
     ahead = F.when(is_ahead, F.struct(*digested_columns())).alias("ahead")
-    understood = digests.consistent_rows(new.understood, found.inconsistent, found.exceptional)
+    understood = digests.consistent_rows(new.understood, parts.inconsistent, parts.exceptional)
     requests = understood.select(*ORIGIN, "target", "id", "request_ms", ahead)
     if not by_request:
         requests = where_computed(requests, F.col("ahead").isNotNull())
     if has_pending:
         requests = cached(requests)  # read for delivered ones, and twice for pending ones, which are sorted by day
     if has_delivered:
-        fates = digests.consistent_rows(fate_rows(new.log), found.inconsistent, found.exceptional)
+        fates = digests.consistent_rows(fate_rows(new.log), parts.inconsistent, parts.exceptional)
         if by_request:
             delivered = fates.join(where_computed(requests, F.col("ahead").isNull()).drop("ahead"), list(ORIGIN))
         else:
@@ -301,14 +306,14 @@ def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], to
 
 
 def write_findings(
-    store: StateStore, found: Advance, malformed: DataFrame, unreadable: DataFrame, found_ms: int
+    store: StateStore, result: Advance, malformed: DataFrame, unreadable: DataFrame, found_ms: int
 ) -> int:
-    """Writes the violations that this run is the first to find, as of `violation_rows`; returns their number."""
-    rows = violation_rows(found.fresh, found.chain.breaks, malformed, unreadable)
-    run, at_ms = F.lit(found.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
+    """Writes the violations that no earlier run has found, as rows of `violation_rows`, and returns their number."""
+    rows = violation_rows(result.fresh, result.chain.breaks, malformed, unreadable)
+    run, at_ms = F.lit(result.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
     columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]
     rows = rows.select("*", run.alias("run"), at_ms.alias("found_ms")).select(*columns)
-    rows = materialised(rows, few=sum(group.rows for group in found.groups) <= LOCAL_ROWS_MAX)
+    rows = materialised(rows, few=sum(group.rows for group in result.groups) <= LOCAL_ROWS_MAX)
     count = rows.count()
     if count:
         store.add(VIOLATIONS, rows)
@@ -316,10 +321,11 @@ def write_findings(
 
 
 def violation_rows(fresh: DataFrame, breaks: DataFrame, malformed: DataFrame, unreadable: DataFrame) -> DataFrame:
-    """One row for each new finding: topic, partition and offset, `verdict`, `details`, `target`.
+    """Returns one row for each new finding: topic, partition and offset, `verdict`, `details`, `target`.
 
-    `fresh` as of `judged_rows`; `breaks` of the chain; `malformed` are answers, `unreadable` dead letters and records,
-    by `place`. All but the first are read once, so every finding in them is new.
+    `fresh` are rows of `judged_rows`, and `breaks` are those of the chain. `malformed` are answers, and `unreadable`
+    are dead letters and records, by `place`. Each break, answer, dead letter and record is read by one run only, so all
+    their findings are new.
     """
     detail = F.lit("is no verdict of a request of this partition")
     of_origins = fresh.select(*ORIGIN, "target", F.explode("new_findings").alias("one"))
@@ -339,7 +345,7 @@ def violation_rows(fresh: DataFrame, breaks: DataFrame, malformed: DataFrame, un
 
 
 def _located() -> list[Column]:
-    """Topic, partition and offset of a `place`."""
+    """Returns topic, partition and offset of a `place`."""
     place = F.split("place", "/")
     kinds = (("topic", "string"), ("partition", "int"), ("offset", "bigint"))
     return [F.get(place, number).cast(kind).alias(name) for number, (name, kind) in enumerate(kinds)]
@@ -354,7 +360,7 @@ def _found(verdict: str, detail: Column) -> list[Column]:
 
 
 def _by_verdict(groups: Iterable[Row], column: str) -> Counter[str]:
-    """The number of rows for each verdict in this column; it is null if nothing was judged."""
+    """Returns the number of rows for each verdict in `column`, which is null for rows that were not judged."""
     counts: Counter[str] = Counter()
     for group in groups:
         for verdict in set(group[column] or ()):

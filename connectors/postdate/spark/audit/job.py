@@ -1,15 +1,15 @@
 """The batch audit: did every request end exactly once, and is its message the requested one?
 
-It reads only the topics, and shares with the sidecar only header names, the formats of dispatch log and verdicts, and
-with a dialect the parser of its requests.
+The audit reads only the topics. It shares with the sidecar only the names of headers, the formats of dispatch log and
+verdicts, and with a dialect the parser of the requests.
 
-1. Fix the end offsets in this order: requests, dispatch log, then targets, dead letters and verdicts, then how far the
-   dispatch log is read a second time.
+1. Fix the end offsets in this order: requests; dispatch log; targets, dead letters and verdicts; the end of the second
+   reading of the dispatch log.
 2. Group by origin: requests, fates, delivered records, dead letters, answers.
 3. Judge each origin, and the chain of each dispatch log.
-4. Report: counts, lateness, samples. `Outcome.exit_code` has the exit codes; 2: invalid options.
+4. Report counts, lateness and samples. `AuditOutcome.exit_code` has the exit codes; 2 stands for invalid options.
 
-One audit at a time in a process.
+A process runs one audit at a time.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from postdate.spark.state.store import AuditState, StateStore, last_verdicts, st
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The result of `run`: the counts, and rows that are read from the tables of the state when they are used.
+    """The result of `run`: the counts, and DataFrames over the tables of the state, which are read on use.
 
-    `origins` has the last verdict on each origin. `violations` has all violations in the state, with the `run` that
-    found each; `outcome.state.run` is this one. docs/pipeline.md describes the columns.
+    `origins` has the last verdict on each origin. `violations` has all violations in the state, each with the `run`
+    that found it; the number of this run is `outcome.state.run`. docs/pipeline.md describes the columns.
     """
 
     outcome: AuditOutcome
@@ -59,12 +59,12 @@ class AuditResult:
 def run(
     spark: SparkSession, bootstrap_servers: str, requests: str | Sequence[str], *, state: str, **options: Any
 ) -> AuditResult:
-    """Audits in the session of a notebook what is new since the last audit with `state`, and commits it.
+    """Audits the new records since the last audit with `state` in the session of a notebook, and commits the result.
 
     `options` are further fields of AuditOptions; `master`, `spark_conf` and `output` have no effect. The session needs
-    Spark's Kafka connector and Delta Lake. It keeps running, with the settings that it had, and nothing stays cached.
-    Prints nothing. Raises JobUsageError if the options are invalid, CannotRun if there is no verdict; then nothing is
-    committed. One audit at a time in a process.
+    Spark's Kafka connector and Delta Lake. It keeps running with its former settings, and nothing stays cached. `run`
+    prints nothing. It raises JobUsageError if the options are invalid, and CannotRun if there is no verdict; then
+    nothing is committed. A process runs one audit at a time.
     """
     topics = (requests,) if isinstance(requests, str) else tuple(requests)
     given = AuditOptions(bootstrap_servers, requests=topics, state=state, **options)
@@ -76,10 +76,10 @@ def run(
 
 
 def run_audit(options: AuditOptions) -> int:
-    """Audits, writes the outcome to standard output and everything else to standard error; returns the exit code.
+    """Audits, writes the outcome to standard output and everything else to standard error, and returns the exit code.
 
-    With `options.state`, the run is committed only after the outcome was written: if the program ends before, the next
-    audit reports the same again. Ctrl-C and SIGTERM end it with 1: nothing was judged.
+    With `options.state`, the run is committed after the outcome was written. If the program ends before the commit, the
+    next audit reports the same findings again. Ctrl-C and SIGTERM end the audit with 1, without a verdict.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -98,7 +98,8 @@ def run_audit(options: AuditOptions) -> int:
 
 
 def write_files(spark: SparkSession, options: AuditOptions, outcome: AuditOutcome) -> None:
-    """Writes the files for which `options` name a place. Raises CannotRun if one cannot be written."""
+    """Writes the page and the metrics to the places that `options` name. Raises CannotRun if it cannot write one of
+    them."""
     if options.html is not None and outcome.picture is not None:
         write_text(spark, options.html, audit_page(outcome, outcome.picture))
     if options.openmetrics is not None:
@@ -121,11 +122,10 @@ def audit_with_state(
     report: Callable[[AuditOutcome], None],
     after: AuditState | None = None,
 ) -> tuple[AuditOutcome, AuditState]:
-    """The same for records since the last audit with `options.state`; reports the outcome by `report` and then commits
-    it. Returns the outcome and the state after it.
+    """Audits the records since the last audit with `options.state`, calls `report` with the outcome, and then commits.
 
-    `after`: the last state that this process has committed, if that is the one to continue from. Raises as `audit`
-    does, and JobUsageError if another state is needed.
+    Returns the outcome, and the state after it. `after` is the last state that this process has committed, if the audit
+    is to continue from there. Raises CannotRun as `audit` does, and JobUsageError if another state is needed.
     """
     assert options.state is not None, "without a state there is no last audit"
     with state_lock(spark, options.state), AuditSteps.begun(spark, options, reporter) as steps:
@@ -138,15 +138,15 @@ def _outcome(steps: AuditSteps) -> AuditOutcome:
     history, needs_rows = read.history, options.html is not None
     with steps.reporter.working(spark, "comparing requests, fates and records"):
         # No later audit reads the log again, so the chain ends where it does.
-        chain = Chain.of(history.log.withColumn("late", F.lit(False)), (), few=read.how.is_short)
+        chain = Chain.of(history.log.withColumn("late", F.lit(False)), (), few=read.parameters.is_short)
         history = with_occurrences_of(history, chain.zones, chain.recurs)
-        found = judged_history(history, read.how, read.digests, None if needs_rows else read.asked)
-        judged = found.rows
-        groups = by_verdicts(judged, few=read.how.is_short)
-        others = steps.unreadable(read.letters, history.records if found.has_garbled else None)
+        judgement = judged_history(history, read.parameters, read.digests, None if needs_rows else read.request_chunks)
+        judged = judgement.rows
+        groups = by_verdicts(judged, few=read.parameters.is_short)
+        others = steps.unreadable(read.dead_letter_ranges, history.records if judgement.has_garbled else None)
         unreadable = UnreadableRecords(history.answers.where("malformed"), others)
         summary = summarise(
-            *(judged, chain.breaks, unreadable, options.samples, found.plain),
+            *(judged, chain.breaks, unreadable, options.samples, judgement.plain),
             Counted(groups, chain.broken, read.verdict_records.malformed),
         )
         holes = steps.holes(judged, read.causes.log.values()) if judged is not None else ()

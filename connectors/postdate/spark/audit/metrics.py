@@ -1,8 +1,8 @@
 """The result of an audit as OpenMetrics text, for a textfile collector or a Pushgateway.
 
-All metrics are gauges: each run counts from 0, so numbers may fall, and no name ends in `_total`. Gauges without
-timestamps are also valid in Prometheus' older text format, which both of these read. Every sample has the label
-`topic`, so that audits of different topics may lie in one directory. Pure functions to text.
+All metrics are gauges, and no name ends in `_total`: each run counts from 0, so numbers may fall. Gauges without
+timestamps are also valid in Prometheus' older text format, which the textfile collector and the Pushgateway read. Every
+sample has the label `topic`, so that the metrics of different topics may be in one directory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QUANTILES: Final = {**{name: f"{share:g}" for name, share in PERCENTILES}, "max
 
 
 def audit_metrics(outcome: AuditOutcome, ended_ms: int) -> str:
-    """The text; `ended_ms`: when the audit ended, epoch milliseconds."""
+    """Returns the OpenMetrics text. `ended_ms` is the end of the audit, in epoch milliseconds."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Metrics(outcome, ended_ms))
     return bytes(generate_latest(registry)).decode()  # type: ignore[no-untyped-call]
@@ -35,18 +35,18 @@ class _Metrics(Collector):
 
     def collect(self) -> Iterator[Family]:
         outcome = self._outcome
-        found, counts = outcome.outcomes, outcome.summary.counts
-        reasons = {reason: found.reasons.get(reason, 0) for reason in (*INFORMATION, OUTSIDE_WINDOW)}
+        outcomes, counts = outcome.outcomes, outcome.summary.counts
+        reasons = {reason: outcomes.reasons.get(reason, 0) for reason in (*INFORMATION, OUTSIDE_WINDOW)}
         late_s = {_QUANTILES[name]: value / 1_000 for name, value in outcome.summary.lateness_ms.items()}
-        yield self._gauge("verified_requests", "Requests that this run verified.", found.verified)
-        if found.verified_share is not None:
+        yield self._gauge("verified_requests", "Requests that this run verified.", outcomes.verified)
+        if outcomes.verified_share is not None:
             share = "The share of verified requests in those that are not pending."
-            yield self._gauge("verified_ratio", share, found.verified_share, "ratio")
+            yield self._gauge("verified_ratio", share, outcomes.verified_share, "ratio")
         yield self._gauges(
             *("violations", "Violations that this run found; a request with two counts twice."),
             *("verdict", {verdict: counts[verdict] for verdict in VIOLATIONS}),
         )
-        yield self._gauge("pending_requests", "Requests that had not ended: nothing to verify yet.", found.pending)
+        yield self._gauge("pending_requests", "Requests that had not ended: nothing to verify yet.", outcomes.pending)
         yield self._gauges("unverifiable_requests", "Requests that this run could not verify.", "reason", reasons)
         yield self._gauge(
             "open_violations",
@@ -70,13 +70,15 @@ class _Metrics(Collector):
         yield self._gauge("exit_code", "The exit code of this run.", outcome.exit_code)
         yield self._gauge("end_timestamp_seconds", "When this run ended.", self._ended_ms / 1_000, "seconds")
 
-    def _gauge(self, name: str, what: str, value: float, unit: str = "") -> Family:
-        return self._gauges(name, what, "", {"": value}, unit=unit)
+    def _gauge(self, name: str, description: str, value: float, unit: str = "") -> Family:
+        return self._gauges(name, description, "", {"": value}, unit=unit)
 
-    def _gauges(self, name: str, what: str, label: str, values: Mapping[str, float], *, unit: str = "") -> Family:
-        """A gauge with a value for each value of `label`; "": it has no label but `topic`."""
+    def _gauges(
+        self, name: str, description: str, label: str, values: Mapping[str, float], *, unit: str = ""
+    ) -> Family:
+        """Returns a gauge with one sample for each value of `label`. If `label` is empty, `topic` is the only label."""
         labels = ("topic", label) if label else ("topic",)
-        family = GaugeMetricFamily(f"postdate_audit_{name}", what, labels=labels, unit=unit)
-        for one, value in values.items():
-            family.add_metric((",".join(self._outcome.requests), one)[: len(labels)], value)
+        family = GaugeMetricFamily(f"postdate_audit_{name}", description, labels=labels, unit=unit)
+        for label_value, value in values.items():
+            family.add_metric((",".join(self._outcome.requests), label_value)[: len(labels)], value)
         return family

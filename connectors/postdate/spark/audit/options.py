@@ -20,16 +20,16 @@ from postdate.spark.rules.unanswered import MODES, Mode
 
 @dataclass(frozen=True)
 class AuditOptions(TopicsOptions):
-    """One audit. Raises JobUsageError if the options are invalid.
+    """The options of one audit. Raises JobUsageError if they are invalid.
 
-    `from_ms` and `to_ms` select requests by timestamp, [from, to), epoch milliseconds. `targets`: only these are read;
-    empty: those that the requests name. `verdicts`: which answers the request topics must give; existing answers are
-    always checked. `state` is a directory or URL with the tables of all audits that name it: an audit then reads
-    everything that is new since the last one. The tables keep closed rows for `keep_days`. `html` is a file or URL for
-    the page, `openmetrics` one for the figures. `count_aborted` reads the targets a second time to count records of
-    aborted transactions. `strict`: the audit fails if it left something unverified. `fail_on_lateness`: it fails if a
-    figure of the lateness is above its bound; each is a text such as `p99=250ms`. `trend`: with a state, also the
-    lateness by day of the last `trend_days`; a page has it in any case.
+    `from_ms` and `to_ms` select requests by timestamp, [from, to), epoch milliseconds. `targets` are the only targets
+    to read; if it is empty, the audit reads all targets that the requests name. `verdicts` selects the requests that
+    must have an answer; existing answers are always checked. `state` is the directory or URL of the tables that all
+    audits with this state share: an audit then reads only the records since the last one. The tables keep closed rows
+    for `keep_days`. `html` is a file or URL for the page, `openmetrics` one for the metrics. `count_aborted` reads the
+    targets a second time to count records of aborted transactions. A `strict` audit fails if it left something
+    unverified. `fail_on_lateness` has bounds such as `p99=250ms`: the audit fails if a figure of the lateness is above
+    its bound. `trend` needs a state, and adds the lateness by day of the last `trend_days`; a page has it in any case.
     """
 
     targets: tuple[str, ...] = ()

@@ -68,7 +68,7 @@ TREND_COLUMNS: Final = ("day", "delivered", *map(spelled_figure, FIGURES))
 
 @dataclass(frozen=True)
 class Hole:
-    """Requests whose fates have left the dispatch log, so that they cannot be judged."""
+    """A range of offsets with requests that cannot be judged, because their fates have left the dispatch log."""
 
     topic: str
     partition: int
@@ -82,7 +82,7 @@ class Hole:
 
 @dataclass(frozen=True)
 class VerdictTopicCounts:
-    """The records of the verdicts topics: `required` is the mode, the others are counts."""
+    """The numbers of records of the verdicts topics. `required` is the mode of `--verdicts`."""
 
     required: str = "none"
     read: int = 0
@@ -91,8 +91,12 @@ class VerdictTopicCounts:
 
 @dataclass(frozen=True)
 class StateOutcome:
-    """The result of an incremental audit under `path`: rows that stay `open`, rows `closed` by this `run`, the
-    unacknowledged violations of earlier runs (`standing`), and the number of origins by verdict over all runs."""
+    """The result of an incremental audit with the state at `path`.
+
+    `closed` is the number of rows that this `run` has closed, `open` the number of rows that stay open. `standing` is
+    the number of violations of earlier runs that nobody has acknowledged. `counts` is the number of origins by verdict
+    over all runs.
+    """
 
     path: str
     run: int
@@ -104,11 +108,14 @@ class StateOutcome:
 
 @dataclass(frozen=True)
 class AuditOutcome:
-    """The result of an audit. Times are epoch milliseconds; `aborted_copies` None: not counted. `picture` is the chart
-    data of the page at `html`; None without a page. `openmetrics` is where the figures are. `order_checked`: whether
-    the order of messages was compared. `left_unread`: the number of requests that left their topic between two runs
-    with a state. `trend`: the lateness by day; None if it was not requested. `returned_again`: the number of returns
-    whose message an earlier return had returned already."""
+    """The result of an audit. Times are epoch milliseconds.
+
+    `aborted_copies` is None if they were not counted. `picture` is the chart data of the page at `html`, or None
+    without a page. `openmetrics` is the place of the metrics. `order_checked` is True if the order of messages was
+    compared. `left_unread` is the number of requests that left their topic between two runs with a state. `trend` is
+    the lateness by day, or None if it was not requested. `returned_again` is the number of returns whose message an
+    earlier return had returned already.
+    """
 
     requests: tuple[str, ...]
     snapshot_ms: int
@@ -139,26 +146,26 @@ class AuditOutcome:
 
     @property
     def outcomes(self) -> Outcomes:
-        """The number of verified and unverified requests of the topics, with reasons."""
+        """The numbers of verified and unverified requests of the topics, with reasons."""
         requests = [span for span in self.ranges if span.role == "requests"]
         outside, hidden = sum(span.outside for span in requests), sum(span.hidden for span in requests)
         return self.summary.outcomes.with_unread({OUTSIDE_WINDOW: outside, CAPPED: hidden, EXPIRED: self.left_unread})
 
     @property
     def unverified(self) -> dict[str, int]:
-        """The requests that another audit could verify, by reason."""
+        """The numbers of requests that a different audit could verify, by reason."""
         return {reason: count for reason, count in self.outcomes.reasons.items() if reason in VERIFIABLE}
 
     @property
     def is_clean(self) -> bool:
-        """Whether no rule was broken, and everything verifiable was verified."""
+        """True if no rule was broken, and everything verifiable was verified."""
         is_complete = self.order_checked and not (self.holes or self.unverified)
         return is_complete and not (self.summary.violations or self.standing)
 
     @property
     def exit_code(self) -> int:
-        """The first that applies: 4 while a violation is open, 1 if it could not judge, 5 if a strict audit left
-        something, 3 if messages were later than a bound allows, otherwise 0."""
+        """The first code that applies: 4 if a violation is open, 1 if the audit could not judge, 5 if a strict audit
+        left something unverified, 3 if messages were later than a bound allows, otherwise 0."""
         if self.summary.violations or self.standing:
             return 4
         if self.holes:
@@ -184,7 +191,7 @@ def write_outcome(outcome: AuditOutcome, form: str, stream: TextIO) -> None:
 
 
 def as_json(outcome: AuditOutcome) -> dict[str, Any]:
-    """The object that `--output json` prints."""
+    """Returns the object that `--output json` prints."""
     summary = outcome.summary
     return {
         "v": 1,
@@ -201,11 +208,11 @@ def as_json(outcome: AuditOutcome) -> dict[str, Any]:
         "order_checked": outcome.order_checked,
         "lateness_ms": summary.lateness_ms or None,
         "schedules": _schedules(summary.schedules) if summary.schedules is not None else None,
-        "lateness_exceeded": [vars(one) for one in outcome.exceeded],
+        "lateness_exceeded": [vars(figure) for figure in outcome.exceeded],
         "trend": _trend(outcome.trend) if outcome.trend is not None else None,
         "samples": {
-            verdict: [{"origin": one.origin, "details": list(one.details), **one.facts} for one in found]
-            for verdict, found in summary.samples.items()
+            verdict: [{"origin": sample.origin, "details": list(sample.details), **sample.facts} for sample in samples]
+            for verdict, samples in summary.samples.items()
         },
         "verdict_records": vars(outcome.verdict_records),
         "holes": [vars(hole) for hole in outcome.holes],
@@ -221,55 +228,55 @@ def as_json(outcome: AuditOutcome) -> dict[str, Any]:
     }
 
 
-def _schedules(found: Schedules) -> dict[str, Any]:
-    each = [{**vars(one), "lateness_ms": one.lateness_ms or None} for one in found.each]
-    return {"judged": found.judged, "occurrences": found.occurrences, "each": each}
+def _schedules(schedules: Schedules) -> dict[str, Any]:
+    each = [{**vars(schedule), "lateness_ms": schedule.lateness_ms or None} for schedule in schedules.each]
+    return {"judged": schedules.judged, "occurrences": schedules.occurrences, "each": each}
 
 
 def trend_rows(outcome: AuditOutcome) -> list[tuple[object, ...]]:
-    """The lateness by day as table rows with TREND_COLUMNS; days without deliveries have no figures."""
+    """Returns the lateness by day as table rows with TREND_COLUMNS; days without deliveries have no figures."""
     return [
-        (one.day.isoformat(), one.delivered, *(one.lateness_ms.get(name) for name in FIGURES))
-        for one in outcome.trend or ()
+        (day.day.isoformat(), day.delivered, *(day.lateness_ms.get(name) for name in FIGURES))
+        for day in outcome.trend or ()
     ]
 
 
 def _trend(days: Iterable[TrendDay]) -> list[dict[str, Any]]:
     return [
-        {"day": one.day.isoformat(), "delivered": one.delivered, "lateness_ms": one.lateness_ms or None} for one in days
+        {"day": day.day.isoformat(), "delivered": day.delivered, "lateness_ms": day.lateness_ms or None} for day in days
     ]
 
 
-def _outcomes(found: Outcomes) -> dict[str, Any]:
-    counts = {"verified": found.verified, "violated": found.violated, "not_verifiable": found.not_verifiable}
-    reasons = dict(found.reasons)
-    return {**counts, "pending": found.pending, "reasons": reasons, "verified_share": found.verified_share}
+def _outcomes(outcomes: Outcomes) -> dict[str, Any]:
+    counts = {"verified": outcomes.verified, "violated": outcomes.violated, "not_verifiable": outcomes.not_verifiable}
+    reasons = dict(outcomes.reasons)
+    return {**counts, "pending": outcomes.pending, "reasons": reasons, "verified_share": outcomes.verified_share}
 
 
 def occurrences_label(name: str) -> str:
-    """The label of the count of occurrences with this name, one of COUNTS."""
+    """Returns the label of the count of occurrences with this name, one of COUNTS."""
     return "verified or rightly skipped" if name == "verified" else name.replace("_", " ")
 
 
-def _schedule_line(found: Schedules) -> str:
-    counts = "  ".join(f"{occurrences_label(name)} {count:,}" for name, count in found.occurrences.items() if count)
-    return f"{counted(found.judged, 'schedule')}; occurrences: {counts or 'none yet'}"
+def _schedule_line(schedules: Schedules) -> str:
+    counts = "  ".join(f"{occurrences_label(name)} {count:,}" for name, count in schedules.occurrences.items() if count)
+    return f"{counted(schedules.judged, 'schedule')}; occurrences: {counts or 'none yet'}"
 
 
-def outcome_lines(found: Outcomes) -> list[str]:
-    """How much was verified, and why the rest was not."""
-    if found.verified_share is None and not found.pending:
+def outcome_lines(outcomes: Outcomes) -> list[str]:
+    """Returns lines with the numbers of verified and unverified requests, and the reasons."""
+    if outcomes.verified_share is None and not outcomes.pending:
         return []
-    share = f" ({100 * found.verified_share:.2f} %)" if found.verified_share is not None else ""
+    share = f" ({100 * outcomes.verified_share:.2f} %)" if outcomes.verified_share is not None else ""
     lines = [
-        f"verified {found.verified:,}{share}  violated {found.violated:,}  not verifiable {found.not_verifiable:,}  "
-        f"pending {found.pending:,}"
+        f"verified {outcomes.verified:,}{share}  violated {outcomes.violated:,}  "
+        f"not verifiable {outcomes.not_verifiable:,}  pending {outcomes.pending:,}"
     ]
-    return lines + [f"  not verifiable, {reason}: {count:,}" for reason, count in found.reasons.items()]
+    return lines + [f"  not verifiable, {reason}: {count:,}" for reason, count in outcomes.reasons.items()]
 
 
 def range_lines(ranges: Iterable[Range]) -> list[str]:
-    """One line for each topic: the offsets that are read, and what open transactions hide."""
+    """Returns one line for each topic, with the offsets to read and the partitions that open transactions cap."""
     by_topic: dict[tuple[str, str], list[Range]] = {}
     for span in ranges:
         by_topic.setdefault((span.role, span.partition.topic), []).append(span)
@@ -297,7 +304,7 @@ def _range(span: Range) -> dict[str, Any]:
 
 
 def shown_verdicts(summary: Summary) -> list[str]:
-    """The verdicts to show: all kinds of violations, and the other verdicts that occur."""
+    """Returns the verdicts to show: all kinds of violations, and all other verdicts that occur."""
     return [verdict for verdict in VERDICTS if verdict in VIOLATIONS or summary.counts[verdict]]
 
 
@@ -327,16 +334,16 @@ def _lateness_lines(summary: Summary) -> list[str]:
 
 def _sample_lines(summary: Summary) -> list[str]:
     lines = []
-    for verdict, found in summary.samples.items():
+    for verdict, samples in summary.samples.items():
         lines.append(f"{verdict}:")
-        lines += [f"  {sample.origin}: {'; '.join(sample.details)}" for sample in found]
-        if summary.counts[verdict] > len(found):
-            lines.append(f"  and {summary.counts[verdict] - len(found):,} more")
+        lines += [f"  {sample.origin}: {'; '.join(sample.details)}" for sample in samples]
+        if summary.counts[verdict] > len(samples):
+            lines.append(f"  and {summary.counts[verdict] - len(samples):,} more")
     return lines
 
 
 def closing_lines(outcome: AuditOutcome) -> list[str]:
-    """The last lines: notes, locations of results, and the overall result."""
+    """Returns the last lines: notes, locations of results, and the overall result."""
     lines = list(outcome.notes)
     records = outcome.verdict_records
     if records.read:
@@ -363,7 +370,7 @@ def closing_lines(outcome: AuditOutcome) -> list[str]:
         lines.append(_schedule_line(outcome.summary.schedules))
     if not outcome.order_checked:
         lines.append("order not checked: there are too many messages; an audit with --strict compares all of them")
-    lines += [str(one) for one in outcome.exceeded]
+    lines += [str(figure) for figure in outcome.exceeded]
     lines += [f"cannot judge, the fates have left the dispatch log: {hole}" for hole in outcome.holes]
     if outcome.summary.violations:
         lines.append(f"VIOLATIONS: {outcome.summary.violations:,}")

@@ -1,4 +1,5 @@
-"""The page of an audit: verdicts, lateness, deliveries and pending over time, samples of violations."""
+"""The page of an audit: verdicts; lateness; accepted, delivered and pending messages over time; samples of
+violations."""
 
 from __future__ import annotations
 
@@ -33,18 +34,20 @@ _GRAVE = ("VIOLATIONS", "TOO LATE", "cannot judge", "no violation, but", "order 
 
 
 def audit_page(outcome: AuditOutcome, picture: AuditPicture) -> str:
-    """The HTML document of an audit, with its charts."""
+    """Returns the HTML document of an audit, with its charts."""
     summary = outcome.summary
     closing = closing_lines(replace(outcome, html=None))
     share = outcome.outcomes.verified_share
-    found = [(f"{summary.rows:,}", "requests judged"), (f"{summary.violations:,}", "violations")]
-    found += [(f"{100 * share:.2f} %", "verified")] if share is not None else []
-    found += [(spelled_length(value), f"late, {spelled_figure(name)}") for name, value in summary.lateness_ms.items()]
+    headline = [(f"{summary.rows:,}", "requests judged"), (f"{summary.violations:,}", "violations")]
+    headline += [(f"{100 * share:.2f} %", "verified")] if share is not None else []
+    headline += [
+        (spelled_length(value), f"late, {spelled_figure(name)}") for name, value in summary.lateness_ms.items()
+    ]
     return page(
         f"Audit of {', '.join(outcome.requests)}",
         f"as of {spelled_instant(outcome.snapshot_ms)} UTC",
         [
-            figures(found),
+            figures(headline),
             *(paragraph(line, "bad" if line.startswith(_GRAVE) else "faint") for line in closing),
             section("Verdicts", _verdicts(outcome)),
             section("Lateness of deliveries of this run", _histogram(picture)),
@@ -83,23 +86,23 @@ def _histogram(picture: AuditPicture) -> str:
 
 def _trend(outcome: AuditOutcome) -> list[str]:
     days = outcome.trend or ()
-    places = [one.day.isoformat() for one in days]
+    places = [day.day.isoformat() for day in days]
 
     def chart(*names: str) -> str:
-        lines = [Line(f"{name} ms", [one.lateness_ms.get(name) for one in days]) for name in names]
+        lines = [Line(f"{name} ms", [day.lateness_ms.get(name) for day in days]) for name in names]
         return line_chart(places, lines, f"{' and '.join(names)} of the lateness by day")
 
-    # The maximum has a chart of its own: beside it the percentiles would lie on the axis.
+    # The maximum needs a separate chart: on its scale the percentiles would lie on the axis.
     return [chart("p50", "p99"), chart("max"), table(TREND_COLUMNS, trend_rows(outcome))]
 
 
 def _over_time(picture: AuditPicture) -> list[str]:
-    places = [spelled_instant(moment.start_ms)[5:16] for moment in picture.moments]
+    places = [spelled_instant(step.start_ms)[5:16] for step in picture.moments]
     flows = [
-        Line("delivered", [moment.delivered for moment in picture.moments]),
-        Line("accepted", [moment.accepted for moment in picture.moments]),
+        Line("delivered", [step.delivered for step in picture.moments]),
+        Line("accepted", [step.accepted for step in picture.moments]),
     ]
-    pending = [Line("pending", [moment.pending for moment in picture.moments])]
+    pending = [Line("pending", [step.pending for step in picture.moments])]
     return [
         paragraph(f"Steps of {spelled_length(picture.step_ms)}, UTC.", "faint"),
         line_chart(places, flows, "messages delivered and requests accepted over time"),
@@ -107,27 +110,32 @@ def _over_time(picture: AuditPicture) -> list[str]:
     ]
 
 
-def _schedules(found: Schedules) -> list[str]:
-    totals = [(occurrences_label(name), count) for name, count in found.occurrences.items()]
+def _schedules(schedules: Schedules) -> list[str]:
+    totals = [(occurrences_label(name), count) for name, count in schedules.occurrences.items()]
     columns = ("schedule", "target", "fate", "next", "verified", "problems", "late, max")
     rows = [
         (
-            *(one.origin, one.target, one.fate, spelled_instant(one.next_ms) if one.next_ms else ""),
-            *(one.occurrences["verified"], sum(one.occurrences[name] for name in PROBLEMS)),
-            spelled_length(one.lateness_ms["max"]) if one.lateness_ms else "",
+            *(
+                schedule.origin,
+                schedule.target,
+                schedule.fate,
+                spelled_instant(schedule.next_ms) if schedule.next_ms else "",
+            ),
+            *(schedule.occurrences["verified"], sum(schedule.occurrences[name] for name in PROBLEMS)),
+            spelled_length(schedule.lateness_ms["max"]) if schedule.lateness_ms else "",
         )
-        for one in found.each
+        for schedule in schedules.each
     ]
-    marks = ["bad" if any(one.occurrences[name] for name in PROBLEMS) else "" for one in found.each]
-    introduction = f"{found.judged:,} schedules. Their occurrences that this run judged:"
+    marks = ["bad" if any(schedule.occurrences[name] for name in PROBLEMS) else "" for schedule in schedules.each]
+    introduction = f"{schedules.judged:,} schedules. Their occurrences that this run judged:"
     return [paragraph(introduction, "faint"), table(("occurrences", "number"), totals), table(columns, rows, marks)]
 
 
 def _samples(outcome: AuditOutcome) -> str:
     rows = [
         (verdict, sample.origin, "; ".join(sample.details))
-        for verdict, found in outcome.summary.samples.items()
-        for sample in found
+        for verdict, samples in outcome.summary.samples.items()
+        for sample in samples
     ]
     return table(("verdict", "origin", "details"), rows)
 

@@ -1,4 +1,5 @@
-"""The ranges of one audit, in the order in which their ends are fixed, and the small tables about them."""
+"""Fixes the end offsets of all topics of an audit in a defined order, and builds the tables of partitions and
+targets."""
 
 from __future__ import annotations
 
@@ -31,22 +32,28 @@ PARTITIONS = (
     " letters_capped boolean, letters_lost_before_ms bigint, answers_capped boolean, answers_lost_before_ms bigint,"
     " letters_capped_from_ms bigint, request_present_end bigint"
 )
-"""`request_end` was fixed before everything else, `request_present_end` after everything else: no effect that an audit
-reads can belong to a later request."""
+"""The columns of the table of partitions.
+
+`request_end` is fixed before the ends of all other topics, `request_present_end` after them. So no effect that an audit
+reads can belong to a request at or above `request_present_end`.
+"""
 TARGETS = (
     "target string, target_partitions int, target_capped boolean, target_compacted boolean,"
     " target_lost_before_ms array<bigint>, target_capped_from_ms array<bigint>, target_known_ms array<bigint>,"
     " target_began_ms bigint, target_recreated_ms bigint"
 )
-"""The arrays have a value for each partition, in the order of their numbers: the first two as in `Range`,
-`target_known_ms` since when the partition is known to exist. `target_began_ms`: since when the topic is known to exist,
-if it has lost no record; otherwise -1. `target_recreated_ms`: the same, if the topic is known to have been deleted and
-created again before; otherwise -1."""
+"""The columns of the table of targets.
+
+The arrays have one value for each partition, in ascending order: `target_lost_before_ms` and `target_capped_from_ms` as
+in `Range`, and `target_known_ms`, the time since which the partition is known to exist. `target_began_ms` is the time
+since which the topic is known to exist if it has lost no record, otherwise -1. `target_recreated_ms` is that time if
+the topic is known to have been deleted and created again, otherwise -1.
+"""
 
 
 @dataclass(frozen=True)
 class Causes:
-    """The ends that are fixed first: requests, then dispatch logs."""
+    """The ranges whose ends are fixed first: requests, then dispatch logs."""
 
     requests: dict[TopicPartition, Range]
     log: dict[TopicPartition, Range]
@@ -54,13 +61,14 @@ class Causes:
 
 @dataclass(frozen=True)
 class Effects:
-    """The ends that are fixed after the targets are known, the dispatch logs once more, and at last the present ends of
-    the request topics, including open transactions."""
+    """The ranges whose ends are fixed once the targets are known: targets, dead letters and verdicts, then the dispatch
+    logs a second time. `present_ends`, including open transactions, are the ends of the request topics after all
+    others."""
 
     targets: dict[TopicPartition, Range]
     absent_targets: tuple[str, ...]
     compacted_targets: frozenset[str]
-    letters: dict[TopicPartition, Range]
+    dead_letters: dict[TopicPartition, Range]
     answers: dict[TopicPartition, Range]
     absent_answers: tuple[str, ...]
     log_again: dict[TopicPartition, Range]
@@ -68,15 +76,15 @@ class Effects:
     recreated: frozenset[str] = frozenset()
 
     def records(self) -> tuple[dict[TopicPartition, Range], ...]:
-        """The ranges other than those of requests and dispatch logs."""
-        return self.targets, self.letters, self.answers
+        """Returns the ranges of targets, of dead letters and of verdicts."""
+        return self.targets, self.dead_letters, self.answers
 
 
 def fix_causes(cluster: Offsets, own: Iterable[OwnTopics], options: AuditOptions) -> Causes:
-    """Fixes the ranges of requests, then of dispatch logs. Raises CannotRun for topics that do not exist."""
-    topics = list(own)
-    request_partitions = existing(cluster, [one.requests for one in topics])
-    log_partitions = existing(cluster, [one.dispatch_log for one in topics])
+    """Fixes the ranges of requests, then of dispatch logs. Raises CannotRun if a topic does not exist."""
+    own_topics = list(own)
+    request_partitions = existing(cluster, [topics.requests for topics in own_topics])
+    log_partitions = existing(cluster, [topics.dispatch_log for topics in own_topics])
     now_ms = _now_ms()
     requests = fixed_ranges(
         *(cluster, "requests", request_partitions),
@@ -96,31 +104,33 @@ def fix_effects(
     options: AuditOptions,
     compacted_targets: Iterable[str] = (),
 ) -> Effects:
-    """Fixes the ranges of targets, dead letters and verdicts, then how far the dispatch logs are read a second time,
-    and then asks for the present ends of the requests.
+    """Fixes the ranges of targets, dead letters and verdicts, then the ends of the second reading of the dispatch logs.
 
-    Raises CannotRun if `options` require answers and their topic does not exist.
+    At last, gets the present ends of the request topics. Raises CannotRun if `options` require answers and their topic
+    does not exist.
     """
-    topics, wanted = list(own), sorted(set(targets))
+    own_topics, wanted = list(own), sorted(set(targets))
     since_ms = margin_before(options.from_ms)
     counts = cluster.partition_counts(wanted) if wanted else {}
     partitions = [TopicPartition(topic, index) for topic, count in counts.items() for index in range(count)]
-    found = _fixed(cluster, TARGET, partitions, since_ms, options)
-    letter_partitions = existing(cluster, [one.dead_letters for one in topics])
-    letters = _fixed(cluster, "dead-letters", letter_partitions, since_ms, options)
-    answers, absent_answers = _fix_answers(cluster, topics, options, since_ms)
-    log_partitions = existing(cluster, [one.dispatch_log for one in topics])
+    target_ranges = _fixed(cluster, TARGET, partitions, since_ms, options)
+    dead_letter_partitions = existing(cluster, [topics.dead_letters for topics in own_topics])
+    dead_letters = _fixed(cluster, "dead-letters", dead_letter_partitions, since_ms, options)
+    answers, absent_answers = _fix_answers(cluster, own_topics, options, since_ms)
+    log_partitions = existing(cluster, [topics.dispatch_log for topics in own_topics])
     again = _fixed(cluster, DISPATCH_LOG, log_partitions, since_ms, options)
     absent = tuple(topic for topic in wanted if topic not in counts)
-    present = cluster.ends(existing(cluster, [one.requests for one in topics]), committed=False)
-    return Effects(found, absent, frozenset(compacted_targets), letters, answers, absent_answers, again, present)
+    present = cluster.ends(existing(cluster, [topics.requests for topics in own_topics]), committed=False)
+    return Effects(
+        target_ranges, absent, frozenset(compacted_targets), dead_letters, answers, absent_answers, again, present
+    )
 
 
 def _fix_answers(
-    cluster: Offsets, topics: list[OwnTopics], options: AuditOptions, since_ms: int | None
+    cluster: Offsets, own_topics: list[OwnTopics], options: AuditOptions, since_ms: int | None
 ) -> tuple[dict[TopicPartition, Range], tuple[str, ...]]:
-    """The ranges of the existing verdicts topics, and the names of the missing ones."""
-    names = [one.verdicts for one in topics]
+    """Returns the ranges of the existing verdicts topics, and the names of the missing ones."""
+    names = [topics.verdicts for topics in own_topics]
     present = cluster.partition_counts(names)
     absent = tuple(name for name in names if name not in present)
     if absent and options.verdicts != "none":
@@ -143,7 +153,7 @@ def _now_ms() -> int:
 
 
 def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
-    """The dispatch logs from the end of the first reading to that of the second."""
+    """Returns the ranges of the dispatch logs, extended to the ends of the second reading."""
     return [
         replace(first, end=max(first.end, effects.log_again[partition].end))
         for partition, first in causes.log.items()
@@ -152,16 +162,16 @@ def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
 
 
 def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Causes, effects: Effects) -> DataFrame:
-    """One row for each request partition with all columns that `judge` needs.
+    """Returns one row for each request partition, with the columns PARTITIONS, which `judge` needs.
 
-    Raises CannotRun if one of Postdate's topics has fewer partitions than the requests.
+    Raises CannotRun if one of Postdate's topics has fewer partitions than the request topic.
     """
-    by_requests = {one.requests: one for one in own}
+    by_requests = {topics.requests: topics for topics in own}
     rows = []
     for partition, span in causes.requests.items():
         names = by_requests[partition.topic]
         log = _of_same_partition(causes.log, names.dispatch_log, partition)
-        letters = _of_same_partition(effects.letters, names.dead_letters, partition)
+        dead_letters = _of_same_partition(effects.dead_letters, names.dead_letters, partition)
         again = _of_same_partition(effects.log_again, names.dispatch_log, partition)
         answers = None
         if names.verdicts not in effects.absent_answers:
@@ -170,9 +180,9 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
             (
                 *(partition.topic, partition.number, span.log_start, span.start, span.end),
                 *(names.dispatch_log, log.end, log.start == 0, again.capped, log.lost_before_ms),
-                *(letters.capped, letters.lost_before_ms),
+                *(dead_letters.capped, dead_letters.lost_before_ms),
                 *((answers.capped, answers.lost_before_ms) if answers else (None, None)),
-                letters.capped_from_ms,
+                dead_letters.capped_from_ms,
                 max(span.end, effects.present_ends[partition]),
             )
         )
@@ -180,16 +190,16 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
 
 
 def _by_topic(effects: Effects) -> dict[str, list[Range]]:
-    """The ranges of each target, in the order of their partition numbers."""
-    found: dict[str, list[Range]] = {}
+    """Returns the ranges of each target, in the order of their partition numbers."""
+    by_topic: dict[str, list[Range]] = {}
     for partition, span in sorted(effects.targets.items()):
-        found.setdefault(partition.topic, []).append(span)
-    return found
+        by_topic.setdefault(partition.topic, []).append(span)
+    return by_topic
 
 
 def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
-    """One row for each target with all columns that `judge` needs; a deleted target counts as having lost
-    everything."""
+    """Returns one row for each target, with the columns TARGETS, which `judge` needs. A target that does not exist has
+    lost all records."""
     rows: list[tuple[object, ...]] = [
         (
             *(topic, len(spans), any(span.capped for span in spans), topic in effects.compacted_targets),
@@ -203,7 +213,7 @@ def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
 
 
 def began_ms(spans: list[Range]) -> int:
-    """Since when a topic is known to exist, if it has lost no record; otherwise -1."""
+    """Returns the time since which a topic is known to exist if it has lost no record, otherwise -1."""
     return _exists_ms(spans) if all(span.lost_before_ms < 0 for span in spans) else -1
 
 
@@ -212,9 +222,9 @@ def _exists_ms(spans: list[Range]) -> int:
 
 
 def _of_same_partition(ranges: dict[TopicPartition, Range], topic: str, partition: TopicPartition) -> Range:
-    found = ranges.get(TopicPartition(topic, partition.number))
-    if found is None:
+    span = ranges.get(TopicPartition(topic, partition.number))
+    if span is None:
         raise CannotRun(
             f"{topic} has no partition {partition.number}, though {partition.topic} has: run `postdate topics check`."
         )
-    return found
+    return span

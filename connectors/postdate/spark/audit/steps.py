@@ -1,6 +1,6 @@
-"""The steps of an audit; `reading`, `job` and `incremental` call them in order.
+"""The steps of an audit, which `reading`, `job` and `incremental` call in order.
 
-Functions named `…_rows` and `judge` take only DataFrames; the steps here supply them with metadata of the cluster.
+Functions named `…_rows` and `judge` take only DataFrames; the steps supply them with metadata of the cluster.
 """
 
 from __future__ import annotations
@@ -56,50 +56,52 @@ class AuditSteps(Job[AuditOptions]):
     def understood(
         self, ranges: Iterable[Range], policies: DataFrame | None = None, *, reads_returns: bool = True
     ) -> DataFrame:
-        """The parsed requests there, with the messages themselves; `policies` and `reads_returns` as for
+        """Returns the parsed requests in `ranges` with their messages; `policies` and `reads_returns` as for
         `understood_rows`."""
         options = self.options
-        how = (options.levels_ms, options.dialect_options(), policies)
-        return understood_rows(self.read(ranges), *how, reads_returns=reads_returns)
+        interpretation = (options.levels_ms, options.dialect_options(), policies)
+        return understood_rows(self.read(ranges), *interpretation, reads_returns=reads_returns)
 
     def report_ranges(self, *ranges: Mapping[TopicPartition, Range]) -> None:
-        """Prints the offsets that are read."""
-        for line in range_lines(span for some in ranges for span in some.values()):
+        """Prints the offsets to read."""
+        for line in range_lines(span for spans in ranges for span in spans.values()):
             self.reporter.report(line)
 
     def answers(self, ranges: Iterable[Range]) -> DataFrame:
-        """The verdict records there."""
-        own = {one.verdicts: one.requests for one in self.options.own_topics()}
+        """Returns the verdict records in `ranges`."""
+        own = {topics.verdicts: topics.requests for topics in self.options.own_topics()}
         return self._rows(ranges, lambda records: answer_rows(records, own), ANSWER_ROWS)
 
     def messages(self, ranges: Iterable[Range]) -> DataFrame:
-        """The records there, with the origins of those that name one of our requests."""
-        return delivered_messages(self.read(ranges), [one.requests for one in self.options.own_topics()])
+        """Returns the records in `ranges`, with the origins of those that name a request of an audited topic."""
+        return delivered_messages(self.read(ranges), [topics.requests for topics in self.options.own_topics()])
 
-    def letters(self, ranges: Iterable[Range]) -> DataFrame:
-        """The dead letters there."""
-        own = {one.dead_letters: one.requests for one in self.options.own_topics()}
+    def dead_letters(self, ranges: Iterable[Range]) -> DataFrame:
+        """Returns the dead letters in `ranges`."""
+        own = {topics.dead_letters: topics.requests for topics in self.options.own_topics()}
         judges = not self.options.dialects
         return self._rows(ranges, lambda records: dead_letter_rows(records, own, judges_refusals=judges), LETTER_ROWS)
 
     def _rows(self, ranges: Iterable[Range], make: Callable[[DataFrame], DataFrame], columns: str) -> DataFrame:
-        """The rows that `make` creates from the records there, with these `columns`. Most audits read no dead letter
-        and no verdict record: then Spark plans nothing for them."""
+        """Returns the rows with `columns` that `make` creates from the records in `ranges`.
+
+        Most audits read no dead letter and no verdict record; then Spark plans nothing for them.
+        """
         spans = [span for span in ranges if span.start < span.end]
         return make(self.read(spans)) if spans else small_table(self.spark, [], columns)
 
-    def unreadable(self, letters: Iterable[Range], records: DataFrame | None) -> DataFrame:
-        """The dead letters, and of `records` those, whose origin cannot be read."""
-        own = {one.dead_letters: one.requests for one in self.options.own_topics()}
-        found = self._rows(letters, lambda records: unreadable_dead_letters(records, own), UNREADABLE)
-        return found if records is None else found.unionByName(unreadable_records(records))
+    def unreadable(self, dead_letters: Iterable[Range], records: DataFrame | None) -> DataFrame:
+        """Returns the dead letters, and the rows of `records`, whose origin cannot be read."""
+        own = {topics.dead_letters: topics.requests for topics in self.options.own_topics()}
+        unreadable = self._rows(dead_letters, lambda records: unreadable_dead_letters(records, own), UNREADABLE)
+        return unreadable if records is None else unreadable.unionByName(unreadable_records(records))
 
     def overtaken(
         self, targets: Iterable[Range], history: History, requests: DataFrame, starts: DataFrame | None = None
     ) -> tuple[DataFrame, ...]:
-        """The messages of `history` that are out of order; see `ordering.overtaken`.
+        """Returns the messages of `history` that are out of order, as of `ordering.overtaken`.
 
-        Empty if the ranges of `targets` hold more records than an audit sorts without `strict`.
+        Returns nothing if the ranges of `targets` hold more than ORDER_RECORDS_MAX records, unless the audit is strict.
         """
         records = sum(span.end - span.start for span in targets)
         if records > ORDER_RECORDS_MAX and not self.options.strict:
@@ -109,12 +111,13 @@ class AuditSteps(Job[AuditOptions]):
             return (overtaken(history.records, fate_rows(history.log), requests, starts, few=few),)
 
     def count(self, answers: DataFrame) -> VerdictTopicCounts:
-        """How many verdict records were read."""
+        """Returns the numbers of verdict records in `answers`."""
         row = answers.agg(F.count("*").alias("read"), F.count_if("malformed").alias("malformed")).collect()[0]
         return VerdictTopicCounts(self.options.verdicts, row["read"], row["malformed"])
 
     def effects(self, targets: Iterable[str], state: AuditState) -> Effects:
-        """Fixes the ranges of the topics other than causes, with these targets, of which `state` may know some."""
+        """Fixes the ranges of `targets` and of all other topics except the causes. `state` may know some of the
+        targets."""
         wanted = list(targets)
         present = self.cluster.partition_counts(wanted) if wanted else {}
         policies = self.cluster.settings(present, "cleanup.policy") if present else {}
@@ -123,28 +126,30 @@ class AuditSteps(Job[AuditOptions]):
         return replace(
             fixed,
             targets=self._cap_times(self._known_since(fixed.targets, state)),
-            letters=self._cap_times(fixed.letters),
+            dead_letters=self._cap_times(fixed.dead_letters),
             recreated=state.recreated,
         )
 
     def _known_since(self, targets: Mapping[TopicPartition, Range], state: AuditState) -> dict[TopicPartition, Range]:
-        """The ranges of targets with their bounds. A partition is known to exist since `state` knows it, and now.
+        """Returns the ranges of targets with their bounds. A partition is known to exist since `state` knows it, or
+        since now.
 
-        Records are read only of partitions that the state does not know, or that have lost some since.
+        Reads records only of partitions that the state does not know, or that have lost records since the last run.
         """
         new = {
             part: span
             for part, span in targets.items()
             if state_path(part) not in state.known_ms or span.log_start > state.next.get(state_path(part), 0)
         }
-        found, now_ms = {**targets, **self.bounded(new)}, time.time_ns() // 1_000_000
+        bounded, now_ms = {**targets, **self.bounded(new)}, time.time_ns() // 1_000_000
         return {
             part: replace(span, known_ms=min(span.known_ms, state.known_ms.get(state_path(part), now_ms)))
-            for part, span in found.items()
+            for part, span in bounded.items()
         }
 
     def _cap_times(self, ranges: Mapping[TopicPartition, Range]) -> dict[TopicPartition, Range]:
-        """The ranges; capped ones with the broker's time of the first record after their end, if it has one."""
+        """Returns the ranges; those that are capped get the broker's time of the first record after their end, if it
+        has one."""
         times = self.broker_times(
             replace(span, start=span.end, end=span.end + 1) for span in ranges.values() if span.capped
         )
@@ -154,7 +159,7 @@ class AuditSteps(Job[AuditOptions]):
         }
 
     def holes(self, judged: DataFrame, log: Iterable[Range]) -> tuple[Hole, ...]:
-        """The requests whose fates are gone, if `log` has lost any."""
+        """Returns the holes: ranges of requests whose fates are gone. Empty unless `log` has lost fates."""
         if all(span.lost_before_ms < 0 for span in log):
             return ()
         lost = judged.where("is_fate_lost").groupBy("topic", "partition")
@@ -165,8 +170,8 @@ class AuditSteps(Job[AuditOptions]):
         )
 
     def aborted_copies(self, targets: Iterable[Range]) -> int:
-        """The number of records of aborted transactions there."""
-        names, spans = [one.requests for one in self.options.own_topics()], list(targets)
+        """Returns the number of records of aborted transactions in `targets`."""
+        names, spans = [topics.requests for topics in self.options.own_topics()], list(targets)
         settings = self.options.client_settings()
         counts = [
             delivered_rows(read_records(self.spark, spans, settings, committed=committed), names).count()
@@ -176,11 +181,11 @@ class AuditSteps(Job[AuditOptions]):
 
 
 def notes_of(causes: Causes, effects: Effects) -> tuple[str, ...]:
-    """Notes for the reader about the topics that were read: open transactions, topics that do not exist."""
+    """Returns notes about the topics that were read: open transactions, and topics that do not exist."""
     spans = [
         span
-        for some in (causes.requests, effects.log_again, *effects.records())
-        for span in some.values()
+        for ranges in (causes.requests, effects.log_again, *effects.records())
+        for span in ranges.values()
         if span.capped
     ]
     notes = [

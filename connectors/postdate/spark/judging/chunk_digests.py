@@ -1,25 +1,30 @@
 """Verifies chunks of consecutive requests by digests, so that their origins need not be compared one by one.
 
-A chunk is 1,024 consecutive requests of a partition. For each chunk, three sets are aggregated while they are read: the
-requests that must have been delivered, the fates that say so, and the delivered records. Each set has a count, and the
-exclusive or of its hashes. A chunk is consistent if the three counts are equal, both hashes cancel out, all other
-requests are not overdue, and no other fact about them exists. The origin is part of each hash. So if the hashes cancel
-out, each request has exactly one fate and one record, and these match the request: every origin of the chunk is plain
-in the sense of `folded`. Only the origins of inconsistent chunks are judged one by one.
+A chunk is 1,024 consecutive requests of a partition. For each chunk, the audit aggregates three sets while it reads
+them: the requests that must have been delivered, the fates `delivered`, and the delivered records. Each set has a
+count, and the exclusive or of its hashes. A chunk is consistent if the three counts are equal, both hashes cancel out,
+all other requests are not overdue, and no other fact about them exists. The origin is part of each hash. So if the
+hashes cancel out, each request has exactly one fate and one record, and these match the request: every origin of the
+chunk is plain in the sense of `origin_rows`. Only the origins of inconsistent chunks are judged one by one.
 
-Certainty: a hash has 128 bits. That of a message is SHA-256 over its key, value, headers, id, target, origin, due time
-and a 128-bit secret that each audit draws at random. That of a fate, which is two numbers, is xxHash64 with 128 secret
+Certainty: a hash has 128 bits. The hash of a message is SHA-256 over its key, value, headers, id, target, origin, due
+time and a 128-bit secret that each audit draws at random. The hash of a fate is two xxHash64 numbers, with 128 secret
 bits. So a forger cannot construct records that cancel out. A wrong chunk passes only by chance, with a probability of
 2**-128.
 
 Grace: a chunk passes if no fate was later than its shortest grace allows; otherwise it is inconsistent.
 
-An origin is exceptional if it has another fate than delivered, a dead letter, or an answer: a cancelled, moved or dead
-message, and the control that caused it; if it is a return; or if it was delivered and is not overdue, since the sums of
-requests are computed without the fates. Exceptional origins are known before the comparison, and are excluded from all
-three sets, since one of them in a thousand would leave no chunk consistent. They are judged one by one, too. Other
-requests that are not overdue are pending. A record of one, or an early fate, makes its chunk inconsistent. Times are
-epoch milliseconds.
+An origin is exceptional in each of these cases:
+
+- It has another fate than `delivered`, a dead letter, or an answer: a cancelled, moved or dead message, or the control
+  that caused it.
+- It is a return.
+- It was delivered and is not overdue. The sums of requests are computed without the fates, so they do not count it.
+
+Exceptional origins are known before the comparison. They are excluded from all three sets, since one exceptional origin
+in a thousand would leave no chunk consistent, and they are judged one by one. All other requests that are not overdue
+are pending. If a pending request has a record, or a fate is early, the chunk is inconsistent. Times are epoch
+milliseconds.
 """
 
 from __future__ import annotations
@@ -40,13 +45,13 @@ from postdate.spark.records.fates import exceptional_fate_rows
 from postdate.spark.rules.mismatches import expected_headers
 
 CHUNK: Final = (*PARTITION, "chunk")
-_ASKED: Final = ("requests", "asked", "ahead", "others", "ids", "naming", "returns")
-_COUNTS: Final = (*_ASKED, "fates", "records", "garbled")
+_REQUEST_COUNTS: Final = ("requests", "asked", "ahead", "others", "ids", "naming", "returns")
+_COUNTS: Final = (*_REQUEST_COUNTS, "fates", "records", "garbled")
 _PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
 _MESSAGE: Final = ("message_one", "message_other")
 _FATE: Final = ("fate_one", "fate_other")
 _GRACE, _LATE = "grace_min_ms", "late_max_ms"
-# The secret separators of header names, and of their values, in one text: no writer of records knows them.
+# Header names, and their values, are joined with secret separators, which no writer of records knows.
 _BETWEEN_BYTES: Final = 16
 
 
@@ -60,7 +65,10 @@ def _secret_texts() -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class ChunkDigests:
-    """The parameters of one audit's aggregation. Requests due before `overdue_before_ms` must have ended."""
+    """The secrets and parameters of one audit's aggregation.
+
+    Requests due before `overdue_before_ms` must have ended.
+    """
 
     overdue_before_ms: int
     bits: int = CHUNK_BITS
@@ -69,7 +77,7 @@ class ChunkDigests:
     secret_texts: tuple[str, str] = field(default_factory=_secret_texts, repr=False)
 
     def of_requests(self, understood: DataFrame) -> DataFrame:
-        """The aggregates of requests, rows as of `understood_rows`; grouped by target as well, to learn the targets."""
+        """Returns the aggregates of requests by chunk and target; `understood` are rows of `understood_rows`."""
         is_plain = (
             (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
         ) & (F.col("target").isNotNull() & F.col("retry").isNull())
@@ -86,7 +94,7 @@ class ChunkDigests:
         return folded.withColumnRenamed("named", "requests")
 
     def of_fates(self, fates: DataFrame) -> DataFrame:
-        """The aggregates of fates, rows as of `fate_rows`."""
+        """Returns the aggregates of fates by chunk; `fates` are rows of `fate_rows`."""
         fate = F.col("fate")
         is_timely = (fate.at_ms >= fate.first_due_ms) & self._is_overdue(fate.first_due_ms)
         is_sound = _is_plain(fate) & is_timely & (F.col("offset") < fate.next_request)
@@ -98,7 +106,8 @@ class ChunkDigests:
         return folded.drop("named")
 
     def of_records(self, messages: DataFrame, targets: DataFrame) -> DataFrame:
-        """The aggregates of deliveries, rows as of `delivered_messages`; `targets` as for `judge`."""
+        """Returns the aggregates of deliveries by chunk; `messages` are rows of `delivered_messages`, `targets` as for
+        `judge`."""
         sizes = targets.select("target", "target_partitions")
         by_key = positive_murmur2(F.col("key")) % F.col("target_partitions")
         is_in_place = F.col("key").isNull() | (by_key == F.col("place"))
@@ -114,21 +123,26 @@ class ChunkDigests:
         return folded.where("named > 0 or garbled > 0").drop("named")
 
     def exceptional_origins(self, log: DataFrame, others: Sequence[DataFrame], *, has_recent: bool = True) -> DataFrame:
-        """The origins of fates that are not plain, and all origins in `others`; with `has_recent` also those of
-        delivered messages that are not overdue, unless they were early. `log` as of `log_rows`."""
+        """Returns the origins of fates that are not plain, and all origins in `others`.
+
+        With `has_recent`, also returns the origins of delivered messages that are not overdue, unless they were early.
+        `log` has rows of `log_rows`.
+        """
         fate = F.col("fate")
         is_regular = _is_plain(fate) & (self._is_overdue(fate.first_due_ms) if has_recent else F.lit(True))
         fates = exceptional_fate_rows(log, self.overdue_before_ms if has_recent else None)
         irregular = fates.where(~F.coalesce(is_regular, F.lit(False)))
         return reduce(DataFrame.unionByName, (rows.select(*ORIGIN) for rows in (irregular, *others))).distinct()
 
-    def together(self, asked: DataFrame, fates: DataFrame, records: DataFrame, targets: DataFrame) -> DataFrame:
-        """One row for each chunk with data: its counts, and whether it `is_consistent`; and one row without a chunk for
-        records whose origin is not that of a request.
+    def together(
+        self, request_chunks: DataFrame, fates: DataFrame, records: DataFrame, targets: DataFrame
+    ) -> DataFrame:
+        """Returns one row for each chunk with data: its counts, and whether it `is_consistent`.
 
-        The first three arguments are the aggregates above. A chunk with a target that does not exist is inconsistent.
+        Records whose origin is not that of a request have one more row, without a chunk. The first three arguments are
+        the aggregates of this class. A chunk with a target that does not exist is inconsistent.
         """
-        known = asked.join(F.broadcast(targets.select("target", "target_partitions")), "target", "left")
+        known = request_chunks.join(F.broadcast(targets.select("target", "target_partitions")), "target", "left")
         rest = F.when(F.col("target_partitions").isNull(), F.col("asked") + F.col("ahead")).otherwise(0)
         parts = (known.withColumn("others", F.col("others") + rest).drop("target", "target_partitions"), fates, records)
         union = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
@@ -137,7 +151,7 @@ class ChunkDigests:
             *(F.coalesce(F.bit_xor(name), F.lit(0)).alias(name) for name in (*_MESSAGE, *_FATE)),
             *(F.min(_GRACE).alias("grace_ms"), F.max(_LATE).alias("late_ms")),
         )
-        # If none was later than the shortest grace allows, none was later than its own grace.
+        # If no fate was later than the shortest grace allows, no fate was later than its own grace.
         is_in_time = F.coalesce(F.col("late_ms") - COMMIT_MS_MAX <= F.col("grace_ms"), F.lit(True))
         counts_agree = (
             (F.col("asked") == F.col("fates")) & (F.col("asked") == F.col("records")) & (F.col("others") == 0)
@@ -146,7 +160,7 @@ class ChunkDigests:
         return folded.select(*CHUNK, *_COUNTS, (counts_agree & cancels_out & is_in_time).alias("is_consistent"))
 
     def left_of(self, rows: DataFrame, inconsistent: DataFrame, exceptional: DataFrame) -> DataFrame:
-        """The rows that the digests do not verify: those in `inconsistent` chunks, and those of `exceptional`
+        """Returns the rows that the digests do not verify: the rows of `inconsistent` chunks and of `exceptional`
         origins."""
         marked = _marked(rows.withColumn("chunk", self._chunk()), inconsistent, CHUNK, "is_left")
         return (
@@ -156,14 +170,14 @@ class ChunkDigests:
         )
 
     def lateness(self, fates: DataFrame, inconsistent: DataFrame, exceptional: DataFrame) -> DataFrame:
-        """`lateness_ms` of each message delivered in a consistent chunk; `fates` as for `of_fates`."""
+        """Returns the `lateness_ms` of each message delivered in a consistent chunk; `fates` as for `of_fates`."""
         fate = F.col("fate")
         return self.consistent_rows(fates, inconsistent, exceptional).select(
             (fate.at_ms - fate.first_due_ms).alias("lateness_ms")
         )
 
     def consistent_rows(self, rows: DataFrame, inconsistent: DataFrame, exceptional: DataFrame) -> DataFrame:
-        """The rows in consistent chunks, without exceptional origins; with their `chunk`."""
+        """Returns the rows in consistent chunks with their `chunk`, without those of exceptional origins."""
         chunks = rows.withColumn("chunk", self._chunk())
         return regular(chunks.join(F.broadcast(inconsistent.select(*CHUNK)), list(CHUNK), "left_anti"), exceptional)
 
@@ -174,7 +188,7 @@ class ChunkDigests:
         return due_ms < self.overdue_before_ms
 
     def _message(self) -> list[Column]:
-        """Two hashes of a message with the columns `_PARTS`, its origin and due time."""
+        """Returns the two hashes of a message, over the columns `_PARTS`, its origin and its due time."""
         data, (between, null) = F.col("data"), self.secret_texts
         header_names = F.array_join(data.getField("key"), between).cast("binary")
         header_values = F.array_join(data.getField("value").cast("array<string>"), between, null).cast("binary")
@@ -210,8 +224,11 @@ class ChunkDigests:
         *by: str,
         measured: Column | None = None,
     ) -> DataFrame:
-        """For each chunk (and `by`): the number of rows of each kind, and the hashes of the kind `hashed`. `named`
-        counts all rows with an origin. `measured` is one more aggregate."""
+        """Returns the aggregates of each chunk, or of each chunk and value of `by`.
+
+        These are the number of rows of each kind, the hashes of the kind `hashed`, and `named`, the number of rows with
+        an origin. `measured` is one more aggregate.
+        """
         folded = rows.select(*PARTITION, self._chunk().alias("chunk"), *by, *kinds, *hashes)
         names = [name for name in folded.columns if name in (*_MESSAGE, *_FATE)]
         # A mask instead of a condition: Spark would compute the digest again in each branch of a condition.
@@ -225,32 +242,31 @@ class ChunkDigests:
 
 
 def _sound_or_not(is_sound: Column, name: str) -> dict[str, Column]:
-    """Two kinds: sound rows under `name`, and the `others`."""
-    found = F.coalesce(is_sound, F.lit(False))
-    return {name: found, "others": ~found}
+    """Returns two conditions by column name: sound rows under `name`, and all other rows under `others`."""
+    is_known_sound = F.coalesce(is_sound, F.lit(False))
+    return {name: is_known_sound, "others": ~is_known_sound}
 
 
 def _flags(kinds: Mapping[str, Column]) -> list[Column]:
-    """1 for each row of a kind, 0 for the others."""
+    """Returns one column for each kind: 1 for the rows of this kind, otherwise 0."""
     return [is_kind.cast("bigint").alias(kind) for kind, is_kind in kinds.items()]
 
 
 def names_something() -> Column:
-    """Whether a request has an id or names another one of its partition."""
+    """True if a request has an id or names another request of its partition."""
     return F.col("id").isNotNull() | F.col("acts_on").isNotNull()
 
 
 def regular(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
-    """The rows without those of `exceptional` origins, which are broadcast to every executor."""
+    """Returns the rows without those of `exceptional` origins, which are broadcast to every executor."""
     marked = _marked(rows, exceptional, ORIGIN, "is_exceptional")
     return marked.where("is_exceptional is null").select(*rows.columns)
 
 
-def subtracted(asked: DataFrame, exceptional: DataFrame) -> DataFrame:
-    """The aggregates of requests, minus those of the `exceptional` ones among them; both from the same
-    `ChunkDigests`."""
-    negative = (F.negate(name).alias(name) if name in _ASKED else F.col(name) for name in exceptional.columns)
-    return asked.unionByName(exceptional.select(*negative))
+def subtracted(request_chunks: DataFrame, exceptional: DataFrame) -> DataFrame:
+    """Returns the aggregates of requests without the `exceptional` requests; both come from the same `ChunkDigests`."""
+    negative = (F.negate(name).alias(name) if name in _REQUEST_COUNTS else F.col(name) for name in exceptional.columns)
+    return request_chunks.unionByName(exceptional.select(*negative))
 
 
 def _is_plain(fate: Column) -> Column:
@@ -258,7 +274,7 @@ def _is_plain(fate: Column) -> Column:
 
 
 def _marked(rows: DataFrame, some: DataFrame, by: Sequence[str], mark: str) -> DataFrame:
-    """The rows, with `mark` true if `some`, one row each, has the same `by`, otherwise null."""
+    """Returns `rows` with the column `mark`: true if `some` has a row with the same columns `by`, otherwise null."""
     marks = some.select(*(F.col(name).alias(f"{mark}_{name}") for name in by), F.lit(True).alias(mark))
     # A partition that no topic can have is null, and still belongs to something.
     same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"{mark}_{name}")) for name in by))

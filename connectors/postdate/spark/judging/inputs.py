@@ -1,7 +1,7 @@
 """The inputs of an audit: requests, fates, delivered records, dead letters and answers.
 
-Folded into one row for each origin, they can be stored between two audits; unfolded, they are judged as if they had
-been read from Kafka again.
+`folded` turns them into one row for each origin. A state stores such rows between two audits. `unfolded` turns rows
+back into inputs, which are judged like inputs from Kafka.
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ _BESIDE = ("reported", "is_reopened", "position")
 
 @dataclass(frozen=True)
 class AuditInputs:
-    """One row for each request, fate, delivered record, dead letter and answer, as the module of each creates them."""
+    """DataFrames with one row for each request, fate, delivered record, dead letter and answer, in the form of
+    `spark.records`."""
 
     requests: DataFrame
     fates: DataFrame
     delivered: DataFrame
-    letters: DataFrame
+    dead_letters: DataFrame
     answers: DataFrame
     overtaken: tuple[DataFrame, ...] = ()
-    """One row for each message out of order, as `ordering` finds them; empty if nobody looked."""
+    """One row for each message out of order, in the form of `ordering`; empty if the order was not checked."""
     occurrences: Events | None = None
     """The occurrences of recurring schedules; None if there are none."""
 
 
 def folded(inputs: AuditInputs, *, few: bool = False) -> DataFrame:
-    """One row for each origin with everything known about it; malformed answers are left out.
+    """Returns one row for each origin with all its facts. Malformed answers are left out.
 
-    topic partition offset   the origin
-    id                       of the request, null if it has none or was not read
-    links                    offsets of its partition that it names, as a control, by its fates or by its answers
-    facts                    `request`, `fates`, `records`, `letters`, `answers`, `disorders`
-    is_reopened reported     false and null: not from a state, see `joined`
-    position                 of a schedule with occurrences, as in `rules.schedules.occurrences`; otherwise null
+        topic partition offset   the origin
+        id                       of the request, null if it has none or was not read
+        links                    offsets of its partition that it names, as a control, by its fates or by its answers
+        facts                    `request`, `fates`, `records`, `letters`, `answers`, `disorders`
+        is_reopened reported     false and null: not from a state, see `joined`
+        position                 of a schedule with occurrences, as in `rules.schedules.occurrences`; otherwise null
 
     Cost: one shuffle and sort of all rows, of about 300 bytes each; no shuffle if there are `few` (`gathered`).
     """
@@ -60,7 +61,7 @@ def folded(inputs: AuditInputs, *, few: bool = False) -> DataFrame:
     for rows in (
         inputs.fates.select(*ORIGIN, "fate"),
         inputs.delivered.select(*ORIGIN, "record"),
-        inputs.letters.select(*ORIGIN, "letter"),
+        inputs.dead_letters.select(*ORIGIN, "letter"),
         sound.select(*ORIGIN, F.struct(*_ANSWER).alias("answer")),
         *(rows.select(*ORIGIN, "disorder") for rows in inputs.overtaken),
     ):
@@ -79,20 +80,22 @@ def folded(inputs: AuditInputs, *, few: bool = False) -> DataFrame:
 
 
 def facts_schema(inputs: AuditInputs) -> StructType:
-    """The type of `facts` in rows of these inputs."""
+    """Returns the type of the column `facts` in rows of these inputs."""
     request = [field for field in inputs.requests.schema if field.name not in ORIGIN]
     answer = StructType([inputs.answers.schema[name] for name in _ANSWER])
     one_each = (
         *(rows.schema[name].dataType for rows, name in ((inputs.fates, "fate"), (inputs.delivered, "record"))),
-        *(inputs.letters.schema["letter"].dataType, answer, DataType.fromDDL(DISORDER)),
+        *(inputs.dead_letters.schema["letter"].dataType, answer, DataType.fromDDL(DISORDER)),
     )
     lists = [StructField(name, ArrayType(one)) for name, one in zip(_EFFECTS, one_each, strict=True)]
     return StructType([StructField("request", StructType(request)), *lists])
 
 
 def joined(rows: DataFrame, reopened: DataFrame, *, few: bool) -> DataFrame:
-    """Rows as of `folded`, merged by origin with rows of a state: their `facts` and `position`, and the stored
-    `verdicts` and `details` as `reported`."""
+    """Returns rows of `folded`, merged by origin with rows of a state.
+
+    `facts` and `position` are merged. `reported` has the stored `verdicts` and `details`.
+    """
     some = F.struct("facts", "reported").alias("row")
     of_state = F.struct(F.col("facts"), F.struct("verdicts", "details").alias("reported")).alias("row")
     union = rows.select(*ORIGIN, "is_reopened", some, "position").unionByName(
@@ -110,8 +113,11 @@ def joined(rows: DataFrame, reopened: DataFrame, *, few: bool) -> DataFrame:
 
 
 def unfolded(rows: DataFrame) -> AuditInputs:
-    """The inverse of `folded`. Requests also have `due_since`: the offset of the dispatch-log record that published the
-    next time of a schedule; otherwise null."""
+    """Returns the inputs that `folded` would make these rows of.
+
+    Requests also have `due_since`: for a schedule the offset of the dispatch-log record that published its next time,
+    otherwise null.
+    """
 
     def each(array: str, name: str) -> DataFrame:
         return rows.select(*ORIGIN, F.explode(f"facts.{array}").alias(name))
@@ -134,18 +140,27 @@ def unfolded(rows: DataFrame) -> AuditInputs:
 
 
 def _next_ms() -> Column:
-    """The due time of a schedule that a due range is compared with: the next nominal time. After the last occurrence:
-    the timestamp of the first control with pending extra deliveries, or null if the fate of that control may be lost.
-    If nothing is pending: 0."""
+    """Returns the due time of a schedule for comparisons with a due range: the next nominal time.
+
+    After the last occurrence, it is the timestamp of the first control with pending extra deliveries, or null if the
+    fate of that control may be lost. It is 0 if nothing is pending.
+    """
     pending = F.filter("position.extras", lambda extra: (extra.next_ms > 0) | (extra.log_offset < 0))
     first = F.array_min(F.transform(pending, lambda extra: extra["control"]))
-    asked = F.filter("facts.fates", lambda fate: one_of(fate.fate_name, EXTENDING) & (fate.control_offset == first))
+    extending_fates = F.filter(
+        "facts.fates", lambda fate: one_of(fate.fate_name, EXTENDING) & (fate.control_offset == first)
+    )
     is_over = (F.col("position.next_ms") == 0) & first.isNull()
-    return F.when(is_over, 0).otherwise(F.coalesce(F.nullif("position.next_ms", F.lit(0)), F.get(asked, 0).new_due_ms))
+    return F.when(is_over, 0).otherwise(
+        F.coalesce(F.nullif("position.next_ms", F.lit(0)), F.get(extending_fates, 0).new_due_ms)
+    )
 
 
 def without_late(facts: Column) -> Column:
-    """The facts without fates that were read only to settle doubts: the next audit reads them again."""
+    """Returns the facts without the fates that were read only to settle doubts.
+
+    The next audit reads these fates again.
+    """
     return facts.withField("fates", F.filter(facts.fates, lambda fate: ~fate.late))
 
 

@@ -1,7 +1,7 @@
-"""Applies the rules of the audit to origins, each with everything known of it in one row (`inputs.folded`).
+"""Applies the rules of the audit to origins, each of which is one row with all its facts (`inputs.folded`).
 
-A row may break several rules; each is named. A row that breaks none and hides nothing has exactly one of the verdicts
-of `ENDINGS`.
+A row may break several rules; each of them is named. A row that breaks no rule and hides nothing has exactly one of the
+verdicts in ENDINGS.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ def judge(
     has_schedules: bool = False,
     few: bool = False,
 ) -> DataFrame:
-    """One row for each of `placed`: the request, its outcome, `verdicts`, `details`, and the columns `kept`.
+    """Returns one row for each row of `placed`: the request, its outcome, `verdicts`, `details`, and the columns
+    `kept`.
 
-    `placed`: rows as of `inputs.folded` with the columns of their partition and target (`audit.ranges`), all of them in
-    the audited range. `causes`: the results of `claims`, `answers` and `unanswered`, if they have anything to check.
-    `has_schedules`: whether a row is that of a schedule, whose occurrences were judged. Times are epoch milliseconds.
-    `few` as for `gathered`. Cost: no shuffle without causes.
+    `placed` are rows of `inputs.folded` with the columns of their partition and target (`audit.ranges`), all of them in
+    the audited range. `causes` are the results of `claims`, `verdict_checks` and `unanswered`, if these have anything
+    to check. `has_schedules` is True if a row is that of a schedule, whose occurrences were judged. Times are epoch
+    milliseconds. `few` as for `gathered`. Cost: no shuffle without causes.
     """
     facts = F.col("facts")
     rows = placed.withColumns({name: facts[name] for name in FACTS if name != "answers"})
@@ -71,8 +72,8 @@ def judge(
         remaining, left = withdrawn_before(F.col("claims"), F.col("expired_causes"), F.col("reported"))
         expired_causes = F.sort_array(F.concat("expired_causes", left))
         rows = rows.withColumns({"claims": remaining, "expired_causes": expired_causes})
-    if has_schedules:  # the letters of occurrences were judged with them
-        own = F.filter("letters", lambda letter: letter.single_due_ms.isNull())
+    if has_schedules:  # the dead letters of occurrences were judged with them
+        own = F.filter("letters", lambda dead_letter: dead_letter.single_due_ms.isNull())
         rows = rows.withColumn("letters", F.when(_recurs(), own).otherwise(F.col("letters")))
     return _judged(_facts(rows, overdue_before_ms, has_schedules), has_schedules, *kept)
 
@@ -99,16 +100,16 @@ _LISTS = {
         "disorder": "disorders",
     },
 }
-"""The facts of which an origin may have several, and the name of each list. Lists are sorted, so that each audit
-describes the same findings in the same words."""
+"""The facts of which an origin may have several, with the names of their lists. The lists are sorted, so that each
+audit describes the same findings in the same words."""
 
 
 def is_in_range(is_request: Column) -> Column:
-    """Whether this audit judges an origin: a request that was read, or one that should have been read.
+    """True if this audit judges an origin: a request that was read, or one that should have been read.
 
-    Below the start of the topic it has expired. Below the window, or at and above the fixed end, it is not part of the
-    audit. From the present end on, which was asked for after everything was read, and in a partition that the topic
-    does not have, there has never been a request.
+    Below the start of its topic, a request has expired. Below the window, or from the fixed end on, it is not part of
+    the audit. From the present end on, which is determined after all reads, and in a partition that the topic does not
+    have, there has never been a request.
     """
     offset, start = F.col("offset"), F.col("request_start")
     is_expired = (offset < start) & (start == F.col("request_log_start"))
@@ -118,19 +119,19 @@ def is_in_range(is_request: Column) -> Column:
     return is_request | F.when(known, is_expired | is_inside | is_beyond).otherwise(F.lit(True))
 
 
-def _facts(found: DataFrame, overdue_before_ms: int, has_schedules: bool) -> DataFrame:
-    """The input of the rules, by name."""
+def _facts(rows: DataFrame, overdue_before_ms: int, has_schedules: bool) -> DataFrame:
+    """Returns the rows with the columns that the rules use."""
     first, second, third = _fact_columns(has_schedules)
     latest_ms = F.col("last_due_ms") + F.coalesce(F.col("request.window_ms"), F.lit(0))
     is_overdue = F.coalesce(latest_ms, F.col("request.request_ms")) < overdue_before_ms
     if has_schedules:
         is_overdue = F.coalesce(F.col("occurrences.overdue") > 0, is_overdue)
-    return found.withColumns(first).withColumns(second).withColumns({**third, "is_overdue": is_overdue})
+    return rows.withColumns(first).withColumns(second).withColumns({**third, "is_overdue": is_overdue})
 
 
 @remembered
 def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Column], dict[str, Column]]:
-    """The columns of three steps; columns of one step are computed once for the next."""
+    """Returns the columns of three steps. The columns of one step are computed once, and the next step uses them."""
     finals = F.filter("fates", lambda row: one_of(row.fate_name, FINAL))
     moved = F.try_element_at(F.filter("fates", lambda row: row.fate_name == "moved"), F.lit(-1))
     on_target = F.when(
@@ -143,7 +144,7 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
     said_ms = F.nullif(F.get("fates", 0).first_due_ms, F.lit(0))
     is_limited = F.col("request.latest_ms").isNotNull() & first_due_ms.isNotNull()
     first_due_ms = F.when(is_limited, F.least(first_due_ms, said_ms)).otherwise(first_due_ms)
-    # Nobody can compute the due time of a return whose policy is unknown: the dispatch log is believed.
+    # The due time of a return with an unknown policy cannot be computed, so that of the dispatch log counts.
     is_unknown = F.coalesce(F.col("request.retry.is_unknown"), F.lit(False))
     first_due_ms = F.coalesce(first_due_ms, F.when(is_unknown, said_ms))
     last_due_ms = F.coalesce(F.col("lost_move.due_ms"), F.col("moved.new_due_ms"), F.col("first_due_ms"))
@@ -194,10 +195,16 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
 def _lost_move(
     on_target: Column, final: Column, known_due_ms: Column, known_grace_ms: Column, is_grace_unknown: Column
 ) -> Column:
-    """The lost reschedule that explains the due time in a record. Without a record, it explains an end at or after the
-    due time that it gave. One that also explains the chosen time and the grace is preferred. Null if the due time and
-    the grace in the log explain the end, or if no lost reschedule does."""
-    window_ms, is_expired = F.col("request.window_ms"), F.exists("letters", lambda one: one.reason == _EXPIRED)
+    """Returns the lost reschedule that explains the due time in a record.
+
+    Without a record, it explains an end at or after the due time that it gave. A reschedule that also explains the
+    chosen time and the grace is preferred. Returns null if the due time and the grace in the log explain the end, or if
+    no lost reschedule does.
+    """
+    window_ms, is_expired = (
+        F.col("request.window_ms"),
+        F.exists("letters", lambda dead_letter: dead_letter.reason == _EXPIRED),
+    )
 
     def explains(due_ms: Column) -> Column:
         has_it = F.exists(on_target, lambda record: record.due_ms == due_ms)
@@ -218,14 +225,14 @@ def _lost_move(
     def explains_due(move: Column) -> Column:
         return explains(move.due_ms) & (move.due_ms != known_due_ms)
 
-    found = F.coalesce(*(F.get(F.filter("lost_moves", holds), 0) for holds in (is_possible, explains_due)))
+    best = F.coalesce(*(F.get(F.filter("lost_moves", holds), 0) for holds in (is_possible, explains_due)))
     was_pending = F.coalesce((final.fate_name != "dead") | (final.first_due_ms != 0), F.lit(True))
     is_open = (F.size("lost_moves") > 0) & was_pending
-    return F.when(is_open & ~fits(known_due_ms, known_grace_ms), found)
+    return F.when(is_open & ~fits(known_due_ms, known_grace_ms), best)
 
 
 def _grace_behind(move: Column, known_grace_ms: Column) -> Column:
-    """The grace of a message that a lost reschedule has moved: the grace that lost reschedules gave, unless a later
+    """Returns the grace of a message that a lost reschedule has moved: the grace from lost reschedules, unless a later
     reschedule in the log gave another."""
     last = F.try_element_at("graces", F.lit(-1))
     is_later = F.coalesce(last.control_offset > move.given_by, F.lit(False))
@@ -233,8 +240,8 @@ def _grace_behind(move: Column, known_grace_ms: Column) -> Column:
 
 
 def _known_due_ms() -> Column:
-    """The due time of a message: from the request, otherwise from its record, otherwise from a dispatch log without
-    losses."""
+    """Returns the due time of a message: from the request, otherwise from its record, otherwise from a dispatch log
+    without losses."""
     by_log = F.when(F.col("fates_lost_before_ms") < 0, F.col("final.first_due_ms"))
     return F.coalesce("last_due_ms", F.get("on_target", 0).due_ms, by_log)
 
@@ -246,7 +253,7 @@ def _judged(facts: DataFrame, has_schedules: bool, *kept: str) -> DataFrame:
 
 @remembered
 def _judgement(has_schedules: bool) -> tuple[Column, list[Column]]:
-    """The problems of a row, and then the columns of its judgement."""
+    """Returns the problems of a row, and the columns of its judgement."""
     rules = (_orphans(), unended_problems(), ended_problems(), mismatch_problems(), answer_problems())
     problems: list[Problem] = [problem for some in rules for problem in some]
     rows = F.array(
@@ -280,7 +287,7 @@ def _recurs() -> Column:
 
 
 def _detail_of(verdict: Column) -> Column:
-    """The sentence for a verdict: the details of all its problems."""
+    """Returns the sentence for a verdict: the details of all its problems."""
     problems = F.filter("problems", lambda problem: problem.verdict == verdict)
     return F.array_join(F.transform(problems, lambda problem: problem.detail), "; ")
 

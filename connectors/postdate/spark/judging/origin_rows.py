@@ -1,13 +1,14 @@
 """Judges all origins at low cost: an expression verifies plain rows, and `judge` applies the rules to the others.
 
-A row has everything known of an origin, as `inputs.folded` makes it and a state stores it. Nearly all rows are plain.
-A plain row is either `delivered`: one request, one fate, one record, nothing else, and everything that can be compared
-is equal. Or it is `pending`: a request without any effect that is not overdue. No rule applies to either. The rules
-judge the other rows. They need a shuffle only for the effects of other requests.
+A row has all facts about an origin, as `inputs.folded` makes it and a state stores it. Nearly all rows are plain. A
+plain row is either `delivered` or `pending`. If it is `delivered`, it has one request, one fate, one record and nothing
+else, and everything that can be compared is equal. If it is `pending`, it is a request without any effect that is not
+overdue. No rule applies to a plain row. The rules judge the other rows. They need a shuffle only for the effects of
+other requests.
 
 1. `placed`: add to each row the columns of its partition and target, and whether it is `plain`.
-2. `found_of`: count the rows that are not plain, and find which rules have anything to check. One job.
-3. Keep plain rows as they are, judge the others by the rules.
+2. `row_counts`: count the rows that are not plain, and find which rules have anything to check. One job.
+3. Keep plain rows as they are, and judge the other rows by the rules.
 
 `partitions` and `targets` are the tables of `audit.ranges`. Times are epoch milliseconds.
 """
@@ -67,17 +68,17 @@ JUDGEMENT = {
 
 
 Context = Callable[[DataFrame, DataFrame], DataFrame]
-"""Gives the rows of a whole history that are needed to judge some `rows` of it, and are not among them. The second
-argument is `wanted_keys(rows)`."""
+"""A function of some `rows` of a history and `wanted_keys(rows)`. It returns the other rows of the history that are
+needed to judge them."""
 
 
 @dataclass(frozen=True)
 class JudgingParameters:
-    """The parameters of judging: the tables about partitions and targets, required answers, times.
+    """The parameters of judging: the tables of partitions and targets, the required answers, and times.
 
-    `snapshot_ms`: a moment before the ends were fixed. If the chunks leave more than `left_share_max` of the requests,
-    all origins are judged one by one. `is_short`: there are probably few rows (`materialised`). `separate_rows_max`:
-    the most origins that are sent to every executor.
+    `snapshot_ms` is a time before the ends were fixed. If the chunks leave more than the share `left_share_max` of the
+    requests, all origins are judged one by one. `is_short` is True if there are probably few rows (`materialised`).
+    `separate_rows_max` is the greatest number of origins that are sent to every executor.
     """
 
     partitions: DataFrame
@@ -91,23 +92,24 @@ class JudgingParameters:
 
     @property
     def owes_all(self) -> bool:
-        """Whether every delivered request must be answered, so that none of them is plain."""
+        """True if every delivered request must be answered, so that none of them is plain."""
         return self.verdicts == "all"
 
     @property
     def overdue_before_ms(self) -> int:
-        """Requests that were due before then must have ended."""
+        """The time, epoch ms, before which a due request must have ended."""
         return self.snapshot_ms - self.slack_ms
 
 
 @dataclass(frozen=True)
-class Found:
-    """The result of `found_of`: `rows` in total, `left` of them for the rules.
+class RowCounts:
+    """The numbers of all `rows` and of those `left` for the rules, and flags, each of which is True if any row has its
+    feature.
 
-    `has_related`: whether any has an id, names another or is a bulk control; `has_claims`: a fate that names a cause,
-    a return that names an attempt, a request that may continue a series, or a bulk control; `has_answers`: an answer;
-    `has_bare`: a request that must be read again; `has_schedules`: a schedule, or an occurrence; `has_lost_controls`:
-    a control of a schedule whose fate may have left the dispatch log; `has_lost_moves`: a message that a reschedule may
+    `has_related`: an id, a link to another origin, or a bulk control. `has_claims`: a fate that names a cause, a return
+    that names an attempt, a request that may continue a series, or a bulk control. `has_answers`: an answer.
+    `has_bare`: a request that must be read again. `has_schedules`: a schedule, or an occurrence. `has_lost_controls`: a
+    control of a schedule whose fate may have left the dispatch log. `has_lost_moves`: a message that a reschedule may
     have moved in such a fate.
     """
 
@@ -123,40 +125,44 @@ class Found:
 
 
 def is_bare() -> Column:
-    """Whether the request of a row must be read again.
+    """True if the request of a row must be read again.
 
     Either the facts contain a second record, or a dead letter, but no digests of the request: a state does not store
-    those of a plain, delivered message. Or it is a return whose policy was unknown when it was read.
+    the digests of a plain, delivered message. Or the request is a return whose policy was unknown when it was read.
     """
     is_without = F.col("facts.request").isNotNull() & F.col("facts.request.value_digest").isNull()
     has_others = (F.size("facts.records") > 1) | (F.size("facts.letters") > 0)
     return (is_without & has_others) | F.coalesce(F.col("facts.request.retry.is_unknown"), F.lit(False))
 
 
-def placed(rows: DataFrame, how: JudgingParameters) -> DataFrame:
-    """`rows` with the columns of `how.partitions` and `how.targets`; `is_judged`, whether the origin lies in the
-    audited range; `plain`, its verdict, null if the rules must judge it; and `occurrences`, null until
-    `rules.schedules.occurrences` has judged them."""
-    beside = rows.join(F.broadcast(how.partitions), list(PARTITION), "left")
-    beside = beside.withColumn("target", F.col("facts.request.target")).join(F.broadcast(how.targets), "target", "left")
+def placed(rows: DataFrame, parameters: JudgingParameters) -> DataFrame:
+    """Returns `rows` with the columns of `parameters.partitions` and `parameters.targets`, and three more.
+
+    `is_judged` is True if the origin is in the audited range. `plain` is the verdict of a plain row, and null if the
+    rules must judge it. `occurrences` is null until `rules.schedules.occurrences` has judged them.
+    """
+    placed_rows = rows.join(F.broadcast(parameters.partitions), list(PARTITION), "left")
+    placed_rows = placed_rows.withColumn("target", F.col("facts.request.target")).join(
+        F.broadcast(parameters.targets), "target", "left"
+    )
     is_request = F.col("facts.request").isNotNull()
-    return beside.withColumns(
+    return placed_rows.withColumns(
         {
             "is_judged": is_in_range(is_request),
-            "plain": _plain(how.overdue_before_ms, how.owes_all),
+            "plain": _plain(parameters.overdue_before_ms, parameters.owes_all),
             "occurrences": F.lit(None).cast(OCCURRENCES),
         }
     )
 
 
-def found_of(beside: DataFrame, *, few: bool = False) -> Found:
-    """Counts rows as of `placed`; `few` as for `gathered`. Cost: one job."""
-    found = gathered(beside, few=few).agg(*found_columns()).collect()[0]
-    return Found(found["rows"], found["left"], *(bool(found[name]) for name in list(Found.__annotations__)[2:]))
+def row_counts(placed_rows: DataFrame, *, few: bool = False) -> RowCounts:
+    """Counts the rows of `placed`; `few` as for `gathered`. Cost: one job."""
+    row = gathered(placed_rows, few=few).agg(*found_columns()).collect()[0]
+    return RowCounts(row["rows"], row["left"], *(bool(row[name]) for name in list(RowCounts.__annotations__)[2:]))
 
 
 def found_columns() -> list[Column]:
-    """The fields of `Found` as aggregates of rows as of `placed`; a flag is null if there are none."""
+    """Returns the fields of RowCounts as aggregates of the rows of `placed`. A flag is null if there are no rows."""
     request = F.col("facts.request")
     names_a_cause = F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))
     makes_a_claim = request.retry.said.isNotNull() | request.latest_ms.isNotNull() | request.selected.isNotNull()
@@ -177,88 +183,107 @@ def found_columns() -> list[Column]:
 def judged_origins(
     rows: DataFrame,
     context: Context | None,
-    how: JudgingParameters,
+    parameters: JudgingParameters,
     kept: Sequence[str] = (),
     requests_of: Callable[[DataFrame], DataFrame] | None = None,
     occurrences: Events | None = None,
 ) -> DataFrame:
-    """`rows` as of `inputs.folded`, with the columns of `judge` (null for rows that are not judged) and those `kept`.
+    """Returns rows of `inputs.folded` with the columns of `judge`, which are null for rows that are not judged, and
+    `kept`.
 
-    `context`: None if `rows` are a whole history. `requests_of` reads the requests of some origins again (`is_bare`);
-    None: reading them again could show nothing new.
+    `context` is None if `rows` are a whole history. `requests_of` reads the requests of some origins again (`is_bare`);
+    it is None if reading them again could show nothing new.
     """
-    beside = materialised(placed(rows, how), few=how.is_short)
-    found = found_of(beside, few=how.is_short)
-    if found.has_bare and requests_of is not None:
-        beside = materialised(placed(_with_requests(rows, requests_of), how), few=how.is_short)
-    if found.has_schedules:
-        has_lost = found.has_lost_controls
-        judged = with_occurrences(beside, occurrences, how.overdue_before_ms, has_lost_controls=has_lost)
-        beside = materialised(judged, few=how.is_short)
-        found = found_of(beside, few=how.is_short)
-    return judged_placed(beside, found, context, how, kept, occurrences.zones if occurrences is not None else _NO_ZONES)
+    placed_rows = materialised(placed(rows, parameters), few=parameters.is_short)
+    counts = row_counts(placed_rows, few=parameters.is_short)
+    if counts.has_bare and requests_of is not None:
+        placed_rows = materialised(placed(_with_requests(rows, requests_of), parameters), few=parameters.is_short)
+    if counts.has_schedules:
+        has_lost = counts.has_lost_controls
+        judged = with_occurrences(placed_rows, occurrences, parameters.overdue_before_ms, has_lost_controls=has_lost)
+        placed_rows = materialised(judged, few=parameters.is_short)
+        counts = row_counts(placed_rows, few=parameters.is_short)
+    return judged_placed(
+        placed_rows, counts, context, parameters, kept, occurrences.zones if occurrences is not None else _NO_ZONES
+    )
 
 
 def judged_placed(
-    beside: DataFrame,
-    found: Found,
+    placed_rows: DataFrame,
+    counts: RowCounts,
     context: Context | None,
-    how: JudgingParameters,
+    parameters: JudgingParameters,
     kept: Sequence[str],
     zones: Zones = _NO_ZONES,
 ) -> DataFrame:
-    """The same for the rows of `placed`, of which `found` was counted. `zones`: those of `occurrences`."""
+    """Returns the rows of `placed`, with `counts` of them, as `judged_origins` does; `zones` are those of
+    `occurrences`."""
     is_left = F.col("is_judged") & F.col("plain").isNull()
-    plain = beside.where(~is_left) if found.left else beside
+    plain = placed_rows.where(~is_left) if counts.left else placed_rows
     rows = plain.select(*ORIGIN, *_plain_judgement(), *kept)
-    if not found.left:
+    if not counts.left:
         return rows
-    left = beside.where(is_left)
-    causes = _causes(beside, left, found, context, how, zones)
-    before_ms, has_schedules, few = how.overdue_before_ms, found.has_schedules, how.is_short
+    left = placed_rows.where(is_left)
+    causes = _causes(placed_rows, left, counts, context, parameters, zones)
+    before_ms, has_schedules, few = parameters.overdue_before_ms, counts.has_schedules, parameters.is_short
     judged = judge(left, causes, kept, overdue_before_ms=before_ms, has_schedules=has_schedules, few=few)
     return rows.unionByName(judged)
 
 
 def _causes(
-    beside: DataFrame, left: DataFrame, found: Found, context: Context | None, how: JudgingParameters, zones: Zones
+    placed_rows: DataFrame,
+    left: DataFrame,
+    counts: RowCounts,
+    context: Context | None,
+    parameters: JudgingParameters,
+    zones: Zones,
 ) -> list[DataFrame]:
-    """The effects of other origins on the rows `left`, for `judge`."""
-    if not (found.has_claims or found.has_answers or found.has_lost_moves or how.verdicts != "none"):
+    """Returns the effects of other origins on the rows `left`, for `judge`."""
+    if not (counts.has_claims or counts.has_answers or counts.has_lost_moves or parameters.verdicts != "none"):
         return []
-    around, has_few = beside.select(*ORIGIN, "id", "links", "facts", "position"), found.left <= how.separate_rows_max
+    around, has_few = (
+        placed_rows.select(*ORIGIN, "id", "links", "facts", "position"),
+        counts.left <= parameters.separate_rows_max,
+    )
 
     def wanted(rows: DataFrame) -> DataFrame:
         return F.broadcast(wanted_keys(rows)) if has_few else wanted_keys(rows)
 
-    if has_few and found.rows > AROUND_ROWS_MAX:
+    if has_few and counts.rows > AROUND_ROWS_MAX:
         around = around.join(related_origins(around, wanted(left)), list(ORIGIN), "left_semi")
-    few = how.is_short
-    if context is not None and (found.has_related or found.has_lost_moves):
+    few = parameters.is_short
+    if context is not None and (counts.has_related or counts.has_lost_moves):
         related = materialised(context(around, wanted(around)).select(*around.columns), few=few)
         around, few = around.unionByName(related), few and related.isLocal()  # a state may have many related rows
     inputs = unfolded(around)
-    known = history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions, few=few)
+    known = history_rows(inputs.requests, inputs.fates, inputs.answers, parameters.partitions, few=few)
     known = materialised(known, few=few)
-    causes = [judged_answers(known)] if found.has_answers else []
-    causes += [lost_moves(left, known)] if found.has_lost_moves else []
-    if found.has_claims:
+    causes = [judged_answers(known)] if counts.has_answers else []
+    causes += [lost_moves(left, known)] if counts.has_lost_moves else []
+    if counts.has_claims:
         claims, may_lose = claim_rules(zones), F.col("request_ms") < F.col("fates_lost_before_ms")
-        asked = (*(F.bool_or(makes) for _, makes in claims), F.bool_or(may_lose), *may_be_unread())
-        row = gathered(known, few=few).agg(*(F.coalesce(one, F.lit(False)) for one in asked)).first()
+        aggregates = (*(F.bool_or(makes) for _, makes in claims), F.bool_or(may_lose), *may_be_unread())
+        row = gathered(known, few=few).agg(*(F.coalesce(flag, F.lit(False)) for flag in aggregates)).first()
         assert row is not None
         *made, has_losses, has_unread, has_left = row
         for (judged, _), is_made in zip(claims, made, strict=True):
-            found_claims = judged(known, has_losses) if is_made else []
+            rows_of_claims = judged(known, has_losses) if is_made else []
             if has_unread and has_left:
-                found_claims = [left_claims(one, known) if "cause" in one.columns else one for one in found_claims]
-            causes += found_claims
-    return causes + ([unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else [])
+                rows_of_claims = [
+                    left_claims(claims_of_kind, known) if "cause" in claims_of_kind.columns else claims_of_kind
+                    for claims_of_kind in rows_of_claims
+                ]
+            causes += rows_of_claims
+    return causes + ([unanswered_ends(known, parameters.verdicts)] if parameters.verdicts != "none" else [])
 
 
 def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[DataFrame]], Column]]:
-    """The rules for each kind of claim, and whether a row of `history_rows` makes one: most histories make few kinds,
-    and planning a rule costs more than it computes. The second argument of a rule is whether fates may be lost."""
+    """Returns the rules for each kind of claim, each with a condition on a row of `history_rows` that makes such a
+    claim.
+
+    Most histories make few kinds of claims, and planning a rule costs more than computing it. The second argument of a
+    rule is True if fates may be lost.
+    """
     end = F.col("end")
     names_another = end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull()
     return [
@@ -282,16 +307,17 @@ def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[Dat
 
 
 def _with_requests(rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """`rows`, where the facts of those that are bare contain their request with its digests, if it can still be read.
+    """Returns `rows` with the requests of bare rows, including digests, in their facts, if the requests can still be
+    read.
 
-    Such rows are rare, since each of them breaks a rule.
+    Bare rows are rare, since each of them breaks a rule.
     """
     bare = rows.where(is_bare()).select(*ORIGIN)
     requests = requests_of(bare)
     again = F.struct(*(name for name in requests.columns if name not in ORIGIN)).alias("again")
-    found = bare.join(requests.select(*ORIGIN, again), list(ORIGIN))
+    readable = bare.join(requests.select(*ORIGIN, again), list(ORIGIN))
     request = F.coalesce("again", "facts.request")
-    both = rows.join(found, list(ORIGIN), "left")
+    both = rows.join(readable, list(ORIGIN), "left")
     return both.withColumn("facts", F.col("facts").withField("request", request)).drop("again")
 
 
@@ -339,7 +365,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
 
 @remembered
 def _plain_judgement() -> list[Column]:
-    """The columns of `judge` for a plain row; null for others."""
+    """Returns the columns of `judge` for a plain row; they are null for the other rows."""
     request, fate, record = F.col("facts.request"), F.get("facts.fates", 0), F.get("facts.records", 0)
     is_delivered, none = F.col("plain") == "delivered", F.array()
     spelled = F.concat_ws("/", record.target, record["partition"], record.offset)
@@ -364,7 +390,7 @@ def _plain_judgement() -> list[Column]:
 
 
 def stored_context(stored: DataFrame, lost: DataFrame | None, rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """The Context of rows `stored` in a state, of which those in `lost` may be related to all `rows`."""
+    """Returns the context of `rows` from the rows `stored` in a state. Rows in `lost` may be related to all `rows`."""
     origins = related_origins(stored, wanted)
     if lost is not None:
         origins = origins.unionByName(lost.select(*ORIGIN)).distinct()
@@ -372,17 +398,18 @@ def stored_context(stored: DataFrame, lost: DataFrame | None, rows: DataFrame, w
 
 
 def related_origins(some: DataFrame, wanted: DataFrame) -> DataFrame:
-    """The origins in `some` with one of the `wanted_keys`; hash collisions may add a few more. If a request gets a
-    further key, `stages.read_context` must gather the requests that have it.
+    """Returns the origins in `some` with one of the `wanted` keys; hash collisions may add a few more.
 
-    Cost: one join; only the origins, ids and links of `some` are read.
+    If a request gets a further key, `stages.read_context` must gather the requests that have this key. Cost: one join;
+    only the origins, ids and links of `some` are read.
     """
     keys = _exploded([_id_key(), _key("at", F.col("offset"))], _keys("names", F.col("links")))
     return some.select(*ORIGIN, keys).join(wanted, list(_KEY), "left_semi").select(*ORIGIN).distinct()
 
 
 def wanted_keys(rows: DataFrame) -> DataFrame:
-    """The keys of the origins that are related to these rows, including themselves: `topic`, `partition`, `key`.
+    """Returns the keys of the origins that are related to these rows, including themselves: `topic`, `partition`,
+    `key`.
 
     Related are rows with the same id in a partition, rows of which one names the other, and rows that name the same
     origin if one of them has an answer: whether an answer is true may depend on the other answers about that origin.
@@ -397,12 +424,12 @@ def wanted_keys(rows: DataFrame) -> DataFrame:
 
 
 def _exploded(keys: list[Column], *lists: Column) -> Column:
-    """A row for each of these keys, and for each in `lists`."""
+    """Returns a column that explodes into one row for each of `keys`, and for each key in `lists`."""
     return F.explode(F.array_compact(F.concat(F.array(*keys), *lists))).alias("key")
 
 
 def _keys(kind: str, offsets: Column) -> Column:
-    """The keys of a list of offsets, which may be null."""
+    """Returns the keys of a list of offsets, which may be null."""
     return F.when(F.size(offsets) > 0, F.transform(offsets, lambda offset: _key(kind, offset))).otherwise(F.array())
 
 
@@ -411,5 +438,5 @@ def _id_key() -> Column:
 
 
 def _key(kind: str, value: Column) -> Column:
-    """A hash of a value by which an origin is found; different values collide only by chance."""
+    """Returns a hash of a value by which an origin is found; different values collide only by chance."""
     return F.xxhash64(F.lit(kind), value)

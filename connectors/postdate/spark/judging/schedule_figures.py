@@ -1,4 +1,4 @@
-"""Sums up what an audit has found of recurring schedules: in total, and of each schedule."""
+"""Sums up the findings of an audit about recurring schedules, in total and for each schedule."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from postdate.spark.rules.schedules.schedule_events import Figures
 COUNTS: Final = Figures._fields
 """The names of the numbers of occurrences."""
 PROBLEMS: Final = ("missing", "extra", "early", "repeated", "wrongly_skipped", "out_of_policy", "mismatched")
-"""Those that are violations."""
+"""The names of the numbers that count violations."""
 
 
 @dataclass(frozen=True)
 class ScheduleFigures:
-    """One schedule: its numbers of occurrences since its first one, and the lateness of those that this run judged.
+    """One schedule: the numbers of its occurrences since the first one, and the lateness of those that this run judged.
 
-    `next_ms`: the nominal time of the next occurrence; None: there is none.
+    `next_ms` is the nominal time of the next occurrence; None: there is no next occurrence.
     """
 
     origin: str
@@ -35,8 +35,8 @@ class ScheduleFigures:
 
 @dataclass(frozen=True)
 class Schedules:
-    """The schedules that a run has judged: how many, the numbers of their occurrences that this run judged, and some of
-    them, those with problems first."""
+    """The schedules that a run has judged: their number, the numbers of occurrences that this run judged, and some of
+    the schedules, those with problems first."""
 
     judged: int
     occurrences: dict[str, int]
@@ -44,7 +44,8 @@ class Schedules:
 
 
 def schedule_figures(judged: DataFrame, each_max: int) -> Schedules:
-    """The figures of the schedules among `judged` rows; at most `each_max` are described. Cost: two jobs."""
+    """Returns the figures of the schedules among `judged` rows, and describes at most `each_max` schedules. Cost: two
+    jobs."""
     rows = judged.where("occurrences is not null").withColumn("late", F.sort_array("occurrences.lateness_ms"))
     overdue = F.when(F.array_contains("verdicts", "missing"), F.col("occurrences.overdue")).otherwise(0)
     sums = rows.agg(
@@ -67,13 +68,13 @@ def schedule_figures(judged: DataFrame, each_max: int) -> Schedules:
 
 
 def _rank(share: float) -> Column:
-    """The place of a percentile among sorted values, nearest rank."""
+    """Returns the index of a percentile among sorted values, by nearest rank."""
     return F.greatest(F.ceil(F.size("late") * F.lit(share)), F.lit(1)).cast("int")
 
 
-def _counts(found: Row, overdue: int) -> dict[str, int]:
-    """The numbers of occurrences by name; overdue ones are missing."""
-    counts = {name: found[name] or 0 for name in COUNTS}
+def _counts(figures: Row, overdue: int) -> dict[str, int]:
+    """Returns the numbers of occurrences by name. Overdue occurrences count as missing."""
+    counts = {name: figures[name] or 0 for name in COUNTS}
     return {**counts, "missing": counts["missing"] + overdue}
 
 

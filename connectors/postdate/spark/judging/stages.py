@@ -1,8 +1,8 @@
 """Judges a history in stages: consistent chunks as a whole, then origins one by one.
 
 Each stage reads its input again: most of a long history is plain, and caching it costs more than reading the rest
-twice. Only exceptional requests, and those that name something, are kept from one stage for the next. A short history
-is cached, and has one stage.
+twice. Only exceptional requests, and those that name something, are kept for the next stage. A short history is cached,
+and has one stage.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from postdate.spark.rules.schedules.occurrences import Events, Zones
 from postdate.spark.session.caching import cached, materialised
 
 ROW_COLUMNS = ("position", "occurrences")
-"""The columns of judged rows besides those of `judge`: of schedules, otherwise null."""
+"""The columns of judged rows besides those of `judge`. They are null for rows that are not schedules."""
 
 
 @dataclass(frozen=True)
 class History:
-    """The input of one audit as rows: requests and deliveries with their messages (`understood`, `messages`) and with
-    digests instead (`requests`, `records`), dispatch logs as of `log_rows`, all others as in `AuditInputs`.
+    """The input of one audit as rows.
 
-    `returns`: the origins of requests with `postdate-retry`; None if there are none. `requests_of`, in an audit with a
-    state, reads the requests of some origins once more, as far as their topics still have them. `occurrences` as in
-    `AuditInputs`.
+    `understood` and `messages` are the requests and the deliveries with their messages. `requests` and `records` have
+    digests instead of the messages. `log` has rows of `log_rows`. The other rows are as in AuditInputs. `returns` are
+    the origins of requests with `postdate-retry`; None: there are none. `requests_of`, in an audit with a state, reads
+    the requests of some origins once more, if their topics still have them.
     """
 
     understood: DataFrame
@@ -47,7 +47,7 @@ class History:
     messages: DataFrame
     records: DataFrame
     log: DataFrame
-    letters: DataFrame
+    dead_letters: DataFrame
     answers: DataFrame
     overtaken: tuple[DataFrame, ...] = ()
     returns: DataFrame | None = None
@@ -55,24 +55,26 @@ class History:
     occurrences: Events | None = None
 
     def inputs(self) -> AuditInputs:
-        """The rows of all origins."""
+        """Returns the inputs of all origins."""
         fates, delivered = fate_rows(self.log), without_garbled(self.records)
-        effects = (self.letters, self.answers, self.overtaken, self.occurrences)
+        effects = (self.dead_letters, self.answers, self.overtaken, self.occurrences)
         return AuditInputs(self.requests, fates, delivered, *effects)
 
 
 @dataclass(frozen=True)
 class Split:
-    """A history in two parts: consistent chunks, and the rest `left` to be judged one by one, None if there is none.
+    """A history in two parts: consistent chunks, and the inputs `left` to be judged one by one; None if nothing is
+    left.
 
-    `asked` are the chunks of the requests without the `exceptional` origins, which chunks exclude; `inconsistent` are
-    those that are not consistent. `has_garbled`: whether the origin of a record cannot be read. `naming`: all requests
-    that have an id or name another one of their partition, as of `digested_requests`; None: they were not gathered.
+    `request_chunks` are the chunks of the requests without the `exceptional` origins, which chunks exclude.
+    `inconsistent` are the chunks that are not consistent. `has_garbled` is True if the origin of a record cannot be
+    read. `naming` are the requests that have an id or name another request of their partition, as rows of
+    `digested_requests`; None: they were not gathered.
     """
 
     plain: Plain
     left: AuditInputs | None
-    asked: DataFrame
+    request_chunks: DataFrame
     inconsistent: DataFrame
     exceptional: DataFrame
     has_garbled: bool
@@ -81,8 +83,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Judged:
-    """The judged `rows`, None if all origins are plain; `plain` origins without a row; and whether there may be records
-    whose origin cannot be read."""
+    """The judged `rows`, or None if all origins are plain, and the `plain` origins without a row.
+
+    `has_garbled` is True if there may be records whose origin cannot be read.
+    """
 
     rows: DataFrame | None
     plain: Plain | None = None
@@ -90,52 +94,60 @@ class Judged:
 
 
 def with_occurrences_of(history: History, zones: Zones, recurs: bool) -> History:
-    """`history` with the occurrences of its schedules, if there may be any.
+    """Returns `history` with the occurrences of its schedules, if there may be any.
 
-    `zones` as in `rules.schedules.occurrences`; `recurs`: whether a fate of an occurrence was read. Only an owner that
-    knows schedules names a version of the time zone rules; then the requests are searched, which is a job.
+    `zones` as in `rules.schedules.occurrences`. `recurs` is True if a fate of an occurrence was read. Otherwise, if an
+    owner that knows schedules has named a version of the time zone rules, one job searches the requests for schedules.
     """
     if not recurs and (not zones or history.requests.where(F.col("action") == RECURRING).isEmpty()):
         return history
     return replace(history, occurrences=Events.of(history.log, history.messages, zones))
 
 
-def judged_history(history: History, how: JudgingParameters, digests: ChunkDigests, asked: DataFrame | None) -> Judged:
-    """Judges `history`; `asked` are the cached chunks of its requests, None: judge each origin."""
-    found = split(history, how, digests, asked, gathers_naming=True) if asked is not None else None
-    if found is None:
-        return Judged(_judged(history.inputs(), None, how))
-    if found.left is None:
-        return Judged(None, found.plain, found.has_garbled)
-    context = partial(read_context, history, found.naming)
-    return Judged(_judged(found.left, context, how), found.plain, found.has_garbled)
+def judged_history(
+    history: History, parameters: JudgingParameters, digests: ChunkDigests, request_chunks: DataFrame | None
+) -> Judged:
+    """Judges `history`. `request_chunks` are the cached chunks of its requests; None: judge each origin."""
+    parts = (
+        split(history, parameters, digests, request_chunks, gathers_naming=True) if request_chunks is not None else None
+    )
+    if parts is None:
+        return Judged(_judged(history.inputs(), None, parameters))
+    if parts.left is None:
+        return Judged(None, parts.plain, parts.has_garbled)
+    context = partial(read_context, history, parts.naming)
+    return Judged(_judged(parts.left, context, parameters), parts.plain, parts.has_garbled)
 
 
-def _judged(inputs: AuditInputs, context: Context | None, how: JudgingParameters) -> DataFrame:
-    """The judged rows of `inputs` in the audited range."""
-    rows = judged_origins(folded(inputs, few=how.is_short), context, how, ROW_COLUMNS, occurrences=inputs.occurrences)
-    return materialised(rows.where(F.col("verdicts").isNotNull()), few=how.is_short)
+def _judged(inputs: AuditInputs, context: Context | None, parameters: JudgingParameters) -> DataFrame:
+    """Returns the judged rows of `inputs` in the audited range."""
+    rows = judged_origins(
+        folded(inputs, few=parameters.is_short), context, parameters, ROW_COLUMNS, occurrences=inputs.occurrences
+    )
+    return materialised(rows.where(F.col("verdicts").isNotNull()), few=parameters.is_short)
 
 
 def split(
     history: History,
-    how: JudgingParameters,
+    parameters: JudgingParameters,
     digests: ChunkDigests,
-    asked: DataFrame,
+    request_chunks: DataFrame,
     doubtful: DataFrame | None = None,
     *,
     gathers_naming: bool = False,
 ) -> Split | None:
-    """The parts of `history`; None if each delivered request must be answered, which chunks do not count, or if nothing
-    would be saved: most requests are in inconsistent chunks, or too many origins are exceptional.
+    """Returns the parts of `history`, or None if its origins must be judged one by one.
 
-    `doubtful`: further exceptional origins, about which something is known that the history does not contain.
-    `gathers_naming`: also gather the requests of `Split.naming` while exceptional ones are read, if there are any of
-    these, and at most `how.separate_rows_max` requests that name something.
+    That is so if each delivered request must be answered, since chunks do not count answers. It is also so if chunks
+    would save nothing: most requests are in inconsistent chunks, or too many origins are exceptional.
+
+    `doubtful` are further exceptional origins, about which facts are known that the history does not contain. With
+    `gathers_naming`, the requests of `Split.naming` are gathered while the exceptional requests are read, if there are
+    any of these, and at most `parameters.separate_rows_max` requests that name something.
     """
-    if how.owes_all:
+    if parameters.owes_all:
         return None
-    excluded = _exceptional(history, how, digests, doubtful)
+    excluded = _exceptional(history, parameters, digests, doubtful)
     if excluded is None:
         return None
     exceptional, exceptional_count = excluded
@@ -143,23 +155,23 @@ def split(
     messages = history.messages
     if history.occurrences is not None:
         messages = with_origins_of_occurrences(messages)
-    regular_asked, regular_fates, regular_messages = asked, fates, messages
-    exceptional_requests = some_requests = history.requests.where(F.lit(False))
+    regular_chunks, regular_fates, regular_messages = request_chunks, fates, messages
+    exceptional_requests = gathered_requests = history.requests.where(F.lit(False))
     naming = None
     if exceptional_count:
-        gathers = gathers_naming and _count_of_naming(asked) <= how.separate_rows_max
-        some_requests = _exceptional_and_naming(history.understood, exceptional, gathers=gathers)
-        messages_of_them = some_requests.where("is_exceptional")
-        regular_asked = subtracted(asked, digests.of_requests(messages_of_them))
+        gathers = gathers_naming and _count_of_naming(request_chunks) <= parameters.separate_rows_max
+        gathered_requests = _exceptional_and_naming(history.understood, exceptional, gathers=gathers)
+        exceptional_messages = gathered_requests.where("is_exceptional")
+        regular_chunks = subtracted(request_chunks, digests.of_requests(exceptional_messages))
         regular_fates, regular_messages = (regular(rows, exceptional) for rows in (fates, messages))
-        exceptional_requests = messages_of_them.select(*history.requests.columns)
-        naming = some_requests.where(names_something()).select(*history.requests.columns) if gathers else None
-    sides = (regular_asked, digests.of_fates(regular_fates), digests.of_records(regular_messages, how.targets))
-    sums = cached(digests.together(*sides, how.targets))
+        exceptional_requests = exceptional_messages.select(*history.requests.columns)
+        naming = gathered_requests.where(names_something()).select(*history.requests.columns) if gathers else None
+    sides = (regular_chunks, digests.of_fates(regular_fates), digests.of_records(regular_messages, parameters.targets))
+    sums = cached(digests.together(*sides, parameters.targets))
     is_consistent = F.col("is_consistent")
     is_inconsistent = ~is_consistent & F.col("topic").isNotNull()
     inconsistent = sums.where(is_inconsistent)
-    found = sums.agg(
+    totals = sums.agg(
         *(
             F.coalesce(F.sum(F.when(is_consistent, F.col(name))), F.lit(0)).alias(verdict)
             for name, verdict in (("asked", "delivered"), ("ahead", "pending"))
@@ -169,40 +181,43 @@ def split(
         F.count_if(is_inconsistent).alias("inconsistent"),
         F.coalesce(F.sum("garbled"), F.lit(0)).alias("garbled"),
     ).collect()[0]
-    if found["left"] + exceptional_count > how.left_share_max * (found["requests"] + exceptional_count):
-        some_requests.unpersist()
+    if totals["left"] + exceptional_count > parameters.left_share_max * (totals["requests"] + exceptional_count):
+        gathered_requests.unpersist()
         return None
     lateness = digests.lateness(regular_fates, inconsistent, exceptional)
-    plain = Plain({name: found[name] for name in ("delivered", "pending")}, lateness)
+    plain = Plain({name: totals[name] for name in ("delivered", "pending")}, lateness)
     left = None
-    if found["inconsistent"] or exceptional_count:
+    if totals["inconsistent"] or exceptional_count:
         requests = exceptional_requests
-        if found["inconsistent"]:
+        if totals["inconsistent"]:
             requests = digested_requests(digests.left_of(history.understood, inconsistent, exceptional))
         left = _left(history, requests, lambda rows: digests.left_of(rows, inconsistent, exceptional))
-    return Split(plain, left, regular_asked, inconsistent, exceptional, found["garbled"] > 0, naming)
+    return Split(plain, left, regular_chunks, inconsistent, exceptional, totals["garbled"] > 0, naming)
 
 
 def _exceptional(
-    history: History, how: JudgingParameters, digests: ChunkDigests, doubtful: DataFrame | None
+    history: History, parameters: JudgingParameters, digests: ChunkDigests, doubtful: DataFrame | None
 ) -> tuple[DataFrame, int] | None:
-    """The exceptional origins, cached, and their number. If there are more than `how.separate_rows_max`, messages that
-    are not overdue are left out, so their chunks are inconsistent. None if there are still more."""
+    """Returns the exceptional origins, cached, and their number.
+
+    If there are more than `parameters.separate_rows_max`, leaves out messages that are not overdue, so that their
+    chunks are inconsistent. Returns None if there are still more.
+    """
     sound = history.answers.where(~F.col("malformed"))
     some = (rows for rows in (history.returns, doubtful) if rows is not None)
-    others = [history.letters, sound, *history.overtaken, *some]
+    others = [history.dead_letters, sound, *history.overtaken, *some]
     for has_recent in (True, False):
-        origins = digests.exceptional_origins(history.log, others, has_recent=has_recent)
-        found = materialised(_in_range(origins, how.partitions, has_unread=doubtful is not None))
-        count = found.count()
-        if count <= how.separate_rows_max:
-            return found, count
-        found.unpersist()
+        all_origins = digests.exceptional_origins(history.log, others, has_recent=has_recent)
+        origins = materialised(_in_range(all_origins, parameters.partitions, has_unread=doubtful is not None))
+        count = origins.count()
+        if count <= parameters.separate_rows_max:
+            return origins, count
+        origins.unpersist()
     return None
 
 
 def _left(history: History, requests: DataFrame, left_of: Callable[[DataFrame], DataFrame]) -> AuditInputs:
-    """The inputs of a history of which `requests` are left to be judged, and of other rows those that `left_of` finds.
+    """Returns the inputs that are left to be judged: `requests`, and those of the other rows that `left_of` returns.
 
     A chunk with an occurrence is inconsistent, and so is one with a schedule: all occurrences are left.
     """
@@ -210,23 +225,23 @@ def _left(history: History, requests: DataFrame, left_of: Callable[[DataFrame], 
         requests,
         left_of(fate_rows(history.log)),
         without_garbled(record_rows(left_of(history.messages))),
-        left_of(history.letters),
+        left_of(history.dead_letters),
         left_of(history.answers.where(~F.col("malformed"))),
         tuple(left_of(rows) for rows in history.overtaken),
         history.occurrences,
     )
 
 
-def _count_of_naming(asked: DataFrame) -> int:
-    """The number of requests in these chunks that name something."""
-    found = asked.agg(F.sum("naming")).first()
-    return (found[0] or 0) if found is not None else 0
+def _count_of_naming(request_chunks: DataFrame) -> int:
+    """Returns the number of requests in these chunks that name something."""
+    row = request_chunks.agg(F.sum("naming")).first()
+    return (row[0] or 0) if row is not None else 0
 
 
 def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, gathers: bool) -> DataFrame:
-    """The `exceptional` requests, and if it `gathers` those that name something: with the columns of
-    `digested_requests`, `is_exceptional`, and of the exceptional ones the message.
+    """Returns the `exceptional` requests, and if it `gathers` also the requests that name something.
 
+    The rows have the columns of `digested_requests` and `is_exceptional`; exceptional requests also have their message.
     Cost: reads requests once.
     """
     if not gathers:
@@ -242,14 +257,14 @@ def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, ga
 
 
 def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """The Context of a history that is read once more: origins with everything that may be a cause, which is neither a
-    delivery nor a dead letter. `naming` as in `Split`.
+    """Returns the context of `rows` from a history that is read once more; `naming` as in `Split`.
 
-    `related_origins` finds requests without an id that name nothing only by their own offset, and `rows` name those
-    whose offset is wanted. So the requests in `naming` suffice, and of all others those that are named or that their
-    own fates or answers find.
+    The context has origins with all facts that may be a cause: no deliveries and no dead letters. `related_origins`
+    finds requests without an id that name nothing only by their own offset, and `rows` name the wanted offsets. So the
+    requests in `naming` suffice, besides the requests that are named, or whose own fates or answers are related.
 
-    Cost: reads requests twice without `naming`, and with it once if there are such others, also unread ones.
+    Cost: reads requests twice without `naming`. With `naming`, reads them once if there are such further requests, also
+    unread ones.
     """
     inputs = history.inputs()
     fates, answers = inputs.fates, inputs.answers
@@ -261,24 +276,27 @@ def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wa
         answers.where("of is not null").select(*ORIGIN, no_id, F.array("of").alias("links")),
     )
     named = rows.select(*PARTITION, F.explode("links").alias("offset"))
-    found = related_origins(reduce(DataFrame.unionByName, links), wanted).unionByName(named).distinct()
-    near = materialised(found.join(rows.select(*ORIGIN), list(ORIGIN), "left_anti"))
+    related = related_origins(reduce(DataFrame.unionByName, links), wanted).unionByName(named).distinct()
+    near = materialised(related.join(rows.select(*ORIGIN), list(ORIGIN), "left_anti"))
 
-    def of_them(some: DataFrame) -> DataFrame:
-        return some.join(near, list(ORIGIN), "left_semi")
+    def near_rows(side: DataFrame) -> DataFrame:
+        return side.join(near, list(ORIGIN), "left_semi")
 
-    requests = of_them(candidates)
+    requests = near_rows(candidates)
     if naming is not None:
         unnamed = materialised(near.join(naming.select(*ORIGIN), list(ORIGIN), "left_anti"))
         if not unnamed.isEmpty():
             requests = requests.unionByName(inputs.requests.join(unnamed, list(ORIGIN), "left_semi"))
-    delivered, letters = (some.where(F.lit(False)) for some in (inputs.delivered, inputs.letters))
-    return folded(AuditInputs(requests, of_them(fates), delivered, letters, of_them(answers)))
+    delivered, dead_letters = (side.where(F.lit(False)) for side in (inputs.delivered, inputs.dead_letters))
+    return folded(AuditInputs(requests, near_rows(fates), delivered, dead_letters, near_rows(answers)))
 
 
 def _in_range(exceptional: DataFrame, partitions: DataFrame, *, has_unread: bool) -> DataFrame:
-    """The exceptional origins that may be judged; around a window there may be any number of others. `has_unread`:
-    with those of requests that the next audit reads, since it does not read again what names them now."""
+    """Returns the exceptional origins that may be judged; around a window there may be any number of others.
+
+    With `has_unread`, also returns the origins of requests that only the next audit reads, since that audit does not
+    reread the records that name them now.
+    """
     placed = exceptional.join(F.broadcast(partitions), list(PARTITION), "left")
     is_wanted = is_in_range(F.lit(False))
     if has_unread:

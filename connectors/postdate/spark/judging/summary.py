@@ -21,7 +21,7 @@ from postdate.spark.session.caching import gathered
 
 @dataclass(frozen=True)
 class Sample:
-    """One violation: the origin (or the place of a dispatch-log record) and the problem, for a person."""
+    """One violation: its origin, or the place of a dispatch-log record, and a description of the problem."""
 
     origin: str
     details: tuple[str, ...]
@@ -30,8 +30,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The number of verified requests, of those that break a rule, of those that could not be verified, by reason, and
-    of pending ones, of which there is nothing to verify yet."""
+    """The numbers of verified requests, of requests that break a rule, of requests that could not be verified, by
+    reason, and of pending requests."""
 
     verified: int = 0
     violated: int = 0
@@ -44,18 +44,20 @@ class Outcomes:
 
     @property
     def verified_share(self) -> float | None:
-        """The share of verified requests among those that have ended or are overdue, 0 to 1; None if there are none."""
+        """The share of verified requests among those that have ended or are overdue, 0 to 1; None without such
+        requests."""
         total = self.verified + self.violated + self.not_verifiable
         return self.verified / total if total else None
 
     def with_unread(self, unread: Mapping[str, int]) -> Outcomes:
-        """The same with requests that were not read, by reason."""
+        """Returns these outcomes with the numbers of unread requests, by reason, added."""
         return replace(self, reasons=dict(Counter(self.reasons) + Counter(unread)))
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The findings of an audit. `lateness_ms` is empty if nothing was delivered; `schedules` None: there were none."""
+    """The findings of an audit. `lateness_ms` is empty if nothing was delivered. `schedules` is None if there were no
+    schedules."""
 
     rows: int
     counts: dict[str, int]
@@ -66,7 +68,7 @@ class Summary:
 
     @property
     def violations(self) -> int:
-        """The number of violations; an origin with two counts twice."""
+        """The number of violations. An origin with two violations counts twice."""
         return sum(self.counts[verdict] for verdict in VIOLATIONS)
 
 
@@ -80,7 +82,8 @@ class Plain:
 
 @dataclass(frozen=True)
 class VerdictGroup:
-    """A number of judged `rows` with the same verdicts, `late` of them with a lateness; `schedules` are schedules."""
+    """A number of judged `rows` with the same verdicts: `late` of them have a lateness, and `schedules` of them are
+    schedules."""
 
     verdicts: Sequence[str]
     rows: int
@@ -89,13 +92,13 @@ class VerdictGroup:
 
 
 COUNTED: Final = {"rows": "*", "late": "lateness_ms", "schedules": "occurrences"}
-"""The numbers of a VerdictGroup, and the column of which each counts the values."""
+"""The names of the numbers in a VerdictGroup, each with the column whose values it counts."""
 
 
 @dataclass(frozen=True)
 class UnreadableRecords:
-    """`verdicts` has the `place` of each malformed verdict record, `others` has place and `problem` of each dead letter
-    and record whose origin cannot be read."""
+    """`verdicts` has the `place` of each malformed verdict record. `others` has the `place` and the `problem` of each
+    dead letter and record whose origin cannot be read."""
 
     verdicts: DataFrame
     others: DataFrame
@@ -103,7 +106,8 @@ class UnreadableRecords:
 
 @dataclass(frozen=True)
 class Counted:
-    """Known counts: the judged rows by their verdicts, breaks of the chain, and malformed verdict records."""
+    """Counts that are known already: judged rows by their verdicts, breaks of the chain, and malformed verdict
+    records."""
 
     groups: Sequence[VerdictGroup]
     breaks: int
@@ -118,7 +122,8 @@ def summarise(
     plain: Plain | None,
     counted: Counted,
 ) -> Summary:
-    """Counts, exact percentiles over all values (nearest rank), and up to `samples_max` samples per verdict.
+    """Returns the counts, the exact percentiles over all values (nearest rank), and up to `samples_max` samples per
+    verdict.
 
     `judged` and `plain` have different origins.
     """
@@ -147,15 +152,15 @@ def summarise(
     if counts["unreadable"] and samples_max:
         samples["unreadable"] = _placed_samples(unreadable.others, samples_max)
     if counted.malformed and samples_max:
-        found = samples.setdefault("false-verdict", [])
-        found += _malformed_samples(unreadable.verdicts, samples_max - len(found))
+        false_verdicts = samples.setdefault("false-verdict", [])
+        false_verdicts += _malformed_samples(unreadable.verdicts, samples_max - len(false_verdicts))
     verified, violated, pending = (outcomes.pop(name, 0) for name in (_VERIFIED, _VIOLATED, _PENDING))
     sums = Outcomes(verified, violated, dict(outcomes), pending)
     return Summary(rows, counts, _percentiles(lateness, few=rows <= LOCAL_ROWS_MAX), samples, sums, schedules)
 
 
 def by_verdicts(judged: DataFrame | None, *, few: bool = False) -> list[VerdictGroup]:
-    """The judged rows by their verdicts; `few` as for `gathered`. Cost: one job."""
+    """Returns the numbers of judged rows by their verdicts; `few` as for `gathered`. Cost: one job."""
     if judged is None:
         return []
     by_verdict = gathered(judged, few=few).groupBy("verdicts")
@@ -167,7 +172,7 @@ _VERIFIED, _VIOLATED, _PENDING = "verified", "violated", "pending"
 
 
 def _outcome(verdicts: Sequence[str]) -> str:
-    """The outcome of a row with these verdicts: verified, violated, pending, or the reason why it could not be
+    """Returns the outcome of a row with these verdicts: verified, violated, pending, or the reason why it could not be
     verified."""
     if any(verdict in VIOLATIONS for verdict in verdicts):
         return _VIOLATED
@@ -175,7 +180,10 @@ def _outcome(verdicts: Sequence[str]) -> str:
 
 
 def _percentiles(lateness: Sequence[DataFrame], *, few: bool) -> dict[str, int]:
-    """By name, and `max`; empty without values. Cost: a hash table of the distinct values in each task."""
+    """Returns the percentiles by name, and `max`; empty without values.
+
+    Cost: a hash table of the distinct values in each task.
+    """
     if not lateness:
         return {}
     values = gathered(reduce(DataFrame.unionByName, lateness), few=few)
@@ -183,14 +191,14 @@ def _percentiles(lateness: Sequence[DataFrame], *, few: bool) -> dict[str, int]:
 
 
 def lateness_columns() -> tuple[Column, Column]:
-    """Aggregates of `lateness_ms` for `lateness_of`: the exact percentiles (nearest rank), and the maximum."""
+    """Returns aggregates of `lateness_ms` for `lateness_of`: the exact percentiles (nearest rank), and the maximum."""
     shares = ", ".join(f"{share}D" for _, share in PERCENTILES)
     ranked = F.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY lateness_ms)")
     return ranked.alias("ranked"), F.max("lateness_ms").alias("max")
 
 
 def lateness_of(row: Row) -> dict[str, int]:
-    """The figures of lateness by name, from a row with `lateness_columns`; empty if there was no value."""
+    """Returns the figures of lateness by name, from a row with `lateness_columns`; empty if there was no value."""
     if row["max"] is None:
         return {}
     return dict(zip(FIGURES, map(int, (*row["ranked"], row["max"])), strict=True))
@@ -200,13 +208,13 @@ def _samples(judged: DataFrame, samples_max: int) -> dict[str, list[Sample]]:
     named = judged.select("*", F.explode("verdicts").alias("verdict")).where(F.col("verdict").isin(*VIOLATIONS))
     by_origin = Window.partitionBy("verdict").orderBy("topic", "partition", "offset")
     first = named.withColumn("place", F.row_number().over(by_origin)).where(F.col("place") <= samples_max)
-    found: dict[str, list[Sample]] = {}
+    samples: dict[str, list[Sample]] = {}
     for row in sorted(first.collect(), key=itemgetter("verdict", "place")):
         origin = f"{row['topic']}/{row['partition']}/{row['offset']}"
         shown = ("target", "action", "fate", "first_due_ms", "last_due_ms", "ended_ms", "records", "fates", "answers")
         sample = Sample(origin, tuple(row["details"]), {name: row[name] for name in shown})
-        found.setdefault(row["verdict"], []).append(sample)
-    return found
+        samples.setdefault(row["verdict"], []).append(sample)
+    return samples
 
 
 def _chain_samples(breaks: DataFrame, samples_max: int) -> list[Sample]:

@@ -1,22 +1,23 @@
 """Checks each fate that another request caused, such as `cancelled`: does such a request exist?
 
-A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
+A `cancelled` needs a later cancel of its id or origin. A `moved` needs the reschedule that it names, with the same due
 time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
-it share a transaction. A `replaced` that names no survivor needs a later request to schedule with the same id that was
-not refused by then, and that the owner had ingested; `survivors` checks a `replaced` that names one. Fates are checked
-only if the audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no
-valid fate is rejected.
+it share a transaction. A `replaced` that names no survivor needs a later request to schedule with the same id that had
+not been refused by then, and that the owner had ingested; `survivors` checks a `replaced` that names one. Fates are
+checked only if the audit has read every request that the owner had ingested. The condition is necessary, not
+sufficient, so no valid fate is rejected.
 
-A message that a bulk control has ended or moved must be selected by it, at its due time in force, and the count of a
-bulk control must be the number of the fates that name it. That due time is in doubt if the fate of an earlier
-reschedule of the message may have left the dispatch log. For a schedule, this holds for an occurrence, trigger or
-backfill. The row then has a sentence `doubt` instead of a `claim`.
+A bulk control must select each message that it has ended or moved, at the due time in force, and its count must be the
+number of the fates that name it. The due time in force is in doubt if the fate of an earlier reschedule of the message
+may have left the dispatch log; for a schedule, if the fate of an occurrence, trigger or backfill may have left it. The
+row then has a sentence `doubt` instead of a `claim`.
 
 A return that names its parent, an earlier delivery of the same partition, and an attempt must name the attempt of that
-delivery: 0 for the delivery of a request that is no return.
+delivery: 0 for the delivery of a request that is not a return.
 
-The due time of a request of a series, one with a `latest_ms`, follows from the start of the series: that in the fate
-`replaced` that names the request as its survivor, or its own timestamp. That start is the one of the replaced request.
+The due time of a request of a series, one with a `latest_ms`, follows from the start of the series. The start is in the
+fate `replaced` that names the request as its survivor, and is that of the replaced request. Without such a fate, it is
+the timestamp of the request.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
-from postdate.spark.rules.lost_moves import asked_ms, is_older_than_losses, selects_at, with_lost_due_times
+from postdate.spark.rules.lost_moves import is_older_than_losses, requested_due_ms, selects_at, with_lost_due_times
 from postdate.spark.rules.request_histories import is_known, is_refused
 from postdate.spark.rules.unread_causes import cause_of
 
@@ -39,11 +40,10 @@ _DOUBT = ", at a due time whose fate may have left the dispatch log"
 
 
 def unfounded_ends(known: DataFrame) -> DataFrame:
-    """One row for each `cancelled`, and each `replaced` that names no survivor, whose required request is missing: the
-    origin, and a sentence `claim`.
+    """Returns one row for each `cancelled`, and each `replaced` without a survivor, whose required request is missing.
 
-    `known` as in `history_rows`. Cost: a join of the cancelled requests with the cancels that name an origin, and one
-    of the unfounded ends with the refused requests.
+    The row has the origin and a sentence `claim`. `known` as in `history_rows`. Cost: a join of the cancelled requests
+    with the cancels that name an origin, and one of the unfounded ends with the refused requests.
     """
     end = F.col("end")
     names_survivor = (end.fate_name == "replaced") & end.control_offset.isNotNull()
@@ -76,11 +76,10 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
 
 
 def _refused(known: DataFrame) -> DataFrame:
-    """The requests to schedule that an owner has refused: topic and partition as `of_topic` and `of_partition`, and
-    `refused`."""
+    """Returns the requests to schedule that an owner has refused: `of_topic`, `of_partition`, a struct `refused`."""
     parts = F.struct("id", "offset", F.col("end.log_offset").alias("log_offset")).alias("refused")
-    asked = known.where(F.col("action").isin("schedule", RECURRING) & is_refused(F.col("end")))
-    return asked.select(F.col("topic").alias("of_topic"), F.col("partition").alias("of_partition"), parts)
+    refused_requests = known.where(F.col("action").isin("schedule", RECURRING) & is_refused(F.col("end")))
+    return refused_requests.select(F.col("topic").alias("of_topic"), F.col("partition").alias("of_partition"), parts)
 
 
 def _is_replaced_by_refused() -> Column:
@@ -93,10 +92,10 @@ def _is_replaced_by_refused() -> Column:
 
 
 def judged_series(known: DataFrame) -> DataFrame:
-    """One row for each request of a series whose due time does not follow from the start: the origin, and a sentence
-    `claim`, or `doubt` if the fate of its predecessor, which has the start, may have left the dispatch log.
+    """Returns one row for each request of a series whose due time does not follow from the start of the series.
 
-    `known` as in `history_rows`.
+    The row has the origin and a sentence `claim`. If the fate of its predecessor, which has the start, may have left
+    the dispatch log, the sentence is a `doubt`. `known` as in `history_rows`.
     """
     end = F.col("end")
     due_ms = F.least("due_ms", F.coalesce("series_ms", "request_ms") + F.col("latest_ms"))
@@ -109,22 +108,20 @@ def judged_series(known: DataFrame) -> DataFrame:
 
 
 def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
-    """One row for each `moved`, in log order: the origin; the `grace` of its control, with a null `grace_ms` if the
-    control was not read; and its `cause` as in `unread_causes`. If the control does not ask for the move, the row has a
-    sentence `claim`, or a sentence `doubt` if the move depends on an earlier one that may be lost.
+    """Returns one row for each `moved`, in log order.
 
-    `known` as in `history_rows`; `has_losses`: whether fates of its rows may have left the dispatch log. Cost: a join
-    of the moves with the reschedules, and a second one if there are losses.
+    The row has the origin, the `grace` of its control (`grace_ms` is null if the control was not read), and its `cause`
+    as in `unread_causes`. If the control does not ask for the move, the row has a sentence `claim`, or a `doubt` if the
+    move depends on an earlier one that may be lost. `known` as in `history_rows`. `has_losses` is True if fates of its
+    rows may be lost. Cost: a join of the moves with the reschedules, and a second one if there are losses.
     """
     moves = known.where(F.size("moves") > 0).select(
         *(*ORIGIN, *_SELECTABLE, "request_log_start", "request_end", "request_ms", "moves"),
         "fates_lost_before_ms",
         F.explode("moves").alias("move"),
     )
-    is_move = (F.col("action") == "reschedule") & (
-        (F.col("end.fate_name") == "applied") | F.col("selected").isNotNull()
-    )
-    controls = known.where(is_move & ~is_refused(F.col("end"))).select(
+    is_effective = (F.col("end.fate_name") == "applied") | F.col("selected").isNotNull()
+    controls = known.where((F.col("action") == "reschedule") & is_effective & ~is_refused(F.col("end"))).select(
         *(*PARTITION, "due_ms", "acts_on", "grace_ms"),
         F.col("selected").alias("by"),
         F.col("offset").alias("control"),
@@ -165,12 +162,12 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     )
     by = F.col("by")
 
-    def may_be_asked(lost: Column) -> Column:
-        asked = asked_ms(by, F.col("due_ms"), lost.due_ms)
-        return selects_at(by, lost.due_ms) & F.coalesce(F.col("new_due_ms") == asked, F.lit(False))
+    def may_be_requested(lost: Column) -> Column:
+        requested_ms = requested_due_ms(by, F.col("due_ms"), lost.due_ms)
+        return selects_at(by, lost.due_ms) & F.coalesce(F.col("new_due_ms") == requested_ms, F.lit(False))
 
     times = with_lost_due_times(odd, known)
-    doubted = times.where(F.exists("lost_due_times", may_be_asked)).select(*ORIGIN, "control")
+    doubted = times.where(F.exists("lost_due_times", may_be_requested)).select(*ORIGIN, "control")
     is_doubted, found = F.col("is_doubted").isNotNull(), doubted.withColumn("is_doubted", F.lit(True))
     return judged.join(found, [*ORIGIN, "control"], "left").select(
         *ORIGIN,
@@ -181,13 +178,13 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
 
 
 def _selects_at_any_time(selected: Column) -> Column:
-    """Whether a selection selects the schedule at some due time."""
+    """True if a selection selects the schedule at any due time."""
     none = F.lit(None).cast("bigint")
     return selects_at(selected.withField("from_ms", none).withField("until_ms", none), none)
 
 
 def _moves_before() -> Column:
-    """The moves of a message before the `move`."""
+    """Returns the moves of a message before the `move`."""
     move = F.col("move")
     return F.filter(
         "moves", lambda other: F.struct(other.log_offset, other.place) < F.struct(move.log_offset, move.place)
@@ -195,7 +192,8 @@ def _moves_before() -> Column:
 
 
 def _moves_in_bulk() -> Column:
-    """Whether the bulk control of a `moved` selects the message at the due time before, and asks for this one."""
+    """True if the bulk control of a `moved` selects the message at its due time before, and asks for its new due
+    time."""
     move, by = F.col("move"), F.col("by")
     last = F.try_element_at(_moves_before(), F.lit(-1))
     was_ms = F.coalesce(last.new_due_ms, move.first_due_ms)
@@ -203,15 +201,15 @@ def _moves_in_bulk() -> Column:
         (F.col("control") > F.col("offset"))
         & F.coalesce(last.control_offset < F.col("control"), F.lit(True))
         & selects_at(by, was_ms)
-        & (move.new_due_ms == asked_ms(by, F.col("due_ms"), was_ms))
+        & (move.new_due_ms == requested_due_ms(by, F.col("due_ms"), was_ms))
     )
 
 
 def judged_switches(known: DataFrame) -> DataFrame:
-    """One row for each fate OF_CONTROLS of a schedule whose control does not ask for it: the origin, and a sentence
-    `claim`.
+    """Returns one row for each fate OF_CONTROLS of a schedule whose control does not ask for it.
 
-    `known` as in `history_rows`. Cost: a join of these fates with their controls.
+    The row has the origin and a sentence `claim`. `known` as in `history_rows`. Cost: a join of these fates with their
+    controls.
     """
     switch, by = F.col("switch"), F.col("by")
     switches = known.where(F.size("switches") > 0).select(
@@ -223,10 +221,10 @@ def judged_switches(known: DataFrame) -> DataFrame:
     )
     fate = switch.fate_name
     named = {"paused": "pause", "resumed": "resume", "triggered": "trigger", "backfilled": "backfill"}
-    is_asked = by.action == F.create_map(*(F.lit(name) for pair in named.items() for name in pair))[fate]
+    is_requested = by.action == F.create_map(*(F.lit(name) for pair in named.items() for name in pair))[fate]
     is_meant = (by.acts_on == F.col("offset")) | (by.id == F.col("id"))
     is_applied = (by.end.fate_name == "applied") & (by.end.log_offset == switch.log_offset)
-    is_founded = is_asked & is_meant & is_applied & (by.request_ms == switch.new_due_ms)
+    is_founded = is_requested & is_meant & is_applied & (by.request_ms == switch.new_due_ms)
     text = F.concat(switch.fate_name, F.lit(" by offset "), switch.control_offset, F.lit(", which does not ask for it"))
     return (
         switches.withColumn("control", switch.control_offset)
@@ -237,14 +235,15 @@ def judged_switches(known: DataFrame) -> DataFrame:
 
 
 def judged_late_switches(known: DataFrame) -> DataFrame:
-    """One row for each fate OF_CONTROLS of a schedule that a bulk cancel in force had selected: the origin, and a
-    sentence `claim`. Such a schedule was no longer pending for a later control.
+    """Returns one row for each fate OF_CONTROLS of a schedule that a bulk cancel in force had selected.
 
-    `known` as in `history_rows`. A bulk cancel is in force from its first fate on. A control counts only if the owner
-    that wrote this fate had not read the control then, and carried it out itself: an earlier owner may have read the
-    control before. A bulk cancel with a due range counts only if the log published the due time of the schedule before
-    the bulk cancel began: later occurrences may have moved the schedule into the range. Cost: a join of these fates
-    with the bulk cancels.
+    Such a schedule was no longer pending for a later control. The row has the origin and a sentence `claim`. `known` as
+    in `history_rows`.
+
+    A bulk cancel is in force from its first fate on. A control counts only if the owner that wrote this fate had not
+    read the control then, and carried it out itself: an earlier owner may have read the control before. A bulk cancel
+    with a due range counts only if the log published the due time of the schedule before the bulk cancel began: later
+    occurrences may have moved the schedule into the range. Cost: a join of these fates with the bulk cancels.
     """
     switch, begun, selected = F.col("switch"), F.col("begun"), F.col("selected")
     switches = known.where(F.col("end.bulk_offset").isNotNull() & (F.size("switches") > 0)).select(
@@ -264,17 +263,18 @@ def judged_late_switches(known: DataFrame) -> DataFrame:
 
 
 def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
-    """One row for each message that a bulk control has cancelled without selecting it, and one for each bulk control
-    with another count than that of the fates that name it: the origin, and a sentence `claim`, or `doubt` if the due
-    time of the message may be that of a lost fate.
+    """Returns one row for each message that a bulk control has cancelled without selecting it, and for each wrong
+    count.
 
-    `known` and `has_losses` as in `judged_moves`. Cost: a join of the cancelled messages with the bulk controls, and a
-    count by control; a second join if there are losses.
+    A count is wrong if a bulk control has another one than the number of fates that name it. The row has the origin and
+    a sentence `claim`, or a sentence `doubt` if the due time of the message may be that of a lost fate. `known` and
+    `has_losses` as in `judged_moves`. Cost: a join of the cancelled messages with the bulk controls, and a count by
+    control; a second join if there are losses.
     """
     end, control = F.col("end"), F.col("control")
     ended = known.where(end.bulk_offset.isNotNull()).withColumn("control", end.bulk_offset)
     controls = known.where(F.col("selected").isNotNull())
-    asked = controls.where(F.col("action") == "cancel").select(
+    cancels = controls.where(F.col("action") == "cancel").select(
         *PARTITION, F.col("offset").alias("control"), F.col("selected").alias("by"), is_refused(end).alias("is_refused")
     )
     last = F.try_element_at("moves", F.lit(-1))
@@ -287,11 +287,11 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         & F.coalesce(last.control_offset < control, F.lit(True))
         & selects_at(F.col("by"), due_ms)
     )
-    # The occurrence that has set the due time of a schedule with a late end may be late, and was not judged then.
+    # The occurrence that set the due time of a schedule with a late end may be late too, and was not judged then.
     unselected = (
         ended.where(is_known(end.next_request) & ~(end.late & (F.col("action") == RECURRING)))
         .drop("selected")
-        .join(asked, [*PARTITION, "control"], "left")
+        .join(cancels, [*PARTITION, "control"], "left")
         .where(~is_selected)
     )
     text = F.concat(F.lit("cancelled by offset "), control)
@@ -334,10 +334,11 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
 
 
 def judged_returns(known: DataFrame) -> DataFrame:
-    """One row for each return that names another attempt than that of its parent: the origin, and a sentence `claim`.
+    """Returns one row for each return that names another attempt than that of its parent.
 
-    `known` as in `history_rows`; a parent that is not among them is not judged, nor a return that names no attempt, as
-    a dead letter that was requested again does. Cost: a join of the returns with their parents.
+    The row has the origin and a sentence `claim`. `known` as in `history_rows`. A return is not judged if its parent is
+    not among these rows, or if it names no attempt; the request to deliver a dead letter again names none. Cost: a join
+    of the returns with their parents.
     """
     parents = known.where(F.col("action") == "schedule").select(
         *PARTITION, F.col("offset").alias("acts_on"), F.coalesce("attempt", F.lit(0)).alias("of_parent")

@@ -1,7 +1,7 @@
-"""Rules about the end of a request, or a missing end: column expressions over the facts of `judge`.
+"""Rules about the end of a request, or its missing end: column expressions over the facts of `judge`.
 
 A fate is `late` if it lies after the fixed end of the dispatch log. It explains a record that had no fate before, but
-is not compared with topics whose end was fixed before it.
+it is not compared with topics whose end was fixed before the fate.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _TRIED = tuple(
 
 
 def unended_problems() -> list[Problem]:
-    """Requests without a final fate."""
+    """Returns the problems of requests without a final fate."""
     is_open = F.col("is_request") & ~F.col("is_ended")
-    has_records, has_letters = F.size("on_target") > 0, F.size("letters") > 0
+    has_records, has_dead_letters = F.size("on_target") > 0, F.size("letters") > 0
     is_known = ~F.col("is_policy_unknown")
-    is_silent = is_open & ~has_records & ~has_letters & F.col("is_overdue") & is_known
+    is_silent = is_open & ~has_records & ~has_dead_letters & F.col("is_overdue") & is_known
     is_lost, is_hidden = F.col("has_lost_fates"), F.col("has_lost_fates") | F.col("is_fate_hidden")
     due = F.coalesce(F.col("last_due_ms").cast("string"), F.lit("at once"))
-    is_odd = is_silent | (is_open & (has_records | has_letters))
+    is_odd = is_silent | (is_open & (has_records | has_dead_letters))
     return [
         Problem("missing", is_silent & ~is_hidden, F.concat(F.lit("no fate; due "), due)),
         Problem(
             "contradiction", is_open & has_records & ~is_hidden, F.concat(F.lit("record without fate: "), places())
         ),
-        Problem("contradiction", is_open & has_letters & ~is_hidden, F.lit("dead letter without fate")),
+        Problem("contradiction", is_open & has_dead_letters & ~is_hidden, F.lit("dead letter without fate")),
         Problem("unsettled", is_odd & is_lost, F.lit("its fate may have left the dispatch log")),
         Problem("capped", is_odd & ~is_lost & is_hidden, F.lit("an open transaction may hide its fate")),
         _unknown_policy_problem(),
@@ -45,7 +45,8 @@ def unended_problems() -> list[Problem]:
 
 
 def _unknown_policy_problem() -> Problem:
-    """A return whose due time nobody can compute. If it was refused, its policy may not exist."""
+    """Returns the problem of a return whose due time cannot be computed. If the return was refused, its policy may not
+    exist."""
     is_refused = F.coalesce((F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") == 0), F.lit(False))
     is_pending = ~F.col("is_ended") & ~F.col("is_overdue")
     return Problem(
@@ -56,13 +57,13 @@ def _unknown_policy_problem() -> Problem:
 
 
 def ended_problems() -> list[Problem]:
-    """Requests with several final fates, or with a final fate that the records contradict."""
+    """Returns the problems of requests with several final fates, or with a final fate that the records contradict."""
     names = F.array_join(F.transform("finals", lambda row: row.fate_name), ", ")
     finals = F.array_join(F.transform("finals", named_fate), ", ")
     final, count = F.col("final.fate_name"), F.size("on_target")
     is_ended, is_delivered = F.col("is_request") & F.col("is_ended"), F.col("is_delivered")
     has_other = F.exists("finals", lambda row: row.fate_name != "delivered")
-    has_letters = F.size("letters") > 0
+    has_dead_letters = F.size("letters") > 0
     return [
         Problem("duplicate", F.size("finals") > 1, F.concat(F.size("finals"), F.lit(" final fates: "), finals)),
         Problem("duplicate", _is_repeated(), F.concat(count, F.lit(" committed records: "), places())),
@@ -75,9 +76,11 @@ def ended_problems() -> list[Problem]:
                 F.lit("delivered although "), names, F.when(count > 0, F.concat(F.lit(": "), places())).otherwise("")
             ),
         ),
-        *_problems_without_dead_letter(is_ended & F.col("is_dead") & ~has_letters),
+        *_problems_without_dead_letter(is_ended & F.col("is_dead") & ~has_dead_letters),
         Problem(
-            "contradiction", is_ended & ~F.col("is_dead") & has_letters, F.concat(F.lit("dead letter although "), final)
+            "contradiction",
+            is_ended & ~F.col("is_dead") & has_dead_letters,
+            F.concat(F.lit("dead letter although "), final),
         ),
         _expired_problem(),
         Problem(
@@ -104,12 +107,12 @@ def ended_problems() -> list[Problem]:
 
 
 def is_past_grace(at_ms: Column, due_ms: Column) -> Column:
-    """Whether a commit is later than the grace `grace_ms` plus the time of a transaction; null without a grace."""
+    """True if a commit is later than the grace `grace_ms` plus the time of a transaction; null without a grace."""
     return at_ms - due_ms - COMMIT_MS_MAX > F.col("grace_ms")
 
 
 def answer_problems() -> list[Problem]:
-    """Answers that contradict the dispatch log, and missing answers."""
+    """Returns the problems of answers that contradict the dispatch log, and of missing answers."""
     wrong = F.array_compact(F.transform("answers", lambda answer: answer.wrong))
     # An answer to a request that has left its topic, or lies outside the window, cannot be judged.
     return [
@@ -120,15 +123,17 @@ def answer_problems() -> list[Problem]:
 
 
 def _order_problems() -> list[Problem]:
-    """Messages that another of their key and target overtook: a violation, unless the message left late. One that was
-    rescheduled has no place among the others."""
+    """Returns the problems of messages that another message of their key and target overtook.
+
+    That is a violation unless the message left late. A rescheduled message has no place in the order.
+    """
     late, on_time = (
-        F.filter("disorders", lambda each: each.is_late),
-        F.filter("disorders", lambda each: ~each.is_late),
+        F.filter("disorders", lambda disorder: disorder.is_late),
+        F.filter("disorders", lambda disorder: ~disorder.is_late),
     )
 
     def texts(disorders: Column) -> Column:
-        return F.array_join(F.transform(disorders, lambda each: each.text), "; ")
+        return F.array_join(F.transform(disorders, lambda disorder: disorder.text), "; ")
 
     return [
         Problem("order", F.col("lost_move").isNull() & (F.size(on_time) > 0), texts(on_time)),
@@ -137,12 +142,12 @@ def _order_problems() -> list[Problem]:
 
 
 def named_fate(row: Column) -> Column:
-    """The name of a fate, with the place of its dispatch-log record."""
+    """Returns the name of a fate, with the place of its dispatch-log record."""
     return F.concat(row.fate_name, F.lit(" ("), row.log_place, F.lit(")"))
 
 
 def ended_state() -> Column:
-    """The verdict of a row without problems."""
+    """Returns the verdict of a row without problems."""
     is_unproved = F.col("final.late") & (
         (F.col("is_delivered") & (F.size("on_target") == 0)) | (F.col("is_dead") & (F.size("letters") == 0))
     )
@@ -150,7 +155,7 @@ def ended_state() -> Column:
 
 
 def places() -> Column:
-    """The places of a row's records: topic, partition, offset."""
+    """Returns the places of a row's records: topic, partition, offset."""
     spelled = F.transform(
         "on_target", lambda record: F.concat_ws("/", record.target, record["partition"], record.offset)
     )
@@ -163,30 +168,37 @@ def _is_early() -> Column:
 
 
 def _is_buried_early() -> Column:
-    """A message becomes a dead letter before it is due only if STORE does not accept its size. Otherwise its target was
-    tried."""
-    was_tried = F.exists("letters", lambda letter: one_of(letter.reason, _TRIED))
+    """True if a message became a dead letter more than BURIED_EARLY_MS_MAX before it was due, although its target was
+    tried.
+
+    Only a message whose size STORE does not accept may become a dead letter before it is due.
+    """
+    was_tried = F.exists("letters", lambda dead_letter: one_of(dead_letter.reason, _TRIED))
     was_pending = (F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") != 0)
     is_early = F.col("final.at_ms") < F.col("leaves_ms") - BURIED_EARLY_MS_MAX
     return F.col("is_request") & was_tried & F.coalesce(was_pending & is_early, F.lit(False))
 
 
 def _leaves_ms(row: Column) -> Column:
-    """The due time, or the chosen time of a fate if that is later."""
+    """Returns the due time, or the chosen time of a fate if that is later."""
     return F.greatest(F.col("known_due_ms"), row.chosen_ms)
 
 
 def _is_repeated() -> Column:
-    """More than one committed record of one request. If the request has expired, only records on the same topic count,
-    since its target is unknown."""
+    """True if a request has more than one committed record.
+
+    If the request has expired, only records on the same topic count, since its target is unknown.
+    """
     count = F.size("on_target")
     return (count > 1) & (F.col("is_request") | (F.col("is_expired") & (F.size("topics") < count)))
 
 
 def _expired_problem() -> Problem:
-    """A dead letter `expired` needs a grace that was over by the broker's clock when its fate was committed. The grace
-    of a reschedule after the window of the audit is unknown."""
-    is_expired = F.exists("letters", lambda letter: letter.reason == Reason.EXPIRED.value)
+    """Returns the problem of a dead letter `expired` whose grace was not over when its fate was committed.
+
+    The broker's clock decides. The grace of a reschedule after the window of the audit is unknown.
+    """
+    is_expired = F.exists("letters", lambda dead_letter: dead_letter.reason == Reason.EXPIRED.value)
     over_ms = F.col("leaves_ms") + F.col("grace_ms")
     in_time = F.coalesce(F.col("final.at_ms") <= over_ms, F.lit(True)) | (F.col("final.first_due_ms") == 0)
     grace = F.coalesce(F.concat(F.lit("its grace ends at "), over_ms), F.lit("it has no grace"))
@@ -198,9 +210,9 @@ def _expired_problem() -> Problem:
 
 
 def _undelivered_problems(holds: Column) -> list[Problem]:
-    """A fate `delivered` without a record on the request's own target."""
+    """Returns the problems of a fate `delivered` without a record on the request's own target."""
     on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
-    made_ms = at_ms - COMMIT_MS_MAX  # at the earliest: its fate is in the same transaction, but later
+    made_ms = at_ms - COMMIT_MS_MAX  # the earliest time: its fate is in the same transaction, but later
     reason = (
         F.when(F.col("target_capped").isNull(), "not-selected")
         .when(
@@ -224,7 +236,10 @@ def _undelivered_problems(holds: Column) -> list[Problem]:
 
 
 def of_places(name: str, loosest: Callable[[Column], Column]) -> Column:
-    """The loosest of the values that `name` has for the partitions to which the message may belong, `places`."""
+    """Returns the loosest of the values that the column `name` has for the partitions in `places`.
+
+    `places` are the partitions to which the message may belong.
+    """
     values = F.col(name)
     of_some = F.transform("places", lambda place: F.get(values, place))
     return F.coalesce(loosest(F.array_compact(of_some)), loosest(values))
@@ -235,7 +250,7 @@ def _named_target() -> Column:
 
 
 def _problems_without_dead_letter(holds: Column) -> list[Problem]:
-    """A fate `dead` without a dead letter."""
+    """Returns the problems of a fate `dead` without a dead letter."""
     on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
     is_gone = F.coalesce(at_ms - COMMIT_MS_MAX <= F.col("letters_lost_before_ms"), F.lit(False))
     is_hidden = ~is_gone & F.coalesce(at_ms >= F.col("letters_capped_from_ms"), F.lit(True))

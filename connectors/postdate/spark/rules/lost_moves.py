@@ -1,8 +1,9 @@
 """Due times that a message may have by a reschedule whose fate `moved` has left the dispatch log.
 
 A reschedule of one message is `applied` in the record of its `moved`. So if the log has one of the two fates, it has
-the other. A reschedule in bulk is `applied` behind its moves. Reschedules take effect in the order of their offsets, so
-the possible due times follow from the first one: each lost reschedule may have changed any of those before it.
+the other. A bulk reschedule is `applied` behind its moves. Reschedules take effect in the order of their offsets, so
+the possible due times follow from the first due time: each lost reschedule may have changed any earlier possible due
+time.
 """
 
 from __future__ import annotations
@@ -21,45 +22,50 @@ from postdate.spark.rules.request_histories import is_refused
 from postdate.wire.reasons import Reason
 
 LOST_MOVE: Final = "struct<due_ms:bigint,grace_ms:bigint,control:bigint,given_by:bigint>"
-"""A due time, the grace that a lost reschedule gave, the offset of the last lost reschedule, and the offset of the one
-that gave the grace. All except the due time are null if there is no such reschedule."""
+"""A possible due time, the grace that a lost reschedule gave, and the offsets of two reschedules: the last lost one,
+and the one that gave the grace. All fields except the due time are null if there is no such reschedule."""
 _NEVER: Final = 2**63 - 1
 
 
 def is_older_than_losses() -> Column:
-    """Whether fates of a request of `known` may have left the dispatch log."""
+    """True if fates of a request of `known` may have left the dispatch log."""
     return F.coalesce(F.col("request_ms") < F.col("fates_lost_before_ms"), F.lit(False))
 
 
 def may_be_moved() -> Column:
-    """Whether a row of `judging.placed` is a message, older than the losses of the log, whose end the log does not
-    explain. The message was delivered for another due time than the last one in the log, ended before that due time or
-    outside of its window or grace, or expired before its grace was over. The grace is that of the request; if a
-    reschedule may have changed it, any end after the due time counts."""
+    """True if a row of `judging.placed` is a message older than the losses of the log, whose end the log does not
+    explain.
+
+    The message was delivered for another due time than the last one in the log, ended before that due time or outside
+    of its window or grace, or expired before its grace was over. The grace is that of the request. If a reschedule may
+    have changed the grace, any end after the due time counts.
+    """
     request, fates = F.col("facts.request"), F.col("facts.fates")
     due_ms = _known_due_ms()
-    has_other = F.exists("facts.records", lambda one: (one.target == request.target) & (one.due_ms != due_ms))
-    ended = F.filter(fates, lambda one: one_of(one.fate_name, ("delivered", "dead")))
-    is_expired = F.exists("facts.letters", lambda one: one.reason == Reason.EXPIRED.value)
+    has_other = F.exists("facts.records", lambda record: (record.target == request.target) & (record.due_ms != due_ms))
+    ended = F.filter(fates, lambda fate: one_of(fate.fate_name, ("delivered", "dead")))
+    is_expired = F.exists("facts.letters", lambda dead_letter: dead_letter.reason == Reason.EXPIRED.value)
     is_moved = last_move().isNotNull()
 
-    def is_odd_end(one: Column) -> Column:
-        leaves_ms = F.coalesce(one.chosen_ms, due_ms)
-        is_outside = ~one.chosen_ms.between(due_ms, due_ms + request.window_ms)
-        is_late = one.at_ms - leaves_ms - COMMIT_MS_MAX > F.when(is_moved, 0).otherwise(request.grace_ms)
-        in_grace = is_moved | F.coalesce(one.at_ms <= leaves_ms + request.grace_ms, F.lit(True))
-        is_wrong = F.when(one.fate_name == "delivered", is_late).otherwise(is_expired & in_grace)
-        return reduce(Column.__or__, (F.coalesce(some, F.lit(False)) for some in (is_outside, is_wrong)))
+    def is_odd_end(fate: Column) -> Column:
+        leaves_ms = F.coalesce(fate.chosen_ms, due_ms)
+        is_outside = ~fate.chosen_ms.between(due_ms, due_ms + request.window_ms)
+        is_late = fate.at_ms - leaves_ms - COMMIT_MS_MAX > F.when(is_moved, 0).otherwise(request.grace_ms)
+        in_grace = is_moved | F.coalesce(fate.at_ms <= leaves_ms + request.grace_ms, F.lit(True))
+        is_wrong = F.when(fate.fate_name == "delivered", is_late).otherwise(is_expired & in_grace)
+        return reduce(Column.__or__, (F.coalesce(condition, F.lit(False)) for condition in (is_outside, is_wrong)))
 
-    is_early = F.exists(ended, lambda one: one.at_ms < due_ms)
+    is_early = F.exists(ended, lambda fate: fate.at_ms < due_ms)
     is_older = request.request_ms < F.col("fates_lost_before_ms")
     is_odd = has_other | is_early | F.exists(ended, is_odd_end)
     return F.coalesce((request.action == "schedule") & is_older & is_odd, F.lit(False))
 
 
 def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
-    """One row for each due time and grace that lost reschedules may have given to a row that `may_be_moved`: the
-    origin, and `lost_move` as LOST_MOVE. `known` as in `history_rows`."""
+    """Returns one row for each due time and grace that lost reschedules may have given to a row that `may_be_moved`.
+
+    The row has the origin, and `lost_move` as LOST_MOVE. `known` as in `history_rows`.
+    """
     request = F.col("facts.request")
     messages = placed.where(may_be_moved()).select(
         *(*ORIGIN, "target", request.key_digest.alias("key_digest"), _known_due_ms().alias("known_due_ms")),
@@ -68,88 +74,100 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
         F.col("id").alias("delivered_id"),
         F.lit(_NEVER).alias("control"),
     )
-    each = with_lost_due_times(messages, known, with_graces=True).select(
+    lost_times = with_lost_due_times(messages, known, with_graces=True).select(
         *ORIGIN, F.explode("lost_due_times").alias("lost_move")
     )
-    return each.where("lost_move.control is not null")
+    return lost_times.where("lost_move.control is not null")
 
 
 def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: bool = False) -> DataFrame:
-    """Those of `messages` that a lost reschedule names or selects, with the column `lost_due_times`: an array of
-    LOST_MOVE with `known_due_ms` and each due time that a lost reschedule between the offsets `moved_by` and `control`
-    may have set. `with_graces`: also of those before `moved_by`, which may have given the grace, since a reschedule
-    without a grace keeps it.
+    """Returns the rows of `messages` that a lost reschedule names or selects, with the column `lost_due_times`.
+
+    `lost_due_times` is an array of LOST_MOVE: `known_due_ms`, and each due time that a lost reschedule between the
+    offsets `moved_by` and `control` may have set. `with_graces` adds the reschedules before `moved_by`, which may have
+    given the grace, since a reschedule without a grace keeps it.
 
     Columns of `messages`: origin, `id`, `delivered_id`, `target`, `key_digest`, `known_due_ms`, `control`, and any
-    others; `moved_by` is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in
-    `history_rows`. Cost: a join of the messages with the lost reschedules that name them, and with those in bulk of
-    their partition.
+    others. `moved_by` is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in
+    `history_rows`. Cost: a join of the messages with the lost reschedules that name them, and with the bulk reschedules
+    of their partition.
     """
     may_have_moved = F.col("end").isNull() | (F.col("selected").isNotNull() & ~is_refused(F.col("end")))
     names = ("offset", "due_ms", "grace_ms", "acts_on", "id", "selected")
     lost = known.where((F.col("action") == "reschedule") & is_older_than_losses() & may_have_moved).select(
         *PARTITION, F.struct(*names).alias("lost")
     )
-    one = F.col("lost")
+    lost_control = F.col("lost")
     named = messages.withColumn("name", _exploded(F.lit("*"), F.col("offset"), F.col("id")))
-    naming = lost.withColumn("name", _exploded(F.when(one.selected.isNotNull(), "*"), one.acts_on, one.id))
+    naming = lost.withColumn(
+        "name", _exploded(F.when(lost_control.selected.isNotNull(), "*"), lost_control.acts_on, lost_control.id)
+    )
     first_offset = F.col("offset") if with_graces else F.coalesce("moved_by", "offset")
-    is_between = (one.offset > first_offset) & (one.offset < F.col("control"))
+    is_between = (lost_control.offset > first_offset) & (lost_control.offset < F.col("control"))
     meant = named.join(naming, [*PARTITION, "name"]).where(is_between)
     lists = F.sort_array(F.array_distinct(F.collect_list("lost")))
-    found = meant.groupBy(*messages.columns).agg(lists.alias("lost"))
+    with_lost = meant.groupBy(*messages.columns).agg(lists.alias("lost"))
     none = F.lit(None).cast("bigint")
     unchanged = (none.alias(name) for name in ("grace_ms", "control", "given_by"))
     first = F.array(F.struct(F.col("known_due_ms").alias("due_ms"), *unchanged))
     times = F.aggregate("lost", first.cast(f"array<{LOST_MOVE}>"), _with_moves)
-    return found.withColumn("lost_due_times", times).drop("lost")
+    return with_lost.withColumn("lost_due_times", times).drop("lost")
 
 
 def _exploded(bulk: Column, offset: Column, id_: Column) -> Column:
-    """One row for each name by which a reschedule may select a message: `bulk`, the offset and the id, except nulls."""
+    """Returns a column that explodes into the names by which a reschedule may select a message: `bulk`, the offset and
+    the id, except nulls."""
     return F.explode(F.array_compact(F.array(bulk, F.concat(F.lit("#"), offset.cast("string")), F.hex(id_))))
 
 
-def asked_ms(selected: Column, due_ms: Column, was_ms: Column) -> Column:
-    """The due time for which a reschedule of this selection, or of the time `due_ms`, asks if a message was due at
-    `was_ms`."""
+def requested_due_ms(selected: Column, due_ms: Column, was_ms: Column) -> Column:
+    """Returns the due time for which a reschedule asks if a message was due at `was_ms`.
+
+    `selected` is the selection of a bulk reschedule, `due_ms` the requested due time of any other.
+    """
     return F.when(selected.by_ms.isNotNull(), F.greatest(was_ms + selected.by_ms, F.lit(1))).otherwise(due_ms)
 
 
 def selects_at(selected: Column, due_ms: Column) -> Column:
-    """Whether a selection selects a message, by its columns, at this due time."""
+    """True if a selection selects a message, by its columns, at this due time."""
     return selects(selected, F.col("target"), F.col("delivered_id"), F.col("key_digest"), due_ms)
 
 
 def _with_moves(times: Column, control: Column) -> Column:
-    """The possible due times and graces after a lost reschedule. One before `moved_by` changes only the grace."""
+    """Returns the possible due times and graces after a lost reschedule. A reschedule before `moved_by` changes only
+    the grace."""
     selected = control.selected
-    moved = F.filter(times, lambda one: selected.isNull() | selects_at(selected, one.due_ms))
+    moved = F.filter(times, lambda time: selected.isNull() | selects_at(selected, time.due_ms))
     is_before = F.coalesce(control.offset < F.col("moved_by"), F.lit(False))
     behind = F.transform(
         moved,
-        lambda one: F.struct(
-            F.when(is_before, one.due_ms).otherwise(asked_ms(selected, control.due_ms, one.due_ms)).alias("due_ms"),
-            F.coalesce(control.grace_ms, one.grace_ms).alias("grace_ms"),
+        lambda time: F.struct(
+            F.when(is_before, time.due_ms)
+            .otherwise(requested_due_ms(selected, control.due_ms, time.due_ms))
+            .alias("due_ms"),
+            F.coalesce(control.grace_ms, time.grace_ms).alias("grace_ms"),
             control.offset.alias("control"),
-            F.when(control.grace_ms.isNotNull(), control.offset).otherwise(one.given_by).alias("given_by"),
+            F.when(control.grace_ms.isNotNull(), control.offset).otherwise(time.given_by).alias("given_by"),
         ),
     )
 
-    def is_known(one: Column) -> Column:
-        return F.exists(times, lambda other: (other.due_ms == one.due_ms) & other.given_by.eqNullSafe(one.given_by))
+    def is_known(time: Column) -> Column:
+        return F.exists(times, lambda other: (other.due_ms == time.due_ms) & other.given_by.eqNullSafe(time.given_by))
 
-    new = F.filter(F.array_distinct(behind), lambda one: ~is_known(one))
+    new = F.filter(F.array_distinct(behind), lambda time: ~is_known(time))
     return F.slice(F.concat(times, new), 1, LOST_DUE_TIMES_MAX)
 
 
 def _known_due_ms() -> Column:
-    """The due time of a row of `judging.placed`: by its last `moved`, by its first fate, otherwise by its request."""
+    """Returns the due time of a row of `judging.placed`: from its last `moved`, otherwise from its first fate,
+    otherwise from its request."""
     first_due_ms = F.nullif(F.get("facts.fates", 0).first_due_ms, F.lit(0))
     return F.coalesce(last_move().new_due_ms, first_due_ms, F.col("facts.request.due_ms"))
 
 
 def last_move() -> Column:
-    """The last `moved` in the log of a row of `judging.placed`; null if there is none. The list of fates has no order:
-    those of a state may come behind those that are new."""
+    """Returns the last `moved` in the log of a row of `judging.placed`; null if there is none.
+
+    The list of fates has no order: fates from a state may come behind new fates.
+    """
     return F.array_max(F.filter("facts.fates", lambda fate: fate.fate_name == "moved"))

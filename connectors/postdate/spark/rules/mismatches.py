@@ -1,7 +1,7 @@
 """Rules about content: do the delivered message and the dispatch log match the request?
 
-Expressions over the columns of `judge`'s facts. The expected partition is the requested one, otherwise that of the Java
-partitioner for a partition count that the target may have had when the fate was committed.
+Expressions over the columns of `judge`. The expected partition is the requested one. Otherwise it is that of the Java
+partitioner, for a partition count that the target may have had when the fate was committed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from postdate.wire.reasons import Reason
 _OWN_HEADERS = f"{names.ORIGIN},{names.DUE}"
 
 _HELD = ("delivered", "cancelled", "replaced", "kept", "dropped", "moved", "stored")
-# Those of them that a schedule may have; it alone may be `completed`, `paused` or `resumed`.
+# The names in _HELD that a schedule may have. Only a schedule may be `completed`, `paused` or `resumed`.
 _OF_SCHEDULES = ("cancelled", "replaced", "stored")
 
 
 def mismatch_problems() -> list[Problem]:
-    """Delivered records, dead letters and fates that differ from their request."""
+    """Returns the problems of delivered records, dead letters and fates that differ from their request."""
     request = F.col("request")
     is_request = F.col("is_request")
 
@@ -54,14 +54,18 @@ def mismatch_problems() -> list[Problem]:
 
 
 def expected_headers(request_id: Column) -> Column:
-    """The names of the headers that a delivery adds to a message with this id; the id may be null. A return gets
-    more: `expected_return_headers`."""
+    """Returns the names of the headers that a delivery adds to a message with this id, which may be null.
+
+    A return gets more headers: `expected_return_headers`.
+    """
     return F.when(request_id.isNull(), F.lit(_OWN_HEADERS)).otherwise(F.lit(f"{_OWN_HEADERS},{names.ID}"))
 
 
 def expected_return_headers(request: Column, first_due_ms: Column) -> Column:
-    """The headers that a redelivery has behind origin and due time; null if the request is no return. Its own first
-    due time is `first_due_ms`."""
+    """Returns the headers that a redelivery has behind origin and due time; null if the request is not a return.
+
+    `first_due_ms` is the first due time of the request itself.
+    """
     retry = request.retry
 
     def header(name: str, value: Column) -> Column:
@@ -80,17 +84,18 @@ def expected_return_headers(request: Column, first_due_ms: Column) -> Column:
 
 
 def expected_partitions() -> Column:
-    """The possible partitions of the message in its target; null for a null key, for which any is possible.
+    """Returns the possible partitions of the message in its target.
 
-    Partitions are only ever added. Those that are known to have existed at the commit of the fate count. A partition
-    whose first record is later may have been added since. So the key is placed for each possible partition count.
+    Null for a null key, with which any partition is possible. Partitions are only ever added. Partitions that are known
+    to have existed at the commit of the fate count. A partition whose first record is later may have been added since.
+    So the key is placed for each possible partition count.
     """
     known = F.filter("target_known_ms", lambda known_ms: known_ms <= F.col("final.at_ms"))
     counts = F.sequence(F.greatest(F.size(known), F.lit(1)), F.col("target_partitions"))
     by_key = F.transform(counts, lambda count: (F.col("request.key_hash") % count).cast("int"))
-    asked = F.col("request.partition_asked").cast("int")
+    requested = F.col("request.partition_asked").cast("int")
     return (
-        F.when(asked.isNotNull(), F.array(asked))
+        F.when(requested.isNotNull(), F.array(requested))
         .when(F.col("request.key_hash").isNull() | F.col("target_partitions").isNull(), F.lit(None))
         .otherwise(F.array_distinct(by_key))
     )
@@ -109,34 +114,40 @@ def _own_headers_differ(record: Column) -> Column:
 
 
 def _retry_headers_differ(record: Column) -> Column:
-    """Attempt, root or error of a redelivery. Headers of other names are a matter of `_own_headers_differ`."""
+    """True if attempt, root or error of a redelivery differ.
+
+    Different header names are left to `_own_headers_differ`.
+    """
     wanted = F.col("return_headers")
     has_same_names = joined_names(record.retry).eqNullSafe(joined_names(wanted))
     return has_same_names & wanted.isNotNull() & ~record.retry.eqNullSafe(wanted)
 
 
 def _dead_letter_problems() -> list[Problem]:
-    """A dead letter repeats the request as sent; one too large has no value, an unreadable one no headers."""
+    """Returns the problems of dead letters that differ from the request as sent.
+
+    A dead letter that would be too large has no value, and one with unreadable headers has no headers.
+    """
     request = F.col("request")
 
-    def differs(letter: Column) -> Column:
-        same_value = (letter.value_digest == request.value_digest) | letter.is_without_value
-        is_unreadable = letter.is_without_headers & (letter.reason == Reason.BAD_HEADERS.value)
-        same_headers = letter.headers_digest.eqNullSafe(request.own_headers_digest) | F.coalesce(
+    def differs(dead_letter: Column) -> Column:
+        same_value = (dead_letter.value_digest == request.value_digest) | dead_letter.is_without_value
+        is_unreadable = dead_letter.is_without_headers & (dead_letter.reason == Reason.BAD_HEADERS.value)
+        same_headers = dead_letter.headers_digest.eqNullSafe(request.own_headers_digest) | F.coalesce(
             is_unreadable, F.lit(False)
         )
-        same_place = letter["partition"] == F.col("partition")
-        return ~((letter.key_digest == request.own_key_digest) & same_value & same_headers & same_place)
+        same_place = dead_letter["partition"] == F.col("partition")
+        return ~((dead_letter.key_digest == request.own_key_digest) & same_value & same_headers & same_place)
 
-    def is_unknown(letter: Column) -> Column:
-        return ~F.coalesce(letter.reason.isin(*(reason.value for reason in Reason)), F.lit(False))
+    def is_unknown(dead_letter: Column) -> Column:
+        return ~F.coalesce(dead_letter.reason.isin(*(reason.value for reason in Reason)), F.lit(False))
 
-    def is_bad_time(letter: Column) -> Column:
-        return letter.reason == Reason.BAD_TIME.value
+    def is_bad_time(dead_letter: Column) -> Column:
+        return dead_letter.reason == Reason.BAD_TIME.value
 
-    def refused_wrongly(letter: Column) -> Column:
-        is_wrong = is_time_readable(letter, request) | is_return_sound(letter, request)
-        return F.when(is_wrong, letter.reason).otherwise(letter.unfounded)
+    def refused_wrongly(dead_letter: Column) -> Column:
+        is_wrong = is_time_readable(dead_letter, request) | is_return_sound(dead_letter, request)
+        return F.when(is_wrong, dead_letter.reason).otherwise(dead_letter.unfounded)
 
     is_request, wrong = F.col("is_request"), F.array_compact(F.transform("letters", refused_wrongly))
     return [
@@ -144,7 +155,7 @@ def _dead_letter_problems() -> list[Problem]:
             "mismatch", is_request & F.exists("letters", differs), F.lit("the dead letter differs from the request")
         ),
         Problem("false-refusal", is_request & (F.size(wrong) > 0), F.concat(F.lit("not "), F.array_join(wrong, ", "))),
-        # Outside of the functions of a letter, in which Spark cannot read a time.
+        # Outside of the functions of a dead letter, in which Spark cannot read a time.
         Problem(
             "false-refusal",
             is_request & is_range_readable(request) & F.exists("letters", is_bad_time),
@@ -182,13 +193,13 @@ def _fate_problems() -> list[Problem]:
     is_request, unread = F.col("is_request"), F.get(F.filter("fates", is_unread), 0)
     behind = F.get(F.filter("fates", is_behind), 0)
     text = F.array_join(F.transform(F.filter("fates", due_differs), lambda row: row.first_due_ms.cast("string")), ", ")
-    asked = F.coalesce(first_due_ms.cast("string"), F.lit("without a due time"))
+    requested_due = F.coalesce(first_due_ms.cast("string"), F.lit("without a due time"))
     does_not_fit = F.concat(F.lit("fate "), F.col("final.fate_name"), F.lit(" of a request to "), action)
     return [
         Problem(
             "mismatch",
             is_request & F.exists("fates", due_differs),
-            F.concat(F.lit("first due "), text, F.lit(" in the dispatch log, the request is "), asked),
+            F.concat(F.lit("first due "), text, F.lit(" in the dispatch log, the request is "), requested_due),
         ),
         Problem("mismatch", is_request & F.exists("fates", action_differs), does_not_fit),
         Problem(
@@ -211,7 +222,10 @@ def _fate_problems() -> list[Problem]:
 
 
 def _chosen_problem() -> Problem:
-    """A message with a window, and no other, has a chosen time, which lies within the window after its due time."""
+    """Returns the problem of a wrong chosen time.
+
+    A message with a window, and no other message, has a chosen time, which lies within the window after its due time.
+    """
     final, window_ms, due_ms = F.col("final"), F.col("request.window_ms"), F.col("last_due_ms")
     was_pending = (final.fate_name == "delivered") | ((final.fate_name == "dead") & (final.first_due_ms != 0))
     is_within = (final.chosen_ms >= due_ms) & (final.chosen_ms <= due_ms + window_ms)

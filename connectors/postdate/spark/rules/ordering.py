@@ -1,17 +1,18 @@
 """Order: messages of one request partition with the same target and key must leave by due time, then by request offset.
 
-A message was overtaken if it lies after another one in its target although it was due before, and its request had been
-ingested when the other left. The dispatch-log record of the other one shows how far its owner had read
+A message was overtaken if it lies after another message in its target although it was due before, and its request had
+been ingested when the other message left. The dispatch-log record of the other message shows how far its owner had read
 (`next_request`), so a request that arrived too late for its place is not out of order. A message with a window counts
-by its chosen time. Rescheduled messages are not checked, since their place changed while they waited; nor is a record
-without a fate `delivered`, which is another violation. Null keys have no order. A message that left more than
+by its chosen time. Rescheduled messages are not checked, since their place changed while they waited. A record without
+a fate `delivered` is not checked either: it breaks another rule. Null keys have no order. A message that left more than
 ORDER_LATE_MS_MAX after it was due is not a violation: its target may have failed, and then order is not promised.
 
-Only the first record of a request in a partition of its own target is its message. Others are duplicates, or copies
-that a consumer made; both are left out.
+Only the first record of a request in a partition of the request's target is its message. All other records are
+duplicates, or copies that a consumer made, and are left out.
 
-1. Sort all records by key, a few numbers each. Most keys are in order, whatever is left out; the others are doubtful.
-2. Read again the records of doubtful keys, with their requests and fates, and compare their messages.
+1. Sort all records by key, a few numbers each. Most keys are in order, whatever is left out. The other keys are
+   doubtful.
+2. Reread the records of doubtful keys, with their requests and fates, and compare their messages.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from postdate.spark.session.caching import gathered, materialised
 from postdate.spark.session.small_tables import small_table
 
 DISORDER = "struct<text:string,is_late:boolean>"
-"""The result of `overtaken` for a message."""
+"""The type of the column `disorder` in the result of `overtaken`."""
 _SEQUENCE = ("topic", "partition", "record.target", "record.partition", "record.key_digest")
 
 
 def overtaken(
     records: DataFrame, fates: DataFrame, requests: DataFrame, starts: DataFrame | None = None, *, few: bool = True
 ) -> DataFrame:
-    """One row for each message that was overtaken by another with its key: the origin, and `disorder`: a sentence
-    `text`, and `is_late` if the message left late.
+    """Returns one row for each message that another message with its key overtook.
 
-    `records` as of `record_rows`, `fates` as of `fate_rows`; `requests` have origin and target. A message without one
-    of these requests is not checked. A message is compared with the ORDER_LOOKED_BACK_MAX messages before it. `starts`:
-    only messages from these offsets on count (`target`, `place`, `start`); they are compared with the ones before.
-    `few`: there are few records (`materialised`).
-    Cost: one shuffle and sort of all records, of 32 bytes each.
+    The row has the origin and `disorder`: a sentence `text`, and `is_late`, true if the message left late. `records`
+    are rows of `record_rows`, and `fates` of `fate_rows`; `requests` have origin and target. A message without one of
+    these requests is not checked. A message is compared with the ORDER_LOOKED_BACK_MAX messages before it. If there are
+    `starts` (`target`, `place`, `start`), only messages from these offsets on are checked; they are compared with
+    earlier messages. `few` is True if there are few records (`materialised`). Cost: one shuffle and sort of all
+    records, of 32 bytes each.
     """
     record = F.col("record")
     is_whole = ~F.col("is_garbled") & (record.key_digest != NO_DIGEST) & record.due_ms.isNotNull()
@@ -54,14 +55,17 @@ def overtaken(
     if inverted.isEmpty():
         return small_table(records.sparkSession, [], f"topic string, partition int, offset bigint, disorder {DISORDER}")
     doubtful = materialised(placed.join(inverted, "sequence", "left_semi"), few=few)
-    found = _compared(_own(doubtful, requests), fates)
+    overtaken_messages = _compared(_own(doubtful, requests), fates)
     if starts is not None:
-        found = found.join(F.broadcast(starts), ["target", "place"]).where("record_offset >= start")
-    return materialised(found.select(*ORIGIN, "disorder"), few=few)
+        overtaken_messages = overtaken_messages.join(F.broadcast(starts), ["target", "place"]).where(
+            "record_offset >= start"
+        )
+    return materialised(overtaken_messages.select(*ORIGIN, "disorder"), few=few)
 
 
 def _inverted(rows: DataFrame) -> DataFrame:
-    """The sequences in which a record lies after one that was due later. Two sequences may share a hash by chance."""
+    """Returns the sequences in which a record lies after one that was due later. Two sequences may share a hash by
+    chance."""
     order = Window.partitionBy("sequence").orderBy("record_offset")
     place = F.struct("due_ms", "offset")
     marked = rows.select("sequence", (F.lag(place).over(order) > place).alias("is_inverted"))
@@ -69,7 +73,7 @@ def _inverted(rows: DataFrame) -> DataFrame:
 
 
 def _own(doubtful: DataFrame, requests: DataFrame) -> DataFrame:
-    """The first record of each request in each partition of its own target."""
+    """Returns the first record of each request in each partition of the request's target."""
     origins = doubtful.select(*ORIGIN).distinct()
     targets = requests.select(*ORIGIN, F.col("target").alias("own_target")).join(origins, list(ORIGIN), "left_semi")
     on_target = doubtful.join(targets, list(ORIGIN)).where("target = own_target")
@@ -79,23 +83,23 @@ def _own(doubtful: DataFrame, requests: DataFrame) -> DataFrame:
 
 
 def _compared(own: DataFrame, fates: DataFrame) -> DataFrame:
-    """Those of `own` that were overtaken, with `disorder`."""
+    """Returns the records of `own` that were overtaken, with `disorder`."""
     sequence = Window.partitionBy("topic", "partition", "target", "place", "sequence").orderBy("record_offset")
     before = sequence.rowsBetween(-ORDER_LOOKED_BACK_MAX, -1)
     left = _left(fates.join(own.select(*ORIGIN), list(ORIGIN), "left_semi"))
     known = own.join(left, list(ORIGIN), "left").withColumn("due_ms", F.coalesce("chosen_ms", "due_ms"))
     compared = F.struct("due_ms", "offset", "next_request", "record_offset")
     looked_at = known.select("*", F.collect_list(compared).over(before).alias("before"))
-    found = F.filter("before", _overtakes)
-    one = F.try_element_at(found, F.lit(-1))
+    overtakers = F.filter("before", _overtakes)
+    overtaker = F.try_element_at(overtakers, F.lit(-1))
     text = F.concat(
-        *(F.lit("due at "), F.col("due_ms"), F.lit(", it lies behind offset "), one.record_offset),
-        *(F.lit(" of its target, which is of offset "), one.offset, F.lit(" and was due at "), one.due_ms),
+        *(F.lit("due at "), F.col("due_ms"), F.lit(", it lies behind offset "), overtaker.record_offset),
+        *(F.lit(" of its target, which is of offset "), overtaker.offset, F.lit(" and was due at "), overtaker.due_ms),
     )
     is_late = F.col("left_ms") - F.col("due_ms") > ORDER_LATE_MS_MAX
     disorder = F.struct(text.alias("text"), is_late.alias("is_late")).alias("disorder")
     is_delivered = F.col("left_ms").isNotNull() & ~F.col("was_moved")
-    return looked_at.where((F.size(found) > 0) & is_delivered).select("*", disorder)
+    return looked_at.where((F.size(overtakers) > 0) & is_delivered).select("*", disorder)
 
 
 def _overtakes(other: Column) -> Column:
@@ -104,7 +108,8 @@ def _overtakes(other: Column) -> Column:
 
 
 def _left(fates: DataFrame) -> DataFrame:
-    """By origin: when it left, how far its owner had read then, and whether it was ever rescheduled."""
+    """Returns, by origin, when the message left, how far its owner had read then, and whether it was ever
+    rescheduled."""
     fate = F.col("fate")
     return fates.groupBy(*ORIGIN).agg(
         F.min(F.when(fate.fate_name == "delivered", fate.next_request)).alias("next_request"),

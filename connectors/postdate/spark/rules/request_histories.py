@@ -1,7 +1,8 @@
-"""One row for each request with everything known about it: its content, end and answers, and those of related requests.
+"""One row for each request with all its facts: its content, end and answers, and those of related requests.
 
-Related are the requests of a partition with the same id. Only they act on each other, besides controls that name an
-origin. One shuffle by origin, one by id, and no join: an id that is used very often costs as much as its requests.
+Related are the requests of a partition with the same id. Only related requests, and controls that name an origin, act
+on other requests. Cost: one shuffle by origin, one by id, and no join. An id that is used very often costs as much as
+its requests.
 
 topic partition offset   the origin
 action id acts_on …      of the request; all null if it was not read. The id is null for a return
@@ -25,7 +26,7 @@ later_schedule           the next related request to schedule that was not refus
 cancel_with              the last related cancel that was applied in the dispatch-log record of its end
 pending_until            the last position at which an earlier related request to schedule was pending
 last_schedule            the last such request, with its `request_ms`; its `end` is null if it has not ended
-undone_with              whether a related one was cancelled in that dispatch-log record without an answer that says so
+undone_with              whether a related request was cancelled in that record, and no answer reports it
 """
 
 from __future__ import annotations
@@ -52,48 +53,55 @@ _NEVER: Final = 2**63 - 1
 def history_rows(
     requests: DataFrame, fates: DataFrame, answers: DataFrame, partitions: DataFrame, *, few: bool = False
 ) -> DataFrame:
-    """The rows described above, one for each origin of a request, fate or sound answer, with its range; `few` as for
-    `gathered`."""
+    """Returns the rows described above, one for each origin of a request, fate or sound answer, with its range.
+
+    `few` as for `gathered`.
+    """
     folded = _folded(requests, fates, answers.where(~F.col("malformed")), few)
     placed = folded.join(F.broadcast(partitions.select(*PARTITION, *_PLACES)), list(PARTITION), "left")
     return _with_related(placed)
 
 
 def is_refused(end: Column) -> Column:
-    """Whether an end is that of a request that was never pending: dead, without a first due time."""
+    """True if an end is that of a request that was never pending: `dead`, without a first due time."""
     return F.coalesce((end.fate_name == "dead") & (end.first_due_ms == 0), F.lit(False))
 
 
 def was_accepted(end: Column) -> Column:
-    """Whether a request to schedule with this end, which may be null, was pending at any time."""
+    """True if a request to schedule with this end, which may be null, was ever pending."""
     return ~is_refused(end) & F.coalesce(~end.fate_name.isin("kept", "dropped"), F.lit(True))
 
 
 def was_accepted_at(end: Column, log_offset: Column) -> Column:
-    """Whether a request to schedule with this end, which may be null, counted as accepted in this dispatch-log record:
-    an owner with other settings may refuse or drop it in a later one."""
+    """True if a request to schedule with this end, which may be null, counted as accepted in this dispatch-log record.
+
+    An owner with other settings may refuse or drop it in a later record.
+    """
     is_other = is_refused(end) | (end.fate_name == "dropped")
     return was_accepted(end) | F.coalesce(is_other & (end.log_offset > log_offset), F.lit(False))
 
 
 def is_known(next_request: Column) -> Column:
-    """Whether everything that an owner had ingested when it wrote a fate was read, and the request itself."""
+    """True if the audit has read the request itself, and everything that the owner had ingested when it wrote the
+    fate."""
     return F.col("request_ms").isNotNull() & (next_request <= F.col("request_end"))
 
 
 def position_before(end: Column) -> Column:
-    """The `position` of a control with this end: after everything that other controls of its record ended."""
+    """Returns the `position` of a control with this end: after everything that other controls of its record ended."""
     return end.log_offset * 2
 
 
 def _position(end: Column) -> Column:
-    """The position until which a request with this end was pending. In one dispatch-log record controls end before
-    messages."""
+    """Returns the position until which a request with this end was pending.
+
+    In one dispatch-log record, controls end before messages.
+    """
     return end.log_offset * 2 + F.when(end.fate_name.isin("delivered", "dead"), F.lit(1)).otherwise(F.lit(0))
 
 
 def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame, few: bool) -> DataFrame:
-    of_requests, of_fates, of_moves, of_changes, of_series, of_answers, of_named, folds, found = _folding()
+    of_requests, of_fates, of_moves, of_changes, of_series, of_answers, of_named, folds, columns = _folding()
     inputs = (
         fates.select(*of_fates),
         fates.where(F.col("fate.fate_name") == "moved").select(*of_moves),
@@ -107,21 +115,24 @@ def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame, few: bool
     union = requests.select(*of_requests)
     for rows in inputs:
         union = union.unionByName(rows, allowMissingColumns=True)
-    return gathered(union, few=few).groupBy(*ORIGIN).agg(*folds).select(*found)
+    return gathered(union, few=few).groupBy(*ORIGIN).agg(*folds).select(*columns)
 
 
 @remembered
 def _folding() -> tuple[list[Column], ...]:
-    """The columns of requests, fates, moves, changes of schedules, continued series, answers, and answers that name
-    another request; their aggregates; and the result columns."""
-    # A return has an id, but is not found by it.
+    """Returns the columns, their aggregates and the result columns.
+
+    The columns are, in this order, those of requests, fates, moves, changes of schedules, continued series, answers,
+    and answers that name another request.
+    """
+    # A return has an id, but no request can name it by this id.
     id_ = F.when(F.col("retry").isNull(), F.col("id")).alias("id")
     attempts = (F.col("retry.said").alias("named_attempt"), F.col("retry.attempt").alias("attempt"))
-    asked = (
+    request_columns = (
         *("acts_on", "due_ms", "grace_ms", "request_ms", "target", "key_digest", "selected"),
         *("latest_ms", "keeps", "drops", "recurrence", "due_since"),
     )
-    request = F.struct("action", id_, F.col("id").alias("delivered_id"), *asked, *attempts)
+    request = F.struct("action", id_, F.col("id").alias("delivered_id"), *request_columns, *attempts)
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
     more = ("next_request", "late", "bulk_offset", "count", "series_ms", "filled_from_ms", "filled_until_ms")
     fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, *more, "takeover")))
@@ -137,9 +148,12 @@ def _folding() -> tuple[list[Column], ...]:
         F.sort_array(F.collect_list("answer")).alias("answers"),
         F.collect_list("answers_of_others").alias("answers_of_others"),
     ]
-    found = [
+    columns = [
         *origin,
-        *(F.col(f"request.{name}") for name in ("action", "id", "delivered_id", *asked, "named_attempt", "attempt")),
+        *(
+            F.col(f"request.{name}")
+            for name in ("action", "id", "delivered_id", *request_columns, "named_attempt", "attempt")
+        ),
         *map(F.col, ("moved", "changed", "series_ms", "answers", "answers_of_others")),
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
@@ -156,14 +170,14 @@ def _folding() -> tuple[list[Column], ...]:
         [*origin, answer.alias("answer")],
         [*partition, F.col("of").alias("offset"), F.col("answer").alias("answers_of_others")],
         folds,
-        found,
+        columns,
     )
 
 
 def _with_related(placed: DataFrame) -> DataFrame:
-    """Adds the columns that need the requests with the same id; a request without an id is alone."""
-    named, found = _related_columns()
-    return placed.select("*", *named).select(*placed.columns, *found)
+    """Adds the columns that need the requests with the same id. A request without an id is alone."""
+    named, related = _related_columns()
+    return placed.select("*", *named).select(*placed.columns, *related)
 
 
 @remembered

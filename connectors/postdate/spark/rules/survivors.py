@@ -1,16 +1,17 @@
 """Checks that a fate that names a survivor follows from the survivor's request and end.
 
-The survivor of a `replaced` is a later request of the same id, which the owner had ingested. That of a `kept` is an
-earlier one that had not ended in an earlier dispatch-log record, and the kept request must ask for it. That of a
-`dropped` is an earlier one as well, which was delivered in an earlier record. The time of that record is at most the
-longest window before the timestamp of the dropped request, and both requests must have `postdate-if-ended`. The audit
-does not know the window of the request topic, so it does not report a request that was accepted though it could have
-been dropped.
+- The survivor of a `replaced` is a later request of the same id, which the owner had ingested.
+- The survivor of a `kept` is an earlier request of the same id that had not ended in an earlier dispatch-log record.
+  The kept request must ask for it.
+- The survivor of a `dropped` is an earlier request of the same id that was delivered in an earlier dispatch-log record.
+  The time of that record is at most the longest window before the timestamp of the dropped request, and both requests
+  must have `postdate-if-ended`. The audit does not know the window of the request topic, so it does not report a
+  request that was accepted though it could have been dropped.
 
 An owner with other settings may refuse or drop the survivor of a `replaced` or `kept` in a later record.
 
-If the survivor's delivery may have left the dispatch log, the row has a sentence `doubt`; if its request has left the
-topic, a sentence `expired`; neither has a `claim`.
+If the survivor's delivery may have left the dispatch log, the row has a sentence `doubt`. If the survivor's request has
+left the topic, the row has a sentence `expired`. Neither row has a `claim`.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ _WINDOW_MS_MAX: Final = 86_400_000
 
 
 def judged_survivors(known: DataFrame) -> DataFrame:
-    """One row for each `replaced` or `kept` that names a wrong survivor, or an expired one, or a series whose start may
-    have left the dispatch log: the origin, and a sentence `claim`, `expired` or `doubt`.
+    """Returns one row for each `replaced` or `kept` whose survivor is wrong or expired, or whose start of a series may
+    be lost.
 
-    `known` as in `history_rows`. Cost: a join of these ends with requests.
+    The row has the origin, and a sentence `claim`, `expired` or `doubt`. `known` as in `history_rows`. Cost: a join of
+    these ends with requests.
     """
     end, by = F.col("end"), F.col("by")
     ended = known.where(end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull())
@@ -53,10 +55,11 @@ def judged_survivors(known: DataFrame) -> DataFrame:
 
 
 def judged_drops(known: DataFrame) -> DataFrame:
-    """One row for each `dropped` that does not follow from the survivor and its delivery, or whose delivery is unknown:
-    the origin, and a sentence `claim`, `doubt` or `expired`.
+    """Returns one row for each `dropped` that does not follow from the survivor and its delivery, or whose delivery is
+    unknown.
 
-    `known` as in `history_rows`. Cost: a join of these ends with requests.
+    The row has the origin, and a sentence `claim`, `doubt` or `expired`. `known` as in `history_rows`. Cost: a join of
+    these ends with requests.
     """
     end, by = F.col("end"), F.col("by")
     # A state from before this column does not know the header.
@@ -66,19 +69,21 @@ def judged_drops(known: DataFrame) -> DataFrame:
     is_within = F.col("request_ms") <= by.end.at_ms + _WINDOW_MS_MAX
     lost_ms = F.col("fates_lost_before_ms")
     may_be_lost = by.end.isNull() & (by.request_ms < lost_ms) & (F.col("request_ms") < lost_ms + _WINDOW_MS_MAX)
-    is_asked = asks_for_it & is_same_id
+    is_requested = asks_for_it & is_same_id
     return _judged(
         known.where(end.fate_name == "dropped"),
         known,
-        is_asked & was_delivered & is_within,
-        is_asked & may_be_lost,
+        is_requested & was_delivered & is_within,
+        is_requested & may_be_lost,
         F.lit(""),
     )
 
 
 def _judged(ended: DataFrame, known: DataFrame, is_founded: Column, may_be_lost: Column, since: Column) -> DataFrame:
-    """Returns those of the rows `ended` whose end does not follow from the named request, which the conditions see as
-    `by`. `since` is appended to the offset of the survivor in each sentence."""
+    """Returns the rows of `ended` whose end does not follow from the request that it names.
+
+    The conditions see that request as `by`. `since` is appended to the offset of the survivor in each sentence.
+    """
     end, survivor, by = F.col("end"), F.col("survivor"), F.col("by")
     named = ended.where(F.col("request_ms").isNotNull()).withColumn("survivor", end.control_offset)
     parts = ("action", "id", "end", "latest_ms", "keeps", "drops", "request_ms")
@@ -92,7 +97,7 @@ def _judged(ended: DataFrame, known: DataFrame, is_founded: Column, may_be_lost:
         .where(by.isNotNull() | (survivor < F.col("request_log_start")) | (survivor >= F.col("request_start")))
         .where(is_known(end.next_request) & ~F.coalesce(is_founded, F.lit(False)))
     )
-    # What replaces a message comes after it, and leaves its topic only once the log has a fate of it.
+    # A replacement comes after its message, and leaves its topic only once the log has a fate of it.
     may_have_fate = F.coalesce("has_fate", F.lit(False)) | (F.col("request_ms") < F.col("fates_lost_before_ms"))
     may_be_unread = (end.fate_name != "replaced") | F.coalesce(may_have_fate, F.lit(False))
     is_expired = by.isNull() & (survivor < F.col("request_log_start")) & may_be_unread

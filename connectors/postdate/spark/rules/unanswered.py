@@ -1,9 +1,11 @@
-"""Fates without a required answer. The mode of the request topic decides which are required, `control` or `all`.
+"""Fates without a required answer. The mode of the request topic, `control` or `all`, decides which answers are
+required.
 
     control   every control that was applied or refused, every request that was replaced, kept or dropped
     all       these, and every request to schedule once it has ended
 
-Fates older than the content of the verdicts topic are not checked, nor those whose answer an open transaction may hide.
+Fates older than the content of the verdicts topic are not checked, nor are fates whose answer an open transaction may
+hide.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ MODES: tuple[Mode, ...] = ("none", "control", "all")
 
 
 def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
-    """One row for each request with missing answers that `mode` requires: the origin, and a sentence `unanswered`.
-    `known` as in `history_rows`."""
+    """Returns one row for each request without an answer that `mode` requires.
+
+    The row has the origin, and a sentence `unanswered`. `known` as in `history_rows`.
+    """
     end = F.col("end")
     was_visible = ~end.late & ~F.col("answers_capped") & (end.at_ms > F.col("answers_lost_before_ms"))
     has_own = F.exists("answers", lambda given: (given.answer != "accepted") & ~is_about_another(given))
@@ -40,7 +44,7 @@ def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
 
 
 def _is_owed(mode: Mode) -> Column:
-    """Whether this end must be answered."""
+    """True if the end of a request must be answered."""
     end, is_message = F.col("end"), F.col("action").isin("schedule", RECURRING)
     is_control = end.fate_name.isin("applied", "kept", "dropped") | (is_refused(end) & ~is_message)
     # The end of a schedule that completes is not answered.

@@ -2,7 +2,8 @@
 
 No run has read such a cause. So `claims` finds no request that asks for the fate, and would report a contradiction. But
 a request stays in its topic until it has ended or its message is stored. So the dispatch log has a fate of the cause: a
-control is `applied` in the record of its effect, a bulk control in that or a later one. Without it, the claim remains.
+control is `applied` in the record of its effect, and a bulk control in that record or a later one. Without such a fate,
+the claim remains.
 """
 
 from __future__ import annotations
@@ -18,32 +19,38 @@ _LEFT: Final = ", and its cause has left the topic unread"
 
 
 def cause_of(fate: Column, kind: Literal["control", "record", "message"], value: Column) -> Column:
-    """The column `cause` of a claim about `fate`. By `kind`, the fate follows from the control at the offset `value`,
-    from a control that was applied in the dispatch-log record `value`, or from a message that the fate does not name:
-    then `value` is 0."""
+    """Returns the column `cause` of a claim about `fate`.
+
+    By `kind`, the fate follows from the control at the offset `value` (`control`), from a control that was applied in
+    the dispatch-log record `value` (`record`), or from a message that the fate does not name (`message`): then `value`
+    is 0.
+    """
     return F.struct(
         F.lit(kind).alias("kind"), value.cast("bigint").alias("value"), fate.log_offset, fate.place, fate.next_request
     ).alias("cause")
 
 
 def may_be_unread() -> tuple[Column, Column]:
-    """Two aggregates of `history_rows`: whether a request has left its topic unread, and whether a state has kept a
-    request that has left its topic. There are claims with an unread cause only if both are true."""
+    """Returns two aggregates of `history_rows`.
+
+    The first is true if a request has left its topic unread, the second if a state has kept a request that has left its
+    topic. There are claims with an unread cause only if both are true.
+    """
     was_read = F.col("request_ms").isNotNull() & (F.col("offset") < F.col("request_log_start"))
     return F.bool_or(is_unread()), F.bool_or(was_read)
 
 
 def is_unread() -> Column:
-    """Whether a row of `history_rows` is that of a request that has left its topic before any run has read it."""
+    """True if a row of `history_rows` is that of a request that left its topic before any run had read it."""
     return F.coalesce(F.col("action").isNull() & (F.col("offset") < F.col("request_log_start")), F.lit(False))
 
 
 def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
-    """The rows of a rule in `claims`, without their `cause`. If no run has read the cause of a row, its sentence
-    `claim` becomes `expired`.
+    """Returns the rows of a rule in `claims` without their `cause`.
 
-    A cause explains at most one claim about a message: the first one in the log. `known` as in `history_rows`. Cost:
-    two sorts of the claims and the unread requests by their keys, and no join.
+    If no run has read the cause of a row, its sentence `claim` becomes `expired`. A cause explains at most one claim
+    about a message: the first one in the log. `known` as in `history_rows`. Cost: two sorts of the claims and the
+    unread requests by their keys, and no join.
     """
     end, offset = F.col("end"), F.col("offset")
     is_applied = F.coalesce(end.fate_name == "applied", F.lit(False))
@@ -85,11 +92,13 @@ def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def withdrawn_before(claims: Column, expired: Column, reported: Column) -> tuple[Column, Column]:
-    """Split the sentences `claims`: those that remain, and those that an earlier run reported as `request-expired`.
+    """Splits the sentences `claims` into the remaining ones, and those that an earlier run reported as
+    `request-expired`.
 
-    `reported`: the verdicts and details of that run. A message and its cause may be connected only by a record of the
-    dispatch log, so a run that judges the message again may not read the row of the cause. A cause explains one claim:
-    of equal sentences only the first is withdrawn, and none if this run has withdrawn it (`expired`).
+    `reported` are the verdicts and details of the earlier run. A message and its cause may be connected only by a
+    record of the dispatch log, so a run that judges the message again may not read the row of the cause. A cause
+    explains one claim. So only the first of equal sentences is withdrawn, and none if this run has withdrawn it already
+    (`expired`).
     """
     place = F.array_position(reported.verdicts, "request-expired").cast("int")
     detail = F.get(reported.details, place - 1)

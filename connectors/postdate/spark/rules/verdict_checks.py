@@ -36,13 +36,14 @@ _OF_RECORD: Final = ("cancelled", "rescheduled", *OF_CONTROLS)
 
 
 def judged_answers(known: DataFrame) -> DataFrame:
-    """One row for each answer: the origin, a struct `answer` (its text with its place, and what is wrong with it), and
-    a sentence `doubt`. `doubt` is null unless the request has ended and the fate that decides about the answer may have
-    left the dispatch log.
+    """Returns one row for each answer: the origin, a struct `answer`, and a sentence `doubt`.
 
-    `known` as in `history_rows`. `wrong` is null for a true answer, and for one to a request that was not read. Cost:
-    one join of the answers with the requests that are named, by origin or as the survivor, in an answer or in the
-    control that it answers.
+    `answer` has the `text` of the answer with its place, and `wrong`, which describes the problem. `wrong` is null for
+    a true answer, and for an answer to a request that was not read. `doubt` is null unless the request has ended and
+    the fate that decides about the answer may have left the dispatch log.
+
+    `known` as in `history_rows`. Cost: one join of the answers with the requests that are named, by origin or as the
+    survivor, in an answer or in the control that it answers.
     """
     meant = known.select(
         *(*PARTITION, F.col("offset").alias("meant")),
@@ -70,12 +71,12 @@ def _judged_answer() -> tuple[Column, Column]:
 
 
 def is_about_another(answer: Column) -> Column:
-    """Whether an answer reports the end of another request, in addition to the answer to its own request."""
+    """True if an answer reports the end of another request, in addition to the answer to its own request."""
     return (answer.answer == "replaced") & answer.of.isNotNull()
 
 
 def _wrong() -> Column:
-    """A sentence that describes why an answer is wrong; null if it is right."""
+    """Returns a sentence that describes why an answer is wrong; null if it is right."""
     checked, of, end = F.col("checked"), F.col("of"), F.col("end")
     is_hidden = end.isNull() & (F.col("log_capped") | (F.col("request_ms") < F.col("fates_lost_before_ms")))
     # A control ends in the dispatch-log record of its effect. So if the log has its end, the effect is not lost.
@@ -104,8 +105,10 @@ def _wrong() -> Column:
 
 
 def _is_lost() -> Column:
-    """Whether a request has ended and the fate that decides about its answer may be lost: its own `stored`, or the end
-    of the request on which the answer depends."""
+    """True if a request has ended, and the fate that decides about its answer may be lost.
+
+    That fate is its own `stored`, or the end of the request on which the answer depends.
+    """
     checked, of, last = F.col("checked"), F.col("of"), F.col("last_schedule")
     lost_ms = F.col("fates_lost_before_ms")
     # A stored request is never kept, but an owner with other settings may refuse or drop it.
@@ -120,7 +123,7 @@ def _is_lost() -> Column:
 
 
 def _times() -> Column:
-    """The number of equal answers: to the end of a request or a control, to an acceptance, to a replacement."""
+    """Returns the number of equal answers: to the end of a request or control, an acceptance, or a replacement."""
     checked = F.col("checked")
     accepted = F.size(F.filter("answers", lambda other: other.answer == "accepted"))
     replaced = F.size(F.filter("of.answers_of_others", lambda other: other == "replaced"))
@@ -129,7 +132,7 @@ def _times() -> Column:
 
 
 def _is_true() -> Column:
-    """Whether the dispatch log confirms an answer; null counts as no."""
+    """True if the dispatch log confirms an answer; null counts as false."""
     checked, action, end, of = F.col("checked"), F.col("action"), F.col("end"), F.col("of")
     answer, is_of, is_schedule = checked.answer, checked.of.isNotNull(), action.isin("schedule", RECURRING)
     is_bulk = F.col("selected").isNotNull()
@@ -137,7 +140,7 @@ def _is_true() -> Column:
     same_id = F.coalesce(F.col("id") == of.id, F.lit(False))
     is_unread, is_later = of.request_ms.isNull(), checked.of < F.col("offset")
     names_it = is_later & (is_unread | same_id | F.coalesce(F.col("acts_on") == checked.of, F.lit(False)))
-    # A fate of format version 1 names no survivor; then it is the next request of that id.
+    # A fate of format version 1 names no survivor. The survivor is then the next request of that id.
     survivor = F.coalesce(end.control_offset, F.col("later_schedule"))
     is_by = checked["by"].isNull() | F.coalesce(checked["by"] == survivor, F.lit(True))
     was_refused_later = is_refused(of.end) & (of.end.log_offset > end.log_offset) & (checked["by"] > F.col("offset"))
@@ -172,20 +175,20 @@ def _is_true() -> Column:
 
 
 def _ended_before(end: Column) -> Column:
-    """Whether an end is `delivered` or `dead` and precedes the end of this control in the dispatch log."""
+    """True if an end is `delivered`, `dead` or `completed`, and precedes the end of this control in the log."""
     control = F.col("end")
     is_before = F.struct(end.log_offset, end.place) < F.struct(control.log_offset, control.place)
     return end.fate_name.isin("delivered", "dead", "completed") & is_before
 
 
 def _last_end() -> Column:
-    """The end of the last request that a control names, by its id or by its origin."""
+    """Returns the end of the last request that a control names, by its id or by its origin."""
     named_here = F.when(~is_refused(F.col("of.end")), F.col("of.end"))
     return F.when(F.col("acts_on").isNotNull(), named_here).otherwise(F.col("last_schedule.end"))
 
 
 def _was_pending() -> Column:
-    """Whether a request that a control names had not ended when the control was applied."""
+    """True if a request that a control names had not ended when the control was applied."""
     of, control = F.col("of"), F.col("end")
     is_held = of.action.isin("schedule", RECURRING) & ~is_refused(of.end) & (F.col("meant") < F.col("offset"))
     is_held = is_held & ~F.coalesce(of.end.bulk_offset < F.col("offset"), F.lit(False))
@@ -197,7 +200,7 @@ def _was_pending() -> Column:
 
 
 def _was_undone() -> Column:
-    """Whether a cancel was applied together with the end `cancelled` of its request, and no answer reports that."""
+    """True if a cancel was applied together with the end `cancelled` of its request, and no answer reports that."""
     of = F.col("of")
     here = (of.end.fate_name == "cancelled") & (of.end.log_offset == F.col("end.log_offset"))
     here = here & of.end.bulk_offset.isNull() & ~F.array_contains(of.answers_of_others, "cancelled")
@@ -210,5 +213,5 @@ def _fate_name(end: Column) -> Column:
 
 
 def _or_true(condition: Column) -> Column:
-    """Null counts as yes: nothing is known of a partition without bounds."""
+    """Returns the condition, with null as true: nothing is known about a partition without bounds."""
     return F.coalesce(condition, F.lit(True))

@@ -20,29 +20,29 @@ INFORMATION: Final = (
     *("unsettled", "capped", "not-selected", "overtaken", "policy-unknown"),
     ZONE_VERSION,
 )
-"""Why an origin could not be verified."""
+"""The reasons why an origin could not be verified."""
 FINDINGS: Final = (*VIOLATIONS, "unsettled")
-"""The verdicts that stay open in a state until somebody acknowledges them: the violations, and requests that no later
+"""The verdicts that stay open in a state until somebody acknowledges them: violations, and `unsettled`, which no later
 audit can decide, since the fate is gone."""
 OUTSIDE_WINDOW: Final = "outside-window"
-"""Why a request was not even read."""
+"""The reason for a request outside of the window, which was not read."""
 CAPPED: Final = "capped"
-"""Why a request was not read, or could not be verified: an open transaction hides it, or the records that would
+"""The reason for a request that an open transaction hides, or for which such a transaction hides the records that
 decide."""
 EXPIRED: Final = "request-expired"
-"""Why a request could not be read any more."""
+"""The reason for a request that has left its topic."""
 VERIFIABLE: Final = (
     *("target-younger", "unsettled", CAPPED, "not-selected", "policy-unknown"),
     *(OUTSIDE_WINDOW, ZONE_VERSION),
 )
 """The reasons that a different audit would avoid: `--strict` refuses them. Expired requests can never be verified."""
 VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
-"""All of them, in the order of every output."""
+"""All verdicts, in the order of every output."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A rule: a row for which the condition `holds` gets the verdict, with the detail as a sentence."""
+    """A rule: a row for which the condition `holds` gets the verdict, with the sentence `detail`."""
 
     verdict: str
     holds: Column

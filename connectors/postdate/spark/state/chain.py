@@ -22,16 +22,19 @@ TAIL: Final = (
     "topic string, partition int, log_topic string, log_offset bigint, seq bigint, takeover bigint, writer string,"
     " is_owner boolean, log_is_whole boolean, parses boolean"
 )
-"""The fields of the last record read from a dispatch log that the chain needs."""
+"""The columns of the last record of a dispatch log that the check of the next run needs."""
 _TAIL = tuple(column.split()[0] for column in TAIL.split(","))
 
 
 @dataclass(frozen=True)
 class Chain:
-    """`breaks` at new records that will not be read again, `broken` of them; `tails`, the last record of each dispatch
-    log that parses and will not be read again; and the named `policies` of the new records. `zones` are the versions of
-    the time zone rules by topic and partition, each with the offset of the log from which an owner had it. `recurs`:
-    whether a new record has an occurrence of a schedule."""
+    """The chains of the dispatch logs in one run.
+
+    `breaks` are the breaks at new records that no later run reads again, and `broken` is their number. `tails` are the
+    last records that parse and that no later run reads again, one for each dispatch log. `policies` are the named
+    policies of the new records. `zones` are the versions of the time zone rules by topic and partition, each with the
+    first offset of the log at which an owner had it. `recurs` is True if a new record has an occurrence of a schedule.
+    """
 
     breaks: DataFrame
     broken: int
@@ -42,9 +45,9 @@ class Chain:
 
     @classmethod
     def of(cls, log: DataFrame, tails: Sequence[Sequence[Any]], *, few: bool = False) -> Self:
-        """The chain of `log`, the new records of dispatch logs, after `tails`; `few` as for `gathered`. Cost: one job.
+        """Returns the chain of `log`, the new records of dispatch logs, after `tails`. Cost: one job.
 
-        Raises CannotRun if the broker's clock did not stamp a record.
+        `few` as for `gathered`. Raises CannotRun if the broker's clock did not stamp a record.
         """
         spark = log.sparkSession
         before = small_table(spark, tails, TAIL).withColumn("late", F.lit(False))
@@ -67,7 +70,7 @@ class Chain:
             ),
         )
         union = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
-        found = (
+        rows = (
             gathered(union, few=few)
             .groupBy(*PARTITION)
             .agg(
@@ -80,22 +83,23 @@ class Chain:
             )
             .collect()
         )
-        found.sort(key=itemgetter(*PARTITION))  # here: Spark would compute everything once more, for a sample
-        for row in found:
+        # Not in Spark, which would compute everything once more for a sample.
+        rows.sort(key=itemgetter(*PARTITION))
+        for row in rows:
             if row["unstamped"] is not None:
                 raise not_stamped(row["unstamped"])
-        last = [{**row.asDict(), **row["tail"].asDict()} for row in found if row["tail"] is not None]
-        policies = read_rows(policy for row in found for policy in row["policies"])
-        ends = [[one[name] for name in _TAIL] for one in last]
-        zones = {(row["topic"], row["partition"]): _changes(row["zones"]) for row in found if row["zones"]}
-        broken = sum(row["broken"] or 0 for row in found)
-        return cls(breaks, broken, ends, policies, zones, any(row["recurs"] for row in found))
+        last = [{**row.asDict(), **row["tail"].asDict()} for row in rows if row["tail"] is not None]
+        policies = read_rows(policy for row in rows for policy in row["policies"])
+        ends = [[row[name] for name in _TAIL] for row in last]
+        zones = {(row["topic"], row["partition"]): _changes(row["zones"]) for row in rows if row["zones"]}
+        broken = sum(row["broken"] or 0 for row in rows)
+        return cls(breaks, broken, ends, policies, zones, any(row["recurs"] for row in rows))
 
 
 def known_zones(
     before: Mapping[str, str], new: Mapping[tuple[str, int], tuple[tuple[int, str], ...]]
 ) -> dict[tuple[str, int], tuple[tuple[int, str], ...]]:
-    """The `zones` of a chain after the versions of a state, by `topic/partition`."""
+    """Returns the `zones` of a chain, preceded by the versions of a state, which are by `topic/partition`."""
     known = dict(new)
     for place, version in before.items():
         topic, _, number = place.rpartition("/")
@@ -104,16 +108,16 @@ def known_zones(
 
 
 def _changes(zones: Iterable[Sequence[Any]]) -> tuple[tuple[int, str], ...]:
-    """The offsets at which the version changes, each with the version from then on."""
-    found: list[tuple[int, str]] = []
+    """Returns the offsets at which the version changes, each with the version from there on."""
+    changes: list[tuple[int, str]] = []
     for log_offset, version in sorted(map(tuple, zones)):
-        if not found or found[-1][1] != version:
-            found.append((log_offset, version))
-    return tuple(found)
+        if not changes or changes[-1][1] != version:
+            changes.append((log_offset, version))
+    return tuple(changes)
 
 
 def not_stamped(place: str) -> CannotRun:
-    """The message if the broker's clock did not stamp the dispatch-log record at `place`."""
+    """Returns the error for a dispatch-log record at `place` that the broker's clock did not stamp."""
     return CannotRun(
         f"The dispatch-log record {place} is not stamped by the broker (LogAppendTime), so early and late "
         "cannot be judged: run `postdate topics check`."

@@ -1,9 +1,9 @@
 """Delta tables under one path: create, read a version, write, and inspect their logs.
 
 A table's log is `_delta_log/<version>.json`, one file for each commit (the Delta protocol). Every commit of one audit
-carries the audit's token as `userMetadata`, so an audit can verify that nobody else wrote between its own commits. A
-commit may also carry a note, after the token and a space.
-Delta commits one table at a time; `state.store` combines several tables into one state. One thread at a time.
+carries the audit's token as `userMetadata`, so an audit can verify that no other writer has committed between its own
+commits. A commit may also carry a note, after the token and a space. Delta commits one table at a time; `state.store`
+combines several tables into one state. One thread at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _LAST_COMMIT: Final = "spark.databricks.delta.lastCommitVersionInSession"
 # The name of the counter by which Delta refuses a second append with the same number.
 _APPLICATION: Final = "postdate-audit"
-# The names of Delta's errors if another writer was faster.
+# The names of the errors that Delta reports if another writer was faster.
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED", "io.delta.exceptions.")
 
 
@@ -52,8 +52,10 @@ class DeltaTables:
         self._token = uuid.uuid4().hex
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a table: a log with a commit. A killed writer may have left a log without one. Delta
-        deletes old commits once there is a checkpoint."""
+        """True if the table exists, which means that its log has a commit.
+
+        A killed writer may have left a log without a commit. Delta deletes old commits once there is a checkpoint.
+        """
         for file in ("_last_checkpoint", f"{0:020d}.json"):
             place, system = located(self._spark, f"{self.path}/{name}/_delta_log/{file}")
             if system.exists(place):
@@ -61,7 +63,7 @@ class DeltaTables:
         return False
 
     def newest(self, name: str) -> tuple[int, str]:
-        """The newest version of the table and the note of its commit; -1 and "" if there is no such table.
+        """Returns the newest version of the table, and the note of its commit; -1 and "" if the table does not exist.
 
         Reads the log from its last checkpoint on, by default ten commits, and starts no job.
         """
@@ -69,36 +71,39 @@ class DeltaTables:
         checkpoint = self._text(name, "_last_checkpoint")
         if checkpoint is not None:
             version = json.loads(checkpoint)["version"]
-        for number, said in enumerate(self._commits(name, max(version, 0)), max(version, 0)):
-            version, note = number, said.partition(" ")[2]
+        for number, metadata in enumerate(self._commits(name, max(version, 0)), max(version, 0)):
+            version, note = number, metadata.partition(" ")[2]
         return version, note
 
     def widen(self, name: str, form: TableForm) -> None:
-        """Adds the columns that the table lacks, including nested ones. Costs one commit if there are any."""
+        """Adds the columns that the table lacks, including nested ones. Cost: one commit if there are any."""
         if not _has_all(self.read(name).schema, form.schema):
             self.append(name, empty_table(self._spark, form), form)
 
     def read(self, name: str, version: int | None = None) -> DataFrame:
-        """The rows at a version; None: the newest one."""
+        """Returns the rows at a version; None: the newest version."""
         reader = self._spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(f"{self.path}/{name}")
 
     def append(self, name: str, rows: DataFrame, form: TableForm) -> None:
-        """Adds rows, and columns that the table lacks. If there is no such table, creates it in this `form`."""
+        """Adds rows, and columns that the table lacks. Creates the table in this `form` if it does not exist."""
         self._write(name, rows, "append", form)
 
     def append_once(self, name: str, rows: DataFrame, form: TableForm, number: int, note: str) -> bool:
-        """The same, unless an append with this or a higher `number` was committed before: then it changes nothing and
-        returns False. The commit carries the `note`."""
+        """Adds rows as `append` does, and returns True.
+
+        If an append with this or a higher `number` was committed before, changes nothing and returns False. The commit
+        carries the `note`.
+        """
         before, _ = self.newest(name)
         once = {"txnAppId": _APPLICATION, "txnVersion": number, "userMetadata": f"{self._token} {note}"}
         self._write(name, rows, "append", form, **once)
         return any(self.commits_after(name, before))
 
     def replace(self, name: str, rows: DataFrame, form: TableForm) -> None:
-        """Replaces all rows. If there is no such table, creates it in this `form`."""
+        """Replaces all rows. Creates the table in this `form` if it does not exist."""
         self._write(name, rows, "overwrite", form)
 
     def _write(self, name: str, rows: DataFrame, mode: str, form: TableForm, **options: Any) -> None:
@@ -112,7 +117,10 @@ class DeltaTables:
             writer.save(f"{self.path}/{name}")
 
     def merge(self, name: str, rows: DataFrame, condition: str) -> None:
-        """Updates the rows that match, inserts the others. `condition` compares `old`, the table, with `new`."""
+        """Updates the rows that match, and inserts the other rows.
+
+        `condition` compares `old`, the table, with `new`.
+        """
         actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         self._merge(f"WITH SCHEMA EVOLUTION INTO {self._named(name)}", rows, condition, actions)
 
@@ -129,7 +137,7 @@ class DeltaTables:
             self._spark.catalog.dropTempView(view)
 
     def restore(self, name: str, version: int) -> None:
-        """Makes a commit after which the table has the rows of this version and no others."""
+        """Commits a version of the table that has exactly the rows of this version."""
         self._sql(f"RESTORE TABLE {self._named(name)} TO VERSION AS OF {version}")
 
     def tidy(self, name: str) -> None:
@@ -138,11 +146,11 @@ class DeltaTables:
         self._sql(f"VACUUM {self._named(name)}")
 
     def commits_after(self, name: str, version: int) -> list[bool]:
-        """For each commit after this version, in order, whether this object made it."""
-        return [said.partition(" ")[0] == self._token for said in self._commits(name, version + 1)]
+        """Returns for each commit after this version, in order, whether this object made it."""
+        return [metadata.partition(" ")[0] == self._token for metadata in self._commits(name, version + 1)]
 
     def _commits(self, name: str, version: int) -> Iterator[str]:
-        """The `userMetadata` of each commit from this version on, "" if it has none."""
+        """Yields the `userMetadata` of each commit from this version on; "" for a commit without it."""
         while (text := self._text(name, f"{version:020d}.json")) is not None:
             actions = (json.loads(line) for line in text.splitlines() if '"commitInfo"' in line)
             notes = [action["commitInfo"].get("userMetadata") for action in actions if "commitInfo" in action]
@@ -150,7 +158,7 @@ class DeltaTables:
             version += 1
 
     def _text(self, name: str, file: str) -> str | None:
-        """The content of a file of the table's log; None if there is no such file."""
+        """Returns the content of a file of the table's log; None if there is no such file."""
         place, system = located(self._spark, f"{self.path}/{name}/_delta_log/{file}")
         if not system.exists(place):
             return None
@@ -169,7 +177,7 @@ class DeltaTables:
 
     @contextmanager
     def _marked(self) -> Iterator[None]:
-        """A context in which writes carry the token. Raises CannotRun if another writer was faster."""
+        """Marks all writes in the context with the token. Raises CannotRun if another writer was faster."""
         try:
             with restored_settings(self._spark, _METADATA, _LAST_COMMIT):
                 self._spark.conf.set(_METADATA, self._token)
@@ -181,24 +189,26 @@ class DeltaTables:
 
 
 def empty_table(spark: SparkSession, form: TableForm) -> DataFrame:
-    """A table of this form without rows."""
-    return small_table(spark, [], ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in form.schema))
+    """Returns an empty DataFrame with the columns of this form."""
+    return small_table(
+        spark, [], ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in form.schema)
+    )
 
 
 def overtaken(path: str) -> CannotRun:
-    """The error of the second of two audits that use a state at the same time."""
+    """Returns the error for the slower of two audits that use a state at the same time."""
     return CannotRun(
         f"Another audit used {path} at the same time. Its result is kept, that of this audit is not: run it again."
     )
 
 
-def _has_all(found: StructType, wanted: StructType) -> bool:
-    """Whether a schema has all fields of another, including nested ones."""
-    return _paths(wanted) <= _paths(found)
+def _has_all(existing: StructType, wanted: StructType) -> bool:
+    """True if a schema has all fields of another, including nested ones."""
+    return _paths(wanted) <= _paths(existing)
 
 
 def _paths(kind: Any, prefix: str = "") -> set[str]:
     if isinstance(kind, StructType):
-        return {path for one in kind for path in _paths(one.dataType, f"{prefix}.{one.name}")} | {prefix}
+        return {path for child in kind for path in _paths(child.dataType, f"{prefix}.{child.name}")} | {prefix}
     element = getattr(kind, "elementType", None)
     return _paths(element, f"{prefix}[]") if element is not None else {prefix}

@@ -13,7 +13,8 @@ from postdate.spark.judging.summary import lateness_columns, lateness_of
 
 @dataclass(frozen=True)
 class TrendDay:
-    """The messages that were due on a UTC day and `delivered`; the figures of their lateness, empty without any."""
+    """One UTC day: the number of messages due on it that were `delivered`, and the figures of their lateness, which are
+    empty if none was delivered."""
 
     day: date
     delivered: int = 0
@@ -21,16 +22,16 @@ class TrendDay:
 
 
 def lateness_trend(origins: DataFrame, last: date, days: int) -> tuple[TrendDay, ...]:
-    """One entry for each of the `days` up to `last`, in order, from the first of them with a delivery to the last one.
+    """Returns one entry for each of the `days` up to `last`, in order, from the first to the last day with a delivery.
 
-    Percentiles are exact. Cost: reads two columns of the rows of these days; one hash table of the distinct values of
-    each day in each task.
+    Percentiles are exact. Cost: reads two columns of the rows of these days; each task has one hash table for each day,
+    of the distinct values.
     """
     first = last - timedelta(days=days - 1)
     delivered = origins.where(F.col("due_day").between(first, last) & (F.col("fate") == "delivered"))
     rows = delivered.groupBy("due_day").agg(F.count("*").alias("delivered"), *lateness_columns()).collect()
-    found = {row["due_day"]: TrendDay(row["due_day"], row["delivered"], lateness_of(row)) for row in rows}
-    if not found:
+    by_day = {row["due_day"]: TrendDay(row["due_day"], row["delivered"], lateness_of(row)) for row in rows}
+    if not by_day:
         return ()
-    between = (max(found) - min(found)).days + 1
-    return tuple(found.get(day, TrendDay(day)) for day in (min(found) + timedelta(days=n) for n in range(between)))
+    between = (max(by_day) - min(by_day)).days + 1
+    return tuple(by_day.get(day, TrendDay(day)) for day in (min(by_day) + timedelta(days=n) for n in range(between)))

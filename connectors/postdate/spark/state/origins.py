@@ -1,13 +1,13 @@
 """The rows of the table `origins`: how they are derived from judged rows, and which of them an audit reads again.
 
-A row is in one of three states; the table is partitioned by state and due day:
+A row is in one of three states. The table is partitioned by state and due day:
 
     pending     it has not ended; judged again when a new record names it, or when it is overdue
     doubtful    hidden records may decide it, or it was read before its request; judged again by each run
     closed      its verdicts are final; judged again only if a new record names it
 
-`facts` are the input of the rules for judging a row again (`inputs.folded`). A row that is delivered and plain needs
-none: the audit has compared its message, and its other columns suffice.
+`facts` are the input of the rules for judging a row again (`inputs.folded`). A delivered, plain row has no `facts`: the
+audit has compared its message, and its other columns suffice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STATE_COLUMNS: Final = (
     *("request_end", "log_capped", "letters_capped", "answers_capped", "target_capped"),
     *("id", "links", "facts", "reported", "is_reopened", "plain", "position", "occurrences"),
 )
-"""The columns that `judged_rows` needs besides the judgement."""
+"""The columns that `judged_rows` needs besides those of the judgement."""
 _DAY_MS, _LAST_MS, _EPOCH = 86_400_000, 253_402_300_799_999, date(1970, 1, 1)
 _GONE: Final = ("request-expired", "target-expired", "target-recreated", "target-younger")
 _FOR_GOOD: Final = (
@@ -53,7 +53,7 @@ _JUDGED: Final = tuple(name for name in JUDGEMENT if name != "is_fate_lost")
 
 
 def form_of(facts: StructType) -> TableForm:
-    """The form of the table for rows with such `facts`."""
+    """Returns the form of the table for rows with the type `facts`."""
     judged = StructType.fromDDL(", ".join(f"{name} {JUDGEMENT[name]}" for name in _JUDGED))
     assert isinstance(judged, StructType), "a judgement has columns"
     origin = StructType.fromDDL("topic string, partition int, offset bigint")
@@ -72,21 +72,22 @@ def form_of(facts: StructType) -> TableForm:
         StructField("facts", facts),
         StructField("position", DataType.fromDDL(POSITION)),
     ]
-    # Of these columns Delta notes the least and the greatest value in each file.
+    # The columns whose least and greatest value in each file Delta records.
     measured = {"delta.dataSkippingStatsColumns": "topic,partition,offset,last_due_ms,request_ms,run"}
     return TableForm(StructType(fields), ("state", "due_day"), measured)
 
 
 def judged_rows(judged: DataFrame, run: int) -> DataFrame:
-    """The rows of the table for judged rows and rows that lie ahead, with `STATE_COLUMNS`. Further columns:
-    `is_reopened`, `is_reported`, `is_fate_lost`, the earlier verdicts, `reported`, and `new_findings`.
+    """Returns the rows of the table for judged rows and rows that lie ahead, with STATE_COLUMNS.
 
-    A row lies ahead if it was read before the request that it names. A finding is new unless the last run that judged
-    the row found the same, with the same details. `is_reported`: the row has findings, and none of them is new.
+    Further columns are `is_reopened`, `is_reported`, `is_fate_lost`, the earlier verdicts `reported`, and
+    `new_findings`. A row lies ahead if it was read before the request that it names. A finding is new unless the last
+    run that judged the row found the same verdict with the same details. `is_reported` is true if the row has findings,
+    and none of them is new.
     """
-    found, earlier = _findings("verdicts", "details"), _findings("reported.verdicts", "reported.details")
-    new = F.coalesce(F.array_except(found, earlier), found)
-    is_reported = F.coalesce((F.size(found) > 0) & (F.size(new) == 0), F.lit(False))
+    findings, earlier = _findings("verdicts", "details"), _findings("reported.verdicts", "reported.details")
+    new = F.coalesce(F.array_except(findings, earlier), findings)
+    is_reported = F.coalesce((F.size(findings) > 0) & (F.size(new) == 0), F.lit(False))
     return judged.select(
         *ORIGIN,
         _state().alias("state"),
@@ -110,9 +111,9 @@ def _kept_facts() -> Column:
 
 
 def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
-    """The rows for requests, as of `digested_requests`, that nothing has touched and that are not overdue."""
+    """Returns the rows for requests, as of `digested_requests`, that have no effects and are not overdue."""
     names = [name for name in requests.columns if name not in ORIGIN]
-    kinds = {one.name: one.dataType for one in facts}
+    kinds = {column.name: column.dataType for column in facts}
     given = {
         "target": F.col("target"),
         "first_due_ms": F.col("due_ms"),
@@ -122,14 +123,16 @@ def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
         "verdicts": F.array(F.lit("pending")),
     }
     effects = (F.array().cast(kinds[name]).alias(name) for name in FACTS if name != "request")
-    asked = F.struct(F.struct(*names).alias("request"), *effects).alias("facts")
-    rows = requests.select(*ORIGIN, *_judgement(given), "id", asked)
+    facts_of_requests = F.struct(F.struct(*names).alias("request"), *effects).alias("facts")
+    rows = requests.select(*ORIGIN, *_judgement(given), "id", facts_of_requests)
     return _placed(rows, PENDING, run).repartitionByRange("due_day", "last_due_ms")
 
 
 def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
-    """The rows for delivered requests of consistent chunks: origin, `fate` as of `fate_rows`, `target`, `id` and
-    `request_ms`."""
+    """Returns the rows for delivered requests of consistent chunks.
+
+    `fates` has the columns of the origin, `fate` as of `fate_rows`, `target`, `id` and `request_ms`.
+    """
     fate = F.col("fate")
     given = {
         "target": F.col("target"),
@@ -147,8 +150,10 @@ def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
 
 
 def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
-    """Rows of the table in the form that `judging.origin_rows` reads: origin, `id`, `links`, `facts`, `verdicts`,
-    `details`; and `state`, `due_day`."""
+    """Returns rows of the table in the form that `judging.origin_rows` reads.
+
+    The columns are the origin, `id`, `links`, `facts`, `verdicts`, `details`, `state` and `due_day`.
+    """
     return table.select(
         *(*ORIGIN, "id", F.coalesce("links", F.array().cast("array<bigint>")).alias("links")),
         F.coalesce(F.col("facts"), _facts_of_plain(facts)).alias("facts"),
@@ -157,17 +162,17 @@ def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
 
 
 def recorded_due_day() -> Column:
-    """The due day in the first fate or record of an origin, or of the first new occurrence of a schedule; null without
-    either.
+    """Returns the due day in the first fate or record of an origin, or in the first new occurrence of a schedule.
 
-    The origin's row is in that partition of the table, unless the message was rescheduled.
+    The row of the origin is in the partition of the table with this day, unless the message was rescheduled. Null
+    without a fate, a record and an occurrence.
     """
     first_due_ms, due_ms = F.get("facts.fates", 0).first_due_ms, F.get("facts.records", 0).due_ms
     return _day_of(F.coalesce("position.next_ms", first_due_ms, due_ms))
 
 
 def is_due(before_ms: int) -> Column:
-    """Whether a pending row is overdue; reads only the partitions of days that have begun."""
+    """True if a pending row is overdue. The condition reads only the partitions of days that have begun."""
     due_ms = F.coalesce("last_due_ms", "request_ms", F.lit(0).cast("bigint"))
     has_begun = F.col("due_day") <= F.lit(datetime.fromtimestamp(before_ms / 1_000, UTC).date())
     return (F.col("state") == PENDING) & has_begun & (due_ms < before_ms)
@@ -185,16 +190,18 @@ def _placed(rows: DataFrame, state: str, run: int) -> DataFrame:
 
 
 def _judgement(given: dict[str, Column]) -> list[Column]:
-    """The judged columns of rows without problems; lists that are not given are empty."""
+    """Returns the judged columns of rows without problems. Lists that are not given are empty."""
     none = {name: F.array() if JUDGEMENT[name].startswith("array") else F.lit(None) for name in _JUDGED}
     return [(none | given)[name].cast(JUDGEMENT[name]).alias(name) for name in _JUDGED]
 
 
 def _facts_of_plain(facts: StructType) -> Column:
-    """The facts of a plain, delivered row, from its other columns. Digests were compared and are null, so nothing
-    differs."""
+    """Returns the facts of a plain, delivered row, from its other columns.
+
+    The digests are null, since they were compared: null differs from nothing.
+    """
     none = F.lit(None)
-    kinds: dict[str, Any] = {one.name: one.dataType for one in facts}
+    kinds: dict[str, Any] = {column.name: column.dataType for column in facts}
     due_ms, at_ms = F.col("first_due_ms"), F.col("ended_ms")
     log_place = F.element_at(F.split(F.get("fates", 0), " "), -1)
     request = {
@@ -214,34 +221,36 @@ def _facts_of_plain(facts: StructType) -> Column:
     given = {"request": request, "fates": fate, "records": record}
 
     def filled(kind: StructType, values: dict[str, Column]) -> Column:
-        return F.struct(*(values.get(one.name, none).cast(one.dataType).alias(one.name) for one in kind))
+        return F.struct(*(values.get(column.name, none).cast(column.dataType).alias(column.name) for column in kind))
 
     columns = []
     for name, kind in kinds.items():
         if name == "request":
-            found = filled(kind, given[name])
+            filled_column = filled(kind, given[name])
         elif name in given:
-            found = F.array(filled(kind.elementType, given[name]))
+            filled_column = F.array(filled(kind.elementType, given[name]))
         else:
-            found = F.array().cast(kind)
-        columns.append(found.alias(name))
+            filled_column = F.array().cast(kind)
+        columns.append(filled_column.alias(name))
     return F.struct(*columns)
 
 
 def _findings(verdicts: str, details: str) -> Column:
-    """The findings among these verdicts, each with its detail; null without verdicts."""
-    pairs = F.zip_with(verdicts, details, lambda one, detail: F.struct(one.alias("verdict"), detail.alias("detail")))
+    """Returns the findings among these verdicts, each with its detail; null without verdicts."""
+    pairs = F.zip_with(
+        verdicts, details, lambda verdict, detail: F.struct(verdict.alias("verdict"), detail.alias("detail"))
+    )
     return F.filter(pairs, lambda pair: one_of(pair.verdict, FINDINGS))
 
 
 def _holds(verdicts: Sequence[str]) -> Column:
-    """Whether a row's verdicts contain one of these; null if it was not judged."""
+    """True if the verdicts of a row contain one of these; null if the row was not judged."""
     return F.exists("verdicts", lambda verdict: verdict.isin(*verdicts))
 
 
 @remembered
 def _outcome() -> Column:
-    """The outcome that follows from the verdicts, in one word; null for a row that lies ahead."""
+    """Returns the outcome that follows from the verdicts, in one word; null for a row that lies ahead."""
     return (
         F.when(F.col("verdicts").isNull(), F.lit(None).cast("string"))
         .when(_holds(VIOLATIONS), "violated")
@@ -252,25 +261,27 @@ def _outcome() -> Column:
 
 
 def _day_of(at_ms: Column) -> Column:
-    """The UTC day of an instant, null for null. A due time may be in a year that a date cannot represent."""
+    """Returns the UTC day of a time, null for null. A due time may be in a year that a date cannot represent."""
     bounded = F.least(F.greatest(at_ms, F.lit(0)), F.lit(_LAST_MS))
     return F.when(at_ms.isNotNull(), F.date_add(F.lit(_EPOCH), F.floor(bounded / _DAY_MS).cast("int")))
 
 
 @remembered
 def _due_day() -> Column:
-    """The day of the due time in force, else of the request or the end; in UTC."""
+    """Returns the UTC day of the due time in force, otherwise of the request, otherwise of the end."""
     return F.coalesce(_day_of(F.coalesce("last_due_ms", "request_ms", "ended_ms")), F.lit(_EPOCH))
 
 
 @remembered
 def _state() -> Column:
-    """A row is closed if no later audit of the same records would judge it differently: its verdicts are final, no
-    record that decided it is hidden or will be read again, and the requests were read at least as far as its owner had
-    read them when it ended. Whether its request is still in its topic does not matter, since its facts are in the
-    table."""
+    """Returns the state of a row.
+
+    A row is closed if no later audit of the same records would judge it differently: its verdicts are final, no record
+    that decided it is hidden or will be read again, and the requests were read at least as far as the owner had read
+    them when the row ended. Its request may have left its topic, since the table has its facts.
+    """
     hidden = [F.col(f"{name}_capped") for name in ("log", "letters", "answers", "target")]
-    is_hidden = reduce(Column.__or__, (F.coalesce(one, F.lit(False)) for one in hidden))
+    is_hidden = reduce(Column.__or__, (F.coalesce(is_capped, F.lit(False)) for is_capped in hidden))
     fates = F.col("facts.fates")
     has_late = F.exists(fates, lambda fate: fate.late)
     was_read = F.forall(fates, lambda fate: F.coalesce(fate.next_request <= F.col("request_end"), F.lit(True)))

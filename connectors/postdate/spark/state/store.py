@@ -3,16 +3,17 @@
     origins            one row for each request or occurrence that an audit has judged, or read before its request
     violations         one row for each violation and run that found it
     acknowledgements   one row for each run whose violations somebody has closed
-    offsets            how far each partition was read
+    offsets            one row for each partition: the first unread offset
     runs               one row for each run: the commit point
 
 Delta commits one table at a time, so an audit writes `origins`, `violations` and `offsets` first. Its last commit adds
-a row to `runs` that names the versions of those tables. An audit begins with the newest row of `runs`: if a table has
+a row to `runs` that names the versions of those tables. An audit begins with the newest row of `runs`. If a table has
 later commits, an audit was killed before its last commit, and the table is restored to the version that the row names.
-The commit of the row carries the state as a note too, since reading two tables takes longer than judging few records.
-Of two audits at the same time only one adds the next row to `runs`: Delta appends a row of each number once. On a local
-disk Delta looks for a file and then renames another to its name, so two processes may both commit: there an audit also
-holds a lock (`state_lock`). An acknowledgement belongs to no run, so it conflicts with no audit.
+The commit of the row also carries the state as a note, since reading two tables takes longer than judging few records.
+
+Of two audits at the same time, only one adds the next row to `runs`: Delta appends a row of each number once. On a
+local disk, Delta looks for a file and then renames another file to its name, so two processes may both commit. There an
+audit also holds a lock (`state_lock`). An acknowledgement belongs to no run, so it conflicts with no audit.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _LOCK: Final = ".lock"
 _NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _VERSIONED: Final = (ORIGINS, VIOLATIONS, OFFSETS)
 _PROPERTIES: Final = {"delta.enableDeletionVectors": "true"}
-# Of the other tables Delta notes no least and greatest values of files: each is read as a whole.
+# Delta records no least and greatest values for the files of the other tables, each of which is read as a whole.
 _UNMEASURED: Final = {"delta.dataSkippingNumIndexedCols": "0"}
 
 VIOLATION_COLUMNS: Final = (
@@ -79,15 +80,16 @@ def _form(columns: str) -> TableForm:
 
 @dataclass(frozen=True)
 class AuditState:
-    """The state after `run`. Partitions are named `topic/number`; offsets in `next` are the first unread ones.
+    """The state after `run`. Partitions are named `topic/number`, and offsets in `next` are the first unread ones.
 
-    `topic_ids` detect a topic that was deleted and created again; `recreated` are the targets to which that happened.
-    `known_ms`: since when each partition of a target is known to exist, under its present topic id. `tails` are the
-    last record of each dispatch log, `policies` the named policies that unread requests may need, `zones` the versions
-    of the time zone rules of the last owners by partition. `recurs`: whether there was a schedule.
-    `counts` of all rows by verdict, including expired rows. `open`: the number of rows that a later run may judge
-    again. `violations`: the number of rows of that table. `versions`: the versions of the tables that belong to this
-    state.
+    `topic_ids` detect a topic that was deleted and created again; `recreated` are the targets that were created again.
+    `known_ms` is the time since which each partition of a target is known to exist, under its present topic id. `tails`
+    are the last records of the dispatch logs, `policies` the named policies that unread requests may need, and `zones`
+    the versions of the time zone rules of the last owners by partition. `recurs` is True if there was a schedule.
+
+    `counts` are the numbers of all rows by verdict, including expired rows. `open` is the number of rows that a later
+    run may judge again, `violations` the number of rows in the table `violations`. `versions` are the versions of the
+    tables that belong to this state.
     """
 
     run: int = 0
@@ -109,7 +111,7 @@ class AuditState:
 
 
 def state_path(partition: TopicPartition) -> str:
-    """The name of a partition in a state."""
+    """Returns the name of a partition in a state."""
     return f"{partition.topic}/{partition.number}"
 
 
@@ -124,32 +126,35 @@ class StateStore:
         self.path = self._tables.path
 
     def newest(self) -> AuditState:
-        """The state of the last committed run; an empty one before the first. Raises JobUsageError: an old form.
+        """Returns the state of the last committed run, or an empty state before the first run.
 
-        The newest commit of `runs` has it as its note. Cost: no job, unless that is not the commit of a run, but for
-        example one that tidied the table: then eight.
+        Raises JobUsageError if the path holds a state of an earlier version of Postdate. The newest commit of `runs`
+        carries the state as its note. Cost: no job. If the newest commit is not that of a run, but has tidied the
+        table: eight jobs.
         """
         version, note = self._tables.newest(RUNS)
-        if note.startswith("{"):  # otherwise it is not that of a run
+        if note.startswith("{"):  # any other note is not that of a run
             return msgspec.json.decode(note, type=AuditState)
         if version < 0:
             _refuse_old_form(self._spark, self.path)
             return AuditState()
-        found = self._tables.read(RUNS).orderBy(F.desc("run")).limit(1).collect()
-        if not found:
+        newest_rows = self._tables.read(RUNS).orderBy(F.desc("run")).limit(1).collect()
+        if not newest_rows:
             return AuditState()
-        row = found[0]
-        # A state of an earlier version lacks the newest columns.
-        offsets = [one.asDict() for one in self._tables.read(OFFSETS, row["versions"][OFFSETS]).collect()]
-        places = {state_path(TopicPartition(one["topic"], one["partition"])): one for one in offsets}
+        row = newest_rows[0]
+        # The state of an earlier version of Postdate lacks the newest columns.
+        offsets = [offset.asDict() for offset in self._tables.read(OFFSETS, row["versions"][OFFSETS]).collect()]
+        places = {state_path(TopicPartition(offset["topic"], offset["partition"])): offset for offset in offsets}
         return AuditState(
             run=row["run"],
             snapshot_ms=row["snapshot_ms"],
-            topic_ids={one["topic"]: one["topic_id"] for one in offsets if one["topic_id"] is not None},
-            next={place: one["next_offset"] for place, one in places.items()},
-            lost_before_ms={place: one["lost_before_ms"] for place, one in places.items()},
-            known_ms={place: one["known_ms"] for place, one in places.items() if one.get("known_ms") is not None},
-            recreated=frozenset(one["topic"] for one in offsets if one.get("was_recreated")),
+            topic_ids={offset["topic"]: offset["topic_id"] for offset in offsets if offset["topic_id"] is not None},
+            next={place: offset["next_offset"] for place, offset in places.items()},
+            lost_before_ms={place: offset["lost_before_ms"] for place, offset in places.items()},
+            known_ms={
+                place: offset["known_ms"] for place, offset in places.items() if offset.get("known_ms") is not None
+            },
+            recreated=frozenset(offset["topic"] for offset in offsets if offset.get("was_recreated")),
             targets=list(row["targets"]),
             tails=[list(tail) for tail in row["tails"]],
             policies=read_rows(row.asDict().get("policies") or ()),
@@ -162,10 +167,10 @@ class StateStore:
         )
 
     def prepare(self, state: AuditState, origins: TableForm) -> None:
-        """Restores the tables to the versions in `state`, and adds missing columns of `origins`. Before any read or
-        write. A table that does not exist is created with its first rows.
+        """Restores the tables to the versions in `state`, and adds missing columns of `origins`.
 
-        Raises CannotRun: another audit writes at the same time.
+        Must run before any read or write. A table that does not exist is created with its first rows. Raises CannotRun
+        if another audit writes at the same time.
         """
         rows = replace(origins, properties={**_PROPERTIES, **origins.properties})
         self._forms = {ORIGINS: rows, VIOLATIONS: _form(VIOLATION_COLUMNS), OFFSETS: _form(_OFFSET_COLUMNS)}
@@ -182,36 +187,40 @@ class StateStore:
             self._tables.widen(ORIGINS, self._forms[ORIGINS])
 
     def origins(self) -> DataFrame:
-        """The rows of all origins, including those that this audit has written."""
+        """Returns the rows of all origins, including those that this audit has written."""
         if ORIGINS in self._forms and not self._tables.exists(ORIGINS):
             return empty_table(self._spark, self._forms[ORIGINS])
         return self._tables.read(ORIGINS)
 
     def origins_of(self, state: AuditState) -> DataFrame:
-        """The rows of all origins as of `state`."""
+        """Returns the rows of all origins as of `state`."""
         return self._tables.read(ORIGINS, state.versions[ORIGINS])
 
     def create(self, name: str) -> None:
-        """Creates a table if it does not exist. Later rows that lack some of its columns are then written without
-        nulls there. Costs one commit."""
+        """Creates a table if it does not exist. Cost: one commit.
+
+        Later rows that lack some of its columns are then written without nulls there.
+        """
         if not self._tables.exists(name):
             self._tables.append(name, empty_table(self._spark, self._forms[name]), self._forms[name])
 
     def add(self, name: str, rows: DataFrame) -> None:
-        """Adds rows to a table; they are valid once `commit` has succeeded."""
+        """Adds rows to a table. They become valid with `commit`."""
         self._tables.append(name, rows, self._forms[name])
 
     def merge_origins(self, rows: DataFrame, condition: str) -> None:
-        """Replaces the rows of these origins, and adds new ones; `condition` limits the files that are read."""
+        """Replaces the rows of these origins, and adds new rows. `condition` limits the files that are read."""
         self._tables.merge(ORIGINS, rows, f"{condition} AND {_SAME}")
 
     def known_violations(self, state: AuditState) -> DataFrame:
-        """All violations of `state`."""
+        """Returns all violations of `state`."""
         return self._tables.read(VIOLATIONS, state.versions.get(VIOLATIONS, 0))
 
     def open_violations(self, state: AuditState) -> int:
-        """The number of violations of `state` that nobody has acknowledged. Cost: one job if somebody has acknowledged
-        any."""
+        """Returns the number of violations of `state` that nobody has acknowledged.
+
+        Cost: one job if anybody has acknowledged any.
+        """
         if not state.violations or not self._tables.exists(ACKNOWLEDGEMENTS):
             return state.violations
         closed = self._tables.read(ACKNOWLEDGEMENTS).select("run").distinct()
@@ -220,9 +229,9 @@ class StateStore:
     def expire(self, before_day: str, log_starts: Mapping[str, int]) -> None:
         """Deletes closed rows that were due before a day and whose requests have left their topic.
 
-        `log_starts`: the first offset of each request partition. Keeps the rows that a later run could need: those that
-        an open row names, such as the control that moved it, those that name an open row, and controls that may have
-        changed an open row in a lost fate.
+        `log_starts` are the first offsets of the request partitions. Keeps the rows that a later run may need: rows
+        that an open row names, such as the control that moved it; rows that name an open row; and controls that may
+        have changed an open row in a lost fate.
         """
         left = [
             f"(topic = {_text(topic)} AND partition = {number} AND offset < {start})"
@@ -239,7 +248,7 @@ class StateStore:
             opened.select(*PARTITION, F.col("offset").alias("named")), [*PARTITION, "named"], "left_semi"
         )
         in_doubt = table.where("state = 'doubtful'").select(*PARTITION, "id")
-        related = old.join(in_doubt, [*PARTITION, "id"], "left_semi")  # the fate of a cancel by id is named by no row
+        related = old.join(in_doubt, [*PARTITION, "id"], "left_semi")  # no row names the fate of a cancel by id
         first = opened.groupBy(*PARTITION).agg(F.min("offset").alias("first"))
         lost = old.where(_may_have_lost_fates()).join(first, list(PARTITION)).where("first < offset")
         for rows in (naming, related, lost):
@@ -248,9 +257,10 @@ class StateStore:
         self._tables.remove(ORIGINS, rows, f"old.state = 'closed' AND old.due_day < DATE'{before_day}' AND {_SAME}")
 
     def commit(self, state: AuditState, figures: Mapping[str, Any]) -> AuditState:
-        """Commits `state` atomically; returns it with the versions of its tables.
+        """Commits `state` atomically, and returns it with the versions of its tables.
 
-        `figures`: more columns for the row of the run. Raises CannotRun: another audit has used the path meanwhile.
+        `figures` are more columns for the row of the run. Raises CannotRun if another audit has used the path
+        meanwhile.
         """
         self._tables.replace(OFFSETS, self._offsets(state), self._forms[OFFSETS])
         for name in (ORIGINS, VIOLATIONS):  # the first run may have had no row for them
@@ -291,9 +301,9 @@ class StateStore:
 
 
 def last_verdicts(spark: SparkSession, path: str) -> DataFrame:
-    """The last verdict on each origin in the state at `path`, with the `run` that gave it.
+    """Returns the last verdict on each origin in the state at `path`, with the `run` that gave it.
 
-    Raises JobUsageError: there is none yet.
+    Raises JobUsageError if no run has been committed.
     """
     store = StateStore(spark, path)
     state = store.newest()
@@ -305,10 +315,10 @@ def last_verdicts(spark: SparkSession, path: str) -> DataFrame:
 
 @contextmanager
 def state_lock(spark: SparkSession, path: str) -> Iterator[None]:
-    """A context that holds the lock of a state on a local disk; on other file systems it does nothing.
+    """Holds the lock of a state on a local disk during the context. Does nothing on other file systems.
 
-    The operating system releases the lock when the process ends, also if it is killed. On a network file system without
-    locks there is none. Raises CannotRun: another audit holds the lock, or the path cannot be written.
+    The operating system releases the lock when the process ends, also if it is killed. A network file system without
+    locks gives no protection. Raises CannotRun if another audit holds the lock, or if the path cannot be written.
     """
     place, system = located(spark, path)
     if system.getUri().getScheme() != "file":
@@ -332,9 +342,9 @@ def state_lock(spark: SparkSession, path: str) -> Iterator[None]:
 
 
 def acknowledge(spark: SparkSession, path: str, run: int, by: str, note: str | None) -> int:
-    """Closes the violations that a run has found; returns their number.
+    """Closes the violations that a run has found, and returns their number.
 
-    Raises JobUsageError: there is no such state, or the run found none.
+    Raises JobUsageError if there is no such state, or if the run found none.
     """
     tables = DeltaTables(spark, path)
     if not tables.exists(RUNS):
@@ -342,31 +352,39 @@ def acknowledge(spark: SparkSession, path: str, run: int, by: str, note: str | N
         raise JobUsageError(f"{path} holds no state: no audit with --state {path} has finished.")
     store = StateStore(spark, path)
     newest = store.newest()
-    found = store.known_violations(newest).where(F.col("run") == run).count() if newest.violations else 0
-    if not found:
+    count = store.known_violations(newest).where(F.col("run") == run).count() if newest.violations else 0
+    if not count:
         raise JobUsageError(f"Run {run} of {path} has found no violation.")
     row = (run, by, time.time_ns() // 1_000_000, note)
     tables.append(ACKNOWLEDGEMENTS, small_table(spark, [row], _ACKNOWLEDGED), _form(_ACKNOWLEDGED))
-    return found
+    return count
 
 
 def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
-    """The row of a run; maps travel as JSON objects."""
+    """Returns the row of a run. Maps are passed to Spark as JSON objects."""
     kind = _form(_RUN_COLUMNS).schema
-    maps = {one.name: one.dataType.simpleString() for one in kind if isinstance(one.dataType, MapType)}
-    values = [json.dumps(value) if one.name in maps else value for one, value in zip(kind, row, strict=True)]
-    columns = ", ".join(f"{one.name} {'string' if one.name in maps else one.dataType.simpleString()}" for one in kind)
+    maps = {column.name: column.dataType.simpleString() for column in kind if isinstance(column.dataType, MapType)}
+    values = [json.dumps(value) if column.name in maps else value for column, value in zip(kind, row, strict=True)]
+    columns = ", ".join(
+        f"{column.name} {'string' if column.name in maps else column.dataType.simpleString()}" for column in kind
+    )
     given = small_table(spark, [values], columns)
     return given.select(
-        *(F.from_json(one.name, maps[one.name]).alias(one.name) if one.name in maps else one.name for one in kind)
+        *(
+            F.from_json(column.name, maps[column.name]).alias(column.name) if column.name in maps else column.name
+            for column in kind
+        )
     )
 
 
 def _may_have_lost_fates() -> Column:
-    """Whether a row is that of a control whose effects may have left the dispatch log unread: one without a fate, since
-    a control is applied together with its effects, or a reschedule in bulk, which is applied behind them."""
+    """True if a row is that of a control whose effects may have left the dispatch log unread.
+
+    That is a control without a fate, since a control is applied together with its effects, or a bulk reschedule, which
+    is applied behind its effects.
+    """
     action = F.col("action")
-    # Only one in bulk names neither an id nor an origin.
+    # Only a bulk reschedule names neither an id nor an origin.
     in_bulk = (action == "reschedule") & F.col("id").isNull() & F.coalesce(F.size("links") <= 0, F.lit(True))
     return (action.isin("reschedule", *OF_SCHEDULES) & F.col("fate").isNull()) | in_bulk
 
@@ -377,7 +395,7 @@ def _text(value: str) -> str:
 
 
 def _refuse_old_form(spark: SparkSession, path: str) -> None:
-    """Raises JobUsageError if the path holds a state of Postdate before 0.2, which was no Delta table."""
+    """Raises JobUsageError if the path holds a state of Postdate before 0.2, which was not a Delta table."""
     place, system = located(spark, f"{path}/state-*.json")
     if system.globStatus(place):
         raise JobUsageError(

@@ -1,9 +1,9 @@
-"""Checks fates `backfilled`: are their times those for which the control asks?
+"""Checks whether fates `backfilled` have the times for which their controls ask.
 
 A backfill asks for the nominal times of its schedule from `postdate-start` to `postdate-end`. Its fate names the first
-of them, which the audit computes by its own calendar, and the same end. `schedules` then judges each delivery from the
-first time on, and `claims` whether the control asks for a backfill of this schedule at all. A first time is not judged
-if an owner with other zone rules than those of the audit has published it.
+of these times, which the audit computes by its own calendar, and the same end. `schedules` then judges each delivery
+from the first time on, and `claims` checks whether the control asks for a backfill of this schedule at all. A first
+time is not judged if an owner with other zone rules than those of the audit has published it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from postdate.spark.rules.times.zone_files import tz_version
 
 
 def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
-    """One row for each `backfilled` with other times than its control asks for: the origin, and a sentence `claim`.
+    """Returns one row for each `backfilled` with other times than its control asks for: the origin, and a sentence
+    `claim`.
 
-    `known` as in `history_rows`; a control that was not read is not judged. `zones` as in `occurrences`. Cost: a
-    join of these fates with their controls, and a nominal time of each in Python.
+    `known` as in `history_rows`; a control that was not read is not judged. `zones` as in `occurrences`. Cost: a join
+    of these fates with their controls, and a nominal time of each in Python.
     """
     fate = F.col("fate")
-    some = known.where(F.col("request_ms").isNotNull()).select(
+    schedules = known.where(F.col("request_ms").isNotNull()).select(
         *(*ORIGIN, "recurrence"),
-        F.explode(F.filter("switches", lambda one: one.fate_name == "backfilled")).alias("fate"),
+        F.explode(F.filter("switches", lambda switch: switch.fate_name == "backfilled")).alias("fate"),
     )
-    # A separate step: Spark cannot read times in one that explodes.
-    filled = some.withColumn("schedule", F.struct(*read_recurrence(F.col("recurrence"))))
+    # A separate step: Spark cannot read times in a step that explodes.
+    filled = schedules.withColumn("schedule", F.struct(*read_recurrence(F.col("recurrence"))))
     start_ms, end_ms = filled_range(F.col("recurrence"))
     controls = known.where((F.col("action") == BACKFILL) & F.col("request_ms").isNotNull()).select(
         *(*PARTITION, F.col("offset").alias("control"), start_ms.alias("start_ms"), end_ms.alias("end_ms"))
@@ -44,19 +45,20 @@ def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
     is_within = fate.filled_from_ms.between(F.col("start_ms"), F.col("end_ms"))
     is_founded = (F.col("end_ms") == fate.filled_until_ms) & is_within & is_first
     times = F.concat(fate.filled_from_ms, F.lit(" to "), fate.filled_until_ms)
-    asked = F.concat(F.coalesce("first_ms", "start_ms"), F.lit(" to "), F.col("end_ms"))
+    requested_times = F.concat(F.coalesce("first_ms", "start_ms"), F.lit(" to "), F.col("end_ms"))
     text = F.concat(F.lit("backfilled by offset "), fate.control_offset, F.lit(" from "), times)
     return (
         filled.withColumn("control", fate.control_offset)
         .join(controls, [*PARTITION, "control"])
         .withColumn("first_ms", first_ms)
         .where(~F.coalesce(is_founded, F.lit(False)))
-        .select(*ORIGIN, F.concat(text, F.lit(", which asks for "), asked).alias("claim"))
+        .select(*ORIGIN, F.concat(text, F.lit(", which asks for "), requested_times).alias("claim"))
     )
 
 
 def _first_ms(zones: Zones) -> Callable[..., Column]:
-    """A function of topic, partition, offset in the log, schedule, start and end, as `first_filled_ms`."""
+    """Returns a Spark function that calls `first_filled_ms` with the arguments topic, partition, offset in the log,
+    schedule, start and end."""
     by_place = dict(zones)
 
     @F.udf("bigint")
@@ -70,9 +72,10 @@ def _first_ms(zones: Zones) -> Callable[..., Column]:
 def first_filled_ms(
     schedule: Row, versions: ZoneVersions, log_offset: int, start_ms: int | None, end_ms: int | None
 ) -> int | None:
-    """Return the first nominal time of a backfill; 0: there is none, None: the audit cannot compute it.
+    """Returns the first nominal time of a backfill; 0: there is none, None: the audit cannot compute it.
 
-    `schedule`: the headers of the schedule as of `read_recurrence`. `log_offset`: of the record that published it.
+    `schedule` has the headers of the schedule as of `read_recurrence`. `log_offset` is that of the record that
+    published the time.
     """
     times = times_of(schedule)
     if times is None or start_ms is None or end_ms is None or not is_zone_known(schedule, times):

@@ -1,13 +1,13 @@
 """Judges the extra deliveries of a schedule: those of each trigger and backfill as a separate schedule.
 
-That of a trigger has one time, its timestamp, and that of a backfill the nominal times in the range of its fate, which
-`backfills` compares with the request. They are numbered independently of the occurrences.
+A trigger has one nominal time, its timestamp. A backfill has the nominal times in the range of its fate, which
+`backfills` compares with the request. Extra deliveries are numbered independently of the occurrences.
 
 If the fate of a control may have left the dispatch log (`RowFacts.lost_controls`), its extra deliveries are
-`unsettled`: only their records, their dead letters and the order of their times can be judged. Those of any other
-control without a fate are `extra`.
+`unsettled`: only their records, their dead letters and the order of their times can be judged. The extra deliveries of
+any other control without a fate are `extra`.
 
-Pure Python. Nothing of Spark is imported.
+Pure Python without Spark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Final, Literal
 
 from postdate.spark.rules.schedules.numbered_deliveries import Audited, DeliveryKind, NumberedDeliveries
 from postdate.spark.rules.schedules.schedule_events import (
-    Asked,
     DeliveredOccurrence,
     End,
     Event,
@@ -25,21 +24,25 @@ from postdate.spark.rules.schedules.schedule_events import (
     Fate,
     Position,
     RowFacts,
+    ScheduleRequest,
     Trigger,
 )
 from postdate.spark.rules.schedules.schedule_findings import Findings
 
 # The end of a backfill whose range is unknown.
 _NEVER_MS: Final = 2**63 - 1
-#: The positions of a schedule, and of the extra deliveries of a control.
+#: The fields that Position and ExtraPosition share.
 _PLACE: Final = ("number", "next_ms", "log_offset", "place")
 
 
 class ExtraDeliveries:
-    """`positions`: of each judged control. The findings are complete once `finish` has run."""
+    """The judge of extra deliveries. `positions` has the position of each judged control. The findings are complete
+    after `finish`."""
 
-    def __init__(self, asked: Asked, known: Position, facts: RowFacts, audited: Audited, findings: Findings) -> None:
-        self._asked, self._known, self._audited, self._findings = asked, known, audited, findings
+    def __init__(
+        self, request: ScheduleRequest, known: Position, facts: RowFacts, audited: Audited, findings: Findings
+    ) -> None:
+        self._request, self._known, self._audited, self._findings = request, known, audited, findings
         self._lost, self._end = frozenset(facts.lost_controls), facts.end
         # Drop the controls without fates that an earlier run kept as lost, if this run has read their end.
         is_kept = {extra.control: extra.log_offset >= 0 or extra.control in self._lost for extra in known.extras}
@@ -50,9 +53,9 @@ class ExtraDeliveries:
         self.waiting_records: list[DeliveredOccurrence] = []
 
     def judge(self, control: int, trigger: Trigger | None, events: Iterable[Event]) -> None:
-        """Judge the extra deliveries of one control. `trigger`: None if no fate asks for them."""
+        """Judges the extra deliveries of one control. `trigger` is None if no fate asks for them."""
         known, end = self.positions.get(control), self._end
-        was_known = known is not None  # otherwise the log is whole behind the fate that asks for them
+        was_known = known is not None  # otherwise no fate is lost behind the one that asks for them
         is_lost = trigger is None and (known is not None or control in self._lost)
         cause: Literal["known", "lost", "none"] = "lost" if is_lost else "none" if trigger is None else "known"
         if known is None and trigger is not None:
@@ -63,44 +66,46 @@ class ExtraDeliveries:
             first_ms=0, problems=(), reasons=(), extras=(), **{name: getattr(begun, name) for name in _PLACE}
         )
         kind = DeliveryKind(is_extra=True, from_ms=trigger.at_ms, cause=cause)
-        judge = NumberedDeliveries(trigger.asked(self._asked), position, kind, self._audited, Findings())
+        judge = NumberedDeliveries(trigger.as_request(self._request), position, kind, self._audited, Findings())
         judge.decide_all(events)
         judge.leave_unexplained()
         if end is not None and end.name == "completed" and was_known and judge.may_have_lost_next():
             if "unsettled" not in dict(self._known.reasons):  # otherwise an earlier run has counted it
                 judge.findings.leave("unsettled", 1)
         else:
-            _judge_end(judge.at, end, judge.findings)
+            _judge_end(judge.position, end, judge.findings)
         self._found.append((control, judge.findings, judge.waiting_fates))
         self.waiting_records += judge.waiting_records
         self.overdue += judge.overdue() if end is None else 0
         if known is not None or is_lost:
-            if judge.at.next_ms and end is None:
-                self._audited.letters.expect(judge.at.next_ms, trigger.until_ms or judge.at.next_ms)
-            self.positions[control] = ExtraPosition(control, *(getattr(judge.at, name) for name in _PLACE))
+            if judge.position.next_ms and end is None:
+                self._audited.dead_letters.expect(judge.position.next_ms, trigger.until_ms or judge.position.next_ms)
+            self.positions[control] = ExtraPosition(control, *(getattr(judge.position, name) for name in _PLACE))
 
     def finish(self) -> None:
-        """Add the findings of all controls, once their dead letters are settled."""
+        """Adds the findings of all controls, once their dead letters are settled."""
         for control, findings, waiting_fates in self._found:
             self._findings.include(findings, f"extra deliveries by offset {control}")
             self.waiting_fates += waiting_fates
 
     def may_be_pending(self) -> bool:
-        """Return True if a control may have lost its fate, and none of its extra deliveries has one."""
+        """Returns True if a control may have lost its fate, and none of its extra deliveries has one."""
         return any(extra.log_offset < 0 for extra in self.positions.values())
 
     def are_pending(self) -> bool:
         return any(extra.next_ms for extra in self.positions.values())
 
     def last_ended_at(self) -> int:
-        """Return where the log has the last delivery of the controls that have ended; -1: nowhere."""
+        """Returns the offset of the record with the last delivery of the ended controls; -1: there is none."""
         ended = (extra.log_offset for extra in self.positions.values() if not extra.next_ms)
         return max(ended, default=-1)
 
 
-def _judge_end(at: Position, end: End | None, findings: Findings) -> None:
-    """Compare the end of the schedule with the position `at` of a control."""
-    if end is not None and end.name == "completed" and at.next_ms:
-        findings.find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
-    elif end is not None and at.number > 1 and (at.log_offset, at.place) > (end.log_offset, end.place):
-        findings.find(None, "contradiction", f"{end.name} before occurrence {at.number - 1} was decided")
+def _judge_end(position: Position, end: End | None, findings: Findings) -> None:
+    """Compares the end of the schedule with the `position` of a control."""
+    if end is not None and end.name == "completed" and position.next_ms:
+        findings.find("missing", "missing", f"completed, though occurrence {position.number} is due {position.next_ms}")
+    elif (
+        end is not None and position.number > 1 and (position.log_offset, position.place) > (end.log_offset, end.place)
+    ):
+        findings.find(None, "contradiction", f"{end.name} before occurrence {position.number - 1} was decided")

@@ -1,10 +1,10 @@
-"""Applies `schedules` to all recurring schedules of an audit: rows of schedules, fates and records in, positions
-out.
+"""Applies `schedules` to all recurring schedules of an audit: turns rows of schedules, fates and records into
+positions.
 
 Nominal times need calendars and zone files, which no column expression can read without the JVM's own database of
-zones. So the rows of schedules, and only they, pass through Python workers, which need Postdate, numpy and tzdata. The
-events of a schedule are sorted by their numbers and judged in one pass, so its number of occurrences is not limited by
-memory.
+zones. So the rows of schedules, and no others, pass through Python workers, which need Postdate, numpy and tzdata. The
+events of a schedule are sorted by their numbers and judged in one pass, so memory does not limit its number of
+occurrences.
 
 A state keeps the `position` of a schedule; `occurrences` has the findings of one run.
 """
@@ -27,7 +27,6 @@ from postdate.spark.records.deliveries import OCCURRENCE_RECORD, occurrence_reco
 from postdate.spark.records.fates import EXTENDING, FINAL, OCCURRENCE_FATE, SWITCHES, occurrence_fates
 from postdate.spark.records.recurrences import BACKFILL, RECURRING, read_recurrence
 from postdate.spark.rules.schedules.schedule_events import (
-    Asked,
     Bounds,
     DeadOccurrence,
     DeliveredOccurrence,
@@ -39,6 +38,7 @@ from postdate.spark.rules.schedules.schedule_events import (
     Judgement,
     Position,
     RowFacts,
+    ScheduleRequest,
     Switch,
     Trigger,
     ZoneVersions,
@@ -49,8 +49,8 @@ from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 from postdate.spark.rules.times.zone_files import read_zone, tz_version
 
 Zones = Mapping[tuple[str, int], tuple[tuple[int, str], ...]]
-"""By topic and partition of the requests: the versions of the zone rules, each with the offset of the dispatch log from
-which it decided, ascending."""
+"""The versions of the zone rules by topic and partition of the requests, in ascending order, each with the offset of
+the dispatch log from which it decided."""
 
 _FIGURES: Final = f"struct<{','.join(f'{name}:bigint' for name in Figures._fields)}>"
 _WAITING_FATE: Final = OCCURRENCE_FATE.removesuffix(">") + ",is_sound:boolean,first_ms:bigint>"
@@ -61,12 +61,13 @@ POSITION: Final = (
     f"waiting_records:array<{OCCURRENCE_RECORD}>,"
     "extras:array<struct<control:bigint,number:bigint,next_ms:bigint,log_offset:bigint,place:int>>>"
 )
-"""As `schedules.Position`."""
+"""The type of the column `position`, which holds a `schedule_events.Position`."""
 OCCURRENCES: Final = (
     f"struct<added:{_FIGURES},lateness_ms:array<bigint>,overdue:bigint,"
     "letters:array<struct<partition:int,offset:bigint>>>"
 )
-"""As `schedules.Judgement` without the position; of the letters, their places."""
+"""The type of the column `occurrences`, which holds a `schedule_events.Judgement` without its position. Of the dead
+letters, it has the places."""
 _RESULT: Final = f"topic string, partition int, offset bigint, position {POSITION}, occurrences {OCCURRENCES}"
 
 _LOST_CONTROL: Final = "struct<offset:bigint,action:string,at_ms:bigint>"
@@ -77,9 +78,9 @@ _BOUNDS: Final = (
 )
 _BOUNDS_OF_PARTITIONS: Final = ("target_lost_before_ms", "target_capped_from_ms", "target_known_ms")
 EXTENDS: Final = ("trigger", BACKFILL)
-"""The controls whose fates are EXTENDING."""
+"""The actions of controls whose fates are EXTENDING."""
 OF_SCHEDULES: Final = ("pause", "resume", *EXTENDS)
-"""The controls whose fates are OF_CONTROLS."""
+"""The actions of controls whose fates are OF_CONTROLS."""
 # Replaces a zone that the audit does not know.
 _OTHER_ZONE: Final = "Etc/UTC"
 
@@ -92,16 +93,18 @@ class Events:
     records: DataFrame
     zones: Zones = field(default_factory=dict)
     lost_controls: DataFrame | None = None
-    """The lost controls of earlier runs, in the columns of `lost_controls()`; None if there are none."""
+    """The lost controls of earlier runs, with the columns of `lost_controls()`; None if there are none."""
 
     @classmethod
     def of(cls, log: DataFrame, messages: DataFrame, zones: Zones) -> Self:
-        """Those in `log`, as of `log_rows`, and in `messages`, as of `delivered_messages`."""
+        """Returns the occurrences in `log`, rows of `log_rows`, and in `messages`, rows of `delivered_messages`."""
         return cls(occurrence_fates(log), occurrence_records(messages), zones)
 
     def origins(self) -> DataFrame:
-        """One row for each schedule: its origin, and a `position` with nothing but a nominal time in `next_ms`, by
-        which its row is found in a state."""
+        """Returns one row for each schedule: its origin, and a `position` that has only a nominal time, in `next_ms`.
+
+        A state finds the row of the schedule by this time.
+        """
         due_ms = F.coalesce(F.nullif("fate.nominal_ms", F.lit(0)), F.nullif("fate.next_ms", F.lit(0)))
         named = self.fates.select(*ORIGIN, due_ms.alias("due_ms")).unionByName(
             self.records.select(*ORIGIN, F.col("record.due_ms").alias("due_ms"))
@@ -111,14 +114,15 @@ class Events:
 
 
 def is_of_schedule() -> Column:
-    """Whether a row as of `inputs.folded` is that of a schedule, or of an origin with occurrences."""
+    """True if a row of `inputs.folded` is that of a schedule, or of an origin with occurrences."""
     return F.col("position").isNotNull() | F.coalesce(F.col("facts.request.action") == RECURRING, F.lit(False))
 
 
 def may_have_lost_fate() -> Column:
-    """Whether a row of `judging.placed` is a control OF_SCHEDULES whose fate may have left the dispatch log.
+    """True if a row of `judging.placed` is a control OF_SCHEDULES whose fate may have left the dispatch log.
 
-    The schedule's fate and the `applied` of the control are in one record, so neither is lost if the log has the other.
+    The fate of the schedule and the `applied` of the control are in one record, so neither is lost if the log has the
+    other.
     """
     is_older = F.col("facts.request.request_ms") < F.col("fates_lost_before_ms")
     return F.coalesce(one_of(F.col("facts.request.action"), OF_SCHEDULES) & is_older & ~_has_ended(), F.lit(False))
@@ -129,15 +133,19 @@ def _has_ended() -> Column:
 
 
 def lost_controls(rows: DataFrame) -> DataFrame:
-    """Columns of `rows`, which are controls OF_SCHEDULES: `control`, the offset of each, the `id` or the offset
-    `acts_on` of its schedule, and a struct `lost` for the judge."""
+    """Returns the lost controls among `rows`, which are controls OF_SCHEDULES.
+
+    The columns are the partition, `control`, which is the offset of the control, the `id` or the offset `acts_on` of
+    its schedule, and a struct `lost` for the judge.
+    """
     request = F.col("facts.request")
     lost = F.struct("offset", request.action.alias("action"), request.request_ms.alias("at_ms")).alias("lost")
     return rows.select(*PARTITION, F.col("offset").alias("control"), "id", request.acts_on.alias("acts_on"), lost)
 
 
 def _with_lost_controls(schedules: DataFrame, lost: DataFrame | None) -> DataFrame:
-    """Rows of schedules with the column `lost_controls`: the lost controls that name each, by their offsets."""
+    """Returns rows of schedules with the column `lost_controls`: the lost controls that name the schedule, by their
+    offsets."""
     if lost is None:
         return schedules.withColumn("lost_controls", F.lit(None).cast(f"array<{_LOST_CONTROL}>"))
     own = F.array(F.hex("id"), F.concat(F.lit("#"), F.col("offset").cast("string")))
@@ -145,18 +153,18 @@ def _with_lost_controls(schedules: DataFrame, lost: DataFrame | None) -> DataFra
     named = F.coalesce(F.concat(F.lit("#"), F.col("acts_on").cast("string")), F.hex("id"))
     meant = names.join(lost.select(*PARTITION, "control", "lost", named.alias("name")), [*PARTITION, "name"])
     controls = F.sort_array(F.collect_set("lost")).alias("lost_controls")
-    found = meant.where("control > offset").groupBy(*ORIGIN).agg(controls)
-    return schedules.join(found, list(ORIGIN), "left")
+    lost_by_schedule = meant.where("control > offset").groupBy(*ORIGIN).agg(controls)
+    return schedules.join(lost_by_schedule, list(ORIGIN), "left")
 
 
 def with_occurrences(
     placed: DataFrame, events: Events | None, overdue_before_ms: int, *, has_lost_controls: bool
 ) -> DataFrame:
-    """The rows of `judging.placed` with the new `position` and the `occurrences` of schedules; null for others. No
-    schedule is plain.
+    """Returns the rows of `judging.placed` with the new `position` and the `occurrences` of schedules.
 
-    `events`: None if there are none. `has_lost_controls`: whether a row `may_have_lost_fate`. Cost: one shuffle and
-    sort of the events, 20 us of Python for each, and a join; two more joins if controls are lost.
+    Both columns are null for other rows. No schedule is plain. `events` is None if there are none. `has_lost_controls`
+    is True if a row `may_have_lost_fate`. Cost: one shuffle and sort of the events, 20 us of Python for each, and a
+    join; two more joins if controls are lost.
     """
     lost = [lost_controls(placed.where(may_have_lost_fate()))] if has_lost_controls else []
     if events is not None and events.lost_controls is not None:
@@ -172,33 +180,36 @@ def with_occurrences(
         {"fate": F.lit(None).cast(OCCURRENCE_FATE), "record": F.lit(None).cast(OCCURRENCE_RECORD)}
     )
     if events is not None:
-        for kind, some in ((1, events.fates), (2, events.records)):
+        for kind, rows_of_kind in ((1, events.fates), (2, events.records)):
             name = "fate" if kind == 1 else "record"
-            place = (F.col(f"{name}.{one}").alias(one) for one in ("control", "number"))
-            numbered = some.select(*ORIGIN, *place, F.lit(kind).alias("kind"), name)
+            place = (F.col(f"{name}.{column}").alias(column) for column in ("control", "number"))
+            numbered = rows_of_kind.select(*ORIGIN, *place, F.lit(kind).alias("kind"), name)
             rows = rows.unionByName(numbered, allowMissingColumns=True)
     order = ("control", "number", "kind", "fate.log_offset", "fate.place")
     ordered = rows.repartition(*ORIGIN).sortWithinPartitions(*ORIGIN, *order)
     judge = partial(_judged_rows, zones=dict(events.zones) if events is not None else {}, before_ms=overdue_before_ms)
-    found = placed.sparkSession.createDataFrame(ordered.rdd.mapPartitions(judge), _RESULT, verifySchema=False)
-    joined = placed.drop("position", "occurrences").join(found, list(ORIGIN), "left")
+    judged = placed.sparkSession.createDataFrame(ordered.rdd.mapPartitions(judge), _RESULT, verifySchema=False)
+    joined = placed.drop("position", "occurrences").join(judged, list(ORIGIN), "left")
     return joined.withColumn("plain", F.when(F.col("position").isNull(), F.col("plain")))
 
 
 def _found_at(next_ms: Column) -> Column:
-    """A position of which only the nominal time is known."""
+    """Returns a position with a nominal time and no other values."""
     kind = DataType.fromDDL(POSITION)
     assert isinstance(kind, StructType), "a position has fields"
-    values = ((next_ms if one.name == "next_ms" else F.lit(None)).cast(one.dataType).alias(one.name) for one in kind)
+    values = (
+        (next_ms if column.name == "next_ms" else F.lit(None)).cast(column.dataType).alias(column.name)
+        for column in kind
+    )
     return F.struct(*values)
 
 
 def occurrence_problems() -> Column:
-    """The problems of a row's `position`, as `judging.judge` has them."""
+    """Returns the problems of a row's `position`, in the form of `judging.judge`."""
     unverified = F.transform(
         F.coalesce("position.reasons", F.array().cast("array<struct<reason:string,occurrences:bigint>>")),
-        lambda one: F.struct(
-            one.reason.alias("verdict"), F.concat(F.lit("occurrences: "), one.occurrences).alias("detail")
+        lambda reason: F.struct(
+            reason.reason.alias("verdict"), F.concat(F.lit("occurrences: "), reason.occurrences).alias("detail")
         ),
     )
     none = F.array().cast("array<struct<verdict:string,detail:string>>")
@@ -206,30 +217,30 @@ def occurrence_problems() -> Column:
 
 
 def without_judged_dead_letters(facts: Column) -> Column:
-    """The facts of a schedule without the dead letters of occurrences that no later run needs."""
+    """Returns the facts of a schedule without the dead letters of occurrences that no later run needs."""
     waiting = F.col("occurrences.letters")
 
-    def is_kept(letter: Column) -> Column:
-        place = F.struct(*(letter[name].alias(name) for name in ("partition", "offset")))
-        return letter.single_due_ms.isNull() | waiting.isNull() | F.array_contains(waiting, place)
+    def is_kept(dead_letter: Column) -> Column:
+        place = F.struct(*(dead_letter[name].alias(name) for name in ("partition", "offset")))
+        return dead_letter.single_due_ms.isNull() | waiting.isNull() | F.array_contains(waiting, place)
 
     return facts.withField("letters", F.filter(facts.letters, is_kept))
 
 
 def _schedule() -> Column:
-    """Everything that the judge needs of a row besides the events."""
+    """Returns all values of a row that the judge needs besides the events."""
     request, facts = F.col("facts.request"), F.col("facts")
-    # The occurrences of later records are not judged, so neither an end nor a control among them may ask for any.
+    # Occurrences in later records are not judged, so no end and no control in these records may ask for any.
     fates = F.filter(facts.fates, lambda fate: ~fate.late)
     stored = F.filter(fates, lambda fate: fate.fate_name == "stored")
     finals = F.filter(fates, lambda fate: one_of(fate.fate_name, FINAL))
     switches = F.filter(fates, lambda fate: one_of(fate.fate_name, SWITCHES))
     triggers = F.filter(fates, lambda fate: one_of(fate.fate_name, EXTENDING))
-    singles = F.filter(facts.letters, lambda letter: letter.single_due_ms.isNotNull())
+    singles = F.filter(facts.letters, lambda dead_letter: dead_letter.single_due_ms.isNotNull())
 
-    def is_same(letter: Column) -> Column:
-        same_value = (letter.value_digest == request.value_digest) | letter.is_without_value
-        return (letter.key_digest == request.own_key_digest) & same_value
+    def is_same(dead_letter: Column) -> Column:
+        same_value = (dead_letter.value_digest == request.value_digest) | dead_letter.is_without_value
+        return (dead_letter.key_digest == request.own_key_digest) & same_value
 
     bounds = ("log_capped", "target_partitions", "target_capped", "target_compacted", "request_end", "is_judged")
     return F.struct(
@@ -260,14 +271,16 @@ def _schedule() -> Column:
         ).alias("triggers"),
         F.transform(
             singles,
-            lambda letter: F.struct(letter.single_due_ms, is_same(letter), letter["partition"], letter["offset"]),
+            lambda dead_letter: F.struct(
+                dead_letter.single_due_ms, is_same(dead_letter), dead_letter["partition"], dead_letter["offset"]
+            ),
         ).alias("letters"),
         *(*bounds, *_BOUNDS, *_BOUNDS_OF_PARTITIONS, "position", "lost_controls"),
     )
 
 
 def _judged_rows(rows: Iterable[Row], zones: Zones, before_ms: int) -> Iterator[tuple[Any, ...]]:
-    """The result for each schedule among sorted rows; the events of other origins are left out."""
+    """Yields the result for each schedule among sorted rows. The events of other origins are left out."""
     for origin, some in groupby(rows, key=lambda row: row[:3]):
         row = next(some)["schedule"]
         if row is not None:
@@ -282,10 +295,10 @@ def _judged(
     zones: Iterable[tuple[int, str]],
     before_ms: int,
 ) -> Judgement | None:
-    """The judgement of one schedule; None if there is nothing to judge."""
+    """Returns the judgement of one schedule; None: there is nothing to judge."""
     known, times = _known(row["position"]), times_of(row)
     if not row["is_judged"]:
-        # Its request may lie behind the fixed end of this audit; then the next one reads it.
+        # A request behind the fixed end of this audit is read by the next one.
         is_ahead = row["request_end"] is not None and origin[2] >= row["request_end"]
         return _kept(known, events) if is_ahead else None
     if row["action"] is None:
@@ -300,27 +313,33 @@ def _judged(
         was_accepted = known.log_offset >= 0 or bool(known.problems) or any(True for _ in events)
         why = "its times cannot be read" if times is None else "it was refused"
         return _wrong(known, f"has occurrences, though {why}") if was_accepted else None
-    # Of a zone that the audit does not know, no version of the rules is installed.
+    # For a zone that the audit does not know, no version of the rules is installed.
     versions = ZoneVersions(tz_version() if is_zone_known(row, times) else "", *zip(*zones, strict=True))
     stored = None if row["stored"] is None else (row["stored"][1], row["stored"][0])
-    letters = [DeadOccurrence(*letter) for letter in row["letters"] or ()]
+    dead_letters = [DeadOccurrence(*dead_letter) for dead_letter in row["letters"] or ()]
     switches, triggers = row["switches"] or (), row["triggers"] or ()
     facts = RowFacts(
-        *(letters, stored, end, [Switch(*switch) for switch in switches], [Trigger(*trigger) for trigger in triggers]),
+        *(
+            dead_letters,
+            stored,
+            end,
+            [Switch(*switch) for switch in switches],
+            [Trigger(*trigger) for trigger in triggers],
+        ),
         *_lost(row["lost_controls"] or ()),
     )
-    asked, bounds = _asked(origin, row, times), _bounds(row, before_ms)
-    return judge_schedule(asked, known, events, facts, versions, bounds)
+    request, bounds = _request_of(origin, row, times), _bounds(row, before_ms)
+    return judge_schedule(request, known, events, facts, versions, bounds)
 
 
 def _was_accepted_before(row: Row, end: End) -> bool:
-    """Return True if another owner accepted a schedule before its refusal, or may have accepted it in a lost fate."""
+    """True if another owner accepted a schedule before its refusal, or may have accepted it in a lost fate."""
     was_stored = row["stored"] is not None and row["stored"][0] < end.log_offset
     return bool(was_stored or (row["fates_lost_before_ms"] or -1) > row["request_ms"])
 
 
 def _lost(controls: Iterable[Row]) -> tuple[list[int], list[Switch]]:
-    """The lost controls of a schedule: the offsets of those that extend it, and the pauses and resumes."""
+    """Returns the lost controls of a schedule: the offsets of triggers and backfills, and the pauses and resumes."""
     extending, switches = [], []
     for offset, action, at_ms in controls:
         if action in EXTENDS:
@@ -330,21 +349,22 @@ def _lost(controls: Iterable[Row]) -> tuple[list[int], list[Switch]]:
     return extending, switches
 
 
-def _asked(origin: tuple[str, int, int], row: Row, times: CronTimes | IntervalTimes) -> Asked:
-    return Asked(
+def _request_of(origin: tuple[str, int, int], row: Row, times: CronTimes | IntervalTimes) -> ScheduleRequest:
+    return ScheduleRequest(
         "/".join(map(str, origin)),
         times=times,
         count_max=row["count"],
         missed=row["missed"] or "all",
         id=_bytes(row["id"]),
+        requested_partition=row["partition_asked"],
         digests=tuple(_bytes(row[name]) for name in ("key_digest", "value_digest", "headers_digest")),
         **{name: row[name] for name in ("request_ms", "start_ms", "end_ms", "window_ms", "grace_ms", "catch_up_ms")},
-        **{name: row[name] for name in ("target", "partition_asked", "key_hash")},
+        **{name: row[name] for name in ("target", "key_hash")},
     )
 
 
 def times_of(row: Row) -> CronTimes | IntervalTimes | None:
-    """The nominal times of a schedule; None if they cannot be read."""
+    """Returns the nominal times of a schedule; None if they cannot be read."""
     if not row["is_read"]:
         return None
     if row["cron"] is None:
@@ -362,7 +382,7 @@ def times_of(row: Row) -> CronTimes | IntervalTimes | None:
 
 
 def is_zone_known(row: Row, times: CronTimes | IntervalTimes) -> bool:
-    """Return True if the audit has the zone of a schedule."""
+    """True if the audit has the zone of a schedule."""
     return not isinstance(times, CronTimes) or times.zone == (row["zone"] or "UTC")
 
 
@@ -413,7 +433,10 @@ def _known(position: Row | None) -> Position:
 
 
 def _kept(known: Position, events: Iterable[Event]) -> Judgement:
-    """A position that only keeps these events for the next audit. Late fates are read again by itself."""
+    """Returns a judgement whose position only keeps these events for the next audit.
+
+    Late fates are not kept, since the next audit reads them again.
+    """
     all_events = [*known.waiting_fates, *known.waiting_records, *events]
     fates = tuple(event for event in all_events if isinstance(event, Fate) and not event.late)
     records = tuple(event for event in all_events if isinstance(event, DeliveredOccurrence))
@@ -421,14 +444,18 @@ def _kept(known: Position, events: Iterable[Event]) -> Judgement:
 
 
 def _wrong(known: Position, detail: str | None = None) -> Judgement:
-    """A position without occurrences."""
+    """Returns a judgement without occurrences. If there is a `detail`, it is reported as a contradiction."""
     problems = () if detail is None else (("contradiction", detail),)
     return Judgement(known._replace(problems=problems), Figures(), [], 0)
 
 
-def _columns_of(found: Judgement | None) -> tuple[Any, Any]:
-    """`position` and `occurrences` of a row."""
-    if found is None:
+def _columns_of(judgement: Judgement | None) -> tuple[Any, Any]:
+    """Returns the values of `position` and `occurrences` of a row."""
+    if judgement is None:
         return None, None
-    letters = None if found.letters is None else [(letter.partition, letter.offset) for letter in found.letters]
-    return tuple(found.position), (tuple(found.added), found.lateness_ms, found.overdue, letters)
+    dead_letters = (
+        None
+        if judgement.dead_letters is None
+        else [(dead_letter.partition, dead_letter.offset) for dead_letter in judgement.dead_letters]
+    )
+    return tuple(judgement.position), (tuple(judgement.added), judgement.lateness_ms, judgement.overdue, dead_letters)

@@ -1,4 +1,4 @@
-"""The pauses of a recurring schedule, from the fates `paused` and `resumed` that the dispatch log has of it.
+"""The pauses of a recurring schedule, from its fates `paused` and `resumed` in the dispatch log.
 
 A pause skips the nominal times in [timestamp of the pause, timestamp of the resume). The audit compares each of these
 fates with its control (`claims.judged_switches`).
@@ -6,7 +6,7 @@ fates with its control (`claims.judged_switches`).
 If fates of other switches may be lost, a result is certain only if it is the same for `certain_pauses` (the shortest)
 and `possible_pauses` (the longest).
 
-Pure functions. They import nothing of Spark, and nothing of the sidecar's implementation.
+Pure functions, without Spark and without code of the sidecar.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEVER: Final = 2**63 - 1
 
 
 class LoggedPause(NamedTuple):
-    """A pause from `from_ms` on. `began_at` and `ended_at`: the places of its fates in the log; None: it has not
+    """A pause from `from_ms` on. `began_at` and `ended_at` are the places of its fates in the log; None: it has not
     ended."""
 
     from_ms: int
@@ -33,8 +33,10 @@ class LoggedPause(NamedTuple):
 
 
 def pauses_of(switches: Iterable[Switch]) -> list[LoggedPause]:
-    """Return the pauses in the order of their controls. Pausing a paused schedule changes nothing, and neither does
-    resuming one that is not paused."""
+    """Returns the pauses in the order of their controls.
+
+    Pausing a paused schedule changes nothing, and neither does resuming a schedule that is not paused.
+    """
     pauses: list[LoggedPause] = []
     for switch in sorted(switches):
         is_paused = bool(pauses) and pauses[-1].ended_at is None
@@ -47,7 +49,7 @@ def pauses_of(switches: Iterable[Switch]) -> list[LoggedPause]:
 
 
 def pauses_at(place: tuple[int, int], pauses: Iterable[LoggedPause]) -> list[LoggedPause]:
-    """Return the pauses that began before a place of the log. A pause whose resume lies behind that place is open.
+    """Returns the pauses that began before a place of the log. A pause whose resume lies behind that place is open.
 
     A pause that only a lost resume has ended (`certain_pauses`) stays ended.
     """
@@ -61,7 +63,7 @@ def pauses_at(place: tuple[int, int], pauses: Iterable[LoggedPause]) -> list[Log
 
 
 def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[LoggedPause]:
-    """Return the times at which a schedule was paused, whichever of its `lost` switches took effect.
+    """Returns the times at which a schedule was paused, whichever of its `lost` switches took effect.
 
     A lost pause is ignored. A lost resume ends its pause, but no skip may rely on it, so it counts as the last record
     of the log.
@@ -70,11 +72,11 @@ def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Logg
 
 
 def possible_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[LoggedPause]:
-    """Return every pause that there may have been if each `lost` switch may have taken effect.
+    """Returns every possible pause if each of the `lost` switches may have taken effect.
 
     A pause ends with the first later resume in the log, or with any lost resume before that one. If the log has no
     later resume, a pause in the log, or a pause without any later resume, may also be open. Lost fates precede all
-    others that are judged.
+    judged fates.
     """
     switches = sorted([*known, *lost])
     pauses: list[LoggedPause] = []

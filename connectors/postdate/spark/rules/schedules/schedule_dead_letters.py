@@ -1,17 +1,18 @@
-"""The dead letters of a schedule: one for each occurrence, or extra delivery, that was skipped as dead, and no other.
+"""The dead letters of a schedule: one for each occurrence or extra delivery that was skipped as dead, and no others.
 
-A letter names a time and not its fate, and several fates may have that time. So fates get their letters last, once all
-of them are known. Behind lost fates, the time of a dead occurrence may be unknown. Only its letter names it, which may
-be any in a range of times: such a fate is *untimed*.
+A dead letter names a time and not its fate, and several fates may have that time. So dead letters are matched with
+fates last, once all fates are known. Behind lost fates, the time of a dead occurrence may be unknown: only its dead
+letter names the time, which may be any in a range. Such a fate is *untimed*.
 
-- A letter is *gone* if retention may have deleted it, and *hidden* if an open transaction may hide it.
-- Letters are read further than the dispatch log, so one may be ahead of its fate. The next run reads it again.
-- The fate of a surplus letter may be lost.
+- A dead letter is *gone* if retention may have deleted it, and *hidden* if an open transaction may hide it.
+- Dead letters are read further than the dispatch log, so a dead letter may be ahead of its fate. The next run reads it
+  again.
+- The fate of a surplus dead letter may be lost.
 
-A time is *open* if letters or fates of that time may still come. Letters of open times wait, and so do the fates that
-might have got the letter of another one. Their content is judged at once.
+A time is *open* if dead letters or fates of that time may still come. Dead letters of open times wait, and so do the
+fates that might have the dead letter of another fate. The content of dead letters is judged at once.
 
-Pure Python. Nothing of Spark is imported.
+Pure Python without Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _NEVER_MS: Final = 2**63 - 1
 
 
 class _Claim(NamedTuple):
-    """A dead fate, the findings to which it belongs, and the list of those whose letter may still come."""
+    """A fate `dead`, the findings to which it belongs, and the list to which it is added if its dead letter may still
+    come."""
 
     fate: Fate
     findings: Findings
@@ -40,35 +42,40 @@ class _Claim(NamedTuple):
 
     @property
     def times_ms(self) -> tuple[int, int]:
-        """The first and the last possible time of its letter."""
+        """The first and the last possible time of its dead letter."""
         fate = self.fate
         return (fate.first_ms, fate.last_ms) if fate.first_ms else (fate.nominal_ms, fate.nominal_ms)
 
 
 class DeadOccurrences:
-    """Those that no fate has used yet, by their nominal times. Call `expect` and `claim` for all fates, then `settle`,
-    then `judge_rest`. Cost: a sort of the letters and fates."""
+    """The dead letters that no fate has used yet, by their nominal times.
+
+    Call `expect` and `claim` for all fates, then `settle`, then `judge_rest`. Cost: a sort of the dead letters and
+    fates.
+    """
 
     def __init__(self, facts: RowFacts, bounds: Bounds, holes: Holes) -> None:
         self._facts, self._bounds, self._holes = facts, bounds, holes
-        self._letters: dict[int, list[DeadOccurrence]] = {}
-        for letter in reversed(facts.letters):
-            self._letters.setdefault(letter.due_ms, []).append(letter)
+        self._unused: dict[int, list[DeadOccurrence]] = {}
+        for dead_letter in reversed(facts.dead_letters):
+            self._unused.setdefault(dead_letter.due_ms, []).append(dead_letter)
         self._hidden: list[_Claim] = []
         self._timed: list[_Claim] = []
         self._untimed: list[_Claim] = []
         self._open: list[tuple[int, int]] = []
         self._later: list[tuple[int, int]] = []
         self._can_be_later: Callable[[int], bool] = lambda _: False
-        self._guesses: list[tuple[int, int]] = []  # the first possible time of a fate, and that of the letter it got
+        self._guesses: list[tuple[int, int]] = []  # first possible time of a fate, time of its letter
 
     def expect(self, first_ms: int, last_ms: int) -> None:
-        """Let the letters of these times wait: a later run may read their fates."""
+        """Lets the dead letters of these times wait: a later run may read their fates."""
         self._open.append((first_ms, last_ms))
 
     def expect_later(self, first_ms: int, can_be: Callable[[int], bool]) -> None:
-        """As `expect`, from `first_ms` on, where later occurrences have the times that `can_be` accepts. Letters of
-        other times wait for a trigger, but no fate waits for that."""
+        """Lets the dead letters from `first_ms` on wait for later occurrences, whose times `can_be` accepts.
+
+        Dead letters of other times from `first_ms` on wait for a trigger, but no fate waits for them.
+        """
         self._later, self._can_be_later = [(first_ms, _NEVER_MS)], lambda ms: ms >= first_ms and can_be(ms)
 
     def claim(
@@ -78,9 +85,10 @@ class DeadOccurrences:
         waiting: list[Fate],
         judge_time: Callable[[Fate, int], None] | None = None,
     ) -> None:
-        """Note a fate `dead`, which `settle` adds to `findings` or, if its letter may still come, to `waiting`.
+        """Records a fate `dead`, which `settle` adds to `findings`, or to `waiting` if its dead letter may still come.
 
-        `judge_time`: of an untimed fate; it gets the fate and the time that its letter names, 0: none for certain.
+        `judge_time` is the judge of an untimed fate. Its arguments are the fate and the time that its dead letter
+        names; 0: no time for certain.
         """
         is_gone = fate.at_ms - COMMIT_MS_MAX <= self._bounds.letters_lost_before_ms
         is_hidden = fate.at_ms >= self._bounds.letters_capped_from_ms
@@ -88,62 +96,68 @@ class DeadOccurrences:
         kind.append(_Claim(fate, findings, waiting, judge_time, is_gone))
 
     def settle(self, findings: Findings) -> None:
-        """Judge the content of all letters, and all noted fates that do not wait. Those that must have a letter come
-        first, at a known time before untimed ones, and those whose letter may be hidden come last."""
-        for due_ms, left in self._letters.items():
-            if wrong := sum(not letter.is_same for letter in left):
+        """Judges the content of all dead letters, and all recorded fates that do not wait.
+
+        Fates that must have a dead letter come first, those with a known time before untimed ones. Fates whose dead
+        letter may be hidden come last.
+        """
+        for due_ms, left in self._unused.items():
+            if wrong := sum(not dead_letter.is_same for dead_letter in left):
                 text = f"the dead letter of the occurrence due {due_ms} differs from the request"
                 findings.find("mismatched", "mismatch", text, wrong)
         hidden = [claim.times_ms for claim in self._hidden]
         gone = [claim for claim in self._timed if claim.is_gone]
         for claim in self._timed:
             if not claim.is_gone:
-                self._end(claim, claim.fate.nominal_ms)
+                self._settle(claim, claim.fate.nominal_ms)
         self._settle_untimed(Counter(claim.fate.nominal_ms for claim in gone), hidden)
         is_open = _Ranges([*self._open, *hidden])
         for claim in gone:
             due_ms = claim.fate.nominal_ms
-            if self._letters.get(due_ms) and (due_ms in is_open or self._can_be_later(due_ms)):
+            if self._unused.get(due_ms) and (due_ms in is_open or self._can_be_later(due_ms)):
                 self._wait(claim)
             else:
-                self._end(claim, due_ms)
-        unsure = [claim for claim in (*self._hidden, *self._untimed) if claim.judge_time]
+                self._settle(claim, due_ms)
+        untimed = [claim for claim in (*self._hidden, *self._untimed) if claim.judge_time]
         gone += [claim for claim in self._hidden if claim.is_gone]
-        is_contested = _Ranges(claim.times_ms for claim in (*gone, *unsure))
+        is_contested = _Ranges(claim.times_ms for claim in (*gone, *untimed))
         for claim in self._hidden:
             due_ms = claim.times_ms[0]
-            if claim.judge_time is None and self._letters.get(due_ms) and due_ms not in is_contested:
-                self._end(claim, due_ms)
+            if claim.judge_time is None and self._unused.get(due_ms) and due_ms not in is_contested:
+                self._settle(claim, due_ms)
             else:
                 self._wait(claim)
 
     def _settle_untimed(self, gone: Counter[int], hidden: list[tuple[int, int]]) -> None:
-        """Judge the untimed fates. `gone`: the number of fates of each time that may have none of the letters left.
-        `hidden`: the times of the fates whose letter may be hidden."""
-        is_open, times = _Ranges([*self._open, *self._later, *hidden]), sorted(self._letters)
+        """Judges the untimed fates.
+
+        `gone` is the number of fates of each time whose dead letter may be gone. `hidden` are the times of the fates
+        whose dead letter may be hidden.
+        """
+        is_open, times = _Ranges([*self._open, *self._later, *hidden]), sorted(self._unused)
         has_extras = bool(self._facts.triggers or self._facts.lost_controls)
         for claim in self._untimed:
             first_ms, last_ms = claim.times_ms
             possible = times[bisect_left(times, first_ms) : bisect_right(times, last_ms)]
-            possible = [due_ms for due_ms in possible if self._letters[due_ms]]
+            possible = [due_ms for due_ms in possible if self._unused[due_ms]]
             is_only = len(possible) == 1 and not claim.is_gone
             if not is_only and any(due_ms in is_open for due_ms in possible):
                 self._wait(claim)
                 continue
-            # The last one, since lost occurrences lie before. A fate that must have a letter comes before gone ones.
-            free = [due_ms for due_ms in possible if len(self._letters[due_ms]) > gone[due_ms]]
+            # The last time, since lost occurrences lie before. A fate that must have a dead letter precedes gone ones.
+            free = [due_ms for due_ms in possible if len(self._unused[due_ms]) > gone[due_ms]]
             due_ms = max(free or ([] if claim.is_gone else possible), default=0)
             if due_ms and not is_only:
                 self._guesses.append((first_ms, due_ms))
-            self._end(claim, due_ms, is_certain=is_only or not (claim.is_gone or has_extras))
+            self._settle(claim, due_ms, is_certain=is_only or not (claim.is_gone or has_extras))
 
     def _wait(self, claim: _Claim) -> None:
         self._open.append(claim.times_ms)
         claim.waiting.append(claim.fate)
 
-    def _end(self, claim: _Claim, due_ms: int, *, is_certain: bool = True) -> None:
-        """Judge a fate with a letter of this time, if there is one."""
-        fate, findings, left = claim.fate, claim.findings, self._letters.get(due_ms)
+    def _settle(self, claim: _Claim, due_ms: int, *, is_certain: bool = True) -> None:
+        """Judges a fate with a dead letter of this time, if there is one."""
+        fate, findings, left = claim.fate, claim.findings, self._unused.get(due_ms)
         findings.is_sound = fate.is_sound
         if left:
             findings.is_sound &= left.pop().is_same
@@ -158,16 +172,16 @@ class DeadOccurrences:
             findings.count("verified", fate.size)
 
     def judge_rest(self, findings: Findings, lost_from_ms: int) -> list[DeadOccurrence]:
-        """Judge the letters that no fate has used. Return those whose fates may still come.
+        """Judges the dead letters that no fate has used, and returns those whose fates may still come.
 
-        A surplus letter is `unsettled` if its fate may be lost: not if the first known trigger or backfill of its time
-        was requested behind the losses and the schedule has lost no other fate. `lost_from_ms`: the first possible time
-        of a fate that may be lost and is in no hole.
+        A surplus dead letter is `unsettled` if its fate may be lost. Its fate is not lost if the first known trigger or
+        backfill of its time was requested behind the losses, and the schedule has lost no other fate. `lost_from_ms` is
+        the first possible time of a fate that may be lost and is in no hole.
         """
         waiting: list[DeadOccurrence] = []
         lost_ms, is_open = self._holes.lost_before_ms, _Ranges([*self._open, *self._later])
         has_lost = self._holes.are_lost or bool(self._facts.lost_controls)
-        for due_ms, left in sorted(self._letters.items()):
+        for due_ms, left in sorted(self._unused.items()):
             if due_ms in is_open:
                 waiting += reversed(left)
                 continue
@@ -181,13 +195,13 @@ class DeadOccurrences:
         return waiting
 
     def _guessed(self, due_ms: int) -> list[int]:
-        """Return the later time of a letter that an untimed fate got, though one of `due_ms` may be its own."""
+        """Returns the later time of a dead letter that an untimed fate used, if one of `due_ms` may be its own."""
         index = bisect_right(self._guesses, (due_ms, _NEVER_MS)) - 1
         return [used for _, used in self._guesses[index : index + 1] if index >= 0 and due_ms < used]
 
 
 class _Ranges:
-    """A set of times: all in these ranges, ends included. Cost: a sort, and a binary search for each query."""
+    """The set of all times in these ranges, ends included. Cost: a sort, and a binary search for each query."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
         self._firsts: list[int] = []

@@ -1,10 +1,10 @@
 """The inputs and outputs of the judge of a recurring schedule: request, events, position, and the ranges that were
 read.
 
-The position suffices to judge later events: the next number and its nominal time, fates that wait for a hidden record,
-and records that wait for a hidden fate. A state keeps it.
+The position suffices to judge later events: it has the next number and its nominal time, fates that wait for a hidden
+record, and records that wait for a hidden fate. A state keeps it.
 
-Nothing of Spark is imported.
+Pure Python without Spark.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import NamedTuple, TypeAlias
 from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 
 
-class Asked(NamedTuple):
-    """The request of a schedule; None: absent. `digests` are those of key, value and headers."""
+class ScheduleRequest(NamedTuple):
+    """The request of a schedule. Fields are None if their header is absent. `digests` are those of key, value and
+    headers."""
 
     origin: str
     request_ms: int
@@ -32,30 +33,32 @@ class Asked(NamedTuple):
     target: str | None
     id: bytes | None
     digests: tuple[bytes | None, ...]
-    partition_asked: int | None
+    requested_partition: int | None
     key_hash: int | None
 
 
 class Fate(NamedTuple):
-    """A fate `occurred`, or `skipped` for a `reason`: of the numbers from `number` to `last`."""
+    """A fate `occurred`, or `skipped` for a `reason`, of the numbers from `number` to `last`."""
 
     number: int
     last: int
     reason: str | None
     nominal_ms: int
-    """Of `last`. The log does not name it for a skip; then it is 0 until the fate was judged."""
+    """The nominal time of `last`. The log does not name that of a skip: it is 0 until the fate is judged."""
     next_ms: int
     log_offset: int
     place: int
     at_ms: int
     late: bool
     control: int = -1
-    """Of an extra delivery: the offset of its control."""
+    """The offset of the control of an extra delivery."""
     is_sound: bool = True
-    """False: something is wrong with it, or could not be verified."""
+    """False if something is wrong with it, or could not be verified."""
     first_ms: int = 0
-    """Of a dead occurrence whose time only its dead letter names: the first possible time; 0: its time is known.
-    `nominal_ms` is then the time that the audit computes, 0 if it computes none."""
+    """The first possible time of a dead occurrence whose time only its dead letter names; 0: its time is known.
+
+    `nominal_ms` is then the time that the audit computes, or 0 if it computes none.
+    """
 
     @property
     def size(self) -> int:
@@ -63,7 +66,7 @@ class Fate(NamedTuple):
 
     @property
     def last_ms(self) -> int:
-        """The last possible time of a skip: it is decided when it is due, and lies before the next time."""
+        """The last possible time of a skip: a skip is decided when it is due, and lies before the next time."""
         return min(self.next_ms - 1, self.at_ms) if self.next_ms else self.at_ms
 
 
@@ -80,7 +83,7 @@ class DeliveredOccurrence(NamedTuple):
     own_headers: str
     digests: tuple[bytes | None, ...]
     control: int = -1
-    """Of an extra delivery: the offset of its control."""
+    """The offset of the control of an extra delivery."""
 
     @property
     def place(self) -> str:
@@ -91,17 +94,18 @@ Event: TypeAlias = Fate | DeliveredOccurrence
 
 
 def in_log(fate: Fate) -> str:
-    """The place of a fate in the log, for sentences."""
+    """Returns the place of a fate in the log, as words of a sentence."""
     return f"at offset {fate.log_offset} of the log"
 
 
 class DeadOccurrence(NamedTuple):
-    """A dead letter of the occurrence due at `due_ms`; `is_same`: it has the key and the value of the request."""
+    """A dead letter of the occurrence due at `due_ms`. `is_same` is True if it has the key and the value of the
+    request."""
 
     due_ms: int
     is_same: bool
     partition: int = 0
-    """Of the dead-letter topic; with `offset`, the place of the letter."""
+    """The partition of the dead-letter topic in which the dead letter is, at `offset`."""
     offset: int = -1
 
 
@@ -117,7 +121,10 @@ class Switch(NamedTuple):
 
 class Trigger(NamedTuple):
     """A fate `triggered` or `backfilled` of a schedule, by the control at the offset `control` with the timestamp
-    `at_ms`: that of a backfill names the first nominal time `from_ms`, and `until_ms`, behind which none lies."""
+    `at_ms`.
+
+    A fate `backfilled` names the first nominal time `from_ms`, and `until_ms`, behind which no nominal time lies.
+    """
 
     control: int
     at_ms: int
@@ -131,8 +138,11 @@ class Trigger(NamedTuple):
         """The nominal time of its first delivery."""
         return self.at_ms if self.from_ms is None else self.from_ms
 
-    def asked(self, schedule: Asked) -> Asked:
-        """Its extra deliveries as a schedule of their own: once at any time, or each time of the backfill."""
+    def as_request(self, schedule: ScheduleRequest) -> ScheduleRequest:
+        """Returns the extra deliveries as the request of a separate schedule.
+
+        It has one occurrence at any time, or one at each time of the backfill.
+        """
         alike = schedule._replace(start_ms=None, window_ms=None, grace_ms=None, catch_up_ms=None, missed="all")
         if self.until_ms is None:
             return alike._replace(times=IntervalTimes(1, 0), end_ms=None, count_max=1)
@@ -150,23 +160,23 @@ class End(NamedTuple):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether an owner has refused the schedule. Another owner may have accepted it before."""
+        """True if an owner has refused the schedule. Another owner may have accepted it before."""
         return self.name == "dead" and not self.first_due_ms
 
 
 class RowFacts(NamedTuple):
     """The facts in the row of a schedule besides its occurrences."""
 
-    letters: Sequence[DeadOccurrence] = ()
+    dead_letters: Sequence[DeadOccurrence] = ()
     stored: tuple[int, int] | None = None
-    """The first due time in its first fate `stored`, and the offset of that record of the log."""
+    """The first due time in the first fate `stored`, and the offset of the record of that fate in the log."""
     end: End | None = None
     switches: Sequence[Switch] = ()
     triggers: Sequence[Trigger] = ()
     lost_controls: Sequence[int] = ()
-    """The offsets of its triggers and backfills that may have lost their fate: it may have left the dispatch log."""
+    """The offsets of the triggers and backfills whose fate may have left the dispatch log."""
     lost_switches: Sequence[Switch] = ()
-    """Its pauses and resumes that may have lost their fate, without a place in the log."""
+    """The pauses and resumes whose fate may be lost. They have no place in the log."""
 
     @property
     def is_stored_by_control(self) -> bool:
@@ -175,13 +185,13 @@ class RowFacts(NamedTuple):
         return self.stored is not None and any(effect.log_offset == self.stored[1] for effect in effects)
 
     def extended_ms(self, due_ms: int) -> int:
-        """Return when a known trigger or backfill of a time was requested first; 0: there is none."""
+        """Returns the first time at which a known trigger or backfill of `due_ms` was requested; 0: there is none."""
         found = [some.at_ms for some in self.triggers if some.first_ms <= due_ms <= (some.until_ms or some.first_ms)]
         return min(found, default=0)
 
 
 class Bounds(NamedTuple):
-    """The ranges that were read: columns of `audit.ranges`, for the partition and the target of the schedule."""
+    """The ranges that were read: columns of `audit.ranges` for the partition and the target of the schedule."""
 
     overdue_before_ms: int
     log_capped: bool
@@ -199,7 +209,7 @@ class Bounds(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Numbers of occurrences. A `verified` one was delivered or skipped as it had to be."""
+    """Numbers of occurrences. A `verified` occurrence was rightly delivered or skipped."""
 
     occurred: int = 0
     verified: int = 0
@@ -222,7 +232,7 @@ class Figures(NamedTuple):
 
 
 class ExtraPosition(NamedTuple):
-    """How far the extra deliveries of one control were judged: as the fields of `Position`."""
+    """How far the extra deliveries of one control were judged. The fields are as in Position."""
 
     control: int
     number: int
@@ -232,57 +242,64 @@ class ExtraPosition(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far a schedule was judged, and the findings until then."""
+    """How far a schedule was judged, and the findings so far."""
 
     first_ms: int = 0
-    """The first nominal time: the published one, or else the computed one; 0: nothing was judged yet, or the audit
+    """The first nominal time: the published one, otherwise the computed one; 0: nothing was judged yet, or the audit
     cannot compute it."""
     number: int = 1
-    """Of the next occurrence."""
+    """The number of the next occurrence."""
     next_ms: int = 0
     """The nominal time of the next occurrence, as published; 0: there is none."""
     log_offset: int = -1
-    """Of the dispatch-log record that has published it, and `place` of the fate in it."""
+    """The offset of the dispatch-log record that has published that time; `place` is the place of the fate in the
+    record."""
     place: int = -1
     figures: Figures = Figures()
     problems: tuple[tuple[str, str], ...] = ()
-    """Verdict and sentence; at most SCHEDULE_PROBLEMS_MAX."""
+    """Pairs of verdict and sentence, at most SCHEDULE_PROBLEMS_MAX."""
     reasons: tuple[tuple[str, int], ...] = ()
-    """Why occurrences could not be verified, and how many."""
+    """The reasons why occurrences could not be verified, each with the number of occurrences."""
     waiting_fates: tuple[Fate, ...] = ()
-    """Below `number`: they wait for a record, letter or other fate. From `number`: their request was not read yet."""
+    """Below `number`: fates that wait for a record, a dead letter or another fate. From `number` on: fates whose
+    request was not read yet."""
     waiting_records: tuple[DeliveredOccurrence, ...] = ()
     extras: tuple[ExtraPosition, ...] = ()
-    """Of each control with extra deliveries that was judged, by rising offset."""
+    """The positions of the controls with extra deliveries that were judged, by ascending offset."""
 
 
 class Judgement(NamedTuple):
-    """The new position, and what these events have added to its figures. `overdue`: the number of occurrences behind
-    the position that should have been decided. `letters`: the dead letters for which a later run may read a fate; None:
-    all of them, because none was judged."""
+    """The new position, and the figures that these events have added.
+
+    `overdue` is the number of occurrences behind the position that should have been decided. `dead_letters` are those
+    for which a later run may read a fate; None: all dead letters, because none was judged.
+    """
 
     position: Position
     added: Figures
     lateness_ms: list[int]
     overdue: int
-    letters: Sequence[DeadOccurrence] | None = None
+    dead_letters: Sequence[DeadOccurrence] | None = None
 
 
 class ZoneVersions(NamedTuple):
-    """The versions of the zone rules of a partition's owners: from each of `log_offsets`, ascending, the version at the
-    same place. `installed`: the version of the audit."""
+    """The versions of the zone rules of a partition's owners.
+
+    From each offset in `log_offsets`, which ascend, the version at the same index is in force. `installed` is the
+    version of the audit.
+    """
 
     installed: str
     log_offsets: tuple[int, ...] = ()
     versions: tuple[str, ...] = ()
 
     def are_installed_at(self, log_offset: int) -> bool:
-        """Return True if the owner that wrote a record had the version of the audit."""
+        """True if the owner that wrote a record had the version of the audit."""
         index = bisect_right(self.log_offsets, log_offset) - 1
         return index >= 0 and self.versions[index] == self.installed
 
 
 def of_places(values: Sequence[int], places: Iterable[int] | None, loosest: Callable[[Iterable[int]], int]) -> int:
-    """The loosest of the values for these partitions, or of all. As `endings.of_places`."""
+    """Returns the loosest of the values for these partitions, or of all values, like `endings.of_places`."""
     found = [values[place] for place in places or () if place < len(values)]
     return loosest(found or values or [-1])

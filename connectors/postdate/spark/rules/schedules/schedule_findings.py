@@ -2,7 +2,7 @@
 
 The occurrences and the extra deliveries of each control have separate findings, which `include` adds up.
 
-Pure Python. Nothing of Spark is imported.
+Pure Python without Spark.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from postdate.spark.rules.schedules.schedule_events import Figures
 
 
 class Findings:
-    """`is_sound`: the judge sets it to True, and each later finding to False. `problems`: pairs of verdict and
+    """Findings. The judge sets `is_sound` to True, and each later finding to False. `problems` are pairs of verdict and
     sentence."""
 
     def __init__(self, problems: tuple[tuple[str, str], ...] = (), reasons: tuple[tuple[str, int], ...] = ()) -> None:
@@ -26,7 +26,7 @@ class Findings:
         self.counts[figure] += size
 
     def find(self, figure: str | None, verdict: str, text: str, size: int = 1) -> None:
-        """Note a problem. `figure`: the one that counts it."""
+        """Records a problem. `figure` is the name of the figure that counts it."""
         self.is_sound = False
         problem = verdict, text
         if problem in self.problems:
@@ -37,13 +37,13 @@ class Findings:
             self.problems.append(problem)
 
     def leave(self, reason: str, size: int) -> None:
-        """Note occurrences that cannot be verified."""
+        """Records occurrences that cannot be verified."""
         self.is_sound = False
         self.count("unverifiable", size)
         self.reasons[reason] = self.reasons.get(reason, 0) + size
 
     def include(self, other: Findings, whose: str) -> None:
-        """Add the findings of a part of the schedule. `whose` is the prefix of each sentence."""
+        """Adds the findings of a part of the schedule. `whose` is the prefix of each sentence."""
         for verdict, text in other.problems:
             self.find(None, verdict, f"{whose}: {text}")
         for figure, count in other.counts.items():

@@ -1,43 +1,47 @@
-"""Holes in the numbers of a schedule: occurrences, or extra deliveries, between two fates of which the log has none.
+"""Holes in the numbers of a schedule: occurrences or extra deliveries without a fate, between two fates in the log.
 
 A hole is `missing`, unless the dispatch log may have lost fates of the schedule; then it is `unsettled`. Dead letters
 of the times in such a hole may remain, so these times are kept.
 
-Pure Python. Nothing of Spark is imported.
+Pure Python without Spark.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 
-from postdate.spark.rules.schedules.schedule_events import Asked, Bounds, Fate, Position
+from postdate.spark.rules.schedules.schedule_events import Bounds, Fate, Position, ScheduleRequest
 from postdate.spark.rules.schedules.schedule_findings import Findings
 
 
 class Holes:
-    """`lost_before_ms`: fates of the schedule before this time may have left the log; 0 if none has. `are_lost`: a
-    hole is `unsettled`."""
+    """The holes of one schedule. Fates of the schedule before `lost_before_ms` may have left the log; 0: none has.
 
-    def __init__(self, asked: Asked, bounds: Bounds) -> None:
+    `are_lost` is True if a hole is `unsettled`.
+    """
+
+    def __init__(self, request: ScheduleRequest, bounds: Bounds) -> None:
         lost_ms = bounds.fates_lost_before_ms
-        self.lost_before_ms = lost_ms if asked.request_ms < lost_ms else 0
+        self.lost_before_ms = lost_ms if request.request_ms < lost_ms else 0
         self.are_lost = False
-        # Of each hole: the first possible time in it, and one behind all of its times.
+        # For each hole, its first possible time, and a time behind all of its times.
         self._first_ms: list[int] = []
         self._behind_ms: list[int] = []
 
     def judge(
-        self, fate: Fate, at: Position, times_ms: tuple[int, int], findings: Findings, *, may_be_lost: bool
+        self, fate: Fate, position: Position, times_ms: tuple[int, int], findings: Findings, *, may_be_lost: bool
     ) -> None:
-        """Judge the numbers between the position `at` and a fate. Their times lie in the range `times_ms`, whose end is
-        excluded; it begins with 0 if it is unknown."""
-        size = fate.number - at.number
+        """Judges the numbers between `position` and a fate.
+
+        Their times lie in the range `times_ms`. Its start is 0 if it is unknown, and its end is excluded.
+        """
+        size = fate.number - position.number
         if may_be_lost:
             findings.leave("unsettled", size)
             self.are_lost = True
         else:
             last = f" to {fate.number - 1}" if size > 1 else ""
-            text = f"occurrence {at.number}{last} has no fate, due from {at.next_ms}"
+            text = f"occurrence {position.number}{last} has no fate, due from {position.next_ms}"
             findings.find("missing", "missing", text, size)
         if self.lost_before_ms and 0 < times_ms[0] < times_ms[1]:
             insort(self._first_ms, times_ms[0])
@@ -45,5 +49,5 @@ class Holes:
         findings.is_sound = True
 
     def counted(self, due_ms: int) -> int:
-        """Return how many `unsettled` holes contain `due_ms`."""
+        """Returns the number of `unsettled` holes that contain `due_ms`."""
         return bisect_right(self._first_ms, due_ms) - bisect_right(self._behind_ms, due_ms)

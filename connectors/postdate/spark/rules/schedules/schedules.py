@@ -14,11 +14,11 @@ so its memory does not grow with the number of occurrences.
     mismatch         a record that differs from the request, or from its fate
     contradiction    the final fate does not fit the occurrences, or a dead letter fits no skip
 
-This module judges the whole schedule and its end. Others judge its parts: `numbered_deliveries` the occurrences,
-`extra_deliveries` those of triggers and backfills, `schedule_holes` numbers without a fate, and
-`schedule_dead_letters` dead letters.
+This module judges the whole schedule and its end. Other modules judge its parts: `numbered_deliveries` the occurrences,
+`extra_deliveries` those of triggers and backfills, `schedule_holes` numbers without a fate, and `schedule_dead_letters`
+dead letters.
 
-Pure functions. They import nothing of Spark, and nothing of the sidecar's implementation.
+Pure functions, without Spark and without code of the sidecar.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from postdate.spark.rules.schedules.numbered_deliveries import Audited, Delivery
 from postdate.spark.rules.schedules.pauses import certain_pauses, possible_pauses
 from postdate.spark.rules.schedules.schedule_dead_letters import DeadOccurrences
 from postdate.spark.rules.schedules.schedule_events import (
-    Asked,
     Bounds,
     End,
     Event,
@@ -40,6 +39,7 @@ from postdate.spark.rules.schedules.schedule_events import (
     Judgement,
     Position,
     RowFacts,
+    ScheduleRequest,
     ZoneVersions,
 )
 from postdate.spark.rules.schedules.schedule_findings import Findings
@@ -47,24 +47,24 @@ from postdate.spark.rules.schedules.schedule_holes import Holes
 
 
 def judge_schedule(
-    asked: Asked,
+    request: ScheduleRequest,
     known: Position,
     events: Iterable[Event],
     facts: RowFacts,
     versions: ZoneVersions,
     bounds: Bounds,
 ) -> Judgement:
-    """Judge the `events` of a schedule from a `known` position on: first its occurrences, then the extra deliveries of
-    each control, all in the order of their numbers.
+    """Judges the `events` of a schedule from a `known` position on, in the order of their numbers.
 
-    Raises ValueError if the times of `asked` cannot be read. Cost: O(events), 20 us each.
+    Judges the occurrences first, then the extra deliveries of each control. Raises ValueError if the times of `request`
+    cannot be read. Cost: O(events), 20 us each.
     """
-    findings, holes = Findings(known.problems, known.reasons), Holes(asked, bounds)
+    findings, holes = Findings(known.problems, known.reasons), Holes(request, bounds)
     audited = Audited(versions, bounds, holes, DeadOccurrences(facts, bounds, holes), frozenset(known.waiting_fates))
     switches = facts.switches, facts.lost_switches
     kind = DeliveryKind(certain_pauses(*switches), possible_pauses(*switches) if facts.lost_switches else None)
-    occurrences = NumberedDeliveries(asked, known, kind, audited, findings)
-    extras = ExtraDeliveries(asked, known, facts, audited, findings)
+    occurrences = NumberedDeliveries(request, known, kind, audited, findings)
+    extras = ExtraDeliveries(request, known, facts, audited, findings)
     occurrences.begin(facts.stored, is_by_control=facts.is_stored_by_control)
     kept: list[Event] = [*known.waiting_fates, *known.waiting_records]
     triggers = {trigger.control: trigger for trigger in sorted(facts.triggers, reverse=True)}
@@ -92,20 +92,20 @@ def _control(event: Event) -> int:
 def _finished(
     known: Position, occurrences: NumberedDeliveries, extras: ExtraDeliveries, audited: Audited, end: End | None
 ) -> Judgement:
-    """Judge the remaining letters and the end of the schedule, and return the findings."""
-    findings, at = occurrences.findings, occurrences.at
+    """Judges the remaining dead letters and the end of the schedule, and returns the judgement."""
+    findings, position = occurrences.findings, occurrences.position
     occurrences.leave_unexplained()
     if end is None:
         occurrences.expect_dead_letters()
-    audited.letters.settle(findings)
+    audited.dead_letters.settle(findings)
     extras.finish()
     lost_from_ms = 0 if "unsettled" in dict(known.reasons) else occurrences.lost_from_ms()
-    letters = audited.letters.judge_rest(findings, lost_from_ms)
+    dead_letters = audited.dead_letters.judge_rest(findings, lost_from_ms)
     _judge_end(known, occurrences, extras, end, audited)
     if end is not None and occurrences.is_end_in_doubt(end):
         _leave_once(findings, known)
     added = Figures(**findings.counts)
-    position = at._replace(
+    position = position._replace(
         first_ms=occurrences.first_ms(end),
         figures=known.figures.plus(added),
         problems=tuple(findings.problems),
@@ -115,16 +115,16 @@ def _finished(
         extras=tuple(sorted(extras.positions.values())),
     )
     overdue = occurrences.overdue() + extras.overdue if end is None else 0
-    return Judgement(position, added, findings.lateness_ms, overdue, letters)
+    return Judgement(position, added, findings.lateness_ms, overdue, dead_letters)
 
 
 def _judge_end(
     known: Position, occurrences: NumberedDeliveries, extras: ExtraDeliveries, end: End | None, audited: Audited
 ) -> None:
-    """Compare the end of the schedule with its occurrences and its extra deliveries."""
-    findings, at = occurrences.findings, occurrences.at
-    has_begun, has_ended = at.number > 1, not (at.next_ms or extras.are_pending())
-    is_before = end is not None and (at.log_offset, at.place) > (end.log_offset, end.place)
+    """Compares the end of the schedule with its occurrences and its extra deliveries."""
+    findings, position = occurrences.findings, occurrences.position
+    has_begun, has_ended = position.number > 1, not (position.next_ms or extras.are_pending())
+    is_before = end is not None and (position.log_offset, position.place) > (end.log_offset, end.place)
     is_completed = end is not None and end.name == "completed"
     if has_begun and has_ended and extras.may_be_pending() and not (is_completed or is_before):
         _leave_once(findings, known)
@@ -133,19 +133,24 @@ def _judge_end(
             findings.find(None, "contradiction", "its last occurrence was decided, and no fate completes it")
     elif end.name == "completed":
         # The fate that completes a schedule is in the record of `completed`, and so not lost.
-        if at.next_ms and occurrences.may_have_lost_next() and end.log_offset == extras.last_ended_at():
+        if position.next_ms and occurrences.may_have_lost_next() and end.log_offset == extras.last_ended_at():
             _leave_once(findings, known)
-        elif at.next_ms:
-            findings.find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
-        elif end.log_offset != max(at.log_offset, extras.last_ended_at()):
+        elif position.next_ms:
+            findings.find(
+                "missing", "missing", f"completed, though occurrence {position.number} is due {position.next_ms}"
+            )
+        elif end.log_offset != max(position.log_offset, extras.last_ended_at()):
             findings.find(None, "contradiction", "completed in another record than its last occurrence")
-    elif has_begun and (has_ended or (end.is_refusal and at.log_offset >= end.log_offset)):
-        findings.find(None, "contradiction", f"{end.name}, though occurrence {at.number - 1} was decided")
+    elif has_begun and (has_ended or (end.is_refusal and position.log_offset >= end.log_offset)):
+        findings.find(None, "contradiction", f"{end.name}, though occurrence {position.number - 1} was decided")
     elif is_before and has_begun:
-        findings.find(None, "contradiction", f"{end.name} before occurrence {at.number - 1} was decided")
+        findings.find(None, "contradiction", f"{end.name} before occurrence {position.number - 1} was decided")
 
 
 def _leave_once(findings: Findings, known: Position) -> None:
-    """Leave the end of the schedule `unsettled`. Each run judges an open schedule again: an earlier one counted it."""
+    """Leaves the end of the schedule `unsettled`, unless an earlier run has counted it.
+
+    Each run judges an open schedule again.
+    """
     if "unsettled" not in dict(known.reasons):
         findings.leave("unsettled", 1)

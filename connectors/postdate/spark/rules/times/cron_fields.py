@@ -1,7 +1,7 @@
-"""Cron expressions as the audit reads them: sets of values, and the days and times of day that match.
+"""Cron expressions as the audit reads them: sets of values, and the matching days and times of day.
 
-The sidecar reads the same language with CronSim; this module shares no code with it. Days are matched by numpy for a
-range of days at once. Pure functions.
+The sidecar reads the same language with CronSim; this module shares no code with it. numpy matches a range of days at
+once. Pure functions.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class CronFields(NamedTuple):
     nth_weekdays: frozenset[tuple[int, int]]
     """A weekday and its number in the month; number 0: the last one."""
     needs_both_days: bool
-    """True if a day must match both day fields; otherwise one is enough."""
+    """True if a day must match both day fields. Otherwise one field is enough."""
     is_elapsed: bool
     """True if the minute or the hour begins with a star."""
 
 
 @lru_cache(maxsize=_EXPRESSIONS_MAX)
 def read_cron(text: str) -> CronFields:
-    """Return the values of an expression. Raises ValueError on a text that the sidecar refuses."""
+    """Returns the values of an expression. Raises ValueError on a text that the sidecar refuses."""
     if len(text) > CRON_LENGTH_MAX or not text.isascii():
         raise ValueError("a cron expression is too long or not ASCII")
     if text.startswith("@"):
@@ -108,7 +108,7 @@ def read_cron(text: str) -> CronFields:
 
 
 def matching_days(fields: CronFields, from_day: int, until_day: int) -> Numbers:
-    """Return the matching days in [`from_day`, `until_day`), as days since 1970-01-01. O(days)."""
+    """Returns the matching days in [`from_day`, `until_day`), as days since 1970-01-01. O(days)."""
     days = np.arange(from_day, until_day, dtype=np.int64)
     dates = days.astype("datetime64[D]")
     months = dates.astype("datetime64[M]")
@@ -132,7 +132,7 @@ def matching_days(fields: CronFields, from_day: int, until_day: int) -> Numbers:
 
 
 def times_of_day(fields: CronFields) -> Numbers:
-    """Return the matching times of day in seconds, ascending."""
+    """Returns the matching times of day in seconds, ascending."""
     seconds, minutes, hours = (
         np.array(sorted(values), dtype=np.int64) for values in (fields.seconds, fields.minutes, fields.hours)
     )
@@ -147,8 +147,8 @@ def _has_a_day(fields: CronFields) -> bool:
 
 
 def _values(terms: list[str], field: _Field) -> frozenset[int]:
-    """Return the values of a list of terms; empty for an empty list."""
-    found: set[int] = set()
+    """Returns the values of a list of terms; empty for an empty list."""
+    values: set[int] = set()
     for term in terms:
         span, slash, step_text = term.partition("/")
         low, dash, high = span.partition("-")
@@ -160,8 +160,8 @@ def _values(terms: list[str], field: _Field) -> frozenset[int]:
             last = _value(high, field) if dash else field.last if slash else first
         if first > last or not 0 < step <= field.last:
             raise ValueError(f"{term!r} is not a term of a field")
-        found.update(range(first, last + 1, step))
-    return frozenset(found)
+        values.update(range(first, last + 1, step))
+    return frozenset(values)
 
 
 def _value(text: str, field: _Field) -> int:

@@ -1,4 +1,4 @@
-"""Finds the next nominal time of a schedule; computes a stretch of nominal times at once.
+"""Finds the next nominal time of a schedule. It computes a stretch of nominal times at once.
 
 Pure; numpy does the work. Memory: the nominal times of one stretch.
 """
@@ -21,11 +21,13 @@ _DAYS_MAX: Final = 400
 
 
 class NominalSearch:
-    """The nominal times of one schedule. It searches forwards; going back costs a stretch."""
+    """The nominal times of one schedule. The search goes forwards; each step back costs a stretch."""
 
     def __init__(self, times: CronTimes | IntervalTimes, last_ms: int | None, *, has_gaps: bool) -> None:
-        """`last_ms`: no nominal time is later. Without `has_gaps`, times that the schedule skips are left out. Raises
-        ValueError if `times` cannot be read."""
+        """No nominal time is later than `last_ms`. Without `has_gaps`, times that the schedule skips are left out.
+
+        Raises ValueError if `times` cannot be read.
+        """
         self._times = times
         self._last_ms = NOMINAL_MS_MAX if last_ms is None else min(last_ms, NOMINAL_MS_MAX)
         self._low_ms = self._high_ms = 0
@@ -35,7 +37,7 @@ class NominalSearch:
         self._stretch_ms = _stretch_ms(times)
 
     def after(self, ms: int) -> tuple[int, bool] | None:
-        """Return the first nominal time after an instant, and whether the schedule skips it as lying in a gap.
+        """Returns the first nominal time after `ms`, and whether the schedule skips it because it lies in a gap.
 
         None: there is none before the end, or none within 50 years. Cost: a binary search, and for each stretch numpy.
         """
@@ -52,7 +54,7 @@ class NominalSearch:
             self._compute(self._high_ms)
 
     def _compute(self, low_ms: int) -> None:
-        """Compute the nominal times of the stretch behind an instant."""
+        """Computes the nominal times of the stretch behind `low_ms`."""
         self._low_ms, self._high_ms = low_ms, low_ms + self._stretch_ms
         blocks = [*nominal_times(self._times, low_ms, min(self._high_ms, NOMINAL_MS_MAX))]
         self._found = np.concatenate([self._found[:0], *(block.times_ms for block in blocks)])

@@ -28,7 +28,7 @@ _SECOND_MS: Final = 1_000
 
 
 class NominalTimes(NamedTuple):
-    """Ascending nominal times, and which of them stand for wall-clock times in a gap that the schedule skips."""
+    """Ascending nominal times. `in_gap` marks those of wall-clock times in a gap that the schedule skips."""
 
     times_ms: Milliseconds
     in_gap: NDArray[np.bool_]
@@ -51,7 +51,7 @@ class IntervalTimes(NamedTuple):
 
 
 def nominal_times(times: CronTimes | IntervalTimes, after_ms: int, until_ms: int) -> Iterator[NominalTimes]:
-    """Yield the nominal times in (`after_ms`, `until_ms`] in bounded blocks, ascending.
+    """Yields the nominal times in (`after_ms`, `until_ms`] in bounded blocks, ascending.
 
     Requires 0 <= `after_ms`, and `until_ms` before the year 9999. Raises ValueError if a text is invalid. O(days +
     times).
@@ -78,7 +78,7 @@ def _interval_times(times: IntervalTimes, after_ms: int, until_ms: int) -> Itera
 
 
 def _cron_times(times: CronTimes, fields: CronFields, after_s: int, until_s: int) -> NominalTimes:
-    """Return the nominal times in (`after_s`, `until_s`]."""
+    """Returns the nominal times in (`after_s`, `until_s`]."""
     from_day, until_day = after_s // _DAY_S - _MARGIN_DAYS, until_s // _DAY_S + _MARGIN_DAYS + 1
     days = matching_days(fields, from_day, until_day)
     walls = (days[:, None] * _DAY_S + times_of_day(fields)[None, :]).ravel()
@@ -100,7 +100,8 @@ def _cron_times(times: CronTimes, fields: CronFields, after_s: int, until_s: int
 
 
 def _instants(walls: Seconds, changes: ClockChanges) -> tuple[Seconds, Seconds]:
-    """Return the first and the last instant of each wall-clock time; if there is none, the first is above the last."""
+    """Returns the first and the last instant of each wall-clock time. If it has no instant, the first is above the
+    last."""
     first = np.full(len(walls), np.iinfo(np.int64).max, dtype=np.int64)
     last = np.full(len(walls), np.iinfo(np.int64).min, dtype=np.int64)
     for offset_s in np.unique(changes.offsets_s):
@@ -112,7 +113,7 @@ def _instants(walls: Seconds, changes: ClockChanges) -> tuple[Seconds, Seconds]:
 
 
 def _gap_ends(walls: Seconds, changes: ClockChanges) -> Seconds:
-    """Return the ends of the gaps in which wall-clock times lie that do not exist."""
+    """Returns the ends of the gaps that contain the wall-clock times without an instant."""
     forward = changes.offsets_s[1:] > changes.offsets_s[:-1]
     starts = (changes.at_s + changes.offsets_s[:-1])[forward]
     ends = (changes.at_s + changes.offsets_s[1:])[forward]

@@ -1,7 +1,7 @@
 """Time zones as the audit reads them: the TZif files of the `tzdata` package, decoded here.
 
-The sidecar reads the same files through zoneinfo; this module shares no code with it, so that a defect of either shows.
-Neither Spark's nor the JVM's database of zones is used.
+The sidecar reads the same files through zoneinfo; this module shares no code with it, so a defect of either causes a
+difference. Neither Spark's nor the JVM's database of zones is used.
 
 A file (RFC 8536) lists clock changes as epoch seconds and offsets, and ends with a POSIX rule for all later years, such
 as `CET-1CEST,M3.5.0,M10.5.0/3`. Pure functions; a zone is immutable.
@@ -61,7 +61,7 @@ class ZoneFile(NamedTuple):
     rule: PosixRule | None
 
     def changes(self, from_s: int, until_s: int) -> ClockChanges:
-        """Return the changes in [`from_s`, `until_s`]."""
+        """Returns the changes in [`from_s`, `until_s`]."""
         at_s, offsets_s = list(self.at_s), list(self.offsets_s)
         last_s = at_s[-1] if at_s else -(2**62)
         if self.rule is not None and until_s > last_s:
@@ -76,14 +76,14 @@ class ZoneFile(NamedTuple):
 
 
 def tz_version() -> str:
-    """Return the version of the installed `tzdata`, in the form of the IANA database: 2026f for 2026.6."""
+    """Returns the version of the installed `tzdata`, in the form of the IANA database: 2026f for 2026.6."""
     year, _, number = version("tzdata").partition(".")
     return f"{year}{chr(ord('a') + int(number) - 1)}"
 
 
 @lru_cache(maxsize=_ZONES_MAX)
 def read_zone(name: str) -> ZoneFile:
-    """Return the zone of an IANA name. Raises ValueError if `tzdata` has none of this name."""
+    """Returns the zone with an IANA name. Raises ValueError if `tzdata` has no such zone."""
     if not re.fullmatch(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*", name):
         raise ValueError(f"{name!r} is not the name of a zone")
     try:
@@ -94,7 +94,7 @@ def read_zone(name: str) -> ZoneFile:
 
 
 def decode_zone(data: bytes) -> ZoneFile:
-    """Return the zone that a TZif file of version 2 or later contains. Raises ValueError if it is none."""
+    """Returns the zone in a TZif file of version 2 or later. Raises ValueError if `data` is not such a file."""
     magic, edition, *counts = _HEADER.unpack_from(data)
     if magic != b"TZif" or edition < b"2":
         raise ValueError("is not a TZif file of version 2")
@@ -111,7 +111,8 @@ def decode_zone(data: bytes) -> ZoneFile:
 
 
 def parse_rule(text: str) -> PosixRule | None:
-    """Return the rule of a POSIX TZ string; None if it has no summer time. Raises ValueError."""
+    """Returns the rule of a POSIX TZ string; None if it has no summer time. Raises ValueError if it is not such a
+    string."""
     match = _RULE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a POSIX rule of a zone")
@@ -140,7 +141,7 @@ def _year(utc_s: int) -> int:
 
 
 def _of_year(rule: PosixRule, year: int) -> list[tuple[int, int]]:
-    """Return the changes of a year: the instant, and the offset from then on."""
+    """Returns the changes of a year, each with the offset from then on."""
     if not 1 < year < 9999:
         return []
     return [
@@ -150,7 +151,7 @@ def _of_year(rule: PosixRule, year: int) -> list[tuple[int, int]]:
 
 
 def _local_s(text: str, year: int) -> int:
-    """Return the local time of a POSIX day such as `M3.5.0/2` in a year."""
+    """Returns the local time of a POSIX day such as `M3.5.0/2` in a year."""
     day, slash, time = text.partition("/")
     time_s = _offset(time) if slash else 2 * 3_600
     if day.startswith("M"):

@@ -1,7 +1,7 @@
-"""The audit's first nominal time of a backfill. Goal: it follows from the texts of the schedule and the range, and is
-unknown if the zone rules that decided are not those of the audit.
+"""Goal: the first nominal time of a backfill follows from the texts of the schedule and the range, and is unknown if
+the audit does not have the zone rules that decided.
 
-Method: literal times of a schedule in Berlin, and at an interval. Spark's rows are replaced by dictionaries.
+Method: compares literal times of a schedule in Berlin, and of one at an interval. Dictionaries replace Spark's rows.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def test_the_first_time_at_an_interval() -> None:
     ],
     ids=["other rules", "unknown zone", "unreadable", "unread", "no start", "no end"],
 )
-def test_what_the_audit_cannot_compute_is_not_judged(
+def test_a_first_time_that_the_audit_cannot_compute_is_unknown(
     changes: dict[str, Any], bounds: tuple[int | None, int | None], log_offset: int
 ) -> None:
     assert first_ms({**NIGHTLY, **changes}, *bounds, log_offset) is None
 
 
-def test_rules_that_did_not_decide_do_not_matter_in_utc() -> None:
+def test_zone_rules_do_not_matter_in_utc() -> None:
     assert first_ms({**NIGHTLY, "zone": "UTC"}, MARCH, AFTER_GAP, log_offset=100) == MARCH + 3_600_000
