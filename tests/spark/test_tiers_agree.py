@@ -38,6 +38,7 @@ from postdate.spark.judging.chunk_digests import ChunkDigests
 from postdate.spark.judging.inputs import folded
 from postdate.spark.judging.origin_rows import JudgingParameters, judged_origins, placed
 from postdate.spark.judging.stages import ROW_COLUMNS, History, judged_history, read_context, split
+from postdate.spark.limits import EXPECTED_AFTER_MS
 from postdate.spark.records.deliveries import dead_letter_rows, delivered_messages, record_rows
 from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.records.policies import policy_rows, policy_table, read_rows
@@ -137,16 +138,16 @@ def judged(
     spark.catalog.clearCache()
 
 
-def problems_of_chunks(judged: _Judged) -> tuple[dict[str, list[tuple[Any, ...]]], int, int]:
+def problems_of_chunks(judged: _Judged, expected_before_ms: int) -> tuple[dict[str, list[tuple[Any, ...]]], int, int]:
     """Returns the differences from the rules in consistent chunks and in the judged rest, the number of requests in
     consistent chunks, and the number of origins in the rest."""
-    digests = ChunkDigests(OVERDUE_MS, _CHUNK_BITS)
+    digests = ChunkDigests(expected_before_ms, _CHUNK_BITS)
     history, how = judged.history, judged.how
     asked = digests.of_requests(history.understood).localCheckpoint()
     found = split(history, how, digests, asked, gathers_naming=True)
     assert found is not None
     verified = digests.consistent_rows(history.understood, found.inconsistent, found.exceptional).localCheckpoint()
-    verdict = F.when(F.col("due_ms") < OVERDUE_MS, "delivered").otherwise("pending")
+    verdict = F.when(F.col("due_ms") < expected_before_ms, "delivered").otherwise("pending")
     both = verified.select(*ORIGIN, F.array(verdict).alias("found")).join(judged.expected, list(ORIGIN), "left")
     fate = F.col("fate")
     lateness = digests.consistent_rows(fate_rows(history.log), found.inconsistent, found.exceptional).select(
@@ -184,11 +185,12 @@ def test_origins_get_the_rows_of_the_rules_alone(judged: _Judged) -> None:
 
 
 @pytest.mark.timeout(3600)
-def test_chunks_and_the_rest_get_the_rows_of_the_rules(judged: _Judged) -> None:
+@pytest.mark.parametrize("expected_before_ms", [OVERDUE_MS, SNAPSHOT - EXPECTED_AFTER_MS])
+def test_chunks_and_the_rest_get_the_rows_of_the_rules(judged: _Judged, expected_before_ms: int) -> None:
     if judged.how.owes_all:
         asked = ChunkDigests(OVERDUE_MS, _CHUNK_BITS).of_requests(judged.history.understood)
         assert judged_history(judged.history, judged.how, ChunkDigests(OVERDUE_MS), asked).plain is None
         return
-    problems, verified, left = problems_of_chunks(judged)
+    problems, verified, left = problems_of_chunks(judged, expected_before_ms)
     assert not any(problems.values()), problems
     assert 0.05 < verified / (verified + left) < 0.8, "both kinds occur"

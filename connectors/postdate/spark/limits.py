@@ -7,6 +7,10 @@ from typing import Final
 # A request counts as missing only this long after its due time: more than a takeover takes, less than a person waits.
 SLACK_MS_DEFAULT: Final = 60_000
 
+# A sidecar that keeps up delivers a message within this time. So chunks of requests are compared as if each message had
+# been delivered after it; chunks with a later message are compared origin by origin, with the slack above.
+EXPECTED_AFTER_MS: Final = 2_000
+
 # How long an audit waits for open transactions before they cap an end: the sidecar's transactions end within
 # transaction.timeout.ms (10 s), and the broker looks for expired ones every 10 s.
 SETTLE_MS_DEFAULT: Final = 25_000

@@ -267,7 +267,7 @@ def _write_consistent(
     most = of_chunk.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
     has_delivered, has_pending = most["targets"] is not None, parts.plain.counts["pending"] > 0
     by_request = has_delivered and (most["targets"] > 1 or most["ids"] > 0)
-    is_ahead = F.col("due_ms") >= digests.overdue_before_ms
+    is_ahead = F.col("due_ms") >= digests.expected_before_ms
     ahead = F.when(is_ahead, F.struct(*digested_columns())).alias("ahead")
     understood = digests.consistent_rows(new.understood, parts.inconsistent, parts.exceptional)
     requests = understood.select(*ORIGIN, "target", "id", "request_ms", ahead)

@@ -29,7 +29,7 @@ from postdate.spark.job.cluster_queries import TopicPartition
 from postdate.spark.judging.chunk_digests import ChunkDigests
 from postdate.spark.judging.origin_rows import JudgingParameters
 from postdate.spark.judging.stages import History
-from postdate.spark.limits import CHUNKS_ROWS_MIN, LOCAL_ROWS_MAX, ORDER_AGAIN_MIN, TARGETS_MAX
+from postdate.spark.limits import CHUNKS_ROWS_MIN, EXPECTED_AFTER_MS, LOCAL_ROWS_MAX, ORDER_AGAIN_MIN, TARGETS_MAX
 from postdate.spark.records.deliveries import record_rows
 from postdate.spark.records.fates import log_rows
 from postdate.spark.records.policies import PolicyRow, recorded_policies
@@ -79,7 +79,7 @@ class Reading:
         whole_log, new_log = since(first_causes.log, state)
         steps.report_ranges(new_requests, new_log)
         understood = steps.understood(new_requests.values(), reads_returns=False)
-        digests = ChunkDigests(snapshot_ms - options.slack_ms)
+        digests = ChunkDigests(snapshot_ms - min(options.slack_ms, EXPECTED_AFTER_MS))
         count = _offset_count(new_requests)
         request_chunks = None if count < CHUNKS_ROWS_MIN else cached(digests.of_requests(understood))
         returns_by_target: dict[str | None, int] = {}

@@ -1,9 +1,9 @@
 """Verifies chunks of consecutive requests by digests, so that their origins need not be compared one by one.
 
 A chunk is 1,024 consecutive requests of a partition. For each chunk, the audit aggregates three sets while it reads
-them: the requests that must have been delivered, the fates `delivered`, and the delivered records. Each set has a
+them: the requests that are expected to be delivered, the fates `delivered`, and the delivered records. Each set has a
 count, and the exclusive or of its hashes. A chunk is consistent if the three counts are equal, both hashes cancel out,
-all other requests are not overdue, and no other fact about them exists. The origin is part of each hash. So if the
+all other requests are due later, and no other fact about them exists. The origin is part of each hash. So if the
 hashes cancel out, each request has exactly one fate and one record, and these match the request: every origin of the
 chunk is plain in the sense of `origin_rows`. Only the origins of inconsistent chunks are judged one by one.
 
@@ -19,11 +19,12 @@ An origin is exceptional in each of these cases:
 - It has another fate than `delivered`, a dead letter, or an answer: a cancelled, moved or dead message, or the control
   that caused it.
 - It is a return.
-- It was delivered and is not overdue. The sums of requests are computed without the fates, so they do not count it.
+- It was delivered, but is not expected yet. The sums of requests are computed without the fates, so they do not count
+  it.
 
 Exceptional origins are known before the comparison. They are excluded from all three sets, since one exceptional origin
-in a thousand would leave no chunk consistent, and they are judged one by one. All other requests that are not overdue
-are pending. If a pending request has a record, or a fate is early, the chunk is inconsistent. Times are epoch
+in a thousand would leave no chunk consistent, and they are judged one by one. All other requests that are due
+later are pending. If a pending request has a record, or a fate is early, the chunk is inconsistent. Times are epoch
 milliseconds.
 """
 
@@ -67,10 +68,12 @@ def _secret_texts() -> tuple[str, str]:
 class ChunkDigests:
     """The secrets and parameters of one audit's aggregation.
 
-    Requests due before `overdue_before_ms` must have ended.
+    A chunk is consistent only if its plain requests due before `expected_before_ms` were delivered. Those due later
+    count as pending there, so none of them may be missing yet: `expected_before_ms` is the snapshot minus the slack, or
+    later.
     """
 
-    overdue_before_ms: int
+    expected_before_ms: int
     bits: int = CHUNK_BITS
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
     secret_numbers: tuple[int, int] = field(default_factory=_secret_numbers, repr=False)
@@ -81,7 +84,7 @@ class ChunkDigests:
         is_plain = (
             (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
         ) & (F.col("target").isNotNull() & F.col("retry").isNull())
-        is_ahead = F.col("due_ms") >= self.overdue_before_ms
+        is_ahead = F.col("due_ms") >= self.expected_before_ms
         # The rules judge a time within a window, and one that depends on other requests.
         has_rules = (F.col("window_ms").isNotNull() | F.col("latest_ms").isNotNull()) & ~is_ahead
         is_known = F.coalesce(is_plain & ~has_rules, F.lit(False))
@@ -96,7 +99,7 @@ class ChunkDigests:
     def of_fates(self, fates: DataFrame) -> DataFrame:
         """Returns the aggregates of fates by chunk; `fates` are rows of `fate_rows`."""
         fate = F.col("fate")
-        is_timely = (fate.at_ms >= fate.first_due_ms) & self._is_overdue(fate.first_due_ms)
+        is_timely = (fate.at_ms >= fate.first_due_ms) & self._is_expected(fate.first_due_ms)
         is_sound = _is_plain(fate) & is_timely & (F.col("offset") < fate.next_request)
         kinds = _sound_or_not(is_sound, "fates")
         late = (fate.at_ms - fate.first_due_ms).alias("late_ms")
@@ -112,7 +115,7 @@ class ChunkDigests:
         by_key = positive_murmur2(F.col("key")) % F.col("target_partitions")
         is_in_place = F.col("key").isNull() | (by_key == F.col("place"))
         is_own = F.col("own_headers") == expected_headers(F.col("id"))
-        is_sound = is_in_place & is_own & self._is_overdue(F.col("due_ms"))
+        is_sound = is_in_place & is_own & self._is_expected(F.col("due_ms"))
         kinds = _sound_or_not(is_sound, "records")
         placed = messages.join(F.broadcast(sizes), "target", "left")
         garbled = _flags({"garbled": F.col("is_garbled")})
@@ -125,12 +128,13 @@ class ChunkDigests:
     def exceptional_origins(self, log: DataFrame, others: Sequence[DataFrame], *, has_recent: bool = True) -> DataFrame:
         """Returns the origins of fates that are not plain, and all origins in `others`.
 
-        With `has_recent`, also returns the origins of delivered messages that are not overdue, unless they were early.
+        With `has_recent`, also returns the origins of delivered messages that are not expected yet, unless they were
+        early.
         `log` has rows of `log_rows`.
         """
         fate = F.col("fate")
-        is_regular = _is_plain(fate) & (self._is_overdue(fate.first_due_ms) if has_recent else F.lit(True))
-        fates = exceptional_fate_rows(log, self.overdue_before_ms if has_recent else None)
+        is_regular = _is_plain(fate) & (self._is_expected(fate.first_due_ms) if has_recent else F.lit(True))
+        fates = exceptional_fate_rows(log, self.expected_before_ms if has_recent else None)
         irregular = fates.where(~F.coalesce(is_regular, F.lit(False)))
         return reduce(DataFrame.unionByName, (rows.select(*ORIGIN) for rows in (irregular, *others))).distinct()
 
@@ -184,8 +188,8 @@ class ChunkDigests:
     def _chunk(self) -> Column:
         return F.shiftright("offset", self.bits)
 
-    def _is_overdue(self, due_ms: Column) -> Column:
-        return due_ms < self.overdue_before_ms
+    def _is_expected(self, due_ms: Column) -> Column:
+        return due_ms < self.expected_before_ms
 
     def _message(self) -> list[Column]:
         """Returns the two hashes of a message, over the columns `_PARTS`, its origin and its due time."""
