@@ -6,6 +6,7 @@ and can be killed and paused), or `docker`, a container.
 A conftest turns `running_broker` into a session fixture. Tests use unique topic and group names (`unique_name`), so one
 broker serves a whole session. Tests that kill or pause a broker start a local one.
 """
+
 import os
 import tempfile
 from collections.abc import Iterator

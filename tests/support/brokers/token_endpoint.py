@@ -130,7 +130,7 @@ def _public_key(key: Path) -> dict[str, str]:
     command = ["openssl", "rsa", "-in", str(key), "-noout", "-modulus"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     modulus = bytes.fromhex(said.strip().removeprefix("Modulus="))
-    exponent = (65_537).to_bytes(3, "big")  # what openssl takes unless told otherwise
+    exponent = (65_537).to_bytes(3, "big")  # the default of openssl
     return {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": _KEY_ID, "n": _encoded(modulus), "e": _encoded(exponent)}
 
 

@@ -38,7 +38,7 @@ class SoakJudgement:
 
 
 def judge(ledger: RequestLedger) -> SoakJudgement:
-    """All violations in the ledger. Requires that the ledger has all topics up to their ends."""
+    """Returns the figures and all violations. REQUIRES: the ledger contains all topics up to their ends."""
     found = SoakJudgement(wrong=list(ledger.wrong))
     with ledger.lock:
         for part, columns in sorted(ledger.parts.items()):
@@ -53,12 +53,12 @@ def judge(ledger: RequestLedger) -> SoakJudgement:
 
 
 def judge_order(ledger: RequestLedger, calm_ms: Iterable[tuple[int, int]]) -> tuple[int, list[str]]:
-    """The number of messages whose order was checked, and the violations.
+    """Returns the number of messages whose order was checked, and the violations.
 
     Messages of one request partition, target partition and key leave by due time, then by request offset. The promise
-    excludes parked messages. So only messages count that became due and left within one of the `calm_ms` spans, in
-    which no target failed. Two messages are compared if the overtaken one lies below the `next_request` of the record
-    in which the other one left. Moved messages are left out.
+    excludes parked messages. So the check covers only messages that became due and left within one of the `calm_ms`
+    spans, in which no target failed. Two messages are compared if the overtaken one lies below the `next_request` of
+    the record that delivered the other. Moved messages are exempt.
     """
     judged, wrong = 0, list[str]()
     spans = list(calm_ms)

@@ -1,13 +1,13 @@
-"""Runs the fast tests over each change: a pytest plugin whose loop, instead of running the tests, runs changes.
+"""Runs the fast tests on each change: a pytest plugin that replaces pytest's loop over tests by a loop over changes.
 
-pytest collects the tests once. One child process runs all of them, and some runs of the simulation, and records
-which lines of the modules each executes. Then each change takes effect in a child of its own, which runs the tests that
-execute its line, those in the test file declared for the module first, until one fails. So the work tree is never
-changed, and a change costs no import.
+pytest collects the tests once. One child process runs all of them, and some runs of the simulation, and records the
+lines of the modules that each executes. Then a separate child applies each change. It runs the tests that execute the
+changed line, starting with the test file declared for the module, until one fails. So the work tree is never changed,
+and a change costs no import.
 
-A child has a bound of processor time, several times what its tests need, so a busy machine changes no verdict; a change
-that makes the tests run beyond it is detected. Results are appended to a file, so a run that was ended goes on where it
-was. A change that was detected is not run again until its module changes; one that survived, until any test changes.
+A child has a limit of processor time, several times what its tests need, so a busy machine does not affect the result;
+a change that exceeds the limit counts as detected. Results are appended to a file, so an interrupted run can continue.
+A detected change runs again only after its module has changed; a change that survived, after any test has changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from support.repository import ROOT
 
 _CODES = {0: SURVIVED, 1: DETECTED, 2: UNFIT}
 _SPARE_CPU_S, _SPARE_FACTOR, _WALL_S_MAX = 20, 8, 900.0
-_MEMORY = Path("/dev/shm")  # noqa: S108  # timer indexes sync often; where it is missing, the usual place
+_MEMORY = Path("/dev/shm")  # noqa: S108  # timer indexes sync often; if it is missing, the default directory
 _SIMULATION = "simulation"
 
 Lines = dict[str, list[int]]
@@ -49,9 +49,9 @@ Lines = dict[str, list[int]]
 
 @dataclass(frozen=True)
 class Options:
-    """`modules`: those that are changed, of those that are `traced`, each with its own test file. `sample`: how
-    many changes of each, drawn by `seed`; 0: all. `runs`: seed and theme of each run of the simulation.
-    `budget_s`: the processor time of the tests of one change. `kept`: where the results lie."""
+    """`modules`: the modules to change, a subset of `traced`, which maps each to its test file. `sample`: the number of
+    changes of each module, drawn by `seed`; 0: all. `runs`: seed and theme of each run of the simulation. `budget_s`:
+    the processor time of the tests of one change. `kept`: the directory of the results."""
 
     modules: tuple[str, ...]
     traced: Mapping[str, str]
@@ -64,7 +64,7 @@ class Options:
 
 
 class Driver:
-    """The plugin. `survivors`: the names of the changes that no test has detected."""
+    """The plugin. `results`: the verdict on each change."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -73,7 +73,7 @@ class Driver:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Take the place of pytest's own loop."""
+        """Replaces pytest's own loop."""
         self._scratch = Path(tempfile.mkdtemp(prefix="mutants-", dir=_MEMORY if _MEMORY.is_dir() else None))
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(self._scratch / "hypothesis")
         try:
@@ -96,7 +96,7 @@ class Driver:
                     self.results[name] = verdict
                 else:
                     waiting.append((change, module, digest))
-        waiting.sort(key=lambda each: hashlib.sha256(each[0].name.encode()).digest())  # a run cut short is a sample
+        waiting.sort(key=lambda each: hashlib.sha256(each[0].name.encode()).digest())  # an interrupted run is a sample
         running: dict[int, tuple[str, str, float, Path]] = {}
         done = len(self.results)
         while waiting or running:
@@ -140,7 +140,7 @@ class Driver:
             print(f"{progress}: {verdict}: {name}", flush=True)
 
     def _confirm(self, session: pytest.Session, change: str, told: Path) -> None:
-        """Run the test that detected a change once more without it: a test that fails for another reason proves
+        """Runs the test that detected a change once more without it: a test that fails for another reason proves
         nothing."""
         by = told.read_text(encoding="utf-8") if told.exists() else ""
         item = next((each for each in session.items if each.nodeid == by), None)
@@ -153,7 +153,7 @@ class Driver:
     # ---- children --------------------------------------------------------------------------------------------------
 
     def _fork(self, action: Callable[[], int | None], cpu_s: float) -> int:
-        """A child that runs `action` and exits with its result, None for 0."""
+        """Forks a child that runs `action` and exits with its result, None for 0; returns its process id."""
         pid = os.fork()
         if pid:
             return pid
@@ -197,7 +197,7 @@ class Driver:
         failed: Callable[[str], None],
         ended: Callable[[str], None],
     ) -> None:
-        """Run these tests in this child."""
+        """Runs these tests in this child process."""
 
         class Reports:
             def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -217,17 +217,17 @@ class Driver:
             ended(item.nodeid)
 
     def _folder(self, pid: int) -> Path:
-        """The files of the tests in a child."""
+        """Returns the temporary directory of the tests in a child."""
         return self._scratch / str(pid)
 
     def _remove_files(self, pid: int) -> None:
-        """Remove the files of a child that has ended; a child that detects a change does not reach its own end."""
+        """Removes the files of a child that has exited; a child that detects a change exits without clean-up."""
         shutil.rmtree(self._folder(pid), ignore_errors=True)
 
     # ---- which test executes which line ----------------------------------------------------------------------------
 
     def _covered(self, session: pytest.Session) -> dict[str, tuple[float, Lines]]:
-        """The processor time and the lines of each test that passes. Only what has changed since is traced again."""
+        """Returns the processor time and the lines of each test that passes. Traces only tests that have changed."""
         product = [_digest(_sources("sidecar", "wheel", "connectors")), *self._options.traced]
         file = self._options.kept / "coverage.json"
         content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -239,7 +239,10 @@ class Driver:
         items = [item for item in session.items if item.nodeid not in tests]
         runs = [each for each in map(_run_name, self._options.runs) if each not in tests]
         groups = [(list(each), list[str]()) for _, each in itertools.groupby(items, lambda item: item.path)]
-        for group in (*groups, *(([], [each]) for each in runs)):  # each is kept, for a run that is ended
+        for group in (
+            *groups,
+            *(([], [each]) for each in runs),
+        ):  # each result is saved, in case the run is interrupted
             told = self._scratch / "coverage.json"
             pid = self._fork(functools.partial(self._trace, session, *group, told), 10_000)
             assert os.waitpid(pid, 0)[1] == 0, "the tests could not be traced"
@@ -304,9 +307,9 @@ def _run_passes(name: str) -> bool:
 def selected(
     change: CodeChange, own: str, covered: Mapping[str, tuple[float, Lines]], budget_s: float
 ) -> tuple[list[str], float]:
-    """The tests that execute a change, then runs of the simulation, and the time that they need together: at most
-    the budget for the tests, and half of it for the runs. The tests in tests/unit/`own` come first, then the others,
-    the fastest first."""
+    """Returns the tests that execute a change, then runs of the simulation, and their total time: at most the budget
+    for the tests, and half of it for the runs. The tests in tests/unit/`own` come first, then the others, the fastest
+    first."""
     found = sorted(
         (name.startswith(_SIMULATION), f"unit/{own}::" not in name, cpu_s, name)
         for name, (cpu_s, lines) in covered.items()
@@ -326,7 +329,7 @@ def _verdict(status: int) -> str:
 
 
 def _sources(*folders: str) -> list[Path]:
-    """All modules in these folders except those of this package."""
+    """Returns all modules in these folders except those of this package."""
     own = Path(__file__).parent
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")) if path.parent != own]
 
