@@ -1,7 +1,7 @@
-"""Goal: the rules of docs/protocol.md, "Schedules", deliver each occurrence once, and each of them is needed.
+"""Goal: the rules of docs/protocol.md, "Schedules", deliver each occurrence once, and each of these rules is needed.
 
-Method: every state of a small model is explored: two members, two occurrences, controls, restarts from each earlier
-disk and from an empty one. With all rules nothing breaks, and each situation is reached. Without one rule the
+Method: explores every state of a small model: two members, two occurrences, controls, restarts from each earlier disk
+and from an empty one. With all rules no promise is broken, and each situation is reached. Without any one rule, the
 exploration finds a trace that breaks a promise.
 """
 
@@ -18,7 +18,7 @@ from support.models.schedules import Model, Rules
 _SCHEDULE: Final = ModelRequest(0, SCHEDULE)
 _SAME: Final = ((1, 2), (1, 2))
 
-#: What is explored, and what it must reach.
+#: Each check: the model to explore, and the situations that it must reach.
 CHECKS: Final = {
     "killed twice": (
         Model((_SCHEDULE,), _SAME, end=2, crashes_max=2),
@@ -76,7 +76,7 @@ CHECKS: Final = {
     ),
 }
 
-#: The rule that is taken out, the check, and how the counter-example begins.
+#: The removed rule, the check, and the start of its counter-example.
 MUTATIONS: Final = {
     "next_from_fate": ("two versions of the time zones", "LOST"),
     "first_from_stored": ("two versions of the time zones", "OTHER TIME"),
