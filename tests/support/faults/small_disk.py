@@ -41,7 +41,7 @@ class SmallDisk:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES + left_bytes, resource.RLIM_INFINITY))
 
     def _filled(self, left_bytes: int) -> bool:
-        """False if a process used space while it was measured."""
+        """Fills the disk; False if a process used space while it was measured."""
         disk = os.statvfs(self.directory)
         ballast = self.directory / _BALLAST
         size = ballast.stat().st_size if ballast.exists() else 0

@@ -181,7 +181,7 @@ class SimAdmin:
         self._ask(f"assign the partitions of {group_id} again", lambda: None, server=Server.COORDINATOR)
 
     def share_isolation(self, group_id: str) -> Isolation | None:
-        """Kafka's default for every group that is not a consumer group."""
+        """Returns Kafka's default for every group that is not a consumer group."""
 
         def read() -> Isolation | None:
             return None if self._broker.groups.knows(group_id) else Isolation.READ_UNCOMMITTED
@@ -198,7 +198,7 @@ class SimAdmin:
         look: Callable[[PartitionLog | StaleLog], T],
         timeout_ms: float | None = None,
     ) -> dict[Partition, T]:
-        """Send a request to each leader in the metadata cache of this client."""
+        """Sends a request to each leader in the metadata cache of this client."""
         wanted, found = list(parts), dict[Partition, T]()
         deadline_ms = self._link.time.now_ms + (self._timeout_ms if timeout_ms is None else timeout_ms)
         while missing := [part for part in wanted if part not in found]:
@@ -220,7 +220,7 @@ class SimAdmin:
     def _ask(
         self, doing: str, request: Callable[[], T], absent: int | None = None, server: Server = Server.CONTROLLER
     ) -> T:
-        """Send a request, and repeat it after retriable errors. Raises _Absent for the error code `absent`."""
+        """Sends a request, and repeats it after retriable errors. Raises _Absent for the error code `absent`."""
         deadline_ms = self._link.time.now_ms + self._timeout_ms
         while True:
             try:

@@ -40,29 +40,29 @@ GROUP = "postdate"
 THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls", "moves", "clocks", "store", "store")
 #: A theme that no seed draws: records are lost or forged, and a shard must halt.
 LOST = "lost"
-#: Another one: frequent holds and releases, while owners change.
+#: A further theme: frequent holds and releases, while owners change.
 HELD = "held"
 #: ms. The delay from which on entries are stored; 0: never. The retention of the requests limits it, too.
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
-#: Another: bursts for two targets, small transactions, and a rate for each target.
+#: A further theme: bursts for two targets, small transactions, and a rate for each target.
 BURST = "burst"
-#: Another: all runs have messages with windows, as some runs of other themes do.
+#: A further theme: all runs have messages with windows, as some runs of other themes do.
 WINDOWS = "windows"
-#: Another: most messages have ids, with policies for pending messages, as in some runs of other themes.
+#: A further theme: most messages have ids, with policies for pending messages, as in some runs of other themes.
 IDS = "ids"
-#: Another: all runs have recurring requests, as some runs of other themes do.
+#: A further theme: all runs have recurring requests, as some runs of other themes do.
 CALENDAR = "calendar"
-#: More of them: every start of a process draws its own settings; the rest of the run has the named theme.
+#: Further themes: every start of a process draws its own settings; the rest of the run has the named theme.
 DIFFERING = {"settings": "", "settings, moves": "moves", "settings, controls": "controls", "settings, store": "store"}
-#: The settings that differ in a theme, so that one process accepts a move that another refuses. In the others they are
-#: drawn.
+#: The settings that differ in a theme, so that one process accepts a move that another refuses. In the other themes
+#: they are drawn.
 _DIFFER_IN = {"settings, moves": ("horizon_ms", "levels_ms")}
 #: The rates of targets, in messages per second and shard; two of five runs have none. No rate is so low that a
 #: run cannot finish, or that three messages within a second are late.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
 #: ms. A request that is due later than this after the faults is not waited for: time jumps to its due time.
 _LATENESS_MS_MAX = 25_000
-#: ms. How long ids are remembered, if a request may be dropped because of an earlier delivery.
+#: ms. The time for which ids are remembered, if a request may be dropped because of an earlier delivery.
 _ENDED_WINDOWS_MS = (1_000, 5_000, 20_000, HOUR_MS)
 #: The faults that any run may have; the others belong to themes.
 _USUAL_FAULTS = tuple(name for name in FAULTS if name != "end-refused")
@@ -141,7 +141,7 @@ class RunPlan:
         world.on_exit = self._start_later
 
     def prepare(self) -> None:
-        """Create topics, machines and processes, and plan the events."""
+        """Creates topics, machines and processes, and plans the events."""
         world, choose = self.world, self.random
         self.themes.before_topics()
         self._create_topics()
@@ -180,7 +180,7 @@ class RunPlan:
         self._plan_holds()
 
     def _draw_features(self, is_plain: bool, moves_in_bulk: bool) -> None:
-        """Draw which features the traffic uses. Each draws from a separate random stream, so runs without it stay
+        """Draws which features the traffic uses. Each draws from a separate random stream, so runs without it stay
         the same."""
         seed, theme, traffic = self._seed, self._asked_theme, self.traffic
         windows = Random(f"{seed}/windows")
@@ -200,7 +200,7 @@ class RunPlan:
             traffic.ended_window_ms = drops.choice(_ENDED_WINDOWS_MS)
 
     def _plan_recurrences(self) -> None:
-        """Plan recurring schedules, in some runs of each theme, and in all runs of two themes."""
+        """Plans recurring schedules, in some runs of each theme, and in all runs of two themes."""
         drawn = Random(f"{self._seed}/recurrences")  # a separate stream: the others stay the same
         if self.theme in CALM:
             self.traffic.recurrences.target = GOOD  # the other target has the fault
@@ -220,13 +220,13 @@ class RunPlan:
             self.traffic.recurrences.plan(self.world, share * self.duration_ms, drawn.choice(counts))
 
     def _plan_volume(self) -> None:
-        """Plan many requests, and few other events."""
+        """Plans many requests, and few other events."""
         world = self.world
         world.polled_min, world.polled_max = self.random.choice([2_000, 5_000, 5_000]), 5_000
         self.duration_ms = Volume(world, self.random, self.traffic, self.events).plan()
 
     def start(self, machine: Machine) -> None:
-        """Start a process on a machine that has none."""
+        """Starts a process on a machine that has none."""
         world = self.world
         if world.process_on(machine) is not None or (self.events.at_peace and self.by_hand and self._another(machine)):
             return
@@ -245,7 +245,7 @@ class RunPlan:
         return any(process.machine is not machine for process in self.world.processes)
 
     def peace(self) -> None:
-        """End all faults, and start a process on every machine; without a group, only on the first one."""
+        """Ends all faults, and starts a process on every machine; without a group, only on the first one."""
         world = self.world
         world.faults.rates.clear()
         world.kill_rate = world.pause_rate = 0.0
@@ -266,7 +266,7 @@ class RunPlan:
         self.world.time.at(self.world.time.now_ms + self.random.uniform(0.0, self.duration_ms), event)
 
     def _set_theme(self) -> None:
-        """Set rates of faults and plan events that occur together too rarely by chance."""
+        """Sets rates of faults and plans events that occur together too rarely by chance."""
         world, choose = self.world, self.random
         if self.theme == "torn":
             world.faults.rates |= {"end-copied": 0.5, "added-apart": 0.7, "sent-early": 0.3, "slow": 0.02}
@@ -332,11 +332,11 @@ class RunPlan:
         self.world.broker.denied.add("secret")
 
     def readings(self) -> Readings:
-        """How the processes that were started so far interpret requests."""
+        """Returns how the processes that were started so far interpret requests."""
         return self._readings
 
     def _new_settings(self) -> Settings:
-        """The settings of the next process."""
+        """Returns the settings of the next process."""
         settings = self._usual
         if self.differ:
             settings = self._operators.draw()
@@ -404,7 +404,7 @@ class RunPlan:
         self.world.troubles.end(UNKNOWN)
 
     def _plan_holds(self) -> None:
-        """Plan holds. They are stored with the offsets of the group, which processes without a group do not share."""
+        """Plans holds. They are stored with the offsets of the group, which processes without a group do not share."""
         choose = self._by_people
         if self.by_hand or self.theme == LOST:
             return
@@ -414,7 +414,7 @@ class RunPlan:
             self.holding.plan(choose.choice([1, 3]), self.duration_ms)
 
     def _start_later(self, machine: Machine) -> None:
-        """Restart a process that has ended, as a supervisor does."""
+        """Restarts a process that has ended, as a supervisor does."""
         time, machines = self.world.time, self.world.machines
         wait_ms = self.random.choice([1.0, 300.0, 2_000.0] if self.relay else [1.0, 300.0, 5_000.0, 20_000.0])
         if self.relay:

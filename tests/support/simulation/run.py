@@ -77,7 +77,7 @@ def run_seed(
     theme: str | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Result:
-    """Simulate one run; with a mutation, on code without one safeguard. `tell` gets a line for every step; a `theme`
+    """Simulates one run; with a mutation, on code without one safeguard. `tell` gets a line for every step; a `theme`
     replaces the one that the seed would draw."""
     with _silence(tell is None), tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as directory:
         world = World(seed, Path(directory))
@@ -141,7 +141,7 @@ def _play(world: World, plan: RunPlan) -> None:
 
 
 def _send_more(world: World, plan: RunPlan) -> None:
-    """Send some requests to each partition after the recovery."""
+    """Sends some requests to each partition after the recovery."""
     for index in range(plan.partitions):
         for number in range(3):
             world.time.at(world.time.now_ms + 500.0 * number, functools.partial(plan.traffic.send_plain, index))
@@ -150,7 +150,7 @@ def _send_more(world: World, plan: RunPlan) -> None:
 
 
 def _rest(world: World, plan: RunPlan, limit_ms: float) -> None:
-    """Run until all requests have ended, or the time limit is reached."""
+    """Runs until all requests have ended, or the time limit is reached."""
     # the broker that stamps a request may have another clock than the one that stamps its fate
     give_up_ms = world.time.now_ms + limit_ms + world.broker.brokers.apart_ms()
     at_rest = False

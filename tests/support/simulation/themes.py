@@ -79,12 +79,12 @@ class Themes:
         return self._theme in CALM
 
     def before_topics(self) -> None:
-        """Set up what must exist before the topics."""
+        """Sets up what must exist before the topics."""
         if self._theme == BROKERS or BROKERS in self._rare:
             self.cluster.several_brokers()
 
     def plan_events(self) -> None:
-        """Plan the events of the theme. REQUIRES: the machines exist."""
+        """Plans the events of the theme. REQUIRES: the machines exist."""
         plan, choose, world = self._plan, self._random, self._plan.world
         now = world.time.now_ms
         if self._theme == BROKERS:
@@ -122,7 +122,7 @@ class Themes:
         self._plan_rare()
 
     def _plan_rare(self) -> None:
-        """Plan one or two faults of each of the rare themes."""
+        """Plans one or two faults of each of the rare themes."""
         plan, choose, world = self._plan, self._random, self._plan.world
         events: dict[str, list[Callable[[], None]]] = {
             BROKERS: [self._strike_broker, self.cluster.move_leader],
@@ -138,8 +138,8 @@ class Themes:
             world.faults.rates |= {"end-copied": 0.2, "end-refused": 0.3}
 
     def _leap(self) -> None:
-        """Move the cluster's clock forward by ten seconds, and send a request that shows this: the shard first commits
-        a beat, and then the messages that have become due."""
+        """Moves the cluster's clock forward by ten seconds, and sends a request that shows this: the shard first
+        commits a heartbeat, and then the messages that have become due."""
         world = self._plan.world
         world.reached["broker's clock stepped"] += 1
         world.troubles.clocks_are_true = False
@@ -154,16 +154,16 @@ class Themes:
         self._random.choice([*frozen, cluster.kill_broker])()
 
     def extra_wait_ms(self) -> float:
-        """How much longer than its duration the run lasts: until the last stall has ended."""
+        """Returns the additional duration of the run, until the last stall has ended."""
         return max(self.cluster.stalled_until_ms - self._plan.world.time.now_ms, 0.0)
 
     def cease(self) -> None:
-        """End all lasting faults."""
+        """Ends all lasting faults."""
         self.cluster.cease()
         self.targets.cease()
 
     def before_judgement(self) -> None:
-        """Keep deleted targets for the judges, and permit the dead letters that the faults explain."""
+        """Keeps deleted targets for the judges, and permits the dead letters that the faults explain."""
         world = self._plan.world
         for topic in world.broker.deleted:
             assert topic.name != REQUESTS
@@ -174,6 +174,6 @@ class Themes:
         self.targets.excuse()
 
     def judge(self, outcome: JudgedOutcome) -> None:
-        """Late messages are added to `outcome.wrong`."""
+        """Adds late messages to `outcome.wrong`."""
         if self._late:
             self.targets.judge(outcome, self._late)

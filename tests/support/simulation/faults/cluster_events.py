@@ -41,7 +41,7 @@ class ClusterEvents:
         self._events = events
 
     def several_brokers(self) -> None:
-        """Give the cluster several brokers, whose clocks differ. REQUIRES: no topic exists yet."""
+        """Gives the cluster several brokers, whose clocks differ. REQUIRES: no topic exists yet."""
         brokers = self._world.broker.brokers
         self._world.troubles.clocks_are_true = False
         brokers.grow(BROKERS)
@@ -50,7 +50,7 @@ class ClusterEvents:
             node.drift = self._random.choice([0.0, self._random.uniform(-DRIFT_MAX, DRIFT_MAX)])
 
     def cease(self) -> None:
-        """End all lasting faults."""
+        """Ends all lasting faults."""
         world = self._world
         world.broker.brokers.recover()
         world.broker.silence.end()
@@ -60,7 +60,7 @@ class ClusterEvents:
     # ---- brokers ---------------------------------------------------------------------------------------------------
 
     def freeze_leader(self) -> None:
-        """The leader of a log freezes until it is deposed. Then the owner of a shard ends and another takes over. The
+        """Freezes the leader of a log until it is deposed. Then the owner of a shard ends and another takes over. The
         deposed broker resumes at about that time."""
         world, choose = self._world, self._random
         brokers, number = world.broker.brokers, self._leader()
@@ -76,7 +76,7 @@ class ClusterEvents:
         world.time.at(now + goes_ms + choose.uniform(0.0, 12_000.0), functools.partial(self._resume, number))
 
     def freeze_until_a_commit(self) -> None:
-        """The leader of a log freezes. Other brokers lead its logs, and an owner continues there. Then the broker
+        """Freezes the leader of a log. Other brokers lead its logs, and an owner continues there. Then the broker
         resumes, and the owner ends or needs a new producer: the next takeover may read from the stale broker."""
         world, choose = self._world, self._random
         topic = choose.choice([*[f"{REQUESTS}.dispatch-log", REQUESTS] * 2, f"{REQUESTS}.store"])
@@ -111,7 +111,7 @@ class ClusterEvents:
         world.time.at(deposed_ms + choose.uniform(6_000.0, 9_000.0), functools.partial(self._resume, number))
 
     def kill_broker(self) -> None:
-        """The leader of a log is killed, and started again some time later."""
+        """Kills the leader of a log, and restarts it some time later."""
         world, choose, number = self._world, self._random, self._leader()
         if self._events.at_peace or not world.broker.brokers.kill(number):
             return
@@ -121,15 +121,15 @@ class ClusterEvents:
         world.time.at(world.time.now_ms + choose.uniform(1_000.0, 20_000.0), restart)
 
     def move_leader(self) -> None:
-        """The leadership of a log moves: from now on another clock stamps its records."""
+        """Moves the leadership of a log: from now on another clock stamps its records."""
         world = self._world
         log = self._random.choice(world.broker.topics[self._random.choice(_OWN)].logs)
         number = self._random.randrange(len(world.broker.brokers.nodes))
         world.reached["leader moved"] += world.broker.brokers.move(log, number)
 
     def _note_unwell(self, number: int, for_ms: float) -> None:
-        """Messages for the targets that a broker leads may become dead letters during this time, and while it considers
-        itself the leader."""
+        """Records that messages for the targets that a broker leads may become dead letters during this time, and while
+        it considers itself the leader."""
         for name in TARGETS:
             logs = self._world.broker.topics[name].logs if name in self._world.broker.topics else []
             if any(log.leader == number for log in logs):
@@ -146,7 +146,7 @@ class ClusterEvents:
     # ---- admin requests --------------------------------------------------------------------------------------------
 
     def silence_admin(self, for_ms: float | None = None) -> None:
-        """Requests of admin clients fail or hang; producers and consumers are served."""
+        """Makes requests of admin clients fail or hang; producers and consumers are served."""
         choose, world = self._random, self._world
         if self._events.at_peace:
             return
@@ -159,13 +159,13 @@ class ClusterEvents:
     # ---- stalls ----------------------------------------------------------------------------------------------------
 
     def stalls(self) -> list[Callable[[], None]]:
-        """All kinds of stalls."""
+        """Returns all kinds of stalls."""
         in_takeover = [self.lose_leader_in_takeover, self.lose_leader_in_takeover, self.suspend_in_takeover]
         return [self.lose_leader_for_long, self.suspend, *in_takeover]
 
     def lose_leader_for_long(self) -> None:
-        """A topic has no leaders for minutes, up to an hour. An owner dies meanwhile, so that a takeover needs the
-        topic."""
+        """Takes all leaders of a topic away for minutes, up to an hour. An owner dies meanwhile, so that a takeover
+        needs the topic."""
         choose, world = self._random, self._world
         self._lose_leader(choose.choice([*_OWN, "orders"]))
         for _ in range(choose.choice([1, 2])):
@@ -190,7 +190,7 @@ class ClusterEvents:
         world.time.at(world.time.now_ms + wait_ms, back)
 
     def lose_leader_in_takeover(self) -> None:
-        """The next takeover loses the leader of a log that it is about to read, for minutes up to an hour."""
+        """Takes the leader away from a log that the next takeover is about to read, for minutes up to an hour."""
         world, choose = self._world, self._random
         step = choose.choice(["takeover.bounded", "takeover.bounded", "takeover.record-applied"])
         topic = choose.choice([f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dispatch-log", f"{REQUESTS}.store", REQUESTS])
@@ -198,7 +198,7 @@ class ClusterEvents:
         world.time.at(world.time.now_ms + 100.0, self._events.kill)
 
     def suspend_in_takeover(self) -> None:
-        """The machine of the next owner is suspended during the takeover, and its connections are broken when it
+        """Suspends the machine of the next owner during the takeover; its connections are broken when it
         resumes."""
         world, choose = self._world, self._random
         step = choose.choice(["takeover.bounded", "takeover.record-applied"])
@@ -206,7 +206,7 @@ class ClusterEvents:
         world.time.at(world.time.now_ms + 100.0, self._events.kill)
 
     def suspend(self) -> None:
-        """Machines are suspended for minutes, up to an hour. Their steady clocks continue, or stop as well."""
+        """Suspends machines for minutes, up to an hour. Their steady clocks continue, or stop as well."""
         world, choose = self._world, self._random
         if self._events.at_peace:
             return
@@ -222,7 +222,7 @@ class ClusterEvents:
         world.reached["machine suspended"] += 1
 
     def _stall(self) -> float:
-        """Begin a stall and return its duration: poll threads act less often until it ends."""
+        """Begins a stall and returns its duration: poll threads act less often until it ends."""
         world, wait_ms = self._world, self._random.choice(STALLS_MS)
         self.stalled_until_ms = max(self.stalled_until_ms, world.time.now_ms + wait_ms)
         world.poll_ms = STALLED_POLL_MS
@@ -237,7 +237,7 @@ class ClusterEvents:
     # ---- disks -----------------------------------------------------------------------------------------------------
 
     def fill_disk(self) -> None:
-        """The disk of a machine is full for some time."""
+        """Fills the disk of a machine for some time."""
         world = self._world
         if self._events.at_peace:
             return

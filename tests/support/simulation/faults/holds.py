@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from support.simulation.world.world import World
 
 _LOG = f"{REQUESTS}.dispatch-log"
-#: ms. How long a hold lasts: shorter and longer than a takeover, a session time-out, and the bypass.
+#: ms. The durations of holds: shorter and longer than a takeover, a session time-out, and the bypass.
 _HELD_MS = (500.0, 3_000.0, 12_000.0)
 _ASKED_AGAIN_MS = 500.0
 
 
 @dataclass(frozen=True)
 class _Wish:
-    """A requested hold."""
+    """A hold that an operator requests."""
 
     index: int
     what: str
@@ -78,7 +78,7 @@ class Holding:
         self._at_peace = False
 
     def plan(self, count: int, duration_ms: float, then: Callable[[], None] | None = None) -> None:
-        """Plan `count` holds at random times, each released after some time. `then`: an event shortly after each
+        """Plans `count` holds at random times, each released after some time. `then`: an event shortly after each
         hold."""
         for _ in range(count):
             index = self._random.randrange(self._partitions)
@@ -91,7 +91,7 @@ class Holding:
         return any(actor.shard.ctx.held.current != NOTHING for each in self._world.processes for actor in each.shards())
 
     def release_all(self) -> None:
-        """After all faults: request the release of everything that is held. A shard that cannot release yet gets a
+        """Requests the release of everything that is held, after all faults. A shard that cannot release yet gets a
         further request later."""
         self._at_peace = True
         for window in self._windows:
@@ -126,7 +126,7 @@ class Holding:
         self._insist(f"released {wish.what}", wish.index, released, done)
 
     def _insist(self, name: str, index: int, change: Callable[[Holds], Holds], done: Callable[[], None]) -> None:
-        """Repeat a request until it succeeds, as an operator would, since a shard that is being taken over can neither
+        """Repeats a request until it succeeds, as an operator would, since a shard that is being taken over can neither
         hold nor release. After a success the remaining requests are withdrawn."""
         was_done = False
         waiting: list[tuple[deque[_Asked], _Asked]] = []
@@ -156,7 +156,7 @@ class Holding:
         done: Callable[[], None] = lambda: None,
         but: Sequence[deque[_Asked]] = (),
     ) -> list[tuple[deque[_Asked], _Asked]]:
-        """Send a request to every process, as a command does that looks for the owner; only the owner can carry it out.
+        """Sends a request to every process, like a command that searches for the owner; only the owner can apply it.
         The queues in `but` have the request already. Returns the queues in which it waits now."""
         placed = []
         for process in self._world.processes:
@@ -176,11 +176,11 @@ class Holding:
             window.end = self._log_end(window.index)
 
     def _log_end(self, index: int) -> int:
-        """The end of the dispatch log, including records that are not committed yet."""
+        """Returns the end of the dispatch log, including records that are not committed yet."""
         return self._world.broker.topics[_LOG].logs[index].end
 
     def judge(self, outcome: JudgedOutcome, traffic: SimulatedTraffic) -> None:
-        """The oracle O11."""
+        """Checks O11."""
         for window in self._windows:
             if window.what != INTAKE:
                 found = self._deliveries(window, traffic)
@@ -190,7 +190,7 @@ class Holding:
             outcome.reached["held over a takeover"] += bool(owners)
 
     def _records(self, window: _Window) -> list[tuple[int, str, list[int]]]:
-        """The takeover, kind and delivered requests of each record of Postdate within the window."""
+        """Returns the takeover, kind and delivered requests of each record of Postdate within the window."""
         said = []
         archived = self._world.archive.get(Partition(_LOG, window.index), [])
         for record in (*archived, *committed(self._world.broker, _LOG, window.index)):
@@ -203,7 +203,7 @@ class Holding:
         return said
 
     def _deliveries(self, window: _Window, traffic: SimulatedTraffic) -> list[tuple[int, list[int]]]:
-        """The takeover and the requests of each transaction that delivers a held message."""
+        """Returns the takeover and the requests of each transaction that delivers a held message."""
         index = window.index
         targets = {at: each.target for at, each in traffic.asked.items()}
         targets |= {at: each.target for at, each in traffic.recurrences.asked.items()}

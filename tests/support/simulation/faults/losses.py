@@ -48,7 +48,7 @@ class Losses:
         self._random = random
 
     def strike(self) -> None:
-        """Inject the loss."""
+        """Injects the loss."""
         if self.kind:
             return
         world, kind = self._world, self._random.choice(sorted(LOSSES))
@@ -72,7 +72,7 @@ class Losses:
                 world.kill(process)
 
     def halted(self) -> set[int]:
-        """The partitions whose shards are halted for a permitted reason."""
+        """Returns the partitions whose shards are halted for a permitted reason."""
         if not self.kind:
             return set()
         why = [
@@ -85,9 +85,10 @@ class Losses:
         return {LOSER} if any(text.startswith(f"{reason}:") for text in why for reason in reasons) else set()
 
     def excused(self, wrong: list[str]) -> list[str]:
-        """The violations that the loss does not excuse. It excuses those about the forged record itself, about requests
-        that were read before they were deleted, and about a log that repeats `seq`. The last is permitted if all
-        deleted records were owner records without fates: the new owner continues from the `seq` of its disk."""
+        """Returns the violations that the loss does not excuse. It excuses violations about the forged record itself,
+        about requests that were read before they were deleted, and about a log that repeats `seq`. The last is
+        permitted if all deleted records were owner records without fates: the new owner continues from the `seq` of its
+        disk."""
         last = self._silent_to
         counts_again = [f"O6: partition {LOSER} has seq {seq} after {last} at " for seq in range(1, last + 1)]
         excuses = {
@@ -110,7 +111,7 @@ class Losses:
         return True
 
     def _delete_fates(self) -> bool:
-        """Delete the first part of the dispatch log, or all of it."""
+        """Deletes the first part of the dispatch log, or all of it."""
         log, said = self._world.broker.topics[_LOG].logs[LOSER], self._said()
         if not said or log.stable_end < log.end:
             return False

@@ -41,7 +41,7 @@ class RunEvents:
         self._clock_ahead_ms = 0.0
 
     def cease(self) -> None:
-        """End all lasting faults."""
+        """Ends all lasting faults."""
         world = self.world
         self.at_peace = True
         world.broker.transactions.away_until_ms = 0.0
@@ -60,7 +60,7 @@ class RunEvents:
         self._set_clock_right()
 
     def menu(self) -> list[Callable[[], None]]:
-        """The events that any run may contain; frequent ones are listed more than once."""
+        """Returns the events that any run may contain; frequent ones are listed more than once."""
         return [
             self.kill,
             self.kill,
@@ -109,7 +109,7 @@ class RunEvents:
         self._damage_wheels(machine)
 
     def _damage_wheels(self, machine: Machine) -> None:
-        """After a power failure, any page of a mapped file may be old."""
+        """Makes pages of the mapped files old, as a power failure may."""
         for wheel in sorted(machine.directory.glob(f"**/{WHEEL_NAME}")):
             content = bytearray(wheel.read_bytes())
             how = self.random.choice(["whole", "gone", "short", "zeroed", "torn", "torn"])
@@ -147,7 +147,7 @@ class RunEvents:
         self.world.broker.skew_ms += self.random.choice([-10_000.0, -500.0, 500.0, 10_000.0])
 
     def step_broker_clock_far(self) -> None:
-        """The cluster's clock is wrong by almost an hour, and is corrected some time later."""
+        """Sets the cluster's clock wrong by almost an hour, and corrects it some time later."""
         if self._clock_ahead_ms:
             return
         world = self.world
@@ -167,7 +167,7 @@ class RunEvents:
             self.world.lose_disk(process.machine)
 
     def put_old_disk_back(self) -> None:
-        """Make a backup of a machine's disk now. Some time later, stop the machine and restore it."""
+        """Makes a backup of a machine's disk now. Some time later, stops the machine and restores it."""
         machine, world = self._machine(), self.world
         copies = world.disks.backup(machine.directory)
 
@@ -198,7 +198,7 @@ class RunEvents:
         world.time.at(world.time.now_ms + for_ms, back)
 
     def shrink_target(self) -> None:
-        """A target accepts only very small records for some time; cached metadata does not show this."""
+        """Makes a target accept only very small records for some time; cached metadata does not show this."""
         world, config = self.world, self.world.broker.topics["orders"].config
         world.reached["target shrunk"] += 1
         config["max.message.bytes"] = "90"
@@ -211,7 +211,7 @@ class RunEvents:
         world.time.at(world.time.now_ms + for_ms, grow)
 
     def forbid_target(self) -> None:
-        """Remove an ACL for some time."""
+        """Removes an ACL for some time."""
         world, denied = self.world, self.world.broker.denied
         world.reached["target forbidden"] += 1
         denied.add("orders")
@@ -220,7 +220,7 @@ class RunEvents:
         world.time.at(world.time.now_ms + for_ms, lambda: denied.discard("orders"))
 
     def let_stranger_in(self) -> None:
-        """A foreign client has a transaction open for some time, on one of Postdate's logs or on a target. It commits
+        """Opens a transaction of a foreign client for some time, on one of Postdate's logs or on a target. It commits
         only on a target."""
         world = self.world
         own = [f"{REQUESTS}.dispatch-log"] * 3 if self.theme == "stranger" else [f"{REQUESTS}.dispatch-log"]
@@ -241,13 +241,13 @@ class RunEvents:
         world.time.at(world.time.now_ms + self.random.choice([50.0, 2_000.0, 15_000.0, 40_000.0]), leave)
 
     def let_stranger_in_and_kill(self) -> None:
-        """Open a foreign transaction and kill owners: the next owner must not miss records after the LSO."""
+        """Opens a foreign transaction and kills owners: the next owner must not miss records after the LSO."""
         self.let_stranger_in()
         for wait_ms in (500.0, 4_000.0):
             self.world.time.at(self.world.time.now_ms + wait_ms, self.kill)
 
     def take_id(self) -> None:
-        """A foreign client uses the transactional id of a shard."""
+        """Lets a foreign client use the transactional id of a shard."""
         self.world.reached["id taken"] += 1
         self.world.broker.transactions.usurp(f"postdate/{REQUESTS}/{self.random.randrange(self.partitions)}")
 
@@ -257,7 +257,7 @@ class RunEvents:
         transactions.away_until_ms = self.world.time.now_ms + self.random.choice([300.0, 5_000.0, 14_000.0])
 
     def outage(self) -> None:
-        """Kill all processes and let a long time pass, retention included, but never so long that needed requests are
+        """Kills all processes and lets a long time pass, retention included, but never so long that needed requests are
         deleted."""
         if not self.at_peace:
             self.world.reached["outage"] += 1
@@ -270,11 +270,11 @@ class RunEvents:
         start = broker.topics[REQUESTS].logs[index].first_since(broker.now_ms() - RETENTION_MS)
         said = committed(broker, f"{REQUESTS}.dispatch-log", index)
         if not said or said[-1].timestamp_ms < broker.now_ms() - LOG_RETENTION_MS:
-            return False  # the last fate is never deleted, since an idle shard writes beats
+            return False  # the last fate is never deleted, since an idle shard writes heartbeats
         return start <= _low_water(said)
 
     def hand_over(self, machine: Machine) -> None:
-        """Let a new process die soon. If it reads many requests at once, it dies after it has ingested some. If it
+        """Lets a new process die soon. If it reads many requests at once, it dies after it has ingested some. If it
         reads them one by one, it dies after it has committed the fates of some. So the next owner has ingested more
         requests than have ended, and only part of those have ended."""
         world, steps = self.world, ["ingest.written"]
@@ -286,7 +286,7 @@ class RunEvents:
             world.ambushes["takeover.owned", world.reached["takeover.owned"] + 1] = "burn"
 
     def let_time_pass(self, wait_ms: float) -> None:
-        """Kill all processes, and advance the cluster's clock by `wait_ms`; then apply retention."""
+        """Kills all processes, advances the cluster's clock by `wait_ms`, and applies retention."""
         world = self.world
         for process in list(world.processes):
             world.kill(process)
@@ -296,7 +296,7 @@ class RunEvents:
             world.expire()
 
     def delete_requests(self) -> None:
-        """Delete all requests that are no longer needed according to the dispatch log."""
+        """Deletes all requests that are no longer needed according to the dispatch log."""
         broker = self.world.broker
         for index in range(self.partitions):
             said, log = committed(broker, f"{REQUESTS}.dispatch-log", index), broker.topics[REQUESTS].logs[index]
@@ -306,12 +306,12 @@ class RunEvents:
                 self.world.reached["requests deleted"] += 1
 
     def compact_store(self) -> None:
-        """Compact the store topic, except its active segment."""
+        """Compacts the store topic, except its active segment."""
         gone = self.world.broker.compact(_STORE, self.random.choice([0, 1, 5]))
         self.world.reached["store compacted"] += gone > 0
 
     def empty_out(self) -> None:
-        """Delete the requests that are not needed, and lose all disks: only Kafka has the remaining state."""
+        """Deletes the requests that are not needed, and loses all disks: only Kafka has the remaining state."""
         if self.at_peace:
             return
         self.delete_requests()
@@ -322,7 +322,7 @@ class RunEvents:
 
 
 def _low_water(said: list[Record]) -> int:
-    """The low-water mark of the last record of Postdate in a dispatch log; 0 if there is none."""
+    """Returns the low-water mark of the last record of Postdate in a dispatch log; 0 if there is none."""
     for record in reversed(said):
         with suppress(FormatError):
             return decode_record(record.value).low_water

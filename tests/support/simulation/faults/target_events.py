@@ -51,7 +51,7 @@ class TargetEvents:
     # ---- load ------------------------------------------------------------------------------------------------------
 
     def load(self, partitions: int, duration_ms: float, burst_at_ms: float = -1.0) -> None:
-        """A steady load for both targets, and a burst for the bad one."""
+        """Plans a steady load for both targets, and a burst for the bad one."""
         world, choose = self._world, self._random
         for number in range(int(duration_ms / _PACE_MS)):
             for target in (GOOD, BAD):
@@ -79,37 +79,37 @@ class TargetEvents:
     # ---- faults of the bad target ----------------------------------------------------------------------------------
 
     def menu(self) -> list[Callable[[float], None]]:
-        """The faults; each is called with its duration in ms."""
+        """Returns the faults; each is called with its duration in ms."""
         troubles = [self.refuse_all, self.refuse_some, self.take_few, self.take_few, self.take_none]
         return [*troubles, self.delete, self.delete_for_long]
 
     def refuse_all(self, for_ms: float) -> None:
-        """Every record is refused, as by a schema that the broker checks."""
+        """Refuses every record, as by a schema that the broker checks."""
         self._misbehave("target refuses all", for_ms, Misbehaviour(self._world.time, lambda _: True))
         self._reasons = frozenset({Reason.RECORD_REFUSED})
 
     def refuse_some(self, for_ms: float) -> None:
-        """One record in five is refused, by its value."""
+        """Refuses one record in five, by its value."""
         self._misbehave("target refuses some", for_ms, Misbehaviour(self._world.time, _is_fifth))
         self._reasons, self._may_be_dead = frozenset({Reason.RECORD_REFUSED}), lambda asked: _is_fifth(asked.value)
 
     def take_few(self, for_ms: float) -> None:
-        """It accepts some records per second; the others time out. It is slow but available, so no message may become a
-        dead letter."""
+        """Accepts some records per second; the others time out. The target is slow but available, so no message may
+        become a dead letter."""
         per_second = self._random.choice(PER_SECOND)
         self._misbehave("target slow", for_ms, Misbehaviour(self._world.time, per_second=per_second))
 
     def take_none(self, for_ms: float) -> None:
-        """It acknowledges nothing, although its metadata shows no fault."""
+        """Acknowledges no record, although the metadata shows no fault."""
         self._misbehave("target takes nothing", for_ms, Misbehaviour(self._world.time, per_second=1e-9))
         self._reasons = frozenset({Reason.TARGET_UNAVAILABLE})
 
     def delete(self, _for_ms: float) -> None:
-        """It is deleted, and created again within seconds."""
+        """Deletes the target, and creates it again within seconds."""
         self._delete(self._random.choice([0.0, 300.0, 2_000.0]))
 
     def delete_for_long(self, for_ms: float) -> None:
-        """It is deleted, and created again much later."""
+        """Deletes the target, and creates it again much later."""
         self._delete(for_ms)
 
     def _delete(self, for_ms: float) -> None:
@@ -135,14 +135,14 @@ class TargetEvents:
         world.time.at(world.time.now_ms + for_ms, world.broker.misbehaving.clear)
 
     def cease(self) -> None:
-        """End the fault: the target exists and accepts every record."""
+        """Ends the fault: the target exists and accepts every record."""
         self._world.broker.misbehaving.clear()
         self._create()
 
     # ---- judgement -------------------------------------------------------------------------------------------------
 
     def excuse(self) -> None:
-        """Permit the dead letters that the fault of their target explains."""
+        """Permits the dead letters that the fault of their target explains."""
         for asked in self._asked:
             for topic, from_ms, until_ms in self.unavailable:
                 waited = from_ms - _AFTERMATH_MS <= asked.due_ms <= until_ms + _AFTERMATH_MS
@@ -150,7 +150,7 @@ class TargetEvents:
                     asked.dead |= self._reasons
 
     def judge(self, outcome: JudgedOutcome, late: frozenset[str]) -> None:
-        """O13: the messages for each of these targets left within seconds of their due times."""
+        """Checks O13: the messages for each of these targets left within seconds of their due times."""
         latest = 0
         for asked in self._asked:
             origin = (asked.part.index, asked.offset)

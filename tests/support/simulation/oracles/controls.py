@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def judge_in_time(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World) -> None:
-    """No message is delivered although a control that ends it came in time."""
+    """Checks that no message is delivered although a control that ends it came in time."""
     if world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]:
         return
     for origin, asked in traffic.asked.items():
@@ -60,8 +60,8 @@ def _is_plain(traffic: SimulatedTraffic, readings: Readings, asked: SimulatedReq
 def _enders(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, asked: SimulatedRequest
 ) -> list[SimulatedRequest]:
-    """The requests that end this one if it is still pending when they are read. A schedule that is refused or dropped
-    replaces nothing."""
+    """Returns the requests that end this one if it is still pending when they are read. A schedule that is refused or
+    dropped replaces nothing."""
     found: list[SimulatedRequest] = []
     latest = True  # no later request has scheduled its id
     for other in traffic.followers(asked):
@@ -80,7 +80,7 @@ def _enders(
 
 
 def judge_verdicts(outcome: JudgedOutcome, traffic: SimulatedTraffic, broker: SimBroker, partitions: int) -> None:
-    """Verdicts are true, and each control and each ended request has exactly one."""
+    """Checks that verdicts are true, and that each control and each ended request has exactly one."""
     movers = {
         (origin, fate.control) for origin, moves in outcome.moved.items() for fate in moves if isinstance(fate, Moved)
     }
@@ -120,7 +120,7 @@ def judge_verdicts(outcome: JudgedOutcome, traffic: SimulatedTraffic, broker: Si
 
 
 def _survivor(outcome: JudgedOutcome, origin: Origin) -> str | None:
-    """The origin of the request that survived this one, by its final fate."""
+    """Returns the origin of the request that survived this one, by its final fate."""
     fates = [fate for fate, _ in outcome.fates.get(origin, []) if isinstance(fate, SurvivorFate | SeriesFate)]
     return f"{REQUESTS}/{origin[0]}/{fates[0].survivor}" if fates else None
 

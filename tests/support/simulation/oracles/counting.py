@@ -37,7 +37,7 @@ from support.simulation.world.world import World
 
 @contextmanager
 def counted(world: World) -> Iterator[None]:
-    """A context in which situations are counted in `world.reached`."""
+    """Counts situations in `reached` while the context lasts."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(takeover, "apply_fate", _fates(world)))
         stack.enter_context(patch.object(takeover, "bound", _bounds(world)))

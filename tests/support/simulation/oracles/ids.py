@@ -16,7 +16,7 @@ from support.simulation.requests.traffic import SimulatedRequest, SimulatedTraff
 
 
 def settle_series(outcome: JudgedOutcome, traffic: SimulatedTraffic) -> None:
-    """Read from the dispatch logs the due times of the requests of series."""
+    """Reads from the dispatch logs the due times of the requests of series."""
     for (index, _), fates in outcome.fates.items():
         for fate, _ in fates:
             if isinstance(fate, SeriesFate):
@@ -24,7 +24,7 @@ def settle_series(outcome: JudgedOutcome, traffic: SimulatedTraffic) -> None:
 
 
 def judge_ids(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings) -> None:
-    """Violations are added to `outcome.wrong`. REQUIRES: `settle_series`."""
+    """Adds violations to `outcome.wrong`. REQUIRES: `settle_series`."""
     for origin, fates in outcome.fates.items():
         asked = traffic.asked.get(origin)
         if asked is None:
@@ -95,8 +95,8 @@ def _drop_complaint(
 def _judge_repeated(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, origin: Origin, asked: SimulatedRequest
 ) -> None:
-    """A violation if a request with `drop` was delivered although another one with its id had been delivered within the
-    window."""
+    """Adds a violation if a request with `drop` was delivered although another one with its id had been delivered
+    within the window."""
     for other in traffic.of_id(asked):
         at = (origin[0], other.offset)
         is_before = other.offset < asked.offset and other.drops and outcome.final(at) == "delivered"
@@ -113,8 +113,8 @@ def _judge_repeated(
 def _judge_accepted(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, origin: Origin, asked: SimulatedRequest
 ) -> None:
-    """A violation if a request with `keep` was not kept although an earlier one was delivered by a process that had
-    read both."""
+    """Adds a violation if a request with `keep` was not kept although an earlier one was delivered by a process that
+    had read both."""
     group = [each for each in traffic.of_id(asked) if each.action == "schedule" and each.offset < asked.offset]
     if not all(readings.is_certain(each) for each in (asked, *group)):
         return

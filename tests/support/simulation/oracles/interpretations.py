@@ -42,8 +42,8 @@ class RequestReading:
 
 
 def reading(asked: SimulatedRequest, settings: Settings, horizon_ms_max: int) -> RequestReading:
-    """The interpretation by a process with these settings. `horizon_ms_max`: the limit that retention sets to the
-    horizon of a process that stores nothing."""
+    """Returns the interpretation by a process with these settings. `horizon_ms_max`: the limit that retention sets to
+    the horizon of a process that stores nothing."""
     target, headers = asked.target, data_headers(asked.headers)
     speaks = asked.foreign and "rabbitmq" in settings.dialects
     if speaks:
@@ -85,7 +85,7 @@ class Readings:
         return min(each.retry_budget_ms for each in self.settings)
 
     def of(self, asked: SimulatedRequest) -> list[RequestReading]:
-        """The different interpretations of one request; at least one."""
+        """Returns the different interpretations of one request; at least one."""
         at = (asked.part.index, asked.offset)
         if at not in self._known or asked.returned is not None or asked.latest_ms:
             each = (reading(asked, settings, self.horizon_ms_max) for settings in self.settings)
@@ -93,7 +93,7 @@ class Readings:
         return self._known[at]
 
     def refusals(self, asked: SimulatedRequest) -> frozenset[str]:
-        """The reasons for which at least one process refuses it by its settings."""
+        """Returns the reasons for which at least one process refuses it by its settings."""
         found = frozenset().union(*(each.refusals for each in self.of(asked)))
         if asked.action == "schedule" and any(each.has_quota for each in self.settings):
             found |= {_TOO_MANY}
@@ -105,7 +105,7 @@ class Readings:
         return found
 
     def dues_ms(self, asked: SimulatedRequest) -> set[int]:
-        """Its due times in the processes that accept it."""
+        """Returns the due times of a request in the processes that accept it."""
         return {each.due_ms for each in self.of(asked) if each.accepts}
 
     def is_certain(self, asked: SimulatedRequest) -> bool:
@@ -114,5 +114,6 @@ class Readings:
 
 
 def accepted_headers(readings: Iterable[RequestReading], target: str) -> list[tuple[Headers, Headers]]:
-    """The headers of the message in the processes that deliver it to this target, and those of its redelivery."""
+    """Returns the headers of the message in the processes that deliver it to this target, and those of its
+    redelivery."""
     return [(list(each.headers), list(each.tail)) for each in readings if each.accepts and each.target == target]

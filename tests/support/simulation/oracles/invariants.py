@@ -80,7 +80,7 @@ class _Said:
 
 
 class Invariants:
-    """Checks the timer indexes of one run; violations are added to the world."""
+    """Checks the timer indexes of one run; adds violations to `wrong`."""
 
     def __init__(self, world: World, traffic: SimulatedTraffic, readings: Callable[[], Readings]) -> None:
         """`readings`: how the processes that were started so far interpret the requests."""
@@ -92,7 +92,7 @@ class Invariants:
         """By partition, the result of the last check: the next one reads only the records written since."""
 
     def check(self, part: int, index: TimerIndex, when: str) -> None:
-        """Compare an index with the logs. Does nothing while a transaction of Postdate has no marker yet."""
+        """Compares an index with the logs. Does nothing while a transaction of Postdate has no marker yet."""
         world = self._world
         log, store = (world.broker.topics[name].logs[part] for name in (_LOG, STORE))
         read, applied = index.checkpoint.next_request, index.checkpoint.next_dispatch
@@ -147,8 +147,8 @@ class Invariants:
     def _look_at_store(
         self, part: int, kept: dict[int, Record], entries: dict[int, Entry], said: _Said, read: int
     ) -> list[str]:
-        """STORE contains exactly the requests that the index marks as stored, each in its present state, and those that
-        REQ no longer contains (I5)."""
+        """Checks that STORE contains exactly the requests that the index marks as stored, each in its present state,
+        and those that REQ no longer contains (I5)."""
         wrong: list[str] = []
         believed = {offset for offset, entry in entries.items() if entry.stored}
         believed |= {offset for offset in said.stored - said.final if offset >= read}
@@ -194,7 +194,7 @@ class Invariants:
         return said
 
     def _fates(self, part: int, record: Record) -> list[Fate]:
-        """The fates of a record of the dispatch log; none if it is not a record of Postdate."""
+        """Returns the fates of a record of the dispatch log; none if it is not a record of Postdate."""
         found = self._decoded.get((part, record.offset))
         if found is None:
             found = []
@@ -210,7 +210,7 @@ def _is_between(log: PartitionLog, before: int) -> bool:
 
 
 def _entries(index: TimerIndex) -> Iterator[tuple[bytes, Entry]]:
-    """All entries of the index, parked ones included."""
+    """Yields all entries of the index, parked ones included."""
     keys, values = index.timer_log.scan(None, _BEHIND, _ALL, _ALL)
     yield from zip(keys, map(decode_entry, values), strict=True)
     for key in index.timer_log.scan_parked_keys(b"", _ALL):

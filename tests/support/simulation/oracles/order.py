@@ -34,7 +34,7 @@ class _Left:
 
 
 def judge_order(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World) -> None:
-    """Overtaken messages are added to `outcome.wrong`."""
+    """Adds overtaken messages to `outcome.wrong`."""
     by_target: dict[tuple[int, str], list[_Left]] = defaultdict(list)
     if world.key_zero_isolated:
         return

@@ -1,4 +1,4 @@
-"""The oracles: compare the requests with the records that a read_committed reader finds after everything has ended.
+"""The oracles: they compare the requests with the records that a read_committed reader finds after the run.
 
 O1 no origin twice. O2 one final fate for each request. O3 a fate and its record together. O4 bytes equal. O5 never
 early, by the broker's clock. O6 `seq` without a gap. O7 the timer index contains exactly the requests that have not
@@ -73,17 +73,18 @@ class JudgedOutcome:
     ended_by: dict[Origin, DispatchRecord] = field(default_factory=dict)
 
     def final(self, origin: Origin) -> str:
-        """The name of the final fate; empty if there is none yet."""
+        """Returns the name of the final fate; empty if there is none yet."""
         return self.fates[origin][0][0].name if self.fates.get(origin) else ""
 
     def leaves_ms(self, asked: SimulatedRequest) -> int:
-        """The time at which it leaves: its chosen time, if it has a window and has ended; otherwise its due time."""
+        """Returns the time at which it leaves: its chosen time, if it has a window and has ended; otherwise its due
+        time."""
         chosen_ms = chosen_of(self.fates.get((asked.part.index, asked.offset), []))
         return self.due_ms(asked) if chosen_ms is None else chosen_ms
 
     def due_ms(self, asked: SimulatedRequest) -> int:
-        """The present due time: that of the last control that moved it, or the first one. If the levels differ between
-        processes, the first one follows the levels of the process that ended it."""
+        """Returns the present due time: that of the last control that moved it, or the first one. If the levels differ
+        between processes, the first one follows the levels of the process that ended it."""
         origin = (asked.part.index, asked.offset)
         last = max(self.moved.get(origin, []), key=lambda fate: fate.control, default=None)
         if last is not None:
@@ -94,12 +95,12 @@ class JudgedOutcome:
 
 
 def chosen_of(fates: list[tuple[Fate, int]]) -> int | None:
-    """The chosen time that a final fate records; None if it records none."""
+    """Returns the chosen time that a final fate records; None if it records none."""
     return next((fate.chosen_ms for fate, _ in fates if isinstance(fate, ChosenFate)), None)
 
 
 def committed(broker: SimBroker, topic: str, index: int) -> list[Record]:
-    """The records of a log that a read_committed reader finds."""
+    """Returns the records of a log that a read_committed reader finds."""
     log = broker.topics[topic].logs[index]
     return log.read(log.start, Isolation.READ_COMMITTED, 1_000_000)[0]
 
@@ -171,7 +172,7 @@ def _read_log(outcome: JudgedOutcome, index: int, records: list[Record]) -> None
 
 
 def settle_returns(broker: SimBroker, traffic: SimulatedTraffic, archive: dict[Partition, list[Record]]) -> None:
-    """Read from the dispatch logs the due times of returns that name a policy."""
+    """Reads from the dispatch logs the due times of returns that name a policy."""
     rows: dict[int, list[tuple[int, str, str]]] = {}
     for (index, _), asked in traffic.asked.items():
         if asked.returned is not None and asked.returned.name:
@@ -184,7 +185,7 @@ def settle_returns(broker: SimBroker, traffic: SimulatedTraffic, archive: dict[P
 def judge(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, troubles: Troubles, halted: Set[int]
 ) -> None:
-    """Compares the outcome with the requests; violations are added to `outcome.wrong`. `halted`: the partitions whose
+    """Compares the outcome with the requests; adds violations to `outcome.wrong`. `halted`: the partitions whose
     requests need not have ended."""
     for origin in {*outcome.delivered, *outcome.dead, *outcome.fates} - traffic.origins():
         outcome.wrong.append(f"O8: {origin} is no request, and has ended")
@@ -251,13 +252,13 @@ class Allowed:
         return ended_ms <= self.chosen_ms(min(self.dues_ms(), default=0)) + self.grace_ms()
 
     def chosen_ms(self, due_ms: int) -> int:
-        """The time from which its grace counts: the chosen time, or `due_ms` if none is recorded."""
+        """Returns the time from which its grace counts: the chosen time, or `due_ms` if none is recorded."""
         chosen_ms = chosen_of(self._outcome.fates.get((self._asked.part.index, self._asked.offset), []))
         return due_ms if chosen_ms is None else chosen_ms
 
     def window_complaints(self, fate: Fate, ended_ms: int) -> list[str]:
-        """Violations of the chosen time of its final fate: a message has one if and only if it has a window. It lies
-        within the window after one of its due times, and the message was not delivered before it."""
+        """Returns violations of the chosen time of its final fate: a message has one if and only if it has a window. It
+        lies within the window after one of its due times, and the message was not delivered before it."""
         chosen_ms, window_ms = chosen_of([(fate, ended_ms)]), self._asked.window_ms
         if chosen_ms is None:
             was_pending = fate.name == "delivered" or (fate.name == "dead" and fate.first_due_ms > 0)
@@ -277,7 +278,7 @@ class Allowed:
         return self._asked.grace_ms >= 0 and ended_ms > over_ms + PAST_GRACE_MS_MAX
 
     def grace_ms(self) -> int:
-        """The shortest grace that it may have: its own, or that of a control that moved it."""
+        """Returns the shortest grace that it may have: its own, or that of a control that moved it."""
         return min(self._graces_ms())
 
     def _graces_ms(self) -> list[int]:
@@ -291,7 +292,7 @@ class Allowed:
         return [self._asked.grace_ms, *graces]
 
     def fates(self) -> set[str]:
-        """The final fates that the request may have, except `dead`, which depends on the dead letter."""
+        """Returns the final fates that the request may have, except `dead`, which depends on the dead letter."""
         asked = self._asked
         if asked.action == BULK:
             return {"applied", "dead"} if self.refusals else {"applied"}
@@ -308,7 +309,7 @@ class Allowed:
         return found
 
     def dues_ms(self) -> set[int]:
-        """The due times that it may have: one of the first ones, or that of the last control that moved it."""
+        """Returns the due times that it may have: one of the first ones, or that of the last control that moved it."""
         moves = self._outcome.moved.get((self._asked.part.index, self._asked.offset), [])
         return {self._outcome.due_ms(self._asked)} if moves else {each.due_ms for each in self.readings if each.accepts}
 
@@ -357,7 +358,7 @@ def _complaints(outcome: JudgedOutcome, allowed: Allowed, origin: Origin, asked:
 def _differences(
     outcome: JudgedOutcome, allowed: Allowed, asked: SimulatedRequest, arrival: JudgedArrival, ended_ms: int
 ) -> list[str]:
-    """O4 and O5 of a delivered record: key, value, headers, due time, partition, and time of delivery."""
+    """Checks O4 and O5 of a delivered record: key, value, headers, due time, partition, and time of delivery."""
     wrong: list[str] = []
     record = arrival.record
     due_ms = int(last_header(record, "postdate-due"))
@@ -394,7 +395,7 @@ def _dead_differences(allowed: Allowed, asked: SimulatedRequest, record: Record)
 
 
 def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, world: World) -> None:
-    """O9 after the faults: the requests sent since the last fault have ended soon after their due times.
+    """Checks O9 after the faults: the requests sent since the last fault have ended soon after their due times.
 
     One broker stamps the request, another one its fate.
     """
@@ -407,15 +408,16 @@ def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, world: Wor
 
 
 def judge_halts(outcome: JudgedOutcome, world: World, may_halt: Set[int]) -> None:
-    """O10: no shard halted, not even temporarily, except those in `may_halt`. All other faults are resolved by time."""
+    """Checks O10: no shard halted, not even temporarily, except those in `may_halt`. All other faults are resolved by
+    time."""
     for part, why in world.halts:
         if part not in may_halt:
             outcome.wrong.append(f"O10: partition {part} halted: {why}")
 
 
 def judge_indexes(outcome: JudgedOutcome, world: World, traffic: SimulatedTraffic, halted: Set[int]) -> None:
-    """O7 and O10: the running shards contain exactly the requests that have not ended, and none has halted except where
-    it must."""
+    """Checks O7 and O10: the running shards contain exactly the requests that have not ended, and none has halted
+    except where it must."""
     for process in world.processes:
         for actor in process.shards():
             shard, part = actor.shard, actor.part.index
@@ -440,12 +442,12 @@ def _origin(record: Record) -> Origin:
 
 
 def named_origin(text: bytes) -> Origin:
-    """Partition and offset of the request that an origin names."""
+    """Returns partition and offset of the request that an origin names."""
     topic, index, offset = text.decode().rsplit("/", 2)
     assert topic == REQUESTS
     return int(index), int(offset)
 
 
 def last_header(record: Record, name: str) -> bytes:
-    """The value of the last header of this name, which counts in dead letters."""
+    """Returns the value of the last header of this name, which counts in dead letters."""
     return next(value or b"" for header, value in reversed(record.headers or []) if header == name)

@@ -24,13 +24,13 @@ STORE = f"{REQUESTS}.store"
 
 
 def held(records: Iterable[Record]) -> dict[int, Record]:
-    """The content of a store topic: request offset -> the last record, if it is not a tombstone."""
+    """Returns the content of a store topic: request offset -> the last record, if it is not a tombstone."""
     last = {int(record.key): record for record in records if record.key and record.key.isdigit()}
     return {offset: record for offset, record in last.items() if record.value is not None}
 
 
 def judge_stores(outcome: JudgedOutcome, broker: SimBroker, partitions: int) -> None:
-    """STORE contains no ended request; violations are added to `outcome.wrong`."""
+    """Checks that STORE contains no ended request; adds violations to `outcome.wrong`."""
     for index in range(partitions):
         records = broker.topics[STORE].logs[index].committed()
         outcome.reached["tombstone written"] += sum(record.value is None for record in records)
@@ -40,8 +40,8 @@ def judge_stores(outcome: JudgedOutcome, broker: SimBroker, partitions: int) -> 
 
 
 def differences(asked: SimulatedRequest, moved_ms: int, readings: Readings, record: Record) -> list[str]:
-    """Errors of a record that keeps a request: it matches no interpretation of the request. `moved_ms` is the due time
-    that a control set, -1 if none did."""
+    """Returns errors of a record that keeps a request: it matches no interpretation of the request. `moved_ms` is the
+    due time that a control set, -1 if none did."""
     if asked.returned is not None and asked.returned.name:
         return []  # the due time is known only at the end
     headers: Headers = record.headers or []
@@ -83,7 +83,7 @@ def differences(asked: SimulatedRequest, moved_ms: int, readings: Readings, reco
 
 
 def _window_kept(meaning: dict[str, Any], due_ms: int) -> int:
-    """The length of the window in a record, 0 for none; -1 if its chosen time lies outside the window."""
+    """Returns the length of the window in a record, 0 for none; -1 if its chosen time lies outside the window."""
     window_ms, chosen_ms = meaning.get("window", (0, due_ms))
     is_right = due_ms <= chosen_ms <= due_ms + window_ms and (meaning["v"] == 2) == ("window" in meaning)
     return int(window_ms) if is_right else -1

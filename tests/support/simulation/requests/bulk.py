@@ -60,7 +60,7 @@ class Selected:
         return self.is_delivery or self.by_ms != 0
 
     def headers(self) -> Headers:
-        """The headers of these selectors."""
+        """Returns the headers of these selectors."""
         found: Headers = [("postdate-action", b"reschedule" if self.moves else b"cancel")]
         if self.is_delivery:
             found.append(("postdate-delay", b"0s"))
@@ -101,7 +101,7 @@ class Selected:
 
 
 def make_bulk(asked: SimulatedRequest, choose: Random, now_ms: int, moving: float) -> None:
-    """Turn a request into a bulk control. It moves messages with the probability `moving`, and otherwise cancels
+    """Turns a request into a bulk control. It moves messages with the probability `moving`, and otherwise cancels
     them."""
     fields: dict[str, object] = {}
     while not fields:
@@ -137,12 +137,12 @@ class _Course:
     extras: dict[int, dict[int, int]] = field(default_factory=dict)  # schedule -> (control -> its timestamp)
 
     def due_ms(self, schedule: int) -> int:
-        """The due time of a pending schedule that a range is compared with; 0 if it is not pending."""
+        """Returns the due time of a pending schedule that a range is compared with; 0 if it is not pending."""
         extras = self.extras.get(schedule)
         return self.recurring.get(schedule, 0) or (extras[min(extras)] if extras else 0)
 
     def present_ms(self, asked: SimulatedRequest, first_ms: int) -> int:
-        """The present due time of a request; `first_ms`: its first due time."""
+        """Returns the present due time of a request; `first_ms`: its first due time."""
         return max(self.moves.get(asked.offset, []), default=(-1, first_ms))[1]
 
 
@@ -154,7 +154,7 @@ def judge_bulks(
     partitions: int,
     archive: dict[Partition, list[Record]],
 ) -> None:
-    """Compare the fates of bulk controls, and of the messages that they select, with the requests."""
+    """Compares the fates of bulk controls, and of the messages that they select, with the requests."""
     for index in range(partitions):
         topic = "requests.dispatch-log"
         course = _Course()
@@ -176,7 +176,7 @@ def judge_bulks(
 def _follow(
     course: _Course, index: int, number: int, fates: list[Fate], traffic: SimulatedTraffic, readings: Readings
 ) -> list[str]:
-    """Apply one record; returns its violations."""
+    """Applies one record; returns its violations."""
     wrong: list[str] = []
     named = {fate.control for fate in fates if isinstance(fate, BulkCancelled)}
     said = {fate.offset for fate in fates if isinstance(fate, BulkProgress)}
@@ -232,7 +232,7 @@ def _follow(
 
 
 def _recurs(course: _Course, index: int, fate: Fate, traffic: SimulatedTraffic) -> list[str]:
-    """Follow the schedules; returns a violation if a schedule delivers, or survives a bulk cancel, that selects it."""
+    """Follows the schedules; returns a violation if a schedule delivers, or survives a bulk cancel, that selects it."""
     wrong: list[str] = []
     if isinstance(fate, Occurred | ExtraFate):
         wrong = _selected(course, index, [fate.offset], traffic)
@@ -255,7 +255,7 @@ def _recurs(course: _Course, index: int, fate: Fate, traffic: SimulatedTraffic) 
 
 
 def _selected(course: _Course, index: int, schedules: list[int], traffic: SimulatedTraffic) -> list[str]:
-    """Violations: schedules that are pending although an applied bulk cancel selects them."""
+    """Returns violations: schedules that are pending although an applied bulk cancel selects them."""
     wrong: list[str] = []
     for control in course.begun.keys() - course.applied.keys():
         selected = traffic.asked[index, control].selected
@@ -300,7 +300,7 @@ def _left(
     readings: Readings,
     applied: set[int],
 ) -> list[str]:
-    """A violation if a message is delivered, or moved by a later control, although a bulk control selects it.
+    """Returns a violation if a message is delivered, or moved by a later control, although a bulk control selects it.
     `applied`: the controls that the same record applies."""
     if not course.begun or fate.name not in ("delivered", "moved", "replaced", "cancelled"):
         return []
@@ -367,7 +367,7 @@ def _may_select_recurring(control: SimulatedRequest, recurring: Recurring, cours
 def _judge_answers(
     outcome: JudgedOutcome, broker: SimBroker, traffic: SimulatedTraffic, index: int, course: _Course
 ) -> None:
-    """Each bulk control has one verdict, with its count."""
+    """Checks that each bulk control has one verdict, with its count."""
     answered: dict[int, list[int | None]] = {}
     for record in broker.topics["requests.verdicts"].logs[index].committed():
         answer = decode_verdict(record.value)

@@ -75,7 +75,7 @@ class Expiry:
         self._traffic.append(asked)
 
     def _stop(self, at_ms: float) -> None:
-        """Kill all processes, mostly during a transaction."""
+        """Kills all processes, mostly during a transaction."""
         if self._random.random() < 0.8:
             is_decided = self._random.random() < 0.7
             step = self._random.choice(_ABORTED if is_decided else _UNKNOWN)

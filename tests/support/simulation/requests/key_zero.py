@@ -18,7 +18,7 @@ _TOPICS = frozenset(f"{REQUESTS}.{name}" for name in ("store", "dead-letters", "
 
 @contextmanager
 def key_zero_in_pieces(_: World) -> Iterator[None]:
-    """A context in which a part of key 0 has one to three entries, if no group is larger."""
+    """Limits each part of key 0 to one to three entries while the context lasts, unless a group is larger."""
     honest = DueReader.read
 
     def read(self: DueReader, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:

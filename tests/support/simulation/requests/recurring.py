@@ -29,7 +29,7 @@ _REQUESTS = "requests"
 _DELAY_MS = 3_000
 #: ms. The intervals: some long enough for single occurrences, some so short that an outage misses hundreds.
 _EVERY_MS = (1_000, 1_000, 2_000, 5_000)
-#: ms. If `postdate-missed` is none, only occurrences that are later than this are skipped.
+#: ms. If `postdate-missed` is `none`, only occurrences that are later than this are skipped.
 _NONE_LATE_MS = 60_000
 #: The controls of a schedule that a fate names, and the fate.
 _SWITCHES = {"pause": "paused", "resume": "resumed"}
@@ -68,12 +68,13 @@ class Recurring:
     """The first and the last nominal time of a backfill."""
 
     def filled_ms(self, start_ms: int, end_ms: int) -> list[int]:
-        """The nominal times in a range, both ends included."""
+        """Returns the nominal times in a range, both ends included."""
         first_ms = start_ms + (self.phase_ms - start_ms) % self.every_ms
         return [*range(first_ms, end_ms + 1, self.every_ms)]
 
     def nominal_ms(self, number: int) -> int:
-        """The nominal time of an occurrence: a multiple of the interval, plus its phase, after the timestamp."""
+        """Returns the nominal time of an occurrence: a multiple of the interval, plus its phase, after the
+        timestamp."""
         behind_ms = (self.appended_ms - self.phase_ms) % self.every_ms
         return self.appended_ms - behind_ms + number * self.every_ms
 
@@ -103,7 +104,7 @@ class Recurrences:
         self.fills_far = True
 
     def plan(self, world: World, duration_ms: float, requests: int) -> None:
-        """Plan events that send `requests` requests within the duration."""
+        """Plans events that send `requests` requests within the duration."""
         self._world = world
         for _ in range(requests):
             world.time.at(world.time.now_ms + self._random.uniform(0.0, duration_ms), self._send)
@@ -118,14 +119,14 @@ class Recurrences:
             world.time.at(world.time.now_ms + self.backfills.uniform(0.0, duration_ms), self._backfill)
 
     def last_due_ms(self) -> int:
-        """The latest nominal time, or the latest due time of another request: a delay counts from its timestamp, and
-        the broker's clock may have been ahead."""
+        """Returns the latest nominal time, or the latest due time of another request: a delay counts from its
+        timestamp, and the broker's clock may have been ahead."""
         asked = self.asked.values()
         nominal_ms = [each.nominal_ms(each.count) for each in asked if each.action == "schedule"]
         return max([*nominal_ms, *(each.appended_ms + _DELAY_MS for each in asked)], default=0)
 
     def followers(self, asked: Recurring) -> list[Recurring]:
-        """The later requests with the same id."""
+        """Returns the later requests with the same id."""
         return [each for at, each in sorted(self.asked.items()) if each.id == asked.id and at[1] > asked.offset]
 
     def _send(self) -> None:
@@ -146,7 +147,7 @@ class Recurrences:
         self._append(asked)
 
     def _pause(self) -> None:
-        """Pause or resume a schedule that is likely to be pending."""
+        """Pauses or resume a schedule that is likely to be pending."""
         assert self.pauses is not None
         latest = [each for each in self.asked.values() if each.action == "schedule"][-2:]
         chosen = self.pauses.choice(latest) if latest else None
@@ -159,7 +160,7 @@ class Recurrences:
         self._resume_later(chosen.part, chosen.id)
 
     def _trigger(self) -> None:
-        """Trigger a schedule, which may have ended, once or several times."""
+        """Triggers a schedule, which may have ended, once or several times."""
         assert self.triggers is not None
         asked = [each for each in self.asked.values() if each.action in ("schedule", "single")][-3:]
         chosen = self.triggers.choice(asked) if asked else None
@@ -168,7 +169,7 @@ class Recurrences:
                 self._append(self._switch(chosen.part, chosen.id, "trigger"))
 
     def _backfill(self) -> None:
-        """Backfill a schedule, which may have ended, for times around its request, once or twice."""
+        """Backfills a schedule, which may have ended, for times around its request, once or twice."""
         assert self.backfills is not None
         choose = self.backfills
         asked = [each for each in self.asked.values() if each.action in ("schedule", "single")][-3:]
@@ -236,7 +237,7 @@ class Recurrences:
 def judge_recurrences(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World, halted: Set[int]
 ) -> None:
-    """Violations about schedules are added to `outcome.wrong`. `halted`: the partitions whose requests need not have
+    """Adds violations about schedules to `outcome.wrong`. `halted`: the partitions whose requests need not have
     ended."""
     recurrences = traffic.recurrences
     answers = _answers(world)
@@ -263,7 +264,7 @@ def judge_recurrences(
 
 
 def _ending(outcome: JudgedOutcome, traffic: SimulatedTraffic, asked: Recurring, final: str) -> list[str]:
-    """O2: how a request may end, given the later ones with its id."""
+    """Checks O2: the permitted end of a request, given the later ones with its id."""
     followers = {each.action for each in traffic.recurrences.followers(asked)}
     followers |= {
         each.action for each in traffic.asked.values() if each.part == asked.part and each.names == asked.offset
@@ -289,7 +290,7 @@ def _bulk_may_end(asked: Recurring, other: SimulatedRequest) -> bool:
 
 
 def _chain(asked: Recurring, found: Occurrences, reached: Counter[str] | dict[str, int], final: str) -> list[str]:
-    """Every number is decided once, in order, at its nominal time, and by its policy."""
+    """Checks that every number is decided once, in order, at its nominal time, and by its policy."""
     wrong: list[str] = []
     decided = 0
     for fate, at_ms, _ in found.fates:
@@ -320,7 +321,7 @@ def _chain(asked: Recurring, found: Occurrences, reached: Counter[str] | dict[st
 
 
 def _skip(asked: Recurring, fate: list[Any], at_ms: int) -> list[str]:
-    """A skip has a reason that the request allows."""
+    """Checks that a skip has a reason that the request permits."""
     _, _, _, first, last, reason, next_ms = fate
     late_ms = at_ms - asked.nominal_ms(last)
     may_miss = (
@@ -334,7 +335,7 @@ def _skip(asked: Recurring, fate: list[Any], at_ms: int) -> list[str]:
 
 
 def _records(asked: Recurring, found: Occurrences, outcome: JudgedOutcome, world: World) -> list[str]:
-    """O1, O3, O4: one record for each delivered occurrence with its headers, and one dead letter for each that
+    """Checks O1, O3, O4: one record for each delivered occurrence with its headers, and one dead letter for each that
     failed."""
     wrong: list[str] = []
     origin = b"%s/%d/%d" % (_REQUESTS.encode(), asked.part.index, asked.offset)
@@ -377,7 +378,7 @@ def _records(asked: Recurring, found: Occurrences, outcome: JudgedOutcome, world
 
 
 def _in_time(recurrences: Recurrences, asked: Recurring, found: Occurrences, readings: Readings) -> list[str]:
-    """No occurrence leaves although its writer had read a cancel that was written before it was due."""
+    """Checks that no occurrence leaves although its writer had read a cancel that was written before its due time."""
     if len(readings.settings) > 1:
         return []
     cancels = [each for each in recurrences.followers(asked) if each.action == "cancel"]
@@ -390,7 +391,7 @@ def _in_time(recurrences: Recurrences, asked: Recurring, found: Occurrences, rea
 
 
 def _answers(world: World) -> dict[tuple[int, int], list[tuple[str, str | None]]]:
-    """The verdicts by request: the name, and the origin of the request on which it acted."""
+    """Returns the verdicts by request: the name, and the origin of the request on which it acted."""
     found: dict[tuple[int, int], list[tuple[str, str | None]]] = {}
     for index, log in enumerate(world.broker.topics[f"{_REQUESTS}.verdicts"].logs):
         for record in log.committed():
@@ -407,7 +408,7 @@ def _switch(
     final: str,
     answers: list[tuple[str, str | None]],
 ) -> list[str]:
-    """Each control of a schedule has one true verdict."""
+    """Checks that each control of a schedule has one true verdict."""
     if len(answers) != 1:
         return [f"verdict: {len(answers)} answers to a {asked.action}"]
     ((word, of),) = answers
@@ -430,7 +431,7 @@ def _switch(
 
 
 def _intervals(switches: list[tuple[int, bool]]) -> list[tuple[int, int]]:
-    """The nominal times that pauses and resumes, in the order of the requests, skip: (from, until)."""
+    """Returns the nominal times that pauses and resumes, in the order of the requests, skip: (from, until)."""
     found: list[tuple[int, int]] = []
     since: int | None = None
     for at_ms, pauses in switches:
@@ -452,7 +453,7 @@ def _pauses(
     found: Occurrences,
     readings: Readings,
 ) -> list[str]:
-    """O2: occurrences in a pause are skipped after its resume, and no other occurrence is skipped for it."""
+    """Checks O2: occurrences in a pause are skipped after its resume, and no other occurrence is skipped for it."""
     wrong: list[str] = []
     followers = {each.offset: each for each in recurrences.followers(asked)}
     switches: list[tuple[int, bool]] = []
@@ -496,8 +497,8 @@ def _pauses(
 
 
 def _extras(recurrences: Recurrences, asked: Recurring, found: Occurrences, final: str) -> list[str]:
-    """O1, O5: each trigger and each time of a backfill in the log is delivered once, not before the timestamp of the
-    control, unless a control ends the schedule first."""
+    """Checks O1, O5: each trigger and each time of a backfill in the log is delivered once, not before the timestamp of
+    the control, unless a control ends the schedule first."""
     wrong: list[str] = []
     followers = {each.offset: each for each in recurrences.followers(asked)}
     pending: dict[int, list[tuple[int, int]]] = {}
@@ -526,7 +527,8 @@ def _extras(recurrences: Recurrences, asked: Recurring, found: Occurrences, fina
 
 
 def _extra_times(asked: Recurring, control: Recurring) -> list[int]:
-    """The nominal times of the extra deliveries that a control requests; a backfill of future times requests none."""
+    """Returns the nominal times of the extra deliveries that a control requests; a backfill of future times requests
+    none."""
     if control.action != "backfill":
         return [control.appended_ms]
     return asked.filled_ms(*control.times_ms) if control.times_ms[1] <= control.appended_ms else []
@@ -535,8 +537,8 @@ def _extra_times(asked: Recurring, control: Recurring) -> list[int]:
 def recurring_differences(
     asked: Recurring, number: int, switches: list[tuple[int, int, bool]], extras: list[list[int]], record: Record
 ) -> list[str]:
-    """Errors of a record of STORE that keeps a schedule after occurrence `number`. `switches`: by the log, the offset
-    of each control, its timestamp, and whether it pauses. `extras`: the pending ones, by the log."""
+    """Returns errors of a record of STORE that keeps a schedule after occurrence `number`. `switches`: by the log, the
+    offset of each control, its timestamp, and whether it pauses. `extras`: the pending ones, by the log."""
     headers = dict(record.headers or [])
     meaning = json.loads(headers["postdate-stored"] or b"")
     due_ms = int(headers.get("postdate-moved") or headers["postdate-due"] or b"")

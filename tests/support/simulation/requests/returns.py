@@ -44,7 +44,7 @@ class Returned:
     error: list[bytes | None] = field(default_factory=list)
 
     def tail(self, origin: bytes, due_ms: int) -> Headers:
-        """The headers of the redelivery after its origin and due time."""
+        """Returns the headers of the redelivery after its origin and due time."""
         found: Headers = [("postdate-id", self.id)] if self.id else []
         found.append(("postdate-attempt", str(self.attempt).encode()))
         found.append(("postdate-first-origin", self.root or origin))
@@ -53,7 +53,7 @@ class Returned:
 
 
 def make_return(asked: SimulatedRequest, choose: Random, named: bool) -> None:
-    """Turn a plain request into a return. `named`: it may name its policy."""
+    """Turns a plain request into a return. `named`: it may name its policy."""
     assert asked.headers is not None
     asked.headers = [header for header in asked.headers if header[0] not in _TIMES]
     asked.level, asked.returned = 0, (said := Returned())
@@ -87,8 +87,8 @@ def make_return(asked: SimulatedRequest, choose: Random, named: bool) -> None:
 
 
 def settle(asked: SimulatedRequest, rows: Iterable[tuple[int, str, str]]) -> None:
-    """Compute when a return is due, or that it becomes a dead letter, once its offset and its policy are known. `rows`:
-    those of its partition in the order of the log."""
+    """Computes when a return is due, or that it becomes a dead letter, once its offset and its policy are known.
+    `rows`: those of its partition in the order of the log."""
     said = asked.returned
     assert said is not None
     text = said.policy
@@ -112,7 +112,7 @@ def settle(asked: SimulatedRequest, rows: Iterable[tuple[int, str, str]]) -> Non
 
 
 def policy_rows(records: Iterable[Record]) -> list[tuple[int, str, str]]:
-    """The rows of policies in a dispatch log, in the order of its records."""
+    """Returns the rows of policies in a dispatch log, in the order of its records."""
     rows: list[tuple[int, str, str]] = []
     for record in records:
         try:
@@ -129,7 +129,7 @@ def policy_rows(records: Iterable[Record]) -> list[tuple[int, str, str]]:
 
 
 def longest_policy_ms(asked: SimulatedRequest) -> int:
-    """The `max` of a policy in the header; 0 if the return names one."""
+    """Returns the `max` of a policy in the header; 0 if the return names one."""
     said = asked.returned
     if said is None or not said.policy:
         return 0

@@ -136,23 +136,23 @@ class SimulatedTraffic:
         ]
 
     def last_due_ms(self) -> int:
-        """The latest time at which any message may be due."""
+        """Returns the latest time at which any message may be due."""
         last_ms = max((asked.due_ms + asked.window_ms for asked in self.asked.values()), default=0)
         return max(last_ms, self.recurrences.last_due_ms())
 
     def origins(self) -> Set[tuple[int, int]]:
-        """Partition and offset of every request."""
+        """Returns partition and offset of every request."""
         return self.asked.keys() | self.recurrences.asked.keys()
 
     def send_plain(self, index: int) -> None:
-        """Send one plain request to a partition, due within half a second."""
+        """Sends one plain request to a partition, due within half a second."""
         asked = SimulatedRequest(Partition(REQUESTS, index), b"k", b"encore", [], target="orders", target_key=b"k")
         asked.delay_ms = self._random.randrange(500)
         asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % asked.delay_ms)]
         self.append(asked)
 
     def send(self) -> None:
-        """Send one request of a random kind, sometimes in a transaction that is aborted."""
+        """Sends one request of a random kind, sometimes in a transaction that is aborted."""
         choose = self._random
         asked = SimulatedRequest(Partition(REQUESTS, choose.randrange(self._partitions)))
         if not self._broker.serves(self._broker.topics[REQUESTS].logs[asked.part.index]):
@@ -185,11 +185,11 @@ class SimulatedTraffic:
             self.append(asked)
 
     def _window(self) -> int:
-        """The number of the present interval of two seconds."""
+        """Returns the number of the present interval of two seconds."""
         return int(self._broker.time.now_ms // 2_000)
 
     def append(self, asked: SimulatedRequest) -> None:
-        """Send a request unchanged, and remember it."""
+        """Sends a request unchanged, and remember it."""
         asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
         self.asked[asked.part.index, asked.offset] = asked
         if asked.returned is not None and not asked.returned.name:
@@ -202,11 +202,11 @@ class SimulatedTraffic:
             self._by_name[asked.part.index, asked.names].append(asked)
 
     def of_id(self, asked: SimulatedRequest) -> list[SimulatedRequest]:
-        """The requests of its partition with its id, in order; none if it has no id."""
+        """Returns the requests of its partition with its id, in order; none if it has no id."""
         return self._by_id.get((asked.part.index, asked.id), [])
 
     def followers(self, asked: SimulatedRequest) -> list[SimulatedRequest]:
-        """The later requests that have the id of this one or name its offset, in order."""
+        """Returns the later requests that have the id of this one or name its offset, in order."""
         named = self._by_name.get((asked.part.index, asked.offset), [])
         found = {each.offset: each for each in (*self.of_id(asked), *named) if each.offset > asked.offset}
         return [found[offset] for offset in sorted(found)]
@@ -220,7 +220,7 @@ class SimulatedTraffic:
         self.send()
 
     def open_foreign(self, part: Partition, headers: Headers) -> Callable[[bool], None]:
-        """A foreign transaction writes to a log. The returned function commits or aborts it."""
+        """Returns a foreign transaction writes to a log. The returned function commits or aborts it."""
         self._strangers += 1
         producer, log = STRANGERS_FROM + self._strangers, self._broker.log(part)
         log.append(Record(-1, self._broker.now_ms(), True, None, b"a stranger's", headers), producer, 0)
@@ -237,7 +237,7 @@ class SimulatedTraffic:
     # ---- kinds -----------------------------------------------------------------------------------------------------
 
     def _timed(self, asked: SimulatedRequest) -> None:
-        """Give it a time, in a random form."""
+        """Gives it a time, in a random form."""
         choose = self._random
         headers = asked.headers
         assert headers is not None
@@ -300,7 +300,7 @@ class SimulatedTraffic:
         self._choose_policy(asked)
 
     def _choose_policy(self, asked: SimulatedRequest, minutes: bool = False) -> None:
-        """Choose the policy for a pending message of its id, and the maximum duration of a series."""
+        """Chooses the policy for a pending message of its id, and the maximum duration of a series."""
         choose = self.policies
         if choose is None:
             return

@@ -1,1 +1,1 @@
-"""Machines, processes, disks and clocks of a simulated world, and the scheduler."""
+"""The state of a simulated run: machines, processes, disks and clocks; and its scheduler."""

@@ -111,7 +111,7 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
         return honest_recover(ctx, bounded, confirm)
 
     def end_of_requests(ctx: ShardContext) -> int:
-        """The gate opens after a single answer. docs/protocol.md does not promise that it comes from the true
+        """Opens the gate after a single response. docs/protocol.md does not promise that it comes from the true
         leader."""
         before = world.broker.stale_answers
         end = honest_end(ctx)
@@ -187,7 +187,7 @@ def _counting_stored(world: World) -> Callable[[TimerIndex, Partition, list[Reco
 
 @contextmanager
 def simulated(world: World) -> Iterator[None]:
-    """A context in which the sidecar's code runs in this world."""
+    """Makes the sidecar's code run in this simulation while the context lasts."""
 
     def tiny(tick_ms: int, ended_window_ms: int) -> IndexOptions:
         return IndexOptions(

@@ -56,7 +56,7 @@ class Machine:
     cut_answers: bool = False
 
     def boot(self) -> None:
-        """Start the machine again after a power failure."""
+        """Starts the machine again after a power failure."""
         self.boots += 1
         self.platform = FakePlatform(f"boot-{self.boots}")
 
@@ -193,11 +193,11 @@ class SimulatedProcess:
         return actor
 
     def shards(self) -> list[ShardActor]:
-        """The shards that it owns or has not released yet."""
+        """Returns the shards that the process owns or has not released yet."""
         return [actor for actor in self.actors if isinstance(actor, ShardActor)]
 
     def context(self, part: Partition, stopping: object) -> ShardContext:
-        """The context for the shard of a partition."""
+        """Returns the context for the shard of a partition."""
         assert callable(stopping)
         directory = self.machine.directory / part.topic / str(part.index)
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -218,7 +218,7 @@ class SimulatedProcess:
         )
 
     def end(self) -> None:
-        """SIGTERM: leave the group, release every shard within the poller's time-out, exit."""
+        """Handles SIGTERM: leaves the group, releases every shard within the poller's time-out, and exits."""
         self.consumer.close()
         self.poller._release(list(self.poller.shards), 5.0)
         self.world.exited(self)
@@ -229,16 +229,16 @@ class SimulatedProcess:
             raise Crashed(self.name)
 
     def wait(self, wait_ms: float) -> None:
-        """The acting thread waits; others run meanwhile."""
+        """Lets the acting thread wait; others run meanwhile."""
         self.world.wait_within(self, wait_ms)
 
     def step(self, step: str) -> None:
-        """The acting thread is at a step of a request to the cluster."""
+        """Marks a step of a request of the acting thread to the cluster."""
         self.world.at_step(self, step)
         self._feel_cut()
 
     def _poll_wait(self, wait_ms: float) -> None:
-        """The poll thread waits beside the shards: this takes no time; it polls again when the scheduler selects it."""
+        """Returns at once: the poll thread has no waits of its shards; it polls again when the scheduler selects it."""
         self.check_alive()
 
     def _feel_cut(self) -> None:
