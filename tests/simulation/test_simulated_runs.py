@@ -25,7 +25,7 @@ import pytest
 
 from postdate.sidecar.errors import HaltReason
 from support.simulation.faults.losses import LOSSES
-from support.simulation.many import first_caught, replay, run_many, workers
+from support.simulation.many import first_detection, replay, run_many, workers
 from support.simulation.mutations.known_seeds import KNOWN_SEEDS
 from support.simulation.mutations.mutation import MUTATIONS
 from support.simulation.oracles.situations import HOLDS, MUST_BE_REACHED
@@ -91,12 +91,12 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 
 
 @pytest.fixture(scope="module")
-def caught(request: pytest.FixtureRequest, pool: ProcessPoolExecutor) -> dict[str, Future[Result | None]]:
+def detections(request: pytest.FixtureRequest, pool: ProcessPoolExecutor) -> dict[str, Future[Result | None]]:
     """Starts the search of all selected mutations at once; returns a future for each."""
     wanted = test_a_missing_safeguard_is_detected.__name__
     tests = [each for each in request.session.items if isinstance(each, pytest.Function)]
     names = {test.callspec.params["name"] for test in tests if test.originalname == wanted}
-    return {name: pool.submit(first_caught, name, MUTATION_SEEDS) for name in MUTATIONS if name in names}
+    return {name: pool.submit(first_detection, name, MUTATION_SEEDS) for name in MUTATIONS if name in names}
 
 
 @pytest.mark.timeout(1_800)
@@ -208,8 +208,8 @@ def test_processes_with_other_settings_end_each_request_once(pool: ProcessPoolEx
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_missing_safeguard_is_detected(name: str, caught: dict[str, Future[Result | None]]) -> None:
-    result = caught[name].result()
+def test_a_missing_safeguard_is_detected(name: str, detections: dict[str, Future[Result | None]]) -> None:
+    result = detections[name].result()
     assert result is not None, f"{len(MUTATION_SEEDS)} runs without this safeguard, and nothing was seen"
 
 

@@ -64,7 +64,7 @@ class BrokerRig:
     requests: str
     traffic: Traffic
     sidecars: list[Sidecar]
-    chance: Random
+    random: Random
     watch: Watch
     steps: list[BrokerFaultStep] = field(default_factory=list)
     exits: list[str] = field(default_factory=list)
@@ -74,13 +74,13 @@ class BrokerRig:
     def run(self, name: str) -> BrokerFaultStep:
         """Injects one fault, waits for the recovery and returns the measured effects."""
         begun_ms = now_ms()
-        self._plan_kill(self.chance.random() * 3)
+        self._plan_kill(self.random.random() * 3)
         what = FAULTS[name](self)
         step = BrokerFaultStep(name, what, begun_ms, now_ms())
-        self._plan_kill(self.chance.random() * 3)
+        self._plan_kill(self.random.random() * 3)
         self.steps.append(step)
         self.wait(lambda: not self._kills, "the kills are done")
-        self.cluster.wait_until_whole(self.look)
+        self.cluster.wait_until_whole(self.tend_sidecars)
         step.whole_ms = now_ms()
         self.resumes(lambda: self.traffic.overdue() == 0, f"nothing is overdue after: {name} ({what})")
         self.resumes(self.all_serve, f"every sidecar serves shards after: {name} ({what})")
@@ -93,12 +93,12 @@ class BrokerRig:
         step.resumed_ms = max((at - step.ended_ms for _, at in late), default=0)
         return step
 
-    def look(self) -> None:
+    def tend_sidecars(self) -> None:
         """Kills the sidecars whose planned time has come; records and restarts those that have exited."""
         for sidecar in self.sidecars:
             if not sidecar.is_alive():
-                words = sidecar.log_text()[-600:]
-                self.exits.append(f"{sidecar.instance} ended with {sidecar.wait()} at {now_ms()}: {words}")
+                log_end = sidecar.log_text()[-600:]
+                self.exits.append(f"{sidecar.instance} ended with {sidecar.wait()} at {now_ms()}: {log_end}")
                 print(self.exits[-1], flush=True)
                 sidecar.start()
         for at, sidecar in [kill for kill in self._kills if kill[0] <= time.monotonic()]:
@@ -122,7 +122,7 @@ class BrokerRig:
         time-out."""
         deadline = time.monotonic() + timeout_s
         while not condition():
-            self.look()
+            self.tend_sidecars()
             if time.monotonic() >= deadline:
                 raise AssertionError(f"not within {timeout_s:.0f} s: {what}\n{self.evidence()}")
             time.sleep(_POLL_S)
@@ -145,7 +145,7 @@ class BrokerRig:
         """Waits for the duration of a fault, and tends the sidecars meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self.look()
+            self.tend_sidecars()
             time.sleep(_POLL_S)
 
     def busy_leader(self) -> int:
@@ -156,7 +156,7 @@ class BrokerRig:
         return next(node for node in (*nodes, *NODES) if node > 0 and node != self.cluster.controller())
 
     def _plan_kill(self, in_s: float) -> None:
-        self._kills.append((time.monotonic() + in_s, self.chance.choice(self.sidecars)))
+        self._kills.append((time.monotonic() + in_s, self.random.choice(self.sidecars)))
 
 
 Inject = Callable[[BrokerRig], str]
@@ -165,7 +165,7 @@ Inject = Callable[[BrokerRig], str]
 def _leader_killed(rig: BrokerRig) -> str:
     node = rig.busy_leader()
     rig.cluster.kill(node)
-    rig.cluster.wait_until_deposed(node, rig.look)
+    rig.cluster.wait_until_deposed(node, rig.tend_sidecars)
     rig.cluster.launch(node)
     return f"broker {node}"
 
@@ -173,7 +173,7 @@ def _leader_killed(rig: BrokerRig) -> str:
 def _leader_frozen(rig: BrokerRig) -> str:
     node = rig.busy_leader()
     rig.cluster.freeze(node)
-    rig.cluster.wait_until_deposed(node, rig.look)
+    rig.cluster.wait_until_deposed(node, rig.tend_sidecars)
     rig.cluster.thaw(node)
     return f"broker {node}"
 
@@ -182,7 +182,7 @@ def _controller_frozen(rig: BrokerRig) -> str:
     node = rig.cluster.controller()
     rig.cluster.freeze(node)
     rig.wait(lambda: rig.cluster.controller() != node, "another controller is elected")
-    rig.cluster.wait_until_deposed(node, rig.look)
+    rig.cluster.wait_until_deposed(node, rig.tend_sidecars)
     rig.cluster.thaw(node)
     return f"broker {node}"
 
@@ -191,13 +191,13 @@ def _rolling_restart(rig: BrokerRig) -> str:
     for node in NODES:
         rig.cluster.terminate(node)
         rig.cluster.launch(node)
-        rig.cluster.wait_until_whole(rig.look)
+        rig.cluster.wait_until_whole(rig.tend_sidecars)
     return "all brokers"
 
 
 def _killed_for_a_moment(rig: BrokerRig) -> str:
     """Kills a broker and restarts it, before or after the controller has fenced it."""
-    node, seconds = rig.chance.choice(NODES), rig.chance.random() * 15
+    node, seconds = rig.random.choice(NODES), rig.random.random() * 15
     rig.cluster.kill(node)
     rig.rest(seconds)
     rig.cluster.launch(node)
@@ -206,7 +206,7 @@ def _killed_for_a_moment(rig: BrokerRig) -> str:
 
 def _frozen_for_a_while(rig: BrokerRig) -> str:
     """Freezes a broker for up to about twice the time after which the controller fences it."""
-    node, seconds = rig.chance.choice(NODES), rig.chance.random() * 25
+    node, seconds = rig.random.choice(NODES), rig.random.random() * 25
     rig.cluster.freeze(node)
     rig.rest(seconds)
     rig.cluster.thaw(node)
@@ -214,7 +214,7 @@ def _frozen_for_a_while(rig: BrokerRig) -> str:
 
 
 def _stopped_for_a_while(rig: BrokerRig) -> str:
-    node, seconds = rig.chance.choice(NODES), rig.chance.random() * 10
+    node, seconds = rig.random.choice(NODES), rig.random.random() * 10
     rig.cluster.terminate(node)
     rig.rest(seconds)
     rig.cluster.launch(node)

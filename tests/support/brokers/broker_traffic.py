@@ -35,14 +35,14 @@ _CLIENT: Mapping[str, str | int] = {
 class Traffic:
     """Sends requests for one target between `start` and `stop`. They are due 0 to 3 s after they are sent."""
 
-    def __init__(self, bootstrap: str, requests: str, target: str, per_second: int, chance: Random) -> None:
-        self._requests, self._target, self._per_second, self._chance = requests, target, per_second, chance
+    def __init__(self, bootstrap: str, requests: str, target: str, per_second: int, random: Random) -> None:
+        self._requests, self._target, self._per_second, self._random = requests, target, per_second, random
         # The producer is idempotent and retries without limit, so the log contains each request exactly once. Only one
         # batch is in flight: if the response to one batch is lost and the next batch is acknowledged, librdkafka also
         # reports the first as acknowledged, but without its offsets (2.16, `rd_kafka_dr_implicit_ack`).
         sending: dict[str, str | int] = {"enable.idempotence": "true", "max.in.flight.requests.per.connection": 1}
         self._sender = Sender(bootstrap, **sending, **{"message.timeout.ms": 0, **_CLIENT})
-        self.asked: list[Sent] = []
+        self.sent_requests: list[Sent] = []
         self._open: dict[bytes, Sent] = {}
         self._ended_ms: dict[bytes, int] = {}
         self._seen_ms: dict[bytes, int] = {}
@@ -76,7 +76,7 @@ class Traffic:
         self._ending.set()
         self._threads[0].join(WAIT_TIMEOUT_S)
         self._sender.flush()
-        return self.asked
+        return self.sent_requests
 
     def close(self) -> None:
         self._ending.set()
@@ -93,13 +93,13 @@ class Traffic:
         now_ms = int(time.time() * 1000)
         with self._lock:
             late = 0
-            for sent in self.asked[self._checked :]:
+            for sent in self.sent_requests[self._checked :]:
                 if sent.origin in self._seen_ms and sent.origin in self._ended_ms:
                     continue
                 late += max(sent.due_ms, sent.appended_ms) < now_ms - GRACE_MS
             # Skip the completed requests at the start of the list next time: a completed request stays completed.
-            while self._checked < len(self.asked) and self.asked[self._checked].origin in self._seen_ms:
-                if self.asked[self._checked].origin not in self._ended_ms:
+            while self._checked < len(self.sent_requests) and self.sent_requests[self._checked].origin in self._seen_ms:
+                if self.sent_requests[self._checked].origin not in self._ended_ms:
                     break
                 self._checked += 1
         return late
@@ -110,7 +110,7 @@ class Traffic:
         with self._lock:
             return [
                 (ready_ms, self._seen_ms[sent.origin])
-                for sent in self.asked
+                for sent in self.sent_requests
                 if sent.origin in self._seen_ms
                 and begun_ms <= (ready_ms := max(sent.due_ms, sent.appended_ms)) < until_ms
             ]
@@ -127,12 +127,12 @@ class Traffic:
         while not self._ending.wait(_TICK_S):
             wanted = int((time.monotonic() - began) * self._per_second)
             for number in range(count, wanted):
-                due_ms = int(time.time() * 1000) + int(self._chance.random() * 3_000)
+                due_ms = int(time.time() * 1000) + int(self._random.random() * 3_000)
                 given: Headers = [(TOPIC, self._target.encode()), ("n", b"%d" % number), (AT, b"%d" % due_ms)]
                 sent = Sent(self._target, b"%d" % (number % 97), b"v%d" % number, given, due_ms)
                 self._sender.send(self._requests, sent)
                 with self._lock:
-                    self.asked.append(sent)
+                    self.sent_requests.append(sent)
             count = wanted
             self._sender.serve()
 

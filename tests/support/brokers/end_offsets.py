@@ -25,6 +25,6 @@ def end_offsets(
     that the partition does not exist.
     """
     admin.list_topics(timeout=timeout_s)
-    asked = {TopicPartition(*part): _LATEST for part in parts}
-    answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+    requested = {TopicPartition(*part): _LATEST for part in parts}
+    answers = admin.list_offsets(requested, isolation_level=isolation, request_timeout=timeout_s)
     return {(part.topic, part.partition): answer.result().offset for part, answer in answers.items()}

@@ -158,7 +158,7 @@ class ThreeBrokers:
             meanwhile()
             time.sleep(_POLL_INTERVAL_S)
             try:
-                views = [_leaders(self._metadata(asked)) for asked in self.answering if asked != node]
+                views = [_leaders(self._metadata(other)) for other in self.answering if other != node]
             except KafkaException:  # a time-out
                 return False
             return bool(views) and all(-1 < leader != node for view in views for leader in view.values())

@@ -96,8 +96,8 @@ def _handler(endpoint: TokenEndpoint, key: Path) -> type[BaseHTTPRequestHandler]
             else:
                 self._answer(401, {"error": "invalid_client", "error_description": "no such client, or another secret"})
 
-        def _answer(self, status: int, said: dict[str, Any]) -> None:
-            body = json.dumps(said).encode()
+        def _answer(self, status: int, content: dict[str, Any]) -> None:
+            body = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -128,8 +128,8 @@ def _token(endpoint: TokenEndpoint, key: Path) -> str:
 
 def _public_key(key: Path) -> dict[str, str]:
     command = ["openssl", "rsa", "-in", str(key), "-noout", "-modulus"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    modulus = bytes.fromhex(said.strip().removeprefix("Modulus="))
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    modulus = bytes.fromhex(output.strip().removeprefix("Modulus="))
     exponent = (65_537).to_bytes(3, "big")  # the default of openssl
     return {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": _KEY_ID, "n": _encoded(modulus), "e": _encoded(exponent)}
 

@@ -87,8 +87,8 @@ def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
             output, errors = started.communicate(timeout=WAIT_TIMEOUT_S)
         except subprocess.TimeoutExpired as late:
             os.killpg(started.pid, signal.SIGKILL)  # the shell and whatever it has started
-            said = (late.stdout or b"") + (late.stderr or b"")
-            raise AssertionError(f"{program} did not end; it printed:\n{said.decode(errors='replace')}") from late
+            output = (late.stdout or b"") + (late.stderr or b"")
+            raise AssertionError(f"{program} did not end; it printed:\n{output.decode(errors='replace')}") from late
     assert started.returncode == 0, (output + errors).decode(errors="replace")
     return output.decode().replace(_COLOURS_OFF, "").splitlines()
 

@@ -136,14 +136,14 @@ def pod_specs(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _answer(asked: dict[str, Any]) -> dict[str, Any]:
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
     import helm_python
 
     try:
-        if asked["what"] == "lint":
-            return {"result": helm_python.lint(asked["chart"], asked["values"], strict=True)}
-        with helm_python.Chart.load(asked["chart"]) as chart:
-            return {"result": chart.render(asked["values"], name=RELEASE, namespace=NAMESPACE, is_install=True)}
+        if request["what"] == "lint":
+            return {"result": helm_python.lint(request["chart"], request["values"], strict=True)}
+        with helm_python.Chart.load(request["chart"]) as chart:
+            return {"result": chart.render(request["values"], name=RELEASE, namespace=NAMESPACE, is_install=True)}
     except helm_python.HelmError as error:
         return {"refused": str(error)}
 

@@ -30,12 +30,12 @@ def need_go(module: Path) -> str:
     """Returns the path of a Go that is new enough for the ``go.mod`` at ``module``, or skips the test and names it."""
     path = need_program("go", "golang-go")
     wanted = re.search(r"^go (\d+)\.(\d+)", module.read_text(encoding="utf-8"), re.MULTILINE)
-    said = subprocess.run([path, "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout
-    present = re.match(r"go(\d+)\.(\d+)", said)
+    output = subprocess.run([path, "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout
+    present = re.match(r"go(\d+)\.(\d+)", output)
     assert wanted is not None, module
     if present is None or (int(present[1]), int(present[2])) < (int(wanted[1]), int(wanted[2])):
         pytest.skip(
-            f"Go {wanted[1]}.{wanted[2]} or newer is not installed ({path} is {said.strip() or 'of no version'})"
+            f"Go {wanted[1]}.{wanted[2]} or newer is not installed ({path} is {output.strip() or 'of no version'})"
         )
     return path
 

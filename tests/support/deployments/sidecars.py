@@ -124,8 +124,8 @@ class Sidecar:
 
     def shards(self) -> int:
         """Returns the number of shards that it last reported as delivering; 0 before the first report."""
-        said = _RUNNING.findall(self._stdout().read_text()) if self._stdout().exists() else []
-        return int(said[-1]) if said else 0
+        counts = _RUNNING.findall(self._stdout().read_text()) if self._stdout().exists() else []
+        return int(counts[-1]) if counts else 0
 
     def wait_for_shards(self, count: int, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         def reached() -> bool:

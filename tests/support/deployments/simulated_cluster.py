@@ -40,8 +40,8 @@ class AnsweredKafka(SimKafka):
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
         if part.topic.endswith(".verdicts"):
             requests = Partition(part.topic.removesuffix(".verdicts"), part.index)
-            asked, _ = self.broker.log(requests).read(self.answered.get(requests, 0), Isolation.READ_COMMITTED, 1_000)
-            for record in asked:
+            records, _ = self.broker.log(requests).read(self.answered.get(requests, 0), Isolation.READ_COMMITTED, 1_000)
+            for record in records:
                 self._answer(part, requests, record)
                 self.answered[requests] = record.offset + 1
         return super().log_reader(part, offset, isolation)
@@ -107,6 +107,6 @@ class SimulatedCluster:
         offset, _ = self.broker.append(Partition(self.requests, partition), key, value, headers, now_ms)
         self.time.wait(lived_ms)
         origin = format_origin(self.requests, partition, offset)
-        letter = dead_letter_headers(headers, why, f"why it was {why}", origin)
-        self.broker.append(Partition(self.own.dead_letters, partition), key, value, letter, now_ms)
+        dead_letter = dead_letter_headers(headers, why, f"why it was {why}", origin)
+        self.broker.append(Partition(self.own.dead_letters, partition), key, value, dead_letter, now_ms)
         return origin.decode()

@@ -23,7 +23,7 @@ def disk_full(rig: FaultRig) -> str:
     with _on_small_disk(rig, extra) as disk:
         extra.start()
         extra.wait_for_shards(1)
-        fill_until_it_says(extra, disk)
+        fill_until_reported(extra, disk)
         rig.wait(rig.chance.uniform(1.0, 3.0))
         alive = extra.is_alive()
         disk.free(extra.pid if alive else None)
@@ -59,18 +59,18 @@ def disk_full_at_the_start(rig: FaultRig) -> str:
         return f"{left} bytes left, {disk.means}"
 
 
-def fill_until_it_says(member: Sidecar, disk: SmallDisk) -> None:
+def fill_until_reported(member: Sidecar, disk: SmallDisk) -> None:
     """Fills the disk until the member reports that it is full. Also fills the space that compaction frees meanwhile."""
 
-    def said() -> bool:
+    def is_reported() -> bool:
         if member.is_alive():
             disk.fill(member.pid)
-        return bool(damage_said(member))
+        return bool(is_full_reported(member))
 
-    wait_until(said, f"{member.name} says that the disk is full")
+    wait_until(is_reported, f"{member.name} says that the disk is full")
 
 
-def damage_said(member: Sidecar) -> bool:
+def is_full_reported(member: Sidecar) -> bool:
     """True if this process has reported a full disk."""
     text = member.log_text()
     return any(words in text for words in FULL.split("|"))

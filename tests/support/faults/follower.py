@@ -131,7 +131,7 @@ class Follower:
         elif topic == own.dispatch_log:
             ledger.file_log(part, offset, at_ms, message.value())
         elif topic == own.dead_letters:
-            ledger.file_letter(headers)
+            ledger.file_dead_letter(headers)
         elif topic == own.verdicts:
             ledger.file_verdict(part, message.value())
         else:

@@ -137,8 +137,8 @@ class Load:
         chance, plan = self._chance, self._plan
         roll = chance.random()
         if roll < plan.bad_share:
-            letter, bad = chance.choice(self._bad)
-            self._produce(b"bad", b"X%d " % self.sent + letter, bad)
+            rest, headers = chance.choice(self._bad)
+            self._produce(b"bad", b"X%d " % self.sent + rest, headers)
             return
         delay_ms = self._delay_ms()
         due_ms = int(time.time() * 1000) + delay_ms

@@ -74,14 +74,14 @@ def terminated(rig: FaultRig) -> str:
 def paused(rig: FaultRig) -> str:
     """Stops a process for longer than its session time-out: its shards move, and it must log this when it resumes."""
     member = rig.one()
-    said = len(_SAYS_WHY.findall(member.log_text()))
+    before = len(_SAYS_WHY.findall(member.log_text()))
     shards = member.shards()
     member.pause()
     rig.wait(seconds := rig.chance.uniform(8.0, 11.0))
     member.resume()
     rig.fault_ends()
     if shards:
-        wait_until(lambda: len(_SAYS_WHY.findall(member.log_text())) > said, f"{member.name} says why it stopped")
+        wait_until(lambda: len(_SAYS_WHY.findall(member.log_text())) > before, f"{member.name} says why it stopped")
     return f"{seconds:.1f} s with {shards} shards"
 
 

@@ -154,7 +154,7 @@ class RequestLedger:
         of["queue"][offset], of["place"][offset] = hash((topic, partition, key)), place
         of["seen_digest"][offset] = hash((topic.encode(), key, value, data, ours[2][1] if len(ours) > 2 else b""))
 
-    def file_letter(self, headers: Headers) -> None:
+    def file_dead_letter(self, headers: Headers) -> None:
         """Files a dead letter. If a header name occurs repeatedly, the last header counts."""
         last = {name: content or b"" for name, content in headers}
         columns, offset = self._row(last[ORIGIN])
@@ -186,9 +186,9 @@ class RequestLedger:
     def file_verdict(self, part: int, value: bytes | None) -> None:
         """Files a record of the verdict topic."""
         answer = decode_verdict(value)
-        said = parse_origin(answer.origin.encode())
+        origin_parts = parse_origin(answer.origin.encode())
         of = -1 if answer.of is None else parse_origin(answer.of.encode())[2]
-        self.verdicts[part, said[2]].append((answer.verdict.value, of))
+        self.verdicts[part, origin_parts[2]].append((answer.verdict.value, of))
 
     def _row(self, origin: bytes) -> tuple[Columns, int]:
         topic, part, offset = parse_origin(origin)
@@ -200,7 +200,7 @@ class RequestLedger:
 
     # ---- while the test runs ---------------------------------------------------------------------------------------
 
-    def asked(self) -> int:
+    def request_count(self) -> int:
         """Returns the number of requests filed so far."""
         with self.lock:
             return sum(int((columns.ints("kind", 0, columns.end) > 0).sum()) for columns in self.parts.values())

@@ -137,9 +137,9 @@ class FaultRig:
         for member in [*self.base, *self.extras]:
             for path in sorted((member.directory / member.name).glob("log-*")):
                 text = path.read_text(errors="replace")
-                said = _NEVER.findall(text[self._read.get(path, 0) :])
+                lines = _NEVER.findall(text[self._read.get(path, 0) :])
                 self._read[path] = len(text)
-                found += [f"{path.parent.name}/{path.name}: {line[:400]}" for line in said[:3]]
+                found += [f"{path.parent.name}/{path.name}: {line[:400]}" for line in lines[:3]]
         return found
 
     def finish(self, timeout_s: float = WAIT_TIMEOUT_S) -> list[int]:
@@ -147,10 +147,13 @@ class FaultRig:
         codes."""
         self.repair()
         self.load.stop()
-        asked = self.load.acknowledged + self.foreign_requests
+        sent = self.load.acknowledged + self.foreign_requests
         ledger = self.ledger
         _wait_until(
-            lambda: ledger.asked() >= asked, f"{asked} requests are read", timeout_s, lambda: f"{ledger.asked()}"
+            lambda: ledger.request_count() >= sent,
+            f"{sent} requests are read",
+            timeout_s,
+            lambda: f"{ledger.request_count()}",
         )
         _wait_until(lambda: ledger.pending() == 0, "all have ended", timeout_s, lambda: f"{ledger.pending()} have not")
         exits = [member.stop() for member in self.base]

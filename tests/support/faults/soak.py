@@ -128,12 +128,12 @@ def _audit(rig: FaultRig) -> str:
     done = run_postdate("audit", "-b", rig.env.bootstrap, "--requests", rig.requests, *how, timeout_s=_AUDIT_S)
     if not done.stdout.strip():
         return f"failed: {done.stderr[-1000:]}"
-    said = json.loads(done.stdout.splitlines()[-1])
-    if not said["clean"]:
-        unverified = {name: said[name] for name in ("outcomes", "order_checked", "holes")}
-        what = f"{said['violations']} violations, {json.dumps(said['samples'])[:4000]}"
+    result = json.loads(done.stdout.splitlines()[-1])
+    if not result["clean"]:
+        unverified = {name: result[name] for name in ("outcomes", "order_checked", "holes")}
+        what = f"{result['violations']} violations, {json.dumps(result['samples'])[:4000]}"
         return f"not clean, exit code {done.returncode}: {what}; {json.dumps(unverified)[:1000]}"
-    return f"clean, {said['origins']:,} requests judged in {said['seconds']:.0f} s"
+    return f"clean, {result['origins']:,} requests judged in {result['seconds']:.0f} s"
 
 
 def _unreached(rig: FaultRig, steps: list[FaultStep], found: SoakJudgement) -> list[str]:

@@ -69,7 +69,7 @@ class GroupCoordinator:
         self._balance(group)
         return member_id
 
-    def beat(self, group_id: str, member_id: str) -> frozenset[Partition]:
+    def heartbeat(self, group_id: str, member_id: str) -> frozenset[Partition]:
         """Handles a heartbeat; returns the partitions of this member in the target assignment.
 
         Raises UNKNOWN_MEMBER_ID (removed: join again) and FENCED_INSTANCE_ID.

@@ -103,10 +103,10 @@ class Driver:
             while waiting and len(running) < self._options.jobs:
                 change, module, digest = waiting.pop()
                 tests, cpu_s = selected(change, self._options.traced[change.path], covered, self._options.budget_s)
-                told = self._scratch / f"{len(waiting)}.txt"
-                pid = self._fork(functools.partial(self._judge, session, change, module, tests, told), cpu_s)
-                running[pid] = change.name, digest, time.monotonic() + _WALL_S_MAX, told
-            for pid, (name, digest, until, told) in list(running.items()):
+                output_file = self._scratch / f"{len(waiting)}.txt"
+                pid = self._fork(functools.partial(self._judge, session, change, module, tests, output_file), cpu_s)
+                running[pid] = change.name, digest, time.monotonic() + _WALL_S_MAX, output_file
+            for pid, (name, digest, until, output_file) in list(running.items()):
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if not ended and time.monotonic() > until:
                     os.kill(pid, signal.SIGKILL)
@@ -116,8 +116,10 @@ class Driver:
                     done += 1
                     error = self._scratch / f"{pid}.error"
                     assert not error.exists(), f"{name}: {error.read_text(encoding='utf-8')}"
-                    self._confirm(session, name, told)
-                    self._note(name, _verdict(status), digest, told, f"{done} of {done + len(waiting) + len(running)}")
+                    self._confirm(session, name, output_file)
+                    self._note(
+                        name, _verdict(status), digest, output_file, f"{done} of {done + len(waiting) + len(running)}"
+                    )
             time.sleep(0.02)
 
     def _drawn(self, path: str) -> list[CodeChange]:
@@ -130,19 +132,19 @@ class Driver:
         rows = map(json.loads, file.read_text(encoding="utf-8").splitlines()) if file.exists() else ()
         return {row["change"]: (row["verdict"], row["module"], row["tests"]) for row in rows}
 
-    def _note(self, name: str, verdict: str, digest: str, told: Path, progress: str) -> None:
+    def _note(self, name: str, verdict: str, digest: str, output_file: Path, progress: str) -> None:
         self.results[name] = verdict
-        by = told.read_text(encoding="utf-8") if told.exists() else ""
+        by = output_file.read_text(encoding="utf-8") if output_file.exists() else ""
         row = {"change": name, "verdict": verdict, "by": by, "module": digest, "tests": self._tests}
         with (self._options.kept / "results.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         if verdict != DETECTED:
             print(f"{progress}: {verdict}: {name}", flush=True)
 
-    def _confirm(self, session: pytest.Session, change: str, told: Path) -> None:
+    def _confirm(self, session: pytest.Session, change: str, output_file: Path) -> None:
         """Runs the test that detected a change once more without it: a test that fails for another reason proves
         nothing."""
-        by = told.read_text(encoding="utf-8") if told.exists() else ""
+        by = output_file.read_text(encoding="utf-8") if output_file.exists() else ""
         item = next((each for each in session.items if each.nodeid == by), None)
         if item is not None:
             pid = self._fork(lambda: self._run(session, [item], lambda name: os._exit(1), lambda name: None), 100)
@@ -172,7 +174,7 @@ class Driver:
             os._exit(code)
 
     def _judge(
-        self, session: pytest.Session, change: CodeChange, module: ModuleType, tests: list[str], told: Path
+        self, session: pytest.Session, change: CodeChange, module: ModuleType, tests: list[str], output_file: Path
     ) -> int:
         try:
             take_effect(change, module)
@@ -181,7 +183,7 @@ class Driver:
         by_name = {item.nodeid: item for item in session.items}
 
         def failed(name: str) -> None:
-            told.write_text(name, encoding="utf-8")
+            output_file.write_text(name, encoding="utf-8")
             os._exit(1)
 
         self._run(session, [by_name[name] for name in tests if name in by_name], failed, lambda name: None)
@@ -243,11 +245,11 @@ class Driver:
             *groups,
             *(([], [each]) for each in runs),
         ):  # each result is saved, in case the run is interrupted
-            told = self._scratch / "coverage.json"
-            pid = self._fork(functools.partial(self._trace, session, *group, told), 10_000)
+            output_file = self._scratch / "coverage.json"
+            pid = self._fork(functools.partial(self._trace, session, *group, output_file), 10_000)
             assert os.waitpid(pid, 0)[1] == 0, "the tests could not be traced"
             self._remove_files(pid)
-            traced = json.loads(told.read_text(encoding="utf-8"))
+            traced = json.loads(output_file.read_text(encoding="utf-8"))
             names = [*(item.nodeid for item in group[0]), *group[1]]
             tests |= {name: (*traced.get(name, (0.0, None)), of_item[name]) for name in names}
             file.write_text(json.dumps({"product": product, "tests": tests}), encoding="utf-8")
@@ -256,7 +258,7 @@ class Driver:
             print(f"not used, since they fail without any change: {failed}", flush=True)
         return {name: (cpu_s, lines) for name, (cpu_s, lines, _) in tests.items() if lines}
 
-    def _trace(self, session: pytest.Session, items: list[pytest.Item], runs: list[str], told: Path) -> int:
+    def _trace(self, session: pytest.Session, items: list[pytest.Item], runs: list[str], output_file: Path) -> int:
         paths = {str(ROOT / path): path for path in self._options.traced}
         seen: set[tuple[str, int]] = set()
         tests: dict[str, tuple[float, Lines]] = {}
@@ -289,7 +291,7 @@ class Driver:
             assert _run_passes(name), f"{name} fails without any change"
             ended(name)
         sys.settrace(None)
-        told.write_text(json.dumps(tests), encoding="utf-8")
+        output_file.write_text(json.dumps(tests), encoding="utf-8")
         return 0
 
 

@@ -175,14 +175,14 @@ def timed(record: Record, at_ms: int) -> Record:
 
 def verdict_texts(batch: Batch) -> list[tuple[str, str, str | None, str | None]]:
     """Returns the verdicts of a transaction: (verdict, origin of the control, `of`, `by`)."""
-    told = [json.loads(value) for _, topic, _, _, value, _ in batch.messages if topic == OWN.verdicts and value]
-    return [(said["verdict"], said["origin"], said["of"], said.get("by")) for said in told]
+    answers = [json.loads(value) for _, topic, _, _, value, _ in batch.messages if topic == OWN.verdicts and value]
+    return [(answer["verdict"], answer["origin"], answer["of"], answer.get("by")) for answer in answers]
 
 
 def verdicts(batch: Batch) -> list[tuple[str, int]]:
     """Returns the verdicts of a transaction: (verdict, offset of the control)."""
-    told = [json.loads(value) for _, topic, _, _, value, _ in batch.messages if topic == OWN.verdicts and value]
-    return [(said["verdict"], int(said["origin"].rpartition("/")[2])) for said in told]
+    answers = [json.loads(value) for _, topic, _, _, value, _ in batch.messages if topic == OWN.verdicts and value]
+    return [(answer["verdict"], int(answer["origin"].rpartition("/")[2])) for answer in answers]
 
 
 @contextmanager

@@ -147,7 +147,7 @@ class ShardEnvironment:
 
     def fates(self) -> list[list[tuple[int, str]]]:
         """Returns (request offset, fate) of the fates in each transaction that has any."""
-        return [[(fate.offset, fate.name) for fate in said.fates] for said in self.log() if said.fates]
+        return [[(fate.offset, fate.name) for fate in record.fates] for record in self.log() if record.fates]
 
     def letters(self) -> list[tuple[bytes, bytes | None]]:
         """Returns (reason, value) of each dead letter."""

@@ -33,7 +33,7 @@ def run_many(pool: ProcessPoolExecutor, seeds: Iterable[int], theme: str | None 
     return pool.map(functools.partial(run_seed, theme=theme), seeds, chunksize=4)
 
 
-def first_caught(name: str, seeds: range) -> Result | None:
+def first_detection(name: str, seeds: range) -> Result | None:
     """Returns a run that detects the mutation of this name: that of its known seed, or the first of `seeds` that
     detects it; None if none does.
 

@@ -85,7 +85,7 @@ def run_seed(
         plan = RunPlan(world, seed, theme)
         # a mutation must be detected from the content of the topics alone
         if mutation is None and plan.theme != VOLUME:
-            world.look = Invariants(world, plan.traffic, plan.readings).check
+            world.check_index = Invariants(world, plan.traffic, plan.readings).check
         with simulated(world), counted(world), mutation(world) if mutation else nullcontext():
             _play(world, plan)
             plan.themes.before_judgement()
@@ -113,7 +113,7 @@ def run_seed(
     world.reached.update(outcome.reached)
     world.reached.update({f"transactions {name}": count for name, count in world.broker.transactions.decided.items()})
     world.reached.update({f"fault {name}": count for name, count in world.faults.struck.items()})
-    world.reached["requests"] += len(plan.traffic.asked)
+    world.reached["requests"] += len(plan.traffic.requests)
     wrong = world.wrong + outcome.wrong
     return Result(seed, world.digest, plan.losses.excused(wrong) if plan.losses.kind else wrong, world.reached)
 
@@ -132,12 +132,12 @@ def _play(world: World, plan: RunPlan) -> None:
     if world.reached["dispatch.committed"] < commits + plan.partitions:
         # a gate may have delayed the first ones, and a process detects its fence only by a transaction
         _send_more(world, plan)
-    fences, before = world.reached["fenced"], set(plan.traffic.asked)
+    fences, before = world.reached["fenced"], set(plan.traffic.requests)
     _send_more(world, plan)
-    world.encore = plan.traffic.asked.keys() - before
+    world.encore = plan.traffic.requests.keys() - before
     if world.reached["fenced"] > fences:
         world.wrong.append(f"O9: {world.reached['fenced'] - fences} times fenced, though nobody else is there")
-    world.trace(f"{len(plan.traffic.asked)} requests, {world.scheduler.steps} steps")
+    world.trace(f"{len(plan.traffic.requests)} requests, {world.scheduler.steps} steps")
 
 
 def _send_more(world: World, plan: RunPlan) -> None:

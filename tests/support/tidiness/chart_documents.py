@@ -128,12 +128,12 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
 
 def option_schema(leaf: Leaf) -> dict[str, Any]:
     """Returns the values that the loader accepts for an option. Durations and sizes may have units."""
-    told = {"description": leaf.option.doc}
+    described = {"description": leaf.option.doc}
     if leaf.choices:
-        return {"enum": list(leaf.choices), **told}
+        return {"enum": list(leaf.choices), **described}
     if get_origin(leaf.hint) is tuple:
-        return {"type": "array", "items": _LISTED.get(leaf.name) or _item(leaf, get_args(leaf.hint)[0]), **told}
-    return {**_item(leaf, leaf.hint), **told}
+        return {"type": "array", "items": _LISTED.get(leaf.name) or _item(leaf, get_args(leaf.hint)[0]), **described}
+    return {**_item(leaf, leaf.hint), **described}
 
 
 def _item(leaf: Leaf, hint: Any) -> dict[str, Any]:

@@ -163,21 +163,21 @@ def sample(own_pid: int) -> None:
             opened.append(os.open(f"/proc/pressure/{kind}", os.O_RDONLY))
     waiting: list[tuple[float, float, float]] = []  # samples whose share of foreign load is not known yet
     ready: list[str] = []
-    looked, busy, own = time.monotonic(), busy_s(), used_s(own_pid)
+    polled, busy, own = time.monotonic(), busy_s(), used_s(own_pid)
     print("sampling", flush=True)
     while True:
-        asked = time.monotonic()
+        started = time.monotonic()
         time.sleep(_SAMPLE_S)
         now = time.monotonic()
-        waiting.append((time.time() * 1000, (now - asked - _SAMPLE_S) * 1000, _pressure_ms(opened)))
-        is_asked = bool(select.select([sys.stdin], [], [], 0)[0])
-        if now - looked >= _POLL_INTERVAL_S:
+        waiting.append((time.time() * 1000, (now - started - _SAMPLE_S) * 1000, _pressure_ms(opened)))
+        is_requested = bool(select.select([sys.stdin], [], [], 0)[0])
+        if now - polled >= _POLL_INTERVAL_S:
             busy_now, own_now = busy_s(), used_s(own_pid)
-            share = max(busy_now - busy - max(own_now - own, 0.0), 0.0) / (now - looked)
+            share = max(busy_now - busy - max(own_now - own, 0.0), 0.0) / (now - polled)
             ready += [f"{at} {overslept} {pressure} {share}" for at, overslept, pressure in waiting]
             waiting.clear()
-            looked, busy, own = now, busy_now, own_now
-        if is_asked and not waiting:
+            polled, busy, own = now, busy_now, own_now
+        if is_requested and not waiting:
             if not sys.stdin.readline():
                 return
             print(*ready, "end", sep="\n", flush=True)

@@ -30,7 +30,7 @@ class Story:
     fates: list[tuple[int, list[Any]]] = field(default_factory=list)
     """The broker's timestamp and the fates of each record."""
     delivered: list[tuple[bytes, bytes, Headers]] = field(default_factory=list)
-    letters: list[Headers] = field(default_factory=list)
+    dead_letters: list[Headers] = field(default_factory=list)
     verdicts: list[tuple[int, Verdict, int]] = field(default_factory=list)
     seqs: dict[int, int] = field(default_factory=dict)
 
@@ -55,8 +55,8 @@ class Story:
             ledger.file_log(0, number, at_ms, encode_record(record))
         for place, (key, value, headers) in enumerate(self.delivered):
             ledger.file_delivered("orders", 0, place, key, value, headers)
-        for headers in self.letters:
-            ledger.file_letter(headers)
+        for headers in self.dead_letters:
+            ledger.file_dead_letter(headers)
         for origin, verdict, of in self.verdicts:
             named = None if of < 0 else _origin(of)
             ledger.file_verdict(0, encode_verdict(verdict, _origin(origin), b"x", named or b"", 1)[1])
@@ -101,7 +101,7 @@ def _story() -> Story:
             (b"other", b"D6", _ours(6, 15_000)),
             (b"b", b"I4", [*_ours(4, 40_000), (ID, b"b")]),
         ],
-        letters=[[*_ours(1, 0), (DEAD_REASON, b"missing-time")]],
+        dead_letters=[[*_ours(1, 0), (DEAD_REASON, b"missing-time")]],
         verdicts=[(3, Verdict.CANCELLED, 2), (5, Verdict.RESCHEDULED, 4)],
     )
 
@@ -144,12 +144,12 @@ def _not_found_and_ended_later(story: Story) -> None:
     ("change", "complaint"),
     [
         pytest.param(_twice("delivered", 0), "O1", id="delivered twice"),
-        pytest.param(_twice("letters", 0), "O1", id="dead letter twice"),
+        pytest.param(_twice("dead_letters", 0), "O1", id="dead letter twice"),
         pytest.param(_twice("fates", 3), "O1", id="two fates"),
         pytest.param(_drop("fates", 3), "O2: asked for, and no end", id="no end"),
         pytest.param(_drop("fates", 3), "O3: a record without its fate", id="no fate"),
         pytest.param(_drop("delivered", 0), "O3: a fate without its record", id="no record"),
-        pytest.param(_drop("letters", 0), "O3: a fate without its record", id="no letter"),
+        pytest.param(_drop("dead_letters", 0), "O3: a fate without its record", id="no dead letter"),
         pytest.param(_put("delivered", 1, (b"k", b"D6", _ours(6, 15_000))), "O4", id="another key"),
         pytest.param(_put("delivered", 1, (b"other", b"d6", _ours(6, 15_000))), "O4", id="another value"),
         pytest.param(_put("delivered", 1, (b"other", b"D6", _ours(6, 15_001))), "O4: another due", id="another due"),

@@ -35,7 +35,7 @@ _ASKED_AGAIN_MS = 500.0
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _RequestedHold:
     """A hold that an operator requests."""
 
     index: int
@@ -57,13 +57,13 @@ class _Window:
 class _Served(threading.Event):
     """Calls `tell` in the same step of the poll thread in which a request is handled."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self, notify: Callable[[], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._notify = notify
 
     def set(self) -> None:
         super().set()
-        self._tell()
+        self._notify()
 
 
 class Holding:
@@ -74,7 +74,7 @@ class Holding:
         self._random = random
         self._partitions = partitions
         self._windows: list[_Window] = []
-        self._releasing: Counter[_Wish] = Counter()  # requested releases that are not done
+        self._releasing: Counter[_RequestedHold] = Counter()  # requested releases that are not done
         self._at_peace = False
 
     def plan(self, count: int, duration_ms: float, then: Callable[[], None] | None = None) -> None:
@@ -84,7 +84,7 @@ class Holding:
             index = self._random.randrange(self._partitions)
             what = self._random.choice([DELIVERY, DELIVERY, INTAKE, TARGET])
             target = self._random.choice(sorted(TARGETS)) if what == TARGET else ""
-            self._later(self._random.uniform(0.0, duration_ms), self._hold, _Wish(index, what, target), then)
+            self._later(self._random.uniform(0.0, duration_ms), self._hold, _RequestedHold(index, what, target), then)
 
     def is_held(self) -> bool:
         """True while an owned shard holds anything."""
@@ -101,29 +101,29 @@ class Holding:
                 if actor.shard.ctx.held.current != NOTHING:
                     self._ask(actor.part.index, lambda _: NOTHING)
 
-    def _hold(self, wish: _Wish, then: Callable[[], None] | None) -> None:
+    def _hold(self, hold: _RequestedHold, then: Callable[[], None] | None) -> None:
         def done() -> None:
             # otherwise an earlier release may be handled after this hold
-            if not (self._releasing[wish] or self._at_peace):
-                self._windows.append(_Window(wish.index, wish.what, wish.target, self._log_end(wish.index)))
-            self._later(self._random.choice(_HELD_MS), self._release, wish)
+            if not (self._releasing[hold] or self._at_peace):
+                self._windows.append(_Window(hold.index, hold.what, hold.target, self._log_end(hold.index)))
+            self._later(self._random.choice(_HELD_MS), self._release, hold)
             if then is not None:
                 self._later(self._random.uniform(0.0, 1_000.0), then)
 
-        held = functools.partial(Holds.changed, what=wish.what, is_held=True, target=wish.target)
-        self._insist(f"held {wish.what}", wish.index, held, done)
+        held = functools.partial(Holds.changed, what=hold.what, is_held=True, target=hold.target)
+        self._insist(f"held {hold.what}", hold.index, held, done)
 
-    def _release(self, wish: _Wish) -> None:
+    def _release(self, hold: _RequestedHold) -> None:
         for window in self._windows:
-            if (window.index, window.what, window.target) == (wish.index, wish.what, wish.target):
+            if (window.index, window.what, window.target) == (hold.index, hold.what, hold.target):
                 self._close(window)
-        released = functools.partial(Holds.changed, what=wish.what, is_held=False, target=wish.target)
-        self._releasing[wish] += 1
+        released = functools.partial(Holds.changed, what=hold.what, is_held=False, target=hold.target)
+        self._releasing[hold] += 1
 
         def done() -> None:
-            self._releasing[wish] -= 1
+            self._releasing[hold] -= 1
 
-        self._insist(f"released {wish.what}", wish.index, released, done)
+        self._insist(f"released {hold.what}", hold.index, released, done)
 
     def _insist(self, name: str, index: int, change: Callable[[Holds], Holds], done: Callable[[], None]) -> None:
         """Repeats a request until it succeeds, as an operator would, since a shard that is being taken over can neither
@@ -135,15 +135,15 @@ class Holding:
             nonlocal was_done
             if not was_done:
                 was_done = True
-                for queue, asked in waiting:
-                    if asked in queue:
-                        queue.remove(asked)
+                for queue, request in waiting:
+                    if request in queue:
+                        queue.remove(request)
                 self._world.reached[name] += 1
                 done()
 
         def ask() -> None:
             if not was_done and not self._at_peace:
-                waiting[:] = [(queue, asked) for queue, asked in waiting if asked in queue]
+                waiting[:] = [(queue, request) for queue, request in waiting if request in queue]
                 waiting.extend(self._ask(index, change, success, [queue for queue, _ in waiting]))
                 self._later(_ASKED_AGAIN_MS, ask)
 
@@ -162,10 +162,10 @@ class Holding:
         for process in self._world.processes:
             queue = process.poller.holds._waiting
             if all(queue is not other for other in but):
-                asked = _Asked([Partition(REQUESTS, index)], change)
-                asked.done = _Served(functools.partial(_tell_success, asked, done))
-                queue.append(asked)
-                placed.append((queue, asked))
+                request = _Asked([Partition(REQUESTS, index)], change)
+                request.done = _Served(functools.partial(_notify_success, request, done))
+                queue.append(request)
+                placed.append((queue, request))
         return placed
 
     def _later(self, wait_ms: float, act: Callable[..., None], *given: object) -> None:
@@ -191,7 +191,7 @@ class Holding:
 
     def _records(self, window: _Window) -> list[tuple[int, str, list[int]]]:
         """Returns the takeover, kind and delivered requests of each record of Postdate within the window."""
-        said = []
+        records = []
         archived = self._world.archive.get(Partition(_LOG, window.index), [])
         for record in (*archived, *committed(self._world.broker, _LOG, window.index)):
             if window.first <= record.offset < window.end:
@@ -199,14 +199,16 @@ class Holding:
                     each = decode_record(record.value)
                 except FormatError:
                     continue
-                said.append((each.takeover, each.kind, [fate.offset for fate in each.fates if fate.name == DELIVERED]))
-        return said
+                records.append(
+                    (each.takeover, each.kind, [fate.offset for fate in each.fates if fate.name == DELIVERED])
+                )
+        return records
 
     def _deliveries(self, window: _Window, traffic: SimulatedTraffic) -> list[tuple[int, list[int]]]:
         """Returns the takeover and the requests of each transaction that delivers a held message."""
         index = window.index
-        targets = {at: each.target for at, each in traffic.asked.items()}
-        targets |= {at: each.target for at, each in traffic.recurrences.asked.items()}
+        targets = {at: each.target for at, each in traffic.requests.items()}
+        targets |= {at: each.target for at, each in traffic.recurrences.requests.items()}
         found = [
             (takeover, [each for each in offsets if window.target in ("", targets[index, each])])
             for takeover, _, offsets in self._records(window)
@@ -214,6 +216,6 @@ class Holding:
         return [(takeover, offsets) for takeover, offsets in found if offsets]
 
 
-def _tell_success(asked: _Asked, done: Callable[[], None]) -> None:
-    if not asked.why_not:
+def _notify_success(request: _Asked, done: Callable[[], None]) -> None:
+    if not request.why_not:
         done()

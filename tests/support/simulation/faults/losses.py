@@ -100,11 +100,11 @@ class Losses:
 
     def _delete_requests(self) -> bool:
         log = self._world.broker.topics[REQUESTS].logs[LOSER]
-        said = self._said()
+        records = self._log_records()
         # without a record of the dispatch log, no owner can know that the shard had requests
-        if not said or log.stable_end < log.end:
+        if not records or log.stable_end < log.end:
             return False
-        low = decode_record(said[-1].value).low_water
+        low = decode_record(records[-1].value).low_water
         if log.end <= low + 1:
             return False
         log.delete_before(self._random.randint(low + 1, log.end))
@@ -112,14 +112,14 @@ class Losses:
 
     def _delete_fates(self) -> bool:
         """Deletes the first part of the dispatch log, or all of it."""
-        log, said = self._world.broker.topics[_LOG].logs[LOSER], self._said()
-        if not said or log.stable_end < log.end:
+        log, records = self._world.broker.topics[_LOG].logs[LOSER], self._log_records()
+        if not records or log.stable_end < log.end:
             return False
-        before = self._random.choice([log.end, self._random.randint(said[0].offset + 1, log.end)])
-        if before > said[-1].offset and not any(decode_record(record.value).fates for record in said):
-            self._silent_to = decode_record(said[-1].value).seq
+        before = self._random.choice([log.end, self._random.randint(records[0].offset + 1, log.end)])
+        if before > records[-1].offset and not any(decode_record(record.value).fates for record in records):
+            self._silent_to = decode_record(records[-1].value).seq
         part = Partition(_LOG, LOSER)
-        self._world.archive.setdefault(part, []).extend(record for record in said if record.offset < before)
+        self._world.archive.setdefault(part, []).extend(record for record in records if record.offset < before)
         log.delete_before(before)
         return True
 
@@ -130,13 +130,13 @@ class Losses:
         return True
 
     def _forge(self) -> bool:
-        said = self._said()
-        if not said:
+        records = self._log_records()
+        if not records:
             return False
-        last = decode_record(said[-1].value)
+        last = decode_record(records[-1].value)
         forged = msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[])
         return self._slip_in(_LOG, None, encode_record(forged))
 
-    def _said(self) -> list[Record]:
+    def _log_records(self) -> list[Record]:
         log = self._world.broker.topics[_LOG].logs[LOSER]
         return log.read(log.start, Isolation.READ_COMMITTED, 1 << 30)[0]

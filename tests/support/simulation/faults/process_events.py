@@ -268,10 +268,10 @@ class RunEvents:
         rightly halt."""
         broker = self.world.broker
         start = broker.topics[REQUESTS].logs[index].first_since(broker.now_ms() - RETENTION_MS)
-        said = committed(broker, f"{REQUESTS}.dispatch-log", index)
-        if not said or said[-1].timestamp_ms < broker.now_ms() - LOG_RETENTION_MS:
+        records = committed(broker, f"{REQUESTS}.dispatch-log", index)
+        if not records or records[-1].timestamp_ms < broker.now_ms() - LOG_RETENTION_MS:
             return False  # the last fate is never deleted, since an idle shard writes heartbeats
-        return start <= _low_water(said)
+        return start <= _low_water(records)
 
     def hand_over(self, machine: Machine) -> None:
         """Lets a new process die soon. If it reads many requests at once, it dies after it has ingested some. If it
@@ -299,8 +299,8 @@ class RunEvents:
         """Deletes all requests that are no longer needed according to the dispatch log."""
         broker = self.world.broker
         for index in range(self.partitions):
-            said, log = committed(broker, f"{REQUESTS}.dispatch-log", index), broker.topics[REQUESTS].logs[index]
-            low = _low_water(said)
+            records, log = committed(broker, f"{REQUESTS}.dispatch-log", index), broker.topics[REQUESTS].logs[index]
+            low = _low_water(records)
             if log.start < low <= log.end:
                 log.delete_before(low)
                 self.world.reached["requests deleted"] += 1
@@ -321,9 +321,9 @@ class RunEvents:
             self.world.lose_disk(machine)
 
 
-def _low_water(said: list[Record]) -> int:
+def _low_water(records: list[Record]) -> int:
     """Returns the low-water mark of the last record of Postdate in a dispatch log; 0 if there is none."""
-    for record in reversed(said):
+    for record in reversed(records):
         with suppress(FormatError):
             return decode_record(record.value).low_water
     return 0

@@ -45,8 +45,8 @@ class TargetEvents:
         self._traffic = traffic
         self._settings = settings
         self._reasons: frozenset[Reason] = frozenset()
-        self._may_be_dead: Callable[[SimulatedRequest], bool] = lambda asked: True
-        self._asked: list[SimulatedRequest] = []
+        self._may_be_dead: Callable[[SimulatedRequest], bool] = lambda request: True
+        self._requests: list[SimulatedRequest] = []
 
     # ---- load ------------------------------------------------------------------------------------------------------
 
@@ -69,12 +69,12 @@ class TargetEvents:
         log = self._world.broker.topics[REQUESTS].logs[index]
         if not self._world.broker.serves(log):
             return
-        number = len(self._asked)
-        asked = SimulatedRequest(Partition(REQUESTS, index), b"k%d" % (number % 7), b"%d" % number, [], target=target)
-        asked.target_key, asked.delay_ms = asked.key, delay_ms
-        asked.headers = [("postdate-topic", target.encode()), ("postdate-delay", b"%d" % delay_ms)]
-        self._traffic.append(asked)
-        self._asked.append(asked)
+        number = len(self._requests)
+        request = SimulatedRequest(Partition(REQUESTS, index), b"k%d" % (number % 7), b"%d" % number, [], target=target)
+        request.target_key, request.delay_ms = request.key, delay_ms
+        request.headers = [("postdate-topic", target.encode()), ("postdate-delay", b"%d" % delay_ms)]
+        self._traffic.append(request)
+        self._requests.append(request)
 
     # ---- faults of the bad target ----------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class TargetEvents:
     def refuse_some(self, for_ms: float) -> None:
         """Refuses one record in five, by its value."""
         self._misbehave("target refuses some", for_ms, Misbehaviour(self._world.time, _is_fifth))
-        self._reasons, self._may_be_dead = frozenset({Reason.RECORD_REFUSED}), lambda asked: _is_fifth(asked.value)
+        self._reasons, self._may_be_dead = frozenset({Reason.RECORD_REFUSED}), lambda request: _is_fifth(request.value)
 
     def take_few(self, for_ms: float) -> None:
         """Accepts some records per second; the others time out. The target is slow but available, so no message may
@@ -143,23 +143,23 @@ class TargetEvents:
 
     def excuse(self) -> None:
         """Permits the dead letters that the fault of their target explains."""
-        for asked in self._asked:
+        for request in self._requests:
             for topic, from_ms, until_ms in self.unavailable:
-                waited = from_ms - _AFTERMATH_MS <= asked.due_ms <= until_ms + _AFTERMATH_MS
-                if asked.target == topic and waited and self._may_be_dead(asked):
-                    asked.dead |= self._reasons
+                waited = from_ms - _AFTERMATH_MS <= request.due_ms <= until_ms + _AFTERMATH_MS
+                if request.target == topic and waited and self._may_be_dead(request):
+                    request.dead |= self._reasons
 
     def judge(self, outcome: JudgedOutcome, late: frozenset[str]) -> None:
         """Checks O13: the messages for each of these targets left within seconds of their due times."""
         latest = 0
-        for asked in self._asked:
-            origin = (asked.part.index, asked.offset)
-            if asked.target not in late or not outcome.fates.get(origin):
+        for request in self._requests:
+            origin = (request.part.index, request.offset)
+            if request.target not in late or not outcome.fates.get(origin):
                 continue
-            late_ms = outcome.fates[origin][0][1] - max(asked.due_ms, asked.appended_ms)
+            late_ms = outcome.fates[origin][0][1] - max(request.due_ms, request.appended_ms)
             latest = max(latest, late_ms)
             if late_ms > LATE_MS_MAX:
-                outcome.wrong.append(f"O13: {origin} for {asked.target} ends {late_ms} ms after it was due")
+                outcome.wrong.append(f"O13: {origin} for {request.target} ends {late_ms} ms after it was due")
         self._world.trace(f"the latest message for {sorted(late)} is {latest} ms late")
 
 

@@ -40,14 +40,18 @@ def judge_order(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Rea
         return
     is_stepped = world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]
     for origin, copies in outcome.delivered.items():
-        if origin not in traffic.asked or _is_excepted(outcome, traffic, readings, origin) or origin in world.refused:
+        if (
+            origin not in traffic.requests
+            or _is_excepted(outcome, traffic, readings, origin)
+            or origin in world.refused
+        ):
             continue
         if is_stepped and origin in outcome.stored:
             continue
-        arrival, said = copies[0], outcome.ended_by[origin]
-        key = (outcome.leaves_ms(traffic.asked[origin]), origin[1])
+        arrival, transaction = copies[0], outcome.ended_by[origin]
+        key = (outcome.leaves_ms(traffic.requests[origin]), origin[1])
         where = (arrival.partition, arrival.record.offset)
-        by_target[origin[0], arrival.target].append(_Left(key, said.seq, *where, said.next_request))
+        by_target[origin[0], arrival.target].append(_Left(key, transaction.seq, *where, transaction.next_request))
     for (part, target), left in by_target.items():
         outcome.reached["order judged"] += len(left) > 1
         left.sort(key=lambda each: (each.seq, each.partition, each.place))
@@ -62,4 +66,6 @@ def judge_order(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Rea
 
 
 def _is_excepted(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, origin: Origin) -> bool:
-    return origin in outcome.moved or origin not in outcome.ended_by or not readings.is_certain(traffic.asked[origin])
+    return (
+        origin in outcome.moved or origin not in outcome.ended_by or not readings.is_certain(traffic.requests[origin])
+    )

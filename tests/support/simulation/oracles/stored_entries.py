@@ -39,44 +39,44 @@ def judge_stores(outcome: JudgedOutcome, broker: SimBroker, partitions: int) -> 
                 outcome.wrong.append(f"STORE: {index}/{offset} is kept, though it is {fate}")
 
 
-def differences(asked: SimulatedRequest, moved_ms: int, readings: Readings, record: Record) -> list[str]:
+def differences(request: SimulatedRequest, moved_ms: int, readings: Readings, record: Record) -> list[str]:
     """Returns errors of a record that keeps a request: it matches no interpretation of the request. `moved_ms` is the
     due time that a control set, -1 if none did."""
-    if asked.returned is not None and asked.returned.name:
+    if request.returned is not None and request.returned.name:
         return []  # the due time is known only at the end
     headers: Headers = record.headers or []
-    said = dict(headers)
-    meaning = json.loads(said["postdate-stored"] or b"")
-    if asked.latest_ms:  # the same, but the record contains the start of its series
-        is_kept = meaning["v"] == 2 and meaning.get("series", asked.appended_ms + 1) <= asked.appended_ms
-        return [] if is_kept else [f"STORE: the start of the series of {asked.offset} is not kept: {meaning}"]
-    first_due_ms = int(said["postdate-due"] or b"")
+    by_name = dict(headers)
+    meaning = json.loads(by_name["postdate-stored"] or b"")
+    if request.latest_ms:  # the same, but the record contains the start of its series
+        is_kept = meaning["v"] == 2 and meaning.get("series", request.appended_ms + 1) <= request.appended_ms
+        return [] if is_kept else [f"STORE: the start of the series of {request.offset} is not kept: {meaning}"]
+    first_due_ms = int(by_name["postdate-due"] or b"")
     found = (
-        asked.action,
+        request.action,
         meaning["target"],
-        said["postdate-record-key"] if meaning["key"] < 0 else headers[meaning["key"]][1],
+        by_name["postdate-record-key"] if meaning["key"] < 0 else headers[meaning["key"]][1],
         None if meaning["null"] else record.value,
         [pair for at, pair in enumerate(headers[: meaning["headers"]]) if at not in meaning["control"]],
-        said["postdate-record-key"],
+        by_name["postdate-record-key"],
         first_due_ms,
-        int(said.get("postdate-moved") or first_due_ms),
+        int(by_name.get("postdate-moved") or first_due_ms),
         meaning["id"].encode(),
-        _window_kept(meaning, int(said.get("postdate-moved") or first_due_ms)),
+        _window_kept(meaning, int(by_name.get("postdate-moved") or first_due_ms)),
     )
     expected = [
         (
             "schedule",
             each.target,
-            asked.target_key,
-            asked.value,
+            request.target_key,
+            request.value,
             [*each.headers, *each.tail],
-            asked.key,
+            request.key,
             each.due_ms,
             moved_ms if moved_ms >= 0 else each.due_ms,
-            asked.id,
-            asked.window_ms,
+            request.id,
+            request.window_ms,
         )
-        for each in readings.of(asked)
+        for each in readings.of(request)
         if each.accepts
     ]
     return [] if found in expected else [f"STORE: asked {expected}, kept {found}"]

@@ -68,11 +68,11 @@ class Expiry:
         self._world.time.at(self._world.time.now_ms + wait_ms, functools.partial(act, *given))
 
     def _ask(self, delay_ms: int) -> None:
-        asked = SimulatedRequest(
+        request = SimulatedRequest(
             Partition(REQUESTS, 0), b"k", b"v", [], target="orders", target_key=b"k", delay_ms=delay_ms
         )
-        asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
-        self._traffic.append(asked)
+        request.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
+        self._traffic.append(request)
 
     def _stop(self, at_ms: float) -> None:
         """Kills all processes, mostly during a transaction."""
@@ -101,4 +101,4 @@ class Expiry:
         world.reached["log expired, fates missed" if self._losses.kind else "log expired, no fate missed"] += 1
         world.broker.skew_ms += _AWAY_MS
         world.expire()
-        world.look = lambda *_: None  # only the disk has the pending requests: I5 no longer holds
+        world.check_index = lambda *_: None  # only the disk has the pending requests: I5 no longer holds

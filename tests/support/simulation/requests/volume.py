@@ -73,21 +73,21 @@ class Volume:
         self._world.ambushes[step, choose.randrange(2, 25)] = "kill"
 
     def _schedule(self, delay_ms: int, value: bytes | None = b"v") -> SimulatedRequest:
-        asked = SimulatedRequest(
+        request = SimulatedRequest(
             Partition(REQUESTS, 0), b"k", value, [], target="orders", target_key=b"k", delay_ms=delay_ms
         )
-        asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
-        self._traffic.append(asked)
-        return asked
+        request.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
+        self._traffic.append(request)
+        return request
 
     def _reschedule(self, names: SimulatedRequest, delay_ms: int) -> None:
-        asked = SimulatedRequest(
+        request = SimulatedRequest(
             Partition(REQUESTS, 0), None, None, [], "reschedule", names=names.offset, delay_ms=delay_ms
         )
         origin = f"{REQUESTS}/0/{names.offset}".encode()
-        asked.headers = [("postdate-action", b"reschedule"), ("postdate-origin", origin)]
-        asked.headers.append(("postdate-delay", b"%d" % delay_ms))
-        self._traffic.append(asked)
+        request.headers = [("postdate-action", b"reschedule"), ("postdate-origin", origin)]
+        request.headers.append(("postdate-delay", b"%d" % delay_ms))
+        self._traffic.append(request)
 
     def _due(self) -> None:
         """Messages that are due at the same time."""

@@ -90,7 +90,7 @@ def _counting_fences(world: World) -> Callable[[Shard, Fenced], float]:
     return fenced
 
 
-def _noting_halts(world: World) -> Callable[[Shard, Halted], float]:
+def _recording_halts(world: World) -> Callable[[Shard, Halted], float]:
     """Records every halt, including those that end later."""
     honest = Shard._halt
 
@@ -102,7 +102,7 @@ def _noting_halts(world: World) -> Callable[[Shard, Halted], float]:
 
 
 @contextmanager
-def _looking_at_takeovers(world: World) -> Iterator[None]:
+def _checking_takeovers(world: World) -> Iterator[None]:
     honest_recover, honest_own, honest_end = takeover.recover, takeover.claim_ownership, takeover.end_of_requests
     ends: dict[tuple[str, int], int] = {}
 
@@ -125,7 +125,7 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
     ) -> ShardOwnership:
         ownership = honest_own(ctx, recovered, broker_clock, owned_seq, requests_end)
         world.known.setdefault((ctx.partition, ownership.takeover), ends[ctx.instance, ctx.partition])
-        world.look(ctx.partition, recovered.index, "taken over")
+        world.check_index(ctx.partition, recovered.index, "taken over")
         return ownership
 
     with (
@@ -136,17 +136,17 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
         yield
 
 
-def _looking_at_commits(world: World) -> Callable[[Dispatcher, ShardOwnership, IndexOverlay, int], None]:
+def _checking_commits(world: World) -> Callable[[Dispatcher, ShardOwnership, IndexOverlay, int], None]:
     honest = Dispatcher._write
 
     def write(self: Dispatcher, ownership: ShardOwnership, overlay: IndexOverlay, log_offset: int) -> None:
         honest(self, ownership, overlay, log_offset)
-        world.look(self._ctx.partition, overlay._index, "committed")
+        world.check_index(self._ctx.partition, overlay._index, "committed")
 
     return write
 
 
-def _noting_letters(world: World) -> Callable[..., tuple[int, int]]:
+def _recording_dead_letters(world: World) -> Callable[..., tuple[int, int]]:
     """Records the time and the machine of each dead letter."""
     honest = SimBroker.append
 
@@ -207,16 +207,16 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(poller, "time", _Time(world)),
         patch.object(failpoints, "reached", world.failpoint),
         patch.object(SimTransactionalProducer, "settle", _counting_suspicion(world)),
-        patch.object(SimBroker, "append", _noting_letters(world)),
+        patch.object(SimBroker, "append", _recording_dead_letters(world)),
         patch.object(Shard, "_fenced", _counting_fences(world)),
-        patch.object(Shard, "_halt", _noting_halts(world)),
+        patch.object(Shard, "_halt", _recording_halts(world)),
         patch.object(bulk_sweep, "SWEPT_ENTRIES_MAX", world.swept_max),
         patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
         patch.object(store_reading, "STORE_RECORDS_MAX", world.store_records_max),
         patch.object(store_reading, "apply_stored", _counting_stored(world)),
         patch.object(shard, "choose_deferred", _counting_choices(world)),
-        _looking_at_takeovers(world),
-        patch.object(Dispatcher, "_write", _looking_at_commits(world)),
+        _checking_takeovers(world),
+        patch.object(Dispatcher, "_write", _checking_commits(world)),
         patch.object(dispatch_tail, "TAIL_OFFSETS", world.tail_offsets),
     ):
         yield

@@ -238,7 +238,7 @@ class SimulatedProcess:
         self._feel_cut()
 
     def _poll_wait(self, wait_ms: float) -> None:
-        """Returns at once: the poll thread has no waits of its shards; it polls again when the scheduler selects it."""
+        """Replaces the poll thread's wait: it takes no time, and the scheduler decides when the thread polls again."""
         self.check_alive()
 
     def _feel_cut(self) -> None:

@@ -91,7 +91,7 @@ class World:
         # True if Postdate's own topics were isolated at some time: then only the order of each key is promised
         self.key_zero_isolated = False
         # checks an index at a time at which it must agree with the logs
-        self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None
+        self.check_index: Callable[[int, TimerIndex, str], None] = lambda *_: None
         self.scheduler = Scheduler(self.time, self.random, self.processes, self._ended)
         self._hash = hashlib.blake2b(digest_size=8)
 
