@@ -326,7 +326,7 @@ class Model:
             fates.append(ModelFate("completed"))
             return tuple(fates), None, self.rules.tombstone
         if state.due == NONE:
-            self._hit("extras behind the last occurrence")
+            self._hit("extras after the last occurrence")
         return tuple(fates), state, True
 
     def _after(self, now: int, member: int, due: int, steps: int) -> int:
@@ -446,7 +446,7 @@ class Model:
     def _empty(self, world: ScheduleWorld) -> Memory:
         """Returns the memory of a start without a disk, read from STORE."""
         low = world.low_water
-        self._hit("an empty start below its schedule" if low == 0 else "an empty start behind its schedule")
+        self._hit("an empty start before its schedule" if low == 0 else "an empty start after its schedule")
         entry = ModelEntry(DELIVER, world.store, True) if low > 0 and world.store is not None else None
         start = next((at for at, record in enumerate(world.log) if record.readable > low), len(world.log))
         return Memory(low, start, entry)

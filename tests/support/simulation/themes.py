@@ -169,7 +169,7 @@ class Themes:
             assert topic.name != REQUESTS
             for index, log in enumerate(topic.logs):
                 world.archive.setdefault(Partition(topic.name, index), []).extend(log.committed())
-        world.reached["write found no room"] += world.disks.refused
+        world.reached["write found no space"] += world.disks.refused
         world.reached["a deposed leader answers"] += world.broker.stale_answers
         self.targets.excuse()
 
