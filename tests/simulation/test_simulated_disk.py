@@ -16,7 +16,7 @@ from postdate.wheel.errors import Closed, Locked
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.database import Database
 from support.shards.timer_indexes import TINY
-from support.simulation.world.disk import Disks, MemoryBatch, MemoryDatabase
+from support.simulation.runtime.disk import Disks, MemoryBatch, MemoryDatabase
 
 
 def _alive() -> None:

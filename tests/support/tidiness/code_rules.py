@@ -155,7 +155,7 @@ JUDGES = (
     "tests/support/simulation/oracles/order.py",
     "tests/support/simulation/oracles/outcomes.py",
     "tests/support/simulation/oracles/interpretations.py",
-    "tests/support/simulation/world/settings.py",
+    "tests/support/simulation/runtime/settings.py",
     "tests/support/simulation/oracles/stored_entries.py",
     "tests/support/simulation/faults/target_faults.py",
 )

@@ -26,7 +26,7 @@ from support.simulation.oracles.outcomes import JudgedOutcome, committed
 from support.simulation.requests.traffic import REQUESTS, TARGETS, SimulatedTraffic
 
 if TYPE_CHECKING:
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 _LOG = f"{REQUESTS}.dispatch-log"
 #: ms. The durations of holds: shorter and longer than a takeover, a session time-out, and the bypass.
@@ -69,8 +69,8 @@ class _Served(threading.Event):
 class Holding:
     """The holds and releases that operators request in one run."""
 
-    def __init__(self, world: World, random: Random, partitions: int) -> None:
-        self._world = world
+    def __init__(self, run: SimulatedRun, random: Random, partitions: int) -> None:
+        self._run = run
         self._random = random
         self._partitions = partitions
         self._windows: list[_Window] = []
@@ -88,7 +88,7 @@ class Holding:
 
     def is_held(self) -> bool:
         """True while an owned shard holds anything."""
-        return any(actor.shard.ctx.held.current != NOTHING for each in self._world.processes for actor in each.shards())
+        return any(actor.shard.ctx.held.current != NOTHING for each in self._run.processes for actor in each.shards())
 
     def release_all(self) -> None:
         """Requests the release of everything that is held, after all faults. A shard that cannot release yet gets a
@@ -96,7 +96,7 @@ class Holding:
         self._at_peace = True
         for window in self._windows:
             self._close(window)
-        for process in self._world.processes:
+        for process in self._run.processes:
             for actor in process.shards():
                 if actor.shard.ctx.held.current != NOTHING:
                     self._ask(actor.part.index, lambda _: NOTHING)
@@ -138,7 +138,7 @@ class Holding:
                 for queue, request in waiting:
                     if request in queue:
                         queue.remove(request)
-                self._world.reached[name] += 1
+                self._run.reached[name] += 1
                 done()
 
         def ask() -> None:
@@ -159,7 +159,7 @@ class Holding:
         """Sends a request to every process, like a command that searches for the owner; only the owner can apply it.
         The queues in `but` have the request already. Returns the queues in which it waits now."""
         placed = []
-        for process in self._world.processes:
+        for process in self._run.processes:
             queue = process.poller.holds._waiting
             if all(queue is not other for other in but):
                 request = _Asked([Partition(REQUESTS, index)], change)
@@ -169,7 +169,7 @@ class Holding:
         return placed
 
     def _later(self, wait_ms: float, act: Callable[..., None], *given: object) -> None:
-        self._world.time.at(self._world.time.now_ms + wait_ms, functools.partial(act, *given))
+        self._run.time.at(self._run.time.now_ms + wait_ms, functools.partial(act, *given))
 
     def _close(self, window: _Window) -> None:
         if window.end < 0:
@@ -177,7 +177,7 @@ class Holding:
 
     def _log_end(self, index: int) -> int:
         """Returns the end of the dispatch log, including records that are not committed yet."""
-        return self._world.broker.topics[_LOG].logs[index].end
+        return self._run.broker.topics[_LOG].logs[index].end
 
     def judge(self, outcome: JudgedOutcome, traffic: SimulatedTraffic) -> None:
         """Checks O11."""
@@ -192,8 +192,8 @@ class Holding:
     def _records(self, window: _Window) -> list[tuple[int, str, list[int]]]:
         """Returns the takeover, kind and delivered requests of each record of Postdate within the window."""
         records = []
-        archived = self._world.archive.get(Partition(_LOG, window.index), [])
-        for record in (*archived, *committed(self._world.broker, _LOG, window.index)):
+        archived = self._run.archive.get(Partition(_LOG, window.index), [])
+        for record in (*archived, *committed(self._run.broker, _LOG, window.index)):
             if window.first <= record.offset < window.end:
                 try:
                     each = decode_record(record.value)

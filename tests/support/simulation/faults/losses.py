@@ -19,7 +19,7 @@ from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, decode_record, encode_record
 from support.simulation.oracles.stored_entries import STORE
 from support.simulation.requests.traffic import REQUESTS
-from support.simulation.world.world import World
+from support.simulation.runtime.simulated_run import SimulatedRun
 
 #: The partition with the loss.
 LOSER = 0
@@ -41,17 +41,17 @@ _MAY_HALT = LOSSES | {LOG_EXPIRED: frozenset({HaltReason.DISPATCH_LOG_EMPTY, Hal
 class Losses:
     """The loss of one run; `kind` is empty until it has happened."""
 
-    def __init__(self, world: World, random: Random) -> None:
+    def __init__(self, run: SimulatedRun, random: Random) -> None:
         self.kind = ""
         self._silent_to = 0  # the last seq of a deleted log without fates
-        self._world = world
+        self._run = run
         self._random = random
 
     def strike(self) -> None:
         """Injects the loss."""
         if self.kind:
             return
-        world, kind = self._world, self._random.choice(sorted(LOSSES))
+        run, kind = self._run, self._random.choice(sorted(LOSSES))
         what: dict[str, Callable[[], bool]] = {
             "requests deleted": self._delete_requests,
             "fates deleted": self._delete_fates,
@@ -62,14 +62,14 @@ class Losses:
         if not what[kind]():
             return
         self.kind = kind
-        world.reached[f"loss: {kind}"] += 1
-        world.trace(f"loss: {kind}")
-        for machine in world.machines:
-            process = world.process_on(machine)
+        run.reached[f"loss: {kind}"] += 1
+        run.trace(f"loss: {kind}")
+        for machine in run.machines:
+            process = run.process_on(machine)
             if self._random.random() < 0.8:
-                world.lose_disk(machine)
+                run.lose_disk(machine)
             elif process is not None:
-                world.kill(process)
+                run.kill(process)
 
     def halted(self) -> set[int]:
         """Returns the partitions whose shards are halted for a permitted reason."""
@@ -77,7 +77,7 @@ class Losses:
             return set()
         why = [
             actor.shard.why
-            for process in self._world.processes
+            for process in self._run.processes
             for actor in process.shards()
             if actor.part.index == LOSER and actor.shard.state is State.HALTED
         ]
@@ -99,7 +99,7 @@ class Losses:
         return [line for line in wrong if not line.startswith(excuses.get(self.kind, ("-",)))]
 
     def _delete_requests(self) -> bool:
-        log = self._world.broker.topics[REQUESTS].logs[LOSER]
+        log = self._run.broker.topics[REQUESTS].logs[LOSER]
         records = self._log_records()
         # without a record of the dispatch log, no owner can know that the shard had requests
         if not records or log.stable_end < log.end:
@@ -112,21 +112,21 @@ class Losses:
 
     def _delete_fates(self) -> bool:
         """Deletes the first part of the dispatch log, or all of it."""
-        log, records = self._world.broker.topics[_LOG].logs[LOSER], self._log_records()
+        log, records = self._run.broker.topics[_LOG].logs[LOSER], self._log_records()
         if not records or log.stable_end < log.end:
             return False
         before = self._random.choice([log.end, self._random.randint(records[0].offset + 1, log.end)])
         if before > records[-1].offset and not any(decode_record(record.value).fates for record in records):
             self._silent_to = decode_record(records[-1].value).seq
         part = Partition(_LOG, LOSER)
-        self._world.archive.setdefault(part, []).extend(record for record in records if record.offset < before)
+        self._run.archive.setdefault(part, []).extend(record for record in records if record.offset < before)
         log.delete_before(before)
         return True
 
     def _slip_in(self, topic: str, key: bytes | None, value: bytes) -> bool:
-        if not self._world.broker.topics[topic].logs[LOSER].has_leader:
+        if not self._run.broker.topics[topic].logs[LOSER].has_leader:
             return False
-        self._world.broker.append(Partition(topic, LOSER), key, value, [], 0)
+        self._run.broker.append(Partition(topic, LOSER), key, value, [], 0)
         return True
 
     def _forge(self) -> bool:
@@ -138,5 +138,5 @@ class Losses:
         return self._slip_in(_LOG, None, encode_record(forged))
 
     def _log_records(self) -> list[Record]:
-        log = self._world.broker.topics[_LOG].logs[LOSER]
+        log = self._run.broker.topics[_LOG].logs[LOSER]
         return log.read(log.start, Isolation.READ_COMMITTED, 1 << 30)[0]

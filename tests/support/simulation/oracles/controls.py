@@ -20,12 +20,12 @@ from support.simulation.requests.traffic import REQUESTS, SimulatedRequest, Simu
 
 if TYPE_CHECKING:
     from support.kafka_simulator import SimBroker
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 
-def judge_in_time(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World) -> None:
+def judge_in_time(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, run: SimulatedRun) -> None:
     """Checks that no message is delivered although a control that ends it came in time."""
-    if world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]:
+    if run.reached["broker's clock stepped"] or run.reached["broker's clock stepped far"]:
         return
     for origin, request in traffic.requests.items():
         fate = outcome.final(origin)
@@ -40,8 +40,8 @@ def judge_in_time(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: R
             continue
         writer = outcome.ended_by[origin]
         known = writer.next_request
-        if world.gates[writer.instance] != "off":
-            known = max(known, world.known.get((origin[0], writer.takeover), 0))
+        if run.gates[writer.instance] != "off":
+            known = max(known, run.known.get((origin[0], writer.takeover), 0))
         for other in _enders(outcome, traffic, readings, request):
             if other.appended_ms < due_ms and other.offset < known:
                 outcome.wrong.append(

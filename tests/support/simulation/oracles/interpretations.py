@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from support.oracles.expected_records import Headers, data_headers, origin_of
 from support.simulation.requests.returns import longest_policy_ms
 from support.simulation.requests.traffic import SimulatedRequest
-from support.simulation.world.settings import Settings, allows
+from support.simulation.runtime.settings import Settings, allows
 
 _BAD_RETRY = "bad-retry"
 _FORBIDDEN, _TOO_FAR, _NO_TARGET, _TOO_MANY = (

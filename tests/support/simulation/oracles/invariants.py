@@ -27,7 +27,7 @@ from support.simulation.requests.traffic import REQUESTS, STRANGERS_FROM, Simula
 if TYPE_CHECKING:
     from support.kafka_simulator.log import PartitionLog
     from support.simulation.oracles.interpretations import Readings
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 _LOG = f"{REQUESTS}.dispatch-log"
 _ALL, _BEHIND = 1 << 30, b"\xff" * 17
@@ -82,9 +82,9 @@ class _LogContent:
 class Invariants:
     """Checks the timer indexes of one run; adds violations to `wrong`."""
 
-    def __init__(self, world: World, traffic: SimulatedTraffic, readings: Callable[[], Readings]) -> None:
+    def __init__(self, run: SimulatedRun, traffic: SimulatedTraffic, readings: Callable[[], Readings]) -> None:
         """`readings`: how the processes that were started so far interpret the requests."""
-        self._world = world
+        self._run = run
         self._traffic = traffic
         self._readings = readings
         self._decoded: dict[tuple[int, int], list[Fate]] = {}
@@ -93,20 +93,20 @@ class Invariants:
 
     def check(self, part: int, index: TimerIndex, when: str) -> None:
         """Compares an index with the logs. Does nothing while a transaction of Postdate has no marker yet."""
-        world = self._world
-        log, store = (world.broker.topics[name].logs[part] for name in (_LOG, STORE))
+        run = self._run
+        log, store = (run.broker.topics[name].logs[part] for name in (_LOG, STORE))
         read, applied = index.checkpoint.next_request, index.checkpoint.next_dispatch
         assert read is not None
         assert applied is not None
         if _is_between(log, applied):
             return
-        world.reached["I3 looked at"] += 1
+        run.reached["I3 looked at"] += 1
         content = self._content(part, log, applied)
         entries = {split_key(key)[1]: entry for key, entry in _entries(index)}
         wrong = self._compare(part, index, entries, content, read)
         if not log.committed(applied) and not _is_between(log, log.end) and not _is_between(store, store.end):
             wrong += self._look_at_store(part, held(store.committed()), entries, content, read)
-        world.wrong += [f"{complaint} ({world.acting().name}, {when})" for complaint in wrong]
+        run.wrong += [f"{complaint} ({run.acting().name}, {when})" for complaint in wrong]
 
     def _compare(
         self, part: int, index: TimerIndex, entries: dict[int, Entry], content: _LogContent, read: int
@@ -119,8 +119,8 @@ class Invariants:
         if begun != {offset: count for offset, count in bulks.items() if count >= 0}:
             wrong.append(f"I3: the bulk controls are {bulks}, the log shows {begun}")
         expected -= bulks.keys()
-        self._world.reached["a bulk control has begun"] += bool(begun)
-        self._world.reached["one that is not read yet has begun"] += any(offset >= read for offset in begun)
+        self._run.reached["a bulk control has begun"] += bool(begun)
+        self._run.reached["one that is not read yet has begun"] += any(offset >= read for offset in begun)
         if entries.keys() != expected:
             wrong.append(f"I3: entries {sorted(entries)} are held below {read}, not {sorted(expected)}")
         for offset in sorted(requests):
@@ -167,15 +167,15 @@ class Invariants:
             if request is None:
                 continue
             wrong += differences(request, content.moved.get(offset, -1), self._readings(), record)
-        start = self._world.broker.topics[REQUESTS].logs[part].start
+        start = self._run.broker.topics[REQUESTS].logs[part].start
         alone = {offset for offset in entries if offset < start}
-        self._world.reached["in STORE alone"] += len(alone)
+        self._run.reached["in STORE alone"] += len(alone)
         if alone - kept.keys():
             wrong.append(f"I5: requests {sorted(alone - kept.keys())} are neither ended nor kept anywhere")
         return wrong
 
     def _count_mark(self, offset: int, content: _LogContent) -> None:
-        reached = self._world.reached
+        reached = self._run.reached
         if offset in content.final:
             reached["mark final"] += 1
         else:
@@ -184,7 +184,7 @@ class Invariants:
             reached["mark stored and moved"] += offset in content.stored and offset in content.moved
 
     def _content(self, part: int, log: PartitionLog, before: int) -> _LogContent:
-        old = self._world.archive.get(Partition(_LOG, part), [])
+        old = self._run.archive.get(Partition(_LOG, part), [])
         content = self._last.pop(part, _LogContent())
         if old or content.rewrites != log.rewrites or content.below > before:
             content = _LogContent()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from support.simulation.oracles.interpretations import Readings
 from support.simulation.oracles.outcomes import JudgedOutcome, Origin
 from support.simulation.requests.traffic import SimulatedTraffic
-from support.simulation.world.world import World
+from support.simulation.runtime.simulated_run import SimulatedRun
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,14 @@ class _Left:
     known: int
 
 
-def judge_order(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World) -> None:
+def judge_order(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, run: SimulatedRun) -> None:
     """Adds overtaken messages to `outcome.wrong`."""
     by_target: dict[tuple[int, str], list[_Left]] = defaultdict(list)
-    if world.key_zero_isolated:
+    if run.key_zero_isolated:
         return
-    is_stepped = world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]
+    is_stepped = run.reached["broker's clock stepped"] or run.reached["broker's clock stepped far"]
     for origin, copies in outcome.delivered.items():
-        if (
-            origin not in traffic.requests
-            or _is_excepted(outcome, traffic, readings, origin)
-            or origin in world.refused
-        ):
+        if origin not in traffic.requests or _is_excepted(outcome, traffic, readings, origin) or origin in run.refused:
             continue
         if is_stepped and origin in outcome.stored:
             continue

@@ -37,7 +37,7 @@ from support.simulation.requests.traffic import REQUESTS, TARGETS, SimulatedRequ
 if TYPE_CHECKING:
     from support.kafka_simulator import SimBroker
     from support.simulation.faults.target_faults import Troubles
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 #: ms. The maximum lateness without faults: a poll, an ingest and a commit, on clocks that run a tenth slow.
 LATE_MS_MAX = 2_000
@@ -400,31 +400,31 @@ def _dead_differences(allowed: Allowed, request: SimulatedRequest, record: Recor
     ]
 
 
-def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, world: World) -> None:
+def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, run: SimulatedRun) -> None:
     """Checks O9 after the faults: the requests sent since the last fault have ended soon after their due times.
 
     One broker stamps the request, another one its fate.
     """
-    late_ms_max = LATE_MS_MAX + world.broker.brokers.apart_ms()
-    for origin in sorted(world.encore):
+    late_ms_max = LATE_MS_MAX + run.broker.brokers.apart_ms()
+    for origin in sorted(run.encore):
         if outcome.final(origin):
             late_ms = outcome.fates[origin][0][1] - outcome.due_ms(traffic.requests[origin])
             if late_ms > late_ms_max:
                 outcome.wrong.append(f"O9: {origin} ends {late_ms} ms after it was due, and nothing was wrong")
 
 
-def judge_halts(outcome: JudgedOutcome, world: World, may_halt: Set[int]) -> None:
+def judge_halts(outcome: JudgedOutcome, run: SimulatedRun, may_halt: Set[int]) -> None:
     """Checks O10: no shard halted, not even temporarily, except those in `may_halt`. All other faults are resolved by
     time."""
-    for part, why in world.halts:
+    for part, why in run.halts:
         if part not in may_halt:
             outcome.wrong.append(f"O10: partition {part} halted: {why}")
 
 
-def judge_indexes(outcome: JudgedOutcome, world: World, traffic: SimulatedTraffic, halted: Set[int]) -> None:
+def judge_indexes(outcome: JudgedOutcome, run: SimulatedRun, traffic: SimulatedTraffic, halted: Set[int]) -> None:
     """Checks O7 and O10: the running shards contain exactly the requests that have not ended, and none has halted
     except where it must."""
-    for process in world.processes:
+    for process in run.processes:
         for actor in process.shards():
             shard, part = actor.shard, actor.part.index
             if shard.state is State.HALTED:

@@ -9,8 +9,8 @@ from typing import Final
 
 from postdate.sidecar.failpoints import NAMES
 from support.simulation.requests.volume import VOLUME
+from support.simulation.runtime.patches import STORE_APPLIED
 from support.simulation.themes import ADMIN, BAD_TARGET, BROKERS, DISKS, ENDS, STALLS, STAMPS
-from support.simulation.world.patches import STORE_APPLIED
 
 #: The situations that the models of the protocol reach -> their counters.
 SITUATIONS: Final[dict[str, str]] = {

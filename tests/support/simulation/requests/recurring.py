@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from support.simulation.oracles.interpretations import Readings
     from support.simulation.oracles.outcomes import JudgedOutcome
     from support.simulation.requests.traffic import SimulatedRequest, SimulatedTraffic
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 _REQUESTS = "requests"
 #: The longest delay of a request that is not a schedule.
@@ -97,26 +97,26 @@ class Recurrences:
         self._broker = broker
         self._random = random
         self._partitions = partitions
-        self._world: World | None = None
+        self._run: SimulatedRun | None = None
         self.pauses: Random | None = None  # draws pauses; None: there are none
         self.triggers: Random | None = None  # draws triggers; None: there are none
         self.backfills: Random | None = None  # draws backfills; None: there are none
         self.fills_far = True
 
-    def plan(self, world: World, duration_ms: float, requests: int) -> None:
+    def plan(self, run: SimulatedRun, duration_ms: float, requests: int) -> None:
         """Plans events that send `requests` requests within the duration."""
-        self._world = world
+        self._run = run
         for _ in range(requests):
-            world.time.at(world.time.now_ms + self._random.uniform(0.0, duration_ms), self._send)
+            run.time.at(run.time.now_ms + self._random.uniform(0.0, duration_ms), self._send)
         for _ in range(requests if self.pauses is not None else 0):
             assert self.pauses is not None
-            world.time.at(world.time.now_ms + self.pauses.uniform(0.0, duration_ms), self._pause)
+            run.time.at(run.time.now_ms + self.pauses.uniform(0.0, duration_ms), self._pause)
         for _ in range(requests if self.triggers is not None else 0):
             assert self.triggers is not None
-            world.time.at(world.time.now_ms + self.triggers.uniform(0.0, duration_ms), self._trigger)
+            run.time.at(run.time.now_ms + self.triggers.uniform(0.0, duration_ms), self._trigger)
         for _ in range(requests if self.backfills is not None else 0):
             assert self.backfills is not None
-            world.time.at(world.time.now_ms + self.backfills.uniform(0.0, duration_ms), self._backfill)
+            run.time.at(run.time.now_ms + self.backfills.uniform(0.0, duration_ms), self._backfill)
 
     def last_due_ms(self) -> int:
         """Returns the latest nominal time, or the latest due time of another request: a delay counts from its
@@ -193,9 +193,9 @@ class Recurrences:
         return Recurring(part, action, caller_id, headers, target=self.target)
 
     def _resume_later(self, part: Partition, caller_id: bytes) -> None:
-        assert self._world is not None
+        assert self._run is not None
         assert self.pauses is not None
-        time = self._world.time
+        time = self._run.time
         after_ms = self.pauses.choice([0.0, 700.0, 3_000.0, 8_000.0]) + self.pauses.uniform(0.0, 500.0)
         time.at(time.now_ms + after_ms, lambda: self._resume(part, caller_id))
 
@@ -235,12 +235,12 @@ class Recurrences:
 
 
 def judge_recurrences(
-    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World, halted: Set[int]
+    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, run: SimulatedRun, halted: Set[int]
 ) -> None:
     """Adds violations about schedules to `outcome.wrong`. `halted`: the partitions whose requests need not have
     ended."""
     recurrences = traffic.recurrences
-    answers = _answers(world)
+    answers = _answers(run)
     for origin, request in recurrences.requests.items():
         final = outcome.final(origin)
         outcome.reached[f"{request.action} of a calendar {final}"] += 1
@@ -257,8 +257,8 @@ def judge_recurrences(
             wrong += _pauses(recurrences, request, found, readings)
             wrong += _extras(recurrences, request, found, final)
             wrong += _chain(request, found, outcome.reached, final)
-            wrong += _records(request, found, outcome, world)
-            if not (world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]):
+            wrong += _records(request, found, outcome, run)
+            if not (run.reached["broker's clock stepped"] or run.reached["broker's clock stepped far"]):
                 wrong += _in_time(recurrences, request, found, readings)
         outcome.wrong += [f"{each} ({origin}, every {request.every_ms}, {request.missed})" for each in wrong]
 
@@ -336,7 +336,7 @@ def _skip(request: Recurring, fate: list[Any], at_ms: int) -> list[str]:
     return [f"O2: {first} to {last} are skipped as {reason}, {late_ms} ms late"]
 
 
-def _records(request: Recurring, found: Occurrences, outcome: JudgedOutcome, world: World) -> list[str]:
+def _records(request: Recurring, found: Occurrences, outcome: JudgedOutcome, run: SimulatedRun) -> list[str]:
     """Checks O1, O3, O4: one record for each delivered occurrence with its headers, and one dead letter for each that
     failed."""
     wrong: list[str] = []
@@ -373,7 +373,7 @@ def _records(request: Recurring, found: Occurrences, outcome: JudgedOutcome, wor
         wrong.append(f"O3: {len(dead_letters)} dead letters, {failed} have failed")
     for dead_letter in dead_letters[: len(failed)]:
         reason = _header(dead_letter, "postdate-dead-reason").decode()
-        excused = world.troubles.explain(reason, request.target, request.part.index, dead_letter.offset)
+        excused = run.troubles.explain(reason, request.target, request.part.index, dead_letter.offset)
         if not excused and reason not in _REFUSALS:
             wrong.append(f"O2: an occurrence is a dead letter for {reason}")
     return wrong
@@ -392,10 +392,10 @@ def _in_time(recurrences: Recurrences, request: Recurring, found: Occurrences, r
     ]
 
 
-def _answers(world: World) -> dict[tuple[int, int], list[tuple[str, str | None]]]:
+def _answers(run: SimulatedRun) -> dict[tuple[int, int], list[tuple[str, str | None]]]:
     """Returns the verdicts by request: the name, and the origin of the request on which it acted."""
     found: dict[tuple[int, int], list[tuple[str, str | None]]] = {}
-    for index, log in enumerate(world.broker.topics[f"{_REQUESTS}.verdicts"].logs):
+    for index, log in enumerate(run.broker.topics[f"{_REQUESTS}.verdicts"].logs):
         for record in log.committed():
             answer = json.loads(record.value or b"{}")
             offset = int(answer["origin"].rpartition("/")[2])

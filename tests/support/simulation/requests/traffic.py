@@ -16,7 +16,7 @@ from support.kafka_simulator import SimBroker
 from support.simulation.requests.bulk import BULK, Selected, make_bulk
 from support.simulation.requests.recurring import Recurrences
 from support.simulation.requests.returns import Returned, make_return, settle
-from support.simulation.world.settings import LEVELS_MS
+from support.simulation.runtime.settings import LEVELS_MS
 
 REQUESTS = "requests"
 #: Target -> partitions. `small` accepts only small records, `secret` refuses every client, `compacted` accepts no

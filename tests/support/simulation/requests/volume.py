@@ -16,7 +16,7 @@ from support.simulation.requests.traffic import REQUESTS, SimulatedRequest, Simu
 
 if TYPE_CHECKING:
     from support.simulation.faults.process_events import RunEvents
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 VOLUME = "volume"
 #: The limits of key 0, by docs/protocol.md: rule 1.
@@ -43,8 +43,8 @@ _SETTLED_MS = 63_000.0
 class Volume:
     """The requests of one schedule of this theme, and its faults."""
 
-    def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, events: RunEvents) -> None:
-        self._world = world
+    def __init__(self, run: SimulatedRun, random: Random, traffic: SimulatedTraffic, events: RunEvents) -> None:
+        self._run = run
         self._random = random
         self._traffic = traffic
         self._events = events
@@ -52,7 +52,7 @@ class Volume:
 
     def plan(self) -> float:
         """Plans the parts; returns their duration in ms."""
-        time, choose = self._world.time, self._random
+        time, choose = self._run.time, self._random
         parts: list[Callable[[], None]] = [self._due, self._controls]
         others = [self._stored, self._bulky]
         choose.shuffle(others)
@@ -70,7 +70,7 @@ class Volume:
     def _ambush(self) -> None:
         choose = self._random
         step = choose.choice(_AMBUSHED)
-        self._world.ambushes[step, choose.randrange(2, 25)] = "kill"
+        self._run.ambushes[step, choose.randrange(2, 25)] = "kill"
 
     def _schedule(self, delay_ms: int, value: bytes | None = b"v") -> SimulatedRequest:
         request = SimulatedRequest(
@@ -91,14 +91,14 @@ class Volume:
 
     def _due(self) -> None:
         """Messages that are due at the same time."""
-        at_ms = self._world.broker.now_ms() + 3_000
+        at_ms = self._run.broker.now_ms() + 3_000
         for _ in range(_DUE):
-            self._schedule(at_ms - self._world.broker.now_ms())
+            self._schedule(at_ms - self._run.broker.now_ms())
 
     def _controls(self) -> None:
         """Controls that arrive together: one message is moved repeatedly, and another one far."""
         near, far = self._schedule(_NEAR_MS), self._schedule(600_000)
-        time = self._world.time
+        time = self._run.time
         time.at(time.now_ms + 1_000.0, lambda: self._move(near, far))
 
     def _move(self, near: SimulatedRequest, far: SimulatedRequest) -> None:

@@ -20,9 +20,9 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from support.kafka_simulator import Faults, SimBroker, SimClock, SimTime
 from support.simulation.faults.target_faults import UNAVAILABLE, Troubles
-from support.simulation.world.disk import Disks, MemoryDatabase
-from support.simulation.world.process import Actor, Machine, SimulatedProcess
-from support.simulation.world.scheduler import Scheduler
+from support.simulation.runtime.disk import Disks, MemoryDatabase
+from support.simulation.runtime.process import Actor, Machine, SimulatedProcess
+from support.simulation.runtime.scheduler import Scheduler
 
 #: ms. A wait that is shorter than this does not let other actors run: it is the time of a request and its response.
 SHORT_MS = 5.0
@@ -38,15 +38,15 @@ RATES = (1.0, 1.0, 1.0, 0.99, 1.01, 0.9, 1.1)
 class _MachineClock(SimClock):
     """The clocks of a machine. A thread that sleeps by them stops only itself."""
 
-    def __init__(self, world: World, skew_ms: float, rate: float) -> None:
-        super().__init__(world.time, skew_ms, rate)
-        self._world = world
+    def __init__(self, run: SimulatedRun, skew_ms: float, rate: float) -> None:
+        super().__init__(run.time, skew_ms, rate)
+        self._run = run
 
     def sleep(self, wait_ms: float) -> None:
-        self._world.acting().wait(wait_ms)
+        self._run.acting().wait(wait_ms)
 
 
-class World:
+class SimulatedRun:
     """Machines, processes and the cluster. `wrong` collects the violations."""
 
     #: ms. The minimum and maximum interval between two polls of a poll thread.

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from greenlet import getcurrent, greenlet
 
 from support.kafka_simulator import SimTime
-from support.simulation.world.process import Actor, Crashed, SimulatedProcess
+from support.simulation.runtime.process import Actor, Crashed, SimulatedProcess
 
 if TYPE_CHECKING:
-    from support.simulation.world.process import PollActor, ShardActor
+    from support.simulation.runtime.process import PollActor, ShardActor
 
     AnyActor = PollActor | ShardActor
 
