@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 
 
 @pytest.hookimpl(wrapper=True)
@@ -18,13 +18,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed:
         fixtures = getattr(item, "funcargs", {}).values()
         used = (getattr(each, "env", each) for each in fixtures)  # some fixtures have an environment
-        sidecars = [sidecar for each in used if isinstance(each, Environment) for sidecar in each.sidecars]
+        sidecars = [sidecar for each in used if isinstance(each, SidecarDeployment) for sidecar in each.sidecars]
         report.sections += [(f"end of the log of {each.name}", each.state_and_log_end()) for each in sidecars]
     return report
 
 
 @pytest.fixture
-def env(broker: RunningBroker, tmp_path: Path) -> Iterator[Environment]:
+def env(broker: RunningBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
     """Topics and processes of the test's own; its processes end with it."""
-    with new_env(broker.bootstrap_servers, tmp_path) as made:
+    with new_deployment(broker.bootstrap_servers, tmp_path) as made:
         yield made

@@ -21,7 +21,7 @@ from postdate.sidecar.errors import Exit
 from postdate.wire.headers import ORIGIN, Headers
 from support.brokers.broker import unique_name
 from support.deployments.command import said_by
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import postdate, wait_until
 from support.waiting.rounds import LONGER, expect, first_kept
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -30,7 +30,7 @@ BUDGET_MS = 300
 
 
 @pytest.fixture
-def requests(env: Environment) -> str:
+def requests(env: SidecarDeployment) -> str:
     """A request topic of four partitions that a sidecar serves."""
     name = env.new_requests(4)
     sidecar = env.new_sidecar(dispatch={"retry_budget_ms": BUDGET_MS})
@@ -39,35 +39,35 @@ def requests(env: Environment) -> str:
     return name
 
 
-def send(env: Environment, requests: str, target: str, *options: str) -> str:
+def send(env: SidecarDeployment, requests: str, target: str, *options: str) -> str:
     """The origin of a request."""
     return said_by("send", "-b", env.bootstrap, "--requests", requests, "--topic", target, *options).strip()
 
 
-def listed(env: Environment, requests: str, *options: str) -> dict[str, dict[str, object]]:
+def listed(env: SidecarDeployment, requests: str, *options: str) -> dict[str, dict[str, object]]:
     said = said_by("dead-letters", "list", "-b", env.bootstrap, "--requests", requests, "--output", "json", *options)
     return {letter["origin"]: letter for letter in map(json.loads, said.splitlines())}
 
 
-def requeued(env: Environment, requests: str, *options: str) -> dict[str, tuple[str, str | None]]:
+def requeued(env: SidecarDeployment, requests: str, *options: str) -> dict[str, tuple[str, str | None]]:
     said = said_by("dead-letters", "requeue", "-b", env.bootstrap, "--requests", requests, "--output", "json", *options)
     return {each["origin"]: (each["status"], each["now"]) for each in map(json.loads, said.splitlines())}
 
 
-def put_back(env: Environment, requests: str, *options: str) -> dict[str, str]:
+def put_back(env: SidecarDeployment, requests: str, *options: str) -> dict[str, str]:
     """Origin of each letter to the request that stands for it; all of them are put back."""
     done = requeued(env, requests, "--apply", *options)
     assert {status for status, _ in done.values()} == {"put-back"}
     return {origin: now for origin, (_, now) in done.items() if now is not None}
 
 
-def create(env: Environment, topic: str) -> None:
+def create(env: SidecarDeployment, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": env.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_TIMEOUT_S)
     env.targets.append(topic)
 
 
-def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(env: Environment, requests: str) -> None:
+def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(env: SidecarDeployment, requests: str) -> None:
     target, other = unique_name("missing"), unique_name("missing")
     given = ["--delay", "10ms", "-H", "a=1", "-H", "a", "--value", "pay!"]
     plain = send(env, requests, target, *given, "--key", "k")
@@ -99,7 +99,7 @@ def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(env: Envir
     assert set(listed(env, requests)) == {plain, named, elsewhere}, "the letters themselves stay"
 
 
-def test_a_requeued_message_can_be_cancelled_by_its_id(env: Environment, requests: str) -> None:
+def test_a_requeued_message_can_be_cancelled_by_its_id(env: SidecarDeployment, requests: str) -> None:
     target = unique_name("missing")
     origin = send(env, requests, target, "--delay", "10ms", "--id", "order-9")
     wait_until(lambda: origin in listed(env, requests), "it has died")
@@ -110,7 +110,7 @@ def test_a_requeued_message_can_be_cancelled_by_its_id(env: Environment, request
 
 
 def test_an_open_transaction_behind_hides_nothing(
-    env: Environment, requests: str, monkeypatch: pytest.MonkeyPatch
+    env: SidecarDeployment, requests: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The requests that were put back lie behind it; whoever does not wait for its end would put them back again."""
     target = unique_name("missing")

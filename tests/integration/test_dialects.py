@@ -20,7 +20,7 @@ from postdate.wire.verdicts import Verdict, decode_verdict
 from support.brokers.broker import unique_name
 from support.brokers.topic_changes import alter_topic_config
 from support.clients.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Outcome, Sender, Sent, gather, judge
 
 _TARGETS = sorted({example.target for example in EXAMPLES})
@@ -52,7 +52,7 @@ def _cancel(sender: Sender, requests: str, example: Example) -> Sent:
     return sender.send(requests, Sent("", example.cancel.key, None, example.cancel.headers))
 
 
-def _bed_that_speaks_all(env: Environment) -> str:
+def _bed_that_speaks_all(env: SidecarDeployment) -> str:
     """A request topic kept for ever, so that requests for 2030 are within its horizon; the documented targets."""
     requests = env.new_requests(3)
     admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
@@ -69,14 +69,14 @@ def _bed_that_speaks_all(env: Environment) -> str:
     return requests
 
 
-def _outcome(env: Environment, requests: str) -> Outcome:
+def _outcome(env: SidecarDeployment, requests: str) -> Outcome:
     """What has become of this test's requests: the targets have the documented names, so others may use them too."""
     outcome = gather(env.bootstrap, [requests], _TARGETS)
     outcome.delivered = [seen for seen in outcome.delivered if seen.origin.startswith(requests.encode() + b"/")]
     return outcome
 
 
-def test_the_documented_requests_and_cancels_work_unchanged(env: Environment) -> None:
+def test_the_documented_requests_and_cancels_work_unchanged(env: SidecarDeployment) -> None:
     requests = _bed_that_speaks_all(env)
     sender = env.sender()
     now_ms = int(time.time() * 1000)
@@ -124,7 +124,7 @@ def test_the_documented_requests_and_cancels_work_unchanged(env: Environment) ->
     assert told == [(Verdict.CANCELLED, asked.sent.origin.decode()) for asked in cancelled]
 
 
-def test_a_request_that_fails_comes_back_as_it_was_sent(env: Environment) -> None:
+def test_a_request_that_fails_comes_back_as_it_was_sent(env: SidecarDeployment) -> None:
     requests = _bed_that_speaks_all(env)
     sender = env.sender()
     nowhere = unique_name("nowhere").encode()
@@ -155,7 +155,7 @@ def test_a_request_that_fails_comes_back_as_it_was_sent(env: Environment) -> Non
     assert b"Nats-Schedule '@at noon'" in letters[sent["bad-time"].origin].last(DEAD_DETAIL)
 
 
-def test_switched_off_they_are_headers_of_the_message(env: Environment) -> None:
+def test_switched_off_they_are_headers_of_the_message(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(), env.new_target()
     sidecar = env.new_sidecar()
     sidecar.start()

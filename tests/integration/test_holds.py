@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from postdate.cli import postdate as program
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import AT, ID, TOPIC
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sent
 from support.web.http_steps import Client, value_of
@@ -30,7 +30,7 @@ _TOKEN = "the-token-of-this-test"  # noqa: S105
 
 
 @pytest.fixture
-def sidecars(env: Environment) -> list[Sidecar]:
+def sidecars(env: SidecarDeployment) -> list[Sidecar]:
     """Two processes with two shards each; the second is a static member, whom the group would miss for long."""
     env.new_requests(SHARDS)
     env.new_target()
@@ -49,7 +49,7 @@ def client(sidecar: Sidecar) -> Client:
     return Client(int(str(sidecar.http["port"])), _TOKEN)
 
 
-def send(env: Environment, target: str, count: int, names: str) -> list[Sent]:
+def send(env: SidecarDeployment, target: str, count: int, names: str) -> list[Sent]:
     """Messages for one target that are due at once, spread over the partitions."""
     sender, sent = env.sender(), []
     due_ms = int(time.time() * 1000)
@@ -61,7 +61,7 @@ def send(env: Environment, target: str, count: int, names: str) -> list[Sent]:
     return sent
 
 
-def command(env: Environment, *arguments: str, exit_code: int = 0) -> Result:
+def command(env: SidecarDeployment, *arguments: str, exit_code: int = 0) -> Result:
     """A command with a broker, the group and the token."""
     options = ["-b", env.bootstrap, "--group-id", env.group_id, "--token-file", str(env.directory / "token")]
     result = CliRunner().invoke(program, [*arguments, *options])
@@ -81,7 +81,7 @@ def held(sidecar: Sidecar) -> dict[int, Any]:
     return {shard["partition"]: shard["held"] for shard in shards if shard["state"] == "RUNNING"}
 
 
-def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: Environment, sidecars: list[Sidecar]) -> None:
+def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: SidecarDeployment, sidecars: list[Sidecar]) -> None:
     (requests,), (target, other) = env.requests, env.targets
     one, two = sidecars
     command(env, "hold", "delivery", f"{requests}/0", f"{requests}/1", f"{requests}/2")
@@ -128,7 +128,7 @@ def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: Environment,
     env.judge([each for each in [*asked, *waiting] if each is not stopped], silent=[stopped])
 
 
-def _hold_intake_and_drain(env: Environment, one: Sidecar, two: Sidecar, ended: int) -> list[Sent]:
+def _hold_intake_and_drain(env: SidecarDeployment, one: Sidecar, two: Sidecar, ended: int) -> list[Sent]:
     """Requests that nobody reads until the intake is released, by when their shards have moved to one process."""
     requests, target = env.requests[0], env.targets[0]
     assert client(one).post("/api/v1/hold", {"what": "intake"}, Authorization="Bearer no").status == 401

@@ -32,7 +32,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from postdate.wire.headers import AT, DEAD_REASON, TOPIC, Headers
 from postdate.wire.reasons import Reason
 from support.brokers.broker import local_broker, unique_name
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Outcome, Reader, Sent
 from support.waiting.contention import Waits, Watch, watch_contention
@@ -52,17 +52,17 @@ _TIMED_OUT = re.compile(r"target (\S+) is isolated, .*: A record for \1 was not 
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Environment]:
+def guarded(tmp_path: Path) -> Iterator[SidecarDeployment]:
     """An environment on a broker that minds ACLs; who has none against him may do everything."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     with (
         local_broker(authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as broker,
-        new_env(broker.bootstrap_servers, tmp_path) as env,
+        new_deployment(broker.bootstrap_servers, tmp_path) as env,
     ):
         yield env
 
 
-def _forbid_writing(env: Environment, topic: str) -> None:
+def _forbid_writing(env: SidecarDeployment, topic: str) -> None:
     """Nobody may write to the topic, and everybody else may still do the rest."""
     operations = ((AclOperation.WRITE, AclPermissionType.DENY), (AclOperation.ALL, AclPermissionType.ALLOW))
     acls = [
@@ -78,7 +78,7 @@ def _forbid_writing(env: Environment, topic: str) -> None:
 class _Play:
     """The request topic, its targets, and all that was asked for."""
 
-    env: Environment
+    env: SidecarDeployment
     requests: str
     good: list[str]
     missing: str
@@ -144,7 +144,7 @@ def _p99_ms(reader: Reader, asked: list[Sent], waits: Waits) -> float:
 
 
 @pytest.mark.timeout(1_800 + 20 * _SECONDS)
-def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Environment) -> None:
+def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: SidecarDeployment) -> None:
     env = guarded
     requests, good = env.new_requests(2), [env.new_target(1) for _ in range(7)]
     missing, refusing = unique_name("missing"), env.new_target(1)

@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Sent
 from support.waiting.contention import watch_contention
 from support.waiting.lateness_in_commits import passed_by
@@ -30,7 +30,7 @@ _P99_MS_MAX = 400.0
 _PASSED_BY_MAX = 2
 
 
-def _ask(env: Environment, requests: str, target: str, asked: list[Sent]) -> None:
+def _ask(env: SidecarDeployment, requests: str, target: str, asked: list[Sent]) -> None:
     sender, first = env.sender(), time.time()
     pause = threading.Event()
     for index in range(_WARM_UP + _PER_SECOND * _SECONDS):
@@ -41,7 +41,7 @@ def _ask(env: Environment, requests: str, target: str, asked: list[Sent]) -> Non
     sender.flush()
 
 
-def test_a_thousand_a_second_arrive_within_milliseconds(env: Environment) -> None:
+def test_a_thousand_a_second_arrive_within_milliseconds(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(2), env.new_target(2)
     sidecar = env.new_sidecar()
     sidecar.start()

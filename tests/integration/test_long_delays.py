@@ -19,7 +19,7 @@ from postdate.wire.headers import ACTION, AT, ID, TOPIC, Headers
 from postdate.wire.headers import ORIGIN as NAMED
 from postdate.wire.origins import format_origin
 from postdate.wire.stored import decode_stored, stored_offset
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Sent
 from support.waiting.rounds import LONGER, expect, first_kept
@@ -40,7 +40,7 @@ def _now_ms() -> int:
 class _Play:
     """One request topic, what is sent to it, and what is read of its dispatch log and store."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: SidecarDeployment) -> None:
         self.env = env
         self.requests, self.target = env.new_requests(_PARTITIONS), env.new_target(_PARTITIONS)
         self.sender, self.told = env.sender(), list[Sent]()
@@ -135,7 +135,7 @@ def _assert_quiet(process: Sidecar) -> None:
     assert "Traceback" not in process.all_logs()
 
 
-def test_stored_messages_outlive_their_requests_and_the_disk(env: Environment) -> None:
+def test_stored_messages_outlive_their_requests_and_the_disk(env: SidecarDeployment) -> None:
     first_kept(lambda slower: _outlive(_Play(env.another()), _LEAD_MS * slower), LONGER)
 
 
@@ -161,7 +161,7 @@ def _outlive(play: _Play, lead_ms: int) -> None:
     _assert_quiet(play.process)
 
 
-def test_controls_find_a_stored_message_before_and_after_the_disk_is_lost(env: Environment) -> None:
+def test_controls_find_a_stored_message_before_and_after_the_disk_is_lost(env: SidecarDeployment) -> None:
     first_kept(lambda slower: _control(_Play(env.another()), _LEAD_MS * slower), LONGER)
 
 
@@ -195,7 +195,7 @@ def _control(play: _Play, lead_ms: int) -> None:
     _assert_quiet(play.process)
 
 
-def test_a_disk_lost_again_and_again_loses_nothing(env: Environment) -> None:
+def test_a_disk_lost_again_and_again_loses_nothing(env: SidecarDeployment) -> None:
     """Each start is an empty one, from the store that the one before it left; some messages end in between."""
     play = _Play(env)
     first_due_ms = _now_ms() + 4_000

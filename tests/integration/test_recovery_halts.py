@@ -35,7 +35,7 @@ from postdate.wire.headers import ACTION, AT, ORIGIN, TOPIC
 from postdate.wire.topics import OwnTopics
 from support.brokers.topic_changes import delete_records
 from support.deployments.command import run_postdate, said_by
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sender, Sent, gather
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -51,7 +51,7 @@ _USAGE = 2
 class Play:
     """One request topic: what was asked, and what is to become of it."""
 
-    env: Environment
+    env: SidecarDeployment
     name: str
     requests: str
     target: str
@@ -215,7 +215,7 @@ def _last(play: Play) -> tuple[int, int]:
     return end - 1, end
 
 
-def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deliver(env: Environment) -> None:
+def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deliver(env: SidecarDeployment) -> None:
     sender = env.sender()
     admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
     topics = env.new_request_topics(len(_CASES))
@@ -256,7 +256,7 @@ def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deli
     admin.close()
 
 
-def _fill(env: Environment, plays: dict[str, Play]) -> None:
+def _fill(env: SidecarDeployment, plays: dict[str, Play]) -> None:
     now_ms = int(time.time() * 1000)
     for play in plays.values():
         play.delivered = [play.ask(now_ms) for _ in range(_SOON)]
@@ -328,7 +328,7 @@ def _fill_up(play: Play) -> None:
     play.sender.flush()
 
 
-def _deliver_anew(env: Environment, play: Play) -> None:
+def _deliver_anew(env: SidecarDeployment, play: Play) -> None:
     """New requests are taken in and delivered."""
     play.delivered += [play.ask(1) for _ in range(2)]
     play.sender.flush()
@@ -337,7 +337,7 @@ def _deliver_anew(env: Environment, play: Play) -> None:
     reader.close()
 
 
-def _deliver_rest(env: Environment, plays: dict[str, Play]) -> None:
+def _deliver_rest(env: SidecarDeployment, plays: dict[str, Play]) -> None:
     """Whatever is held is made due, and new requests are taken in."""
     for play in plays.values():
         for sent in (*play.later, *play.stored):
@@ -351,7 +351,7 @@ def _deliver_rest(env: Environment, plays: dict[str, Play]) -> None:
     reader.close()
 
 
-def _judge(env: Environment, plays: dict[str, Play]) -> None:
+def _judge(env: SidecarDeployment, plays: dict[str, Play]) -> None:
     reader = env.reader(*(play.target for play in plays.values()))
     seen = Counter((record.topic, record.origin) for record in reader.to_end())
     reader.close()

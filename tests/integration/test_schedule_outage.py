@@ -19,7 +19,7 @@ import pytest
 from postdate.wire.dispatch_log import STORED, DispatchRecord, Occurred, Skipped, decode_record
 from postdate.wire.headers import ID, TOPIC, Headers
 from support.audits.missed_occurrences import Calendar, MissedStep, faults
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Reader, Sent
 from support.oracles.expected_records import origin_of
@@ -41,7 +41,7 @@ _ZONES = ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Pacific/Auckland")
 class _Log:
     """The dispatch log, as far as it was read, by the origins of the schedules."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: SidecarDeployment) -> None:
         self.stored = 0
         self.steps: dict[bytes, list[MissedStep]] = {}
         self._requests = env.requests[0]
@@ -92,7 +92,7 @@ def cron(interval_s: int, phase_s: int) -> bytes:
     return b"%d %b * * * *" % (second, minutes)
 
 
-def request(env: Environment, number: int, start_ms: int) -> Calendar:
+def request(env: SidecarDeployment, number: int, start_ms: int) -> Calendar:
     """A schedule with one of the policies and intervals; of these, every second one is a cron expression."""
     policy, interval_s = _POLICIES[number % 3], _INTERVALS_S[number // 6 % len(_INTERVALS_S)]
     phase_s = number * 7_919 % interval_s
@@ -108,7 +108,7 @@ def request(env: Environment, number: int, start_ms: int) -> Calendar:
     return Calendar(Sent(env.targets[0], b"key", b"%d" % number, given), policy, first_ms, interval_ms)
 
 
-def send(env: Environment, numbers: range, start_ms: int) -> list[Calendar]:
+def send(env: SidecarDeployment, numbers: range, start_ms: int) -> list[Calendar]:
     calendars = [request(env, number, start_ms) for number in numbers]
     sender = env.sender()
     for number, each in zip(numbers, calendars, strict=True):
@@ -122,7 +122,7 @@ def wait_in_outage(sidecar: Sidecar) -> None:
     threading.Event().wait(_OUTAGE_S)
 
 
-def assert_delivered_as_the_log_says(env: Environment, calendars: list[Calendar]) -> int:
+def assert_delivered_as_the_log_says(env: SidecarDeployment, calendars: list[Calendar]) -> int:
     """Returns how many occurrences the target has."""
     values = {each.sent.origin: each.sent.value for each in calendars}
     reader, found = Reader(env.bootstrap, env.targets), Counter[tuple[bytes, int, int]]()
@@ -137,7 +137,7 @@ def assert_delivered_as_the_log_says(env: Environment, calendars: list[Calendar]
 
 
 @pytest.mark.timeout(900 + 3 * _OUTAGE_S)
-def test_schedules_follow_their_policies_after_an_outage(env: Environment) -> None:
+def test_schedules_follow_their_policies_after_an_outage(env: SidecarDeployment) -> None:
     env.new_requests(_PARTITIONS)
     env.new_target(message_timestamp_type="LogAppendTime")
     sidecar = env.new_sidecar(static=True)

@@ -21,8 +21,8 @@ from postdate.tools.dev_broker.local_broker import LocalBroker
 from support.brokers.broker import local_broker
 from support.brokers.secured_broker import SecuredBroker, secured_broker
 from support.deployments.command import run_postdate
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.web.http_steps import Client
 
@@ -39,14 +39,14 @@ def own() -> Iterator[LocalBroker]:
 
 
 @pytest.fixture
-def env(own: LocalBroker, tmp_path: Path) -> Iterator[Environment]:
-    made = Environment(own.bootstrap_servers, tmp_path)
+def env(own: LocalBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
+    made = SidecarDeployment(own.bootstrap_servers, tmp_path)
     made.new_requests(1)
     yield made
     made.close()
 
 
-def _served(env: Environment) -> tuple[Sidecar, Client]:
+def _served(env: SidecarDeployment) -> tuple[Sidecar, Client]:
     sidecar, port = env.new_sidecar(), free_port()
     sidecar.http = {"port": port}
     return sidecar, Client(port)
@@ -68,7 +68,7 @@ def _wait_for_attempts(sidecar: Sidecar, count: int) -> list[int]:
 
 @pytest.mark.parametrize("away", ["paused", "killed"])
 def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(
-    own: LocalBroker, env: Environment, away: str
+    own: LocalBroker, env: SidecarDeployment, away: str
 ) -> None:
     sidecar, client = _served(env)
     if away == "paused":
@@ -93,7 +93,7 @@ def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(
     assert sidecar.stop() == 0
 
 
-def test_a_signal_ends_the_wait(own: LocalBroker, env: Environment) -> None:
+def test_a_signal_ends_the_wait(own: LocalBroker, env: SidecarDeployment) -> None:
     sidecar, client = _served(env)
     own.pause()
     try:
@@ -181,7 +181,7 @@ def _proxy_without_broker() -> Iterator[str]:
 
 @pytest.mark.parametrize("also", ["", "a listener of the other protocol"])
 def test_a_connection_that_breaks_in_the_handshake_is_waited_for_and_its_likely_cause_is_logged(
-    secured: SecuredBroker, env: Environment, also: str
+    secured: SecuredBroker, env: SidecarDeployment, also: str
 ) -> None:
     """A proxy whose broker is away breaks it; the broker may be of the right protocol."""
     sidecar, _ = _served(env)

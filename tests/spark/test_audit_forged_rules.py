@@ -20,18 +20,18 @@ from postdate.spark.rules.verdicts import ENDINGS
 from postdate.wire.headers import ID
 from support.audits.forged_topics import Forged, named
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("rules")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("rules")) as made:
         yield made
 
 
 @pytest.mark.timeout(900)
 def test_each_forgery_is_named(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "ORDER_RECORDS_MAX", 2)  # a strict audit compares more
     forged = Forged.on(env)
@@ -62,7 +62,7 @@ def test_each_forgery_is_named(
 
 @pytest.mark.timeout(900)
 def test_no_effect_may_be_of_a_request_that_is_still_to_come(
-    env: Environment,
+    env: SidecarDeployment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -95,7 +95,7 @@ def test_no_effect_may_be_of_a_request_that_is_still_to_come(
 
 @pytest.mark.timeout(900)
 def test_runs_with_a_state_compare_their_messages_with_those_before(
-    env: Environment,
+    env: SidecarDeployment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

@@ -35,7 +35,7 @@ from postdate.wire.dispatch_log import DELIVERED, OWNER, DispatchRecord, PlainFa
 from postdate.wire.headers import AT, TOPIC
 from support.audits.following import STEP_S, AuditFollower, following, traffic
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import gather
 
@@ -47,7 +47,9 @@ class CutOff(Exception):
     """Stands for whatever ends a program."""
 
 
-def _step(spark: SparkSession, env: Environment, follower: AuditFollower, *, cut_off: bool = False) -> dict[str, Any]:
+def _step(
+    spark: SparkSession, env: SidecarDeployment, follower: AuditFollower, *, cut_off: bool = False
+) -> dict[str, Any]:
     """What one more step tells, in this session; with `cut_off` it ends once it has told."""
     told: list[AuditOutcome] = []
 
@@ -83,7 +85,7 @@ def _killed(follower: AuditFollower, sidecars: list[Sidecar], chance: random.Ran
         follower.start()
 
 
-def _forge_duplicate(env: Environment, requests: str) -> str:
+def _forge_duplicate(env: SidecarDeployment, requests: str) -> str:
     """A record that was delivered long ago once more; returns its origin."""
     delivered = gather(env.bootstrap, [requests], env.targets).delivered
     one = min(delivered, key=lambda seen: seen.timestamp_ms)
@@ -93,7 +95,7 @@ def _forge_duplicate(env: Environment, requests: str) -> str:
     return one.origin.decode()
 
 
-def _forge_loss(env: Environment, requests: str, target: str) -> str:
+def _forge_loss(env: SidecarDeployment, requests: str, target: str) -> str:
     """A request whose dispatch log says that it was delivered; returns its origin."""
     producer, due_ms = Producer({"bootstrap.servers": env.bootstrap}), int(time.time() * 1_000) - 1_000
     producer.produce(requests, b"v", b"k", 0, headers=[(TOPIC, target.encode()), (AT, b"%d" % due_ms)])
@@ -117,13 +119,15 @@ def _named(steps: list[dict[str, Any]]) -> dict[str, set[str]]:
     return found
 
 
-def _forged(env: Environment, requests: str, silent: str) -> dict[str, set[str]]:
+def _forged(env: SidecarDeployment, requests: str, silent: str) -> dict[str, set[str]]:
     """The origins of a duplicate and a loss that were just made, by the violations that tell of them."""
     duplicate, loss = _forge_duplicate(env, requests), _forge_loss(env, silent, env.targets[0])
     return {"duplicate": {duplicate}, "missing": {loss}, "contradiction": {loss}}
 
 
-def _named_by_process(follower: AuditFollower, env: Environment, requests: str, silent: str) -> dict[str, set[str]]:
+def _named_by_process(
+    follower: AuditFollower, env: SidecarDeployment, requests: str, silent: str
+) -> dict[str, set[str]]:
     """The same, named by a process that follows."""
     follower.start()
     follower.wait_for(1)
@@ -143,7 +147,7 @@ def _named_by_process(follower: AuditFollower, env: Environment, requests: str, 
 
 @pytest.mark.timeout(900 + STEP_S + 4 * _SECONDS)  # a JVM starts and plans on a machine that does other things
 def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark: SparkSession, tmp_path: Path) -> None:
-    with new_env(broker.bootstrap_servers, tmp_path) as env:
+    with new_deployment(broker.bootstrap_servers, tmp_path) as env:
         requests, topic, target = env.new_requests(2), env.new_target(), env.new_target(2)
         env.targets.remove(topic)
         sidecars = [env.new_sidecar(), env.new_sidecar()]
@@ -180,7 +184,7 @@ def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark:
     assert violations == {(verdict, origin) for verdict, origins in expected.items() for origin in origins}
 
 
-def _told_on(env: Environment, topic: str) -> list[dict[str, Any]]:
+def _told_on(env: SidecarDeployment, topic: str) -> list[dict[str, Any]]:
     """What the steps have told on a topic."""
     reader = env.reader(topic)
     try:

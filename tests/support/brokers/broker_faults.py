@@ -15,7 +15,7 @@ from random import Random
 
 from support.brokers.broker_traffic import GRACE_MS, Traffic
 from support.brokers.three_brokers import NODES, ThreeBrokers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, postdate
 from support.waiting.contention import Watch
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -60,7 +60,7 @@ class BrokerRig:
     """Three brokers, two sidecars and their traffic."""
 
     cluster: ThreeBrokers
-    env: Environment
+    env: SidecarDeployment
     requests: str
     traffic: Traffic
     sidecars: list[Sidecar]

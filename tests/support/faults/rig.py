@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.faults.follower import Follower
 from support.faults.load import Load, LoadPlan
@@ -42,7 +42,7 @@ class FaultRig:
     """The processes and topics of a fault test."""
 
     broker: ProxiedBroker
-    env: Environment
+    env: SidecarDeployment
     requests: str
     ledger: RequestLedger
     follower: Follower
@@ -184,7 +184,7 @@ def new_rig(
     """Yields a rig with a separate broker; no sidecar runs yet. `transaction_s`: the transaction time-out."""
     chance = random.Random(seed)
     with proxied_broker(3, random.Random(seed + 1)) as broker:
-        env = Environment(broker.bootstrap, directory)
+        env = SidecarDeployment(broker.bootstrap, directory)
         requests, targets = env.new_requests(PARTITIONS), [env.new_target(4) for _ in range(2)]
         small = env.new_target(1, max_message_bytes="20000")
         plan = LoadPlan(requests, tuple(targets), small, seed, per_second, delay_ms_max)

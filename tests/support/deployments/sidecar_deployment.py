@@ -22,7 +22,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 @dataclass
-class Environment:
+class SidecarDeployment:
     """Request topics, targets, and the sidecars that serve them."""
 
     bootstrap: str
@@ -32,12 +32,12 @@ class Environment:
     requests: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
     sidecars: list[Sidecar] = field(default_factory=list)
-    others: list[Environment] = field(default_factory=list)
+    others: list[SidecarDeployment] = field(default_factory=list)
 
-    def another(self) -> Environment:
+    def another(self) -> SidecarDeployment:
         """Returns another deployment, which ends with this one: for a scenario that starts from the beginning."""
         self.others.append(
-            Environment(self.bootstrap, self.directory / f"environment-{len(self.others)}", self.replicas)
+            SidecarDeployment(self.bootstrap, self.directory / f"environment-{len(self.others)}", self.replicas)
         )
         return self.others[-1]
 
@@ -127,8 +127,8 @@ class Environment:
 
 
 @contextmanager
-def new_env(bootstrap: str, directory: Path, replicas: int = 1) -> Iterator[Environment]:
-    env = Environment(bootstrap, directory, replicas)
+def new_deployment(bootstrap: str, directory: Path, replicas: int = 1) -> Iterator[SidecarDeployment]:
+    env = SidecarDeployment(bootstrap, directory, replicas)
     try:
         yield env
     finally:
