@@ -22,7 +22,7 @@ from postdate.kafka.errors import Unreachable
 from postdate.kafka.interface import Admin, Isolation, LogReader, NewTopic, Partition
 from postdate.kafka.settings import KafkaSettings
 from support.brokers.broker import unique_name
-from support.brokers.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerRig
+from support.brokers.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerFaultRig
 from support.brokers.broker_traffic import Traffic
 from support.brokers.kafka_steps import Member, append, poll_for, poll_until
 from support.brokers.three_brokers import NODES, ThreeBrokers, three_brokers
@@ -59,7 +59,7 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
         for sidecar in sidecars:
             sidecar.wait_for_shards(SHARDS // 2)
         traffic = Traffic(cluster.bootstrap_servers, requests, target, _PER_SECOND, Random(seed + 1))
-        rig = BrokerRig(cluster, env, requests, traffic, sidecars, chance, watch)
+        rig = BrokerFaultRig(cluster, env, requests, traffic, sidecars, chance, watch)
         traffic.start()
         try:
             for name in names:

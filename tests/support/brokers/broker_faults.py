@@ -56,7 +56,7 @@ class BrokerFaultStep:
 
 
 @dataclass
-class BrokerRig:
+class BrokerFaultRig:
     """Three brokers, two sidecars and their traffic."""
 
     cluster: ThreeBrokers
@@ -159,10 +159,10 @@ class BrokerRig:
         self._kills.append((time.monotonic() + in_s, self.random.choice(self.sidecars)))
 
 
-Inject = Callable[[BrokerRig], str]
+Inject = Callable[[BrokerFaultRig], str]
 
 
-def _leader_killed(rig: BrokerRig) -> str:
+def _leader_killed(rig: BrokerFaultRig) -> str:
     node = rig.busy_leader()
     rig.cluster.kill(node)
     rig.cluster.wait_until_deposed(node, rig.tend_sidecars)
@@ -170,7 +170,7 @@ def _leader_killed(rig: BrokerRig) -> str:
     return f"broker {node}"
 
 
-def _leader_frozen(rig: BrokerRig) -> str:
+def _leader_frozen(rig: BrokerFaultRig) -> str:
     node = rig.busy_leader()
     rig.cluster.freeze(node)
     rig.cluster.wait_until_deposed(node, rig.tend_sidecars)
@@ -178,7 +178,7 @@ def _leader_frozen(rig: BrokerRig) -> str:
     return f"broker {node}"
 
 
-def _controller_frozen(rig: BrokerRig) -> str:
+def _controller_frozen(rig: BrokerFaultRig) -> str:
     node = rig.cluster.controller()
     rig.cluster.freeze(node)
     rig.wait(lambda: rig.cluster.controller() != node, "another controller is elected")
@@ -187,7 +187,7 @@ def _controller_frozen(rig: BrokerRig) -> str:
     return f"broker {node}"
 
 
-def _rolling_restart(rig: BrokerRig) -> str:
+def _rolling_restart(rig: BrokerFaultRig) -> str:
     for node in NODES:
         rig.cluster.terminate(node)
         rig.cluster.launch(node)
@@ -195,7 +195,7 @@ def _rolling_restart(rig: BrokerRig) -> str:
     return "all brokers"
 
 
-def _killed_for_a_moment(rig: BrokerRig) -> str:
+def _killed_for_a_moment(rig: BrokerFaultRig) -> str:
     """Kills a broker and restarts it, before or after the controller has fenced it."""
     node, seconds = rig.random.choice(NODES), rig.random.random() * 15
     rig.cluster.kill(node)
@@ -204,7 +204,7 @@ def _killed_for_a_moment(rig: BrokerRig) -> str:
     return f"broker {node}, {seconds:.1f} s"
 
 
-def _frozen_for_a_while(rig: BrokerRig) -> str:
+def _frozen_for_a_while(rig: BrokerFaultRig) -> str:
     """Freezes a broker for up to about twice the time after which the controller fences it."""
     node, seconds = rig.random.choice(NODES), rig.random.random() * 25
     rig.cluster.freeze(node)
@@ -213,7 +213,7 @@ def _frozen_for_a_while(rig: BrokerRig) -> str:
     return f"broker {node}, {seconds:.1f} s"
 
 
-def _stopped_for_a_while(rig: BrokerRig) -> str:
+def _stopped_for_a_while(rig: BrokerFaultRig) -> str:
     node, seconds = rig.random.choice(NODES), rig.random.random() * 10
     rig.cluster.terminate(node)
     rig.rest(seconds)
