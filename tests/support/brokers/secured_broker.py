@@ -186,7 +186,7 @@ def secured_broker(directory: Path) -> Iterator[SecuredBroker]:
             made.set_scram_password(SCRAM_PASSWORD)
             yield made
         finally:
-            broker.kill()  # nobody reads its data again
+            broker.kill()  # its data is not needed again
 
 
 def _oauth(tokens: TokenEndpoint) -> dict[str, str]:

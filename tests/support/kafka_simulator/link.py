@@ -1,6 +1,6 @@
 """The connection between one process and the cluster: every request and every response passes it.
 
-A process may be cut off here, slowed down, or stopped after its request was carried out and before it gets the
+A process may be cut off here, slowed down, or stopped after its request took effect and before it gets the
 response. `at_step` is called with the name of the request and its progress (`sent` or `done`). It may raise to end the
 process there, or let others run first.
 

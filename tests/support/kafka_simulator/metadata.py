@@ -27,7 +27,7 @@ TOPIC_AGE_MS_MAX = 300_000.0
 #: ms. How long a fetch waits for a leader that does not respond: the library's default of socket.timeout.ms, six times
 #: that of the product's consumers, so that schedules are harder than the product needs.
 FETCH_TIMEOUT_MS = 60_000.0
-#: The probability that a refresh asks a deposed leader, which names itself: one broker of three.
+#: The probability that a refresh queries a deposed leader, which names itself: one broker of three.
 _ASKS_DEPOSED = 1 / 3
 
 
@@ -70,14 +70,14 @@ class Metadata:
         self._topics: dict[str, tuple[int, float]] = {}
 
     def leader(self, part: Partition) -> Node:
-        """Returns the broker to ask about a partition; the first broker if the partition is unknown."""
+        """Returns the broker to query about a partition; the first broker if the partition is unknown."""
         node = self._leaders.get(part)
         if node is None:
             node = self._leaders[part] = self._look(part)
         return node
 
     def by_leader(self, parts: Iterable[Partition]) -> dict[int, tuple[Node, list[Partition]]]:
-        """Returns the partitions by the broker to ask about them."""
+        """Returns the partitions, grouped by the broker to query about them."""
         found: dict[int, tuple[Node, list[Partition]]] = {}
         for part in parts:
             node = self.leader(part)

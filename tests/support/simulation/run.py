@@ -42,10 +42,10 @@ from support.simulation.runtime.simulated_run import SimulatedRun
 REST_MS_MAX = 90_000.0
 
 #: ms. Requests after the recovery must have ended this long after the last was sent. A process that was fenced while
-#: idle detects this only now: then it asks the group, every 5 s, and the shard is taken over again.
+#: idle detects this only now: then it queries the group every 5 s, and the shard is taken over again.
 ENCORE_MS_MAX = 10_000.0
 
-_MEMORY = Path("/dev/shm")  # noqa: S108  # only small files that are mapped; where it is missing, the usual place
+_MEMORY = Path("/dev/shm")  # noqa: S108  # only small files that are mapped; if it is missing, the default directory
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def test_waits_count_only_while_other_programs_run_and_up_to_the_elapsed_time() 
         ContentionSample(1_000, 0, 50, 0.0),
         ContentionSample(1_100, 0, 90, 0.0),  # ours alone
         ContentionSample(1_200, 0, 100, 1.5),  # 10 ms on each of two cores
-        ContentionSample(1_300, 30, 105, 0.5),  # the sampler itself waited for longer than the pressure says
+        ContentionSample(1_300, 30, 105, 0.5),  # the sampler itself waited for longer than the pressure figure
         ContentionSample(1_400, 0, 300, 2.0),  # cannot have waited for more than 100 ms
     ]
     waits = Waits.most(samples, cores=2)

@@ -1,6 +1,6 @@
 """Holds and releases by operators: of the delivery of a shard, its intake, or one target; and the oracle of holds.
 
-O11: from the commit of a hold until its release is requested, the shard delivers no held message, whoever owns it,
+O11: from the commit of a hold until its release is requested, the shard delivers no held message, under any owner,
 except in one transaction that may already have been in progress. The other oracles check that held messages are
 delivered once after the release.
 

@@ -131,7 +131,7 @@ def _unknown_taken_as(done: bool) -> Iterator[None]:
 
 
 def _unknown_as_failed(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A commit without a response counts as failed, and is tried again on the same producer."""
+    """A commit without a response counts as failed, and is retried on the same producer."""
     return _unknown_taken_as(done=False)
 
 

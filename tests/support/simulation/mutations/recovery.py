@@ -1,4 +1,4 @@
-"""Mutations: the answers that a recovery trusts, when it halts, and what it keeps.
+"""Mutations: the responses that a recovery trusts, its halts, and the state that it keeps.
 
 As in `mutations`, whose table lists them.
 """
@@ -31,7 +31,7 @@ def _bound_not_verified(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _halts_at_once(_: SimulatedRun) -> AbstractContextManager[object]:
-    """A halt is not confirmed: the answer of a deposed leader halts a shard that has lost nothing."""
+    """A halt is not confirmed: the response of a deposed leader halts a shard that has lost nothing."""
     return patch.object(Confirmation, "confirm", lambda self, halt, reason, loss: None)
 
 

@@ -84,7 +84,7 @@ def _without_tombstone(_: SimulatedRun) -> AbstractContextManager[object]:
 
 
 def _unrecorded(kind: type[Fate]) -> Mutation:
-    """A control is carried out in the index and in STORE, but no fate of this kind names it."""
+    """A control is applied in the index and in STORE, but no fate of this kind names it."""
     honest = UndeliveredEnds._apply
 
     def act(self: UndeliveredEnds, batch: Batch, *arguments: Any) -> None:

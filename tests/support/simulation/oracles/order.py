@@ -5,7 +5,7 @@ messages are compared if the sender of the earlier one knew the later one: its r
 that transaction. Two messages of one transaction are compared by their offsets, if they are in one partition of their
 target.
 
-As in the promise, these are not checked: a message that its target refused, which is tried again alone; a schedule in
+As in the promise, these are not checked: a message that its target refused, which is retried alone; a schedule in
 which Postdate's own topics were isolated, since then only messages of one key wait for each other; moved messages;
 stored messages, if the broker's clock was stepped, since the gate then lets a rebuilt index deliver before it has read
 all; and messages that the processes interpret differently.

@@ -423,7 +423,7 @@ def judge_halts(outcome: JudgedOutcome, run: SimulatedRun, may_halt: Set[int]) -
 
 def judge_indexes(outcome: JudgedOutcome, run: SimulatedRun, traffic: SimulatedTraffic, halted: Set[int]) -> None:
     """Checks O7 and O10: the running shards contain exactly the requests that have not ended, and none has halted
-    except where it must."""
+    without need."""
     for process in run.processes:
         for actor in process.shards():
             shard, part = actor.shard, actor.part.index

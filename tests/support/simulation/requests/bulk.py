@@ -362,7 +362,7 @@ def _was_moved_away(
 
 
 def _may_select_recurring(control: SimulatedRequest, recurring: Recurring, course: _Course, due_ms: int) -> bool:
-    """True if a bulk control selects a schedule that is due then, or a single message of its id (0) where it was
+    """True if a bulk control selects a schedule that is due then, or a single message of its id (0) that was
     moved."""
     selected = control.selected
     if selected is None or recurring.offset >= control.offset:

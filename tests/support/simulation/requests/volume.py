@@ -31,7 +31,7 @@ _FOLLOWERS = (100, 3_000)
 _STORED = 1_200
 #: bytes. In total more than the 16 MiB of key 0; every second message is under key 0.
 _LARGE_BYTES, _LARGE = 700_000, 52
-#: ms. Between two of the parts: each is read and carried out before the next.
+#: ms. Between two of the parts: each is read and applied before the next.
 _APART_MS = 6_000.0
 #: ms. The delay of the message that is moved repeatedly: it must not prevent the deletion of later requests.
 _NEAR_MS = 5_000

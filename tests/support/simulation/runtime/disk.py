@@ -245,7 +245,7 @@ class MemoryDatabase:
     def write(self, batch: MemoryBatch) -> None:
         store = self._open()
         self._has_failed = self._has_failed or self._disks.is_full(self._path)
-        # as RocksDB, which refuses writes until it is opened again, even if there is space by then
+        # like RocksDB, which refuses writes until it is reopened, even if there is space again
         if self._has_failed:
             self._disks.refused += 1
             raise DiskFull(f"no space left for {self._path.parent.name}")
