@@ -39,7 +39,7 @@ _Run = dict[str, float]
 
 
 @dataclass
-class Environment(BenchEnvironment):
+class FloorEnvironment(BenchEnvironment):
     """The environment of the cases, which also notes the topics that a case makes."""
 
     made: list[tuple[str, list[str]]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Environment(BenchEnvironment):
                 program.kill()
 
 
-def full(environment: Environment, case: str, count: int) -> dict[str, _Run]:
+def full(environment: FloorEnvironment, case: str, count: int) -> dict[str, _Run]:
     """A case that begins with a full request topic."""
     found = CASES[case](environment, Size(count, 0.0))
     runs = {"sidecar": {"cpu_us": found["sidecar_cpu_us"], "per_s": found["records_per_s"]}}
@@ -85,7 +85,7 @@ def _of_one(done: _Run) -> _Run:
     return {"cpu_us": done["cpu_s"] * 1e6 / done["records"], "per_s": done["records"] / done["seconds"]}
 
 
-def steady(environment: Environment, seconds: float, pause_ms: int) -> dict[str, _Run]:
+def steady(environment: FloorEnvironment, seconds: float, pause_ms: int) -> dict[str, _Run]:
     """1,000 requests a second; the share of a core, and the processor time of a transaction."""
     found = CASES["steady 1000/s"](environment, Size(0, seconds))
     count = int(_STEADY_PER_S * (seconds + WARM_UP_S))
@@ -108,7 +108,7 @@ def _of_steady(core_share: float, per_s: float) -> _Run:
     return {"core_share": core_share, "transactions_per_s": per_s, "cpu_ms_per_transaction": core_share / per_s * 1_000}
 
 
-def _transactions(environment: Environment) -> float:
+def _transactions(environment: FloorEnvironment) -> float:
     """The transactions of the sidecar: each writes a record and a marker to the dispatch log."""
     log = OwnTopics.of(environment.made[0][0]).dispatch_log
     with admin_of(environment.kafka) as admin:
@@ -131,7 +131,7 @@ def main() -> None:
         stack.callback(broker.kill)
         broker.start()
         kafka = ConfluentKafka(KafkaSettings(broker.bootstrap_servers))
-        environment = Environment(kafka, broker.bootstrap_servers, Path(made), stack, lambda _: None, broker.pid)
+        environment = FloorEnvironment(kafka, broker.bootstrap_servers, Path(made), stack, lambda _: None, broker.pid)
         environment.warm_up(min(asked.messages, WARM_UP_RECORDS_MAX))
         for number in range(asked.rounds):
             for case in asked.cases:

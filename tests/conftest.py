@@ -1,9 +1,9 @@
-"""Fixtures and hooks that every kind of test may use.
+"""Fixtures and hooks for every kind of test.
 
-With ``POSTDATE_FORBID_SKIPS=1``, as in CI, a skipped test is a failed one: a machine that lacks what a test needs must
-not look like one where the test passed.
+With ``POSTDATE_FORBID_SKIPS=1``, as in CI, a skipped test fails: a machine that lacks a requirement must not look like
+one on which the test passed.
 
-Properties are claims about results: Hypothesis does not mind how long it takes to think up a case, or to run it.
+Hypothesis has no deadline: properties are about results, not about the time to generate or run a case.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Turns the report of a skip into that of a failure, with the reason of the skip, where skips are forbidden."""
+    """Turns a skipped test into a failed one with the same reason, if skips are forbidden."""
     if not (_SKIPS_FORBIDDEN and report.skipped):
         return
     why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -59,6 +59,6 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[RunningBroker]:
-    """The real broker, once a session."""
+    """Yields the real broker of the session."""
     with running_broker() as running:
         yield running

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 
 
 @pytest.hookimpl(wrapper=True)
@@ -21,13 +21,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed:
         fixtures = getattr(item, "funcargs", {}).values()
         used = (getattr(fixture, "env", fixture) for fixture in fixtures)  # some fixtures contain an environment
-        sidecars = [sidecar for env in used if isinstance(env, Environment) for sidecar in env.sidecars]
+        sidecars = [sidecar for env in used if isinstance(env, SidecarDeployment) for sidecar in env.sidecars]
         report.sections += [(f"end of the log of {sidecar.name}", sidecar.state_and_log_end()) for sidecar in sidecars]
     return report
 
 
 @pytest.fixture
-def env(broker: RunningBroker, tmp_path: Path) -> Iterator[Environment]:
+def env(broker: RunningBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
     """An environment whose topics no other test uses. Its processes end with the test."""
-    with new_env(broker.bootstrap_servers, tmp_path) as environment:
+    with new_deployment(broker.bootstrap_servers, tmp_path) as environment:
         yield environment

@@ -19,8 +19,8 @@ from playwright.sync_api import expect
 from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, decode_record
 from postdate.wire.headers import AT, ID, TOPIC, Headers
 from support.deployments.command import call_postdate
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sent
 from support.web.browser import DESK, PHONE, browser_page, check_layout, open_view
@@ -31,7 +31,7 @@ _COUNT = 12_000
 _HOUR_MS = 3_600_000
 
 
-def start(env: Environment) -> tuple[Sidecar, Client, Path]:
+def start(env: SidecarDeployment) -> tuple[Sidecar, Client, Path]:
     """Starts a process that serves two shards. Returns it, a client of its API and a configuration for the commands."""
     env.new_requests(2)
     env.new_target()
@@ -49,7 +49,7 @@ def start(env: Environment) -> tuple[Sidecar, Client, Path]:
     return sidecar, client, config
 
 
-def send(env: Environment, target: str, count: int, due_ms: int, name: str = "") -> list[Sent]:
+def send(env: SidecarDeployment, target: str, count: int, due_ms: int, name: str = "") -> list[Sent]:
     """Sends messages without an id, or with ids that begin with `name`, and returns them."""
     sender, sent = env.sender(), []
     for number in range(count):
@@ -60,12 +60,12 @@ def send(env: Environment, target: str, count: int, due_ms: int, name: str = "")
     return sent
 
 
-def cancel(env: Environment, config: Path, *options: str) -> dict[str, int]:
+def cancel(env: SidecarDeployment, config: Path, *options: str) -> dict[str, int]:
     """Runs `postdate cancel`, and returns the count of each of its controls, by origin."""
     return control(env, config, "cancel", *options)
 
 
-def control(env: Environment, config: Path, action: str, *options: str) -> dict[str, int]:
+def control(env: SidecarDeployment, config: Path, action: str, *options: str) -> dict[str, int]:
     """Runs a bulk control, and returns the count of each of its controls, by origin."""
     command = [action, "-b", env.bootstrap, "--requests", env.requests[0], "--config", str(config), "--output", "json"]
     done = call_postdate(*command, *options, "--wait-verdict", "--timeout", "2m")
@@ -75,7 +75,7 @@ def control(env: Environment, config: Path, action: str, *options: str) -> dict[
     return {answer["origin"]: answer["count"] for answer in answers}
 
 
-def dry_run(env: Environment, client: Client, config: Path, *options: str) -> dict[str, int]:
+def dry_run(env: SidecarDeployment, client: Client, config: Path, *options: str) -> dict[str, int]:
     """Runs `postdate cancel --dry-run`, and returns its counts by target."""
     common = ["--url", f"http://127.0.0.1:{client.port}", "--requests", env.requests[0], "--config", str(config)]
     done = call_postdate("cancel", *common, *options, "--dry-run", "--output", "json")
@@ -86,7 +86,7 @@ def dry_run(env: Environment, client: Client, config: Path, *options: str) -> di
     return counts
 
 
-def in_log(env: Environment) -> tuple[Counter[str], dict[str, int], int]:
+def in_log(env: SidecarDeployment) -> tuple[Counter[str], dict[str, int], int]:
     """Returns the cancelled messages by control, the last count of each control, and the number of transactions."""
     ended: Counter[str] = Counter()
     last: dict[str, int] = {}
@@ -106,7 +106,7 @@ def in_log(env: Environment) -> tuple[Counter[str], dict[str, int], int]:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_all_messages_for_a_target_are_cancelled_and_no_other(env: Environment, is_killed: bool) -> None:
+def test_all_messages_for_a_target_are_cancelled_and_no_other(env: SidecarDeployment, is_killed: bool) -> None:
     sidecar, client, config = start(env)
     chosen, other = env.targets
     later_ms = int(time.time() * 1000) + _HOUR_MS
@@ -131,7 +131,9 @@ def test_all_messages_for_a_target_are_cancelled_and_no_other(env: Environment, 
     assert dry_run(env, client, config, "--target", chosen) == {chosen: len(beyond)}
 
 
-def cancel_beside_a_restart(env: Environment, sidecar: Sidecar, config: Path, selectors: list[str]) -> dict[str, int]:
+def cancel_beside_a_restart(
+    env: SidecarDeployment, sidecar: Sidecar, config: Path, selectors: list[str]
+) -> dict[str, int]:
     """Runs `cancel` while a failpoint kills the process, and starts the process again."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(cancel, env, config, *selectors)
@@ -140,7 +142,7 @@ def cancel_beside_a_restart(env: Environment, sidecar: Sidecar, config: Path, se
         return future.result()
 
 
-def test_a_customer_is_forgotten_with_one_command(env: Environment) -> None:
+def test_a_customer_is_forgotten_with_one_command(env: SidecarDeployment) -> None:
     _, client, config = start(env)
     due_ms = int(time.time() * 1000) + _HOUR_MS
     for target in env.targets:
@@ -152,7 +154,7 @@ def test_a_customer_is_forgotten_with_one_command(env: Environment) -> None:
     assert client.get("/api/v1/pending/selected?id_prefix=customer-7").json["count"] == 60
 
 
-def test_messages_of_a_key_are_delivered_now_and_those_of_a_target_moved(env: Environment) -> None:
+def test_messages_of_a_key_are_delivered_now_and_those_of_a_target_moved(env: SidecarDeployment) -> None:
     _, client, config = start(env)
     soon, other = env.targets
     due_ms = int(time.time() * 1000) + _HOUR_MS
@@ -170,7 +172,7 @@ def test_messages_of_a_key_are_delivered_now_and_those_of_a_target_moved(env: En
     assert all(int(record.last("postdate-due")) < due_ms for record in seen)
 
 
-def test_the_page_counts_confirms_and_cancels(env: Environment) -> None:
+def test_the_page_counts_confirms_and_cancels(env: SidecarDeployment) -> None:
     _, client, _ = start(env)
     send(env, env.targets[0], 40, int(time.time() * 1000) + _HOUR_MS, "order-")
     send(env, env.targets[1], 5, int(time.time() * 1000) + _HOUR_MS, "mail-")

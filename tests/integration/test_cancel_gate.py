@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from postdate.wire.headers import ACTION, AT, ID, ORIGIN, TOPIC, Headers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sent
 from support.waiting.rounds import LONGER, expect, first_kept
@@ -17,11 +17,11 @@ from support.waiting.rounds import LONGER, expect, first_kept
 _LEAD_MS = 5_000
 
 
-def test_a_cancel_written_during_an_outage_wins_at_the_restart(env: Environment) -> None:
+def test_a_cancel_written_during_an_outage_wins_at_the_restart(env: SidecarDeployment) -> None:
     first_kept(lambda slower: _cancel_while_nobody_runs(env.another(), _LEAD_MS * slower), LONGER)
 
 
-def _cancel_while_nobody_runs(env: Environment, lead_ms: int) -> None:
+def _cancel_while_nobody_runs(env: SidecarDeployment, lead_ms: int) -> None:
     """Writes the controls within `lead_ms`, and starts the process again after it."""
     requests, target = env.new_requests(1), env.new_target()
     sender, sidecar = env.sender(), env.new_sidecar(static=True)

@@ -14,14 +14,14 @@ import pytest
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import DUE
 from support.deployments.command import call_postdate, run_postdate, said_by
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Seen, gather
 
 WAIT = ("--wait-verdict", "--timeout", "60s")
 
 
-def start(env: Environment, verdicts: str = "control", **topic: object) -> Sidecar:
+def start(env: SidecarDeployment, verdicts: str = "control", **topic: object) -> Sidecar:
     sidecar = env.new_sidecar()
     sidecar.topic = {"verdicts": verdicts, **topic}
     sidecar.start()
@@ -30,28 +30,28 @@ def start(env: Environment, verdicts: str = "control", **topic: object) -> Sidec
 
 
 @pytest.fixture
-def requests(env: Environment) -> str:
+def requests(env: SidecarDeployment) -> str:
     return env.new_requests(4)
 
 
 @pytest.fixture
-def target(env: Environment) -> str:
+def target(env: SidecarDeployment) -> str:
     return env.new_target()
 
 
-def command(env: Environment, *arguments: str) -> list[str]:
+def command(env: SidecarDeployment, *arguments: str) -> list[str]:
     """Runs a command, which must succeed, and returns the lines that it prints."""
     return said_by(*arguments, "-b", env.bootstrap).splitlines()
 
 
-def refused(env: Environment, *arguments: str) -> tuple[str, str]:
+def refused(env: SidecarDeployment, *arguments: str) -> tuple[str, str]:
     """Runs a command, which must fail, and returns the verdict that it prints and its error output."""
     done = call_postdate(*arguments, "-b", env.bootstrap)
     assert done.exit_code == Exit.FAILED, done.stderr
     return done.stdout.splitlines()[1], done.stderr
 
 
-def arrived(env: Environment, target: str, count: int) -> list[Seen]:
+def arrived(env: SidecarDeployment, target: str, count: int) -> list[Seen]:
     """Waits for `count` messages on the target, and returns all messages that were read."""
     reader = env.reader(target)
     try:
@@ -62,7 +62,7 @@ def arrived(env: Environment, target: str, count: int) -> list[Seen]:
 
 
 @pytest.mark.parametrize("by", ["id", "origin"])
-def test_a_message_is_moved_and_then_cancelled(env: Environment, requests: str, target: str, by: str) -> None:
+def test_a_message_is_moved_and_then_cancelled(env: SidecarDeployment, requests: str, target: str, by: str) -> None:
     start(env)
     options = ["--requests", requests, "--topic", target, "--key", "k", "--delay", "1h"]
     (origin,) = command(env, "send", *options, "--id", "order-9")
@@ -79,7 +79,7 @@ def test_a_message_is_moved_and_then_cancelled(env: Environment, requests: str, 
     assert env.judge([]).delivered == []
 
 
-def test_a_delivered_message_can_no_longer_be_changed(env: Environment, requests: str, target: str) -> None:
+def test_a_delivered_message_can_no_longer_be_changed(env: SidecarDeployment, requests: str, target: str) -> None:
     start(env)
     (origin,) = command(env, "send", "--requests", requests, "--topic", target, "--delay", "1ms", "--id", "order-9")
     (seen,) = arrived(env, target, 1)
@@ -90,7 +90,7 @@ def test_a_delivered_message_can_no_longer_be_changed(env: Environment, requests
             assert (verdict, "had already been delivered" in sentence) == (f"too-late {origin}", True)
 
 
-def test_a_message_moved_forward_arrives_by_its_new_time(env: Environment, requests: str, target: str) -> None:
+def test_a_message_moved_forward_arrives_by_its_new_time(env: SidecarDeployment, requests: str, target: str) -> None:
     start(env)
     options = ["--requests", requests, "--topic", target, "--value", "v", "--delay", "1h"]
     (origin,) = command(env, "send", *options)
@@ -103,7 +103,9 @@ def test_a_message_moved_forward_arrives_by_its_new_time(env: Environment, reque
 
 
 @pytest.mark.parametrize("by", ["id", "origin"])
-def test_a_message_is_delivered_now_and_never_early(env: Environment, requests: str, target: str, by: str) -> None:
+def test_a_message_is_delivered_now_and_never_early(
+    env: SidecarDeployment, requests: str, target: str, by: str
+) -> None:
     start(env)
     options = ["--requests", requests, "--topic", target, "--value", "v", "--delay", "1h", "--id", "order-9"]
     (origin,) = command(env, "send", *options)
@@ -116,7 +118,9 @@ def test_a_message_is_delivered_now_and_never_early(env: Environment, requests: 
     assert refused(env, "deliver", *named, *WAIT)[0] == f"too-late {origin}"
 
 
-def test_a_schedule_that_replaces_prints_the_replaced_origin(env: Environment, requests: str, target: str) -> None:
+def test_a_schedule_that_replaces_prints_the_replaced_origin(
+    env: SidecarDeployment, requests: str, target: str
+) -> None:
     start(env)
     options = ["--requests", requests, "--topic", target, "--id", "order-9"]
     (first,) = command(env, "send", *options, "--delay", "1h", "--value", "old")
@@ -127,7 +131,7 @@ def test_a_schedule_that_replaces_prints_the_replaced_origin(env: Environment, r
     assert len(gather(env.bootstrap, env.requests, env.targets).delivered) == 1
 
 
-def test_a_refused_control_is_rejected_and_changes_nothing(env: Environment, requests: str, target: str) -> None:
+def test_a_refused_control_is_rejected_and_changes_nothing(env: SidecarDeployment, requests: str, target: str) -> None:
     """The horizon of the sidecar is shorter than the default horizon, which the command checks."""
     start(env, levels_ms=[1_000], horizon_ms=3_600_000)
     (origin,) = command(env, "send", "--requests", requests, "--topic", target, "--delay", "1h")
@@ -138,7 +142,7 @@ def test_a_refused_control_is_rejected_and_changes_nothing(env: Environment, req
     assert command(env, "cancel", "--origin", origin, *WAIT)[1] == f"cancelled {origin}"
 
 
-def test_with_verdicts_all_a_command_waits_for_a_message(env: Environment, requests: str, target: str) -> None:
+def test_with_verdicts_all_a_command_waits_for_a_message(env: SidecarDeployment, requests: str, target: str) -> None:
     start(env, verdicts="all")
     options = ["send", "--requests", requests, "--topic", target, "--delay", "500ms", *WAIT]
     lines = command(env, *options)
@@ -146,7 +150,9 @@ def test_with_verdicts_all_a_command_waits_for_a_message(env: Environment, reque
     assert [seen.origin.decode() for seen in arrived(env, target, 1)] == [lines[0]]
 
 
-def test_a_cancel_written_during_an_outage_gets_its_verdict_later(env: Environment, requests: str, target: str) -> None:
+def test_a_cancel_written_during_an_outage_gets_its_verdict_later(
+    env: SidecarDeployment, requests: str, target: str
+) -> None:
     (origin,) = command(env, "send", "--requests", requests, "--topic", target, "--delay", "1h", "--key", "k")
     cancel = ["cancel", "--origin", origin]
     done = run_postdate(*cancel, "--wait-verdict", "--timeout", "1s", "-b", env.bootstrap)
@@ -162,7 +168,7 @@ def test_a_cancel_written_during_an_outage_gets_its_verdict_later(env: Environme
 
 
 def test_a_command_that_waits_for_a_verdict_fails_if_verdicts_are_off(
-    env: Environment, requests: str, target: str
+    env: SidecarDeployment, requests: str, target: str
 ) -> None:
     start(env, verdicts="none")
     done = run_postdate(

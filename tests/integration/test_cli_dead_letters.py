@@ -21,7 +21,7 @@ from postdate.sidecar.errors import Exit
 from postdate.wire.headers import ORIGIN, Headers
 from support.brokers.broker import unique_name
 from support.deployments.command import said_by
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import postdate, wait_until
 from support.waiting.rounds import LONGER, expect, first_kept
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -30,7 +30,7 @@ BUDGET_MS = 300
 
 
 @pytest.fixture
-def requests(env: Environment) -> str:
+def requests(env: SidecarDeployment) -> str:
     """A request topic of four partitions that a sidecar serves."""
     name = env.new_requests(4)
     sidecar = env.new_sidecar(dispatch={"retry_budget_ms": BUDGET_MS})
@@ -39,36 +39,36 @@ def requests(env: Environment) -> str:
     return name
 
 
-def send(env: Environment, requests: str, target: str, *options: str) -> str:
+def send(env: SidecarDeployment, requests: str, target: str, *options: str) -> str:
     """Sends a request with the command, and returns its origin."""
     return said_by("send", "-b", env.bootstrap, "--requests", requests, "--topic", target, *options).strip()
 
 
-def listed(env: Environment, requests: str, *options: str) -> dict[str, dict[str, object]]:
+def listed(env: SidecarDeployment, requests: str, *options: str) -> dict[str, dict[str, object]]:
     output = said_by("dead-letters", "list", "-b", env.bootstrap, "--requests", requests, "--output", "json", *options)
     return {dead_letter["origin"]: dead_letter for dead_letter in map(json.loads, output.splitlines())}
 
 
-def requeued(env: Environment, requests: str, *options: str) -> dict[str, tuple[str, str | None]]:
+def requeued(env: SidecarDeployment, requests: str, *options: str) -> dict[str, tuple[str, str | None]]:
     common = ["-b", env.bootstrap, "--requests", requests, "--output", "json"]
     output = said_by("dead-letters", "requeue", *common, *options)
     return {row["origin"]: (row["status"], row["now"]) for row in map(json.loads, output.splitlines())}
 
 
-def put_back(env: Environment, requests: str, *options: str) -> dict[str, str]:
+def put_back(env: SidecarDeployment, requests: str, *options: str) -> dict[str, str]:
     """Requeues all selected dead letters, and returns the origin of the new request by the origin of the old one."""
     rows = requeued(env, requests, "--apply", *options)
     assert {status for status, _ in rows.values()} == {"put-back"}
     return {origin: now for origin, (_, now) in rows.items() if now is not None}
 
 
-def create(env: Environment, topic: str) -> None:
+def create(env: SidecarDeployment, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": env.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_TIMEOUT_S)
     env.targets.append(topic)
 
 
-def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(env: Environment, requests: str) -> None:
+def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(env: SidecarDeployment, requests: str) -> None:
     target, other = unique_name("missing"), unique_name("missing")
     message = ["--delay", "10ms", "-H", "a=1", "-H", "a", "--value", "pay!"]
     plain = send(env, requests, target, *message, "--key", "k")
@@ -100,7 +100,7 @@ def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(env: Envir
     assert set(listed(env, requests)) == {plain, named, elsewhere}, "the dead letters stay on their topic"
 
 
-def test_a_requeued_message_can_be_cancelled_by_its_id(env: Environment, requests: str) -> None:
+def test_a_requeued_message_can_be_cancelled_by_its_id(env: SidecarDeployment, requests: str) -> None:
     target = unique_name("missing")
     origin = send(env, requests, target, "--delay", "10ms", "--id", "order-9")
     wait_until(lambda: origin in listed(env, requests), "it is a dead letter")
@@ -111,7 +111,7 @@ def test_a_requeued_message_can_be_cancelled_by_its_id(env: Environment, request
 
 
 def test_requeue_waits_for_an_open_transaction_that_hides_requeued_requests(
-    env: Environment, requests: str, monkeypatch: pytest.MonkeyPatch
+    env: SidecarDeployment, requests: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requeued requests may follow the open transaction, so a run that does not wait for its end repeats them."""
     target = unique_name("missing")

@@ -13,8 +13,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from postdate.cli import postdate as program
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import wait_until
 
 SETTING = {"POSTDATE_FORMAT_VERSION": "3"}
@@ -27,7 +27,7 @@ def schedule(*arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_schedule_is_created_shown_replaced_and_ended(env: Environment) -> None:
+def test_a_schedule_is_created_shown_replaced_and_ended(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(4), env.new_target(message_timestamp_type="LogAppendTime")
     sidecar = env.new_sidecar()
     sidecar.format_version = 3

@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from postdate.client import RequestRecord, RequestTopic, Verdict, VerdictRecord, decode_verdict
 from postdate.wire.headers import DUE, ID
 from postdate.wire.verdicts import encode_verdict
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import postdate
 from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -32,7 +32,7 @@ PARTITIONS = 7
 COUNT = 60
 
 
-def produce(env: Environment, records: Iterable[RequestRecord]) -> list[tuple[int, int]]:
+def produce(env: SidecarDeployment, records: Iterable[RequestRecord]) -> list[tuple[int, int]]:
     """Produces the records, and returns partition and offset of each, in order."""
     producer = Producer({"bootstrap.servers": env.bootstrap, "enable.idempotence": True})
     positions: dict[int, tuple[int, int]] = {}
@@ -47,7 +47,7 @@ def produce(env: Environment, records: Iterable[RequestRecord]) -> list[tuple[in
     return [positions[index] for index in range(len(positions))]
 
 
-def answers(env: Environment, requests: str, count: int) -> dict[str, VerdictRecord]:
+def answers(env: SidecarDeployment, requests: str, count: int) -> dict[str, VerdictRecord]:
     """Waits for `count` verdicts, and returns all by the origin that they answer. Fails if there are more."""
     reader = env.reader(f"{requests}.verdicts")
     try:
@@ -59,7 +59,7 @@ def answers(env: Environment, requests: str, count: int) -> dict[str, VerdictRec
     return {answer.origin: answer for answer in read}
 
 
-def test_every_control_finds_its_message(env: Environment) -> None:
+def test_every_control_finds_its_message(env: SidecarDeployment) -> None:
     topic = RequestTopic(env.new_requests(PARTITIONS), PARTITIONS)
     target = env.new_target()
     sidecar = env.new_sidecar()
@@ -97,7 +97,7 @@ def test_every_control_finds_its_message(env: Environment) -> None:
         assert int(seen.last(DUE)) <= seen.timestamp_ms
 
 
-def test_scheduling_an_id_again_replaces_it(env: Environment) -> None:
+def test_scheduling_an_id_again_replaces_it(env: SidecarDeployment) -> None:
     topic = RequestTopic(env.new_requests(PARTITIONS), PARTITIONS)
     target = env.new_target()
     sidecar = env.new_sidecar()
@@ -132,7 +132,7 @@ def blocks(section: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def here(env: Environment, example: str) -> str:
+def here(env: SidecarDeployment, example: str) -> str:
     """Returns the example with the broker and topics of this test."""
     names = {"localhost:9092": env.bootstrap, "postdate.requests": env.requests[0], "reminders": env.targets[0]}
     for documented, name in names.items():
@@ -146,7 +146,7 @@ def run(example: str, names: dict[str, object]) -> None:
 
 
 @pytest.fixture
-def served(env: Environment) -> Environment:
+def served(env: SidecarDeployment) -> SidecarDeployment:
     """A request topic as the documents assume it, its sidecar, and a target."""
     env.new_requests(4)
     env.new_target()
@@ -156,7 +156,7 @@ def served(env: Environment) -> Environment:
     return env
 
 
-def test_the_examples_of_the_documents_in_python(served: Environment) -> None:
+def test_the_examples_of_the_documents_in_python(served: SidecarDeployment) -> None:
     first, second, *_ = blocks("Python client", "python")
     reading, *_ = blocks("Verdicts", "python")
     names: dict[str, object] = {}
@@ -175,7 +175,7 @@ def test_the_examples_of_the_documents_in_python(served: Environment) -> None:
     assert printed.getvalue() == f"{last.of} will never be delivered, according to the answer to {last.origin}\n"
 
 
-def test_the_examples_of_the_document_on_the_command_line(served: Environment) -> None:
+def test_the_examples_of_the_document_on_the_command_line(served: SidecarDeployment) -> None:
     origins: list[str] = []
     for block in blocks("Cancel, reschedule, replace", "sh"):
         if not block.startswith("postdate "):

@@ -19,7 +19,7 @@ import pytest
 from support.brokers.broker import RunningBroker
 from support.clients.cases import FILE, document
 from support.clients.helper_programs import LANGUAGES, ClientPrograms
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 
 PARTITIONS = 4
 CASES: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))["cases"]
@@ -31,8 +31,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> ClientPrograms:
 
 
 @pytest.fixture(scope="module")
-def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("served")) as env:
+def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("served")) as env:
         for _ in LANGUAGES:
             env.new_requests(PARTITIONS)
         sidecar = env.new_sidecar()
@@ -59,7 +59,7 @@ def test_a_helper_makes_the_same_of_each_case_as_the_python_client(programs: Cli
 
 @pytest.mark.parametrize(("language", "place"), [(language, place) for place, language in enumerate(LANGUAGES)])
 def test_a_helper_does_on_a_broker_what_it_says(
-    programs: ClientPrograms, served: Environment, language: str, place: int
+    programs: ClientPrograms, served: SidecarDeployment, language: str, place: int
 ) -> None:
     target = served.new_target()
 

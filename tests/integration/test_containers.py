@@ -23,9 +23,9 @@ from postdate.wire.headers import AT, ID, TOPIC
 from support.brokers.containers import container_broker
 from support.brokers.kafka_steps import abort_values, commit_values, new_topic, open_producer, read_to_end
 from support.deployments.command import start_postdate
-from support.deployments.environment import new_env
 from support.deployments.ports import free_port
 from support.deployments.programs import need_kafka_image, need_program
+from support.deployments.sidecar_deployment import new_deployment
 from support.oracles.exactly_once import Sent
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
@@ -51,7 +51,7 @@ def test_committed_records_are_read_back_and_aborted_ones_are_not(bootstrap: str
 
 
 def test_a_sidecar_delivers_through_it(bootstrap: str, tmp_path: Path) -> None:
-    with new_env(bootstrap, tmp_path) as env:
+    with new_deployment(bootstrap, tmp_path) as env:
         requests, target = env.new_requests(2), env.new_target(3)
         sidecar = env.new_sidecar()
         sidecar.start()

@@ -25,10 +25,10 @@ from postdate.testing.container import PostdateContainer
 from postdate.wire.headers import AT, DELAY, DUE, TOPIC, Headers
 from support.brokers.broker import unique_name
 from support.brokers.containers import ContainerBroker, container_broker
-from support.deployments.environment import Environment, new_env
 from support.deployments.helm import NEEDED, RELEASE, Helm, merged, of_kind, pod_specs, running_helm
 from support.deployments.pods import Pod, docker, image_config
 from support.deployments.programs import need_python_image
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.deployments.sidecars import QUICK_SESSION, wait_until
 from support.oracles.exactly_once import Sent, gather
 from support.repository import ROOT
@@ -103,8 +103,8 @@ def broker() -> Iterator[ContainerBroker]:
 
 
 @pytest.fixture
-def env(broker: ContainerBroker, tmp_path: Path) -> Iterator[Environment]:
-    with new_env(broker.bootstrap, tmp_path) as environment:
+def env(broker: ContainerBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap, tmp_path) as environment:
         yield environment
 
 
@@ -131,7 +131,7 @@ def test_the_image_is_not_root_and_has_nothing_to_write_to(image: str) -> None:
 
 
 def test_two_pods_deliver_exactly_once_even_if_one_is_killed(
-    image: str, broker: ContainerBroker, env: Environment
+    image: str, broker: ContainerBroker, env: SidecarDeployment
 ) -> None:
     target = env.new_target(3)
     requests = unique_name("requests")
@@ -144,7 +144,9 @@ def test_two_pods_deliver_exactly_once_even_if_one_is_killed(
                 pod.remove()
 
 
-def test_the_container_of_other_peoples_tests_delivers(image: str, broker: ContainerBroker, env: Environment) -> None:
+def test_the_container_of_other_peoples_tests_delivers(
+    image: str, broker: ContainerBroker, env: SidecarDeployment
+) -> None:
     target = env.new_target()
     postdate = PostdateContainer(broker.bootstrap, image=image, partitions=2)
     with postdate.with_kwargs(network_mode=broker.network):
@@ -173,7 +175,7 @@ def test_a_container_that_cannot_serve_gives_the_reason(
         PostdateContainer("kafka:9092")
 
 
-def _deliver(release: Release, env: Environment) -> None:
+def _deliver(release: Release, env: SidecarDeployment) -> None:
     output = release.pod("topics", f"Job {RELEASE}-postdate-topics").run()
     assert release.requests in output.split()
     env.requests.append(release.requests)
@@ -199,7 +201,7 @@ def _deliver(release: Release, env: Environment) -> None:
     assert second.stop() == Exit.OK, second.logs()[-2000:]
 
 
-def _topics(env: Environment) -> tuple[str, list[str], list[str]]:
+def _topics(env: SidecarDeployment) -> tuple[str, list[str], list[str]]:
     return env.bootstrap, env.requests, env.targets
 
 
@@ -231,7 +233,7 @@ def _helm_test(release: Release) -> Sent:
     return Sent(release.target, None, b"a message of helm test", headers, origin=lines[0].encode())
 
 
-def _traffic(env: Environment, release: Release, count: int) -> list[Sent]:
+def _traffic(env: SidecarDeployment, release: Release, count: int) -> list[Sent]:
     """Sends messages that fall due one after another over the next seconds, and returns them."""
     target = release.target.encode()
     due_ms = int(time.time() * 1000) + 1000

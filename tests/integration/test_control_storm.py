@@ -23,7 +23,7 @@ import pytest
 from postdate.wire.dispatch_log import FINAL
 from postdate.wire.headers import ACTION, AT, ID, KEY, TOPIC, Headers
 from postdate.wire.verdicts import Verdict, VerdictRecord, decode_verdict
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, postdate
 from support.oracles.exactly_once import Outcome, Sent, gather
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -63,7 +63,7 @@ def _steps(first_ms: int, chance: random.Random) -> list[_Step]:
 _ACTIONS = ("cancel", "cancel", "reschedule", "")
 
 
-def _send(env: Environment, requests: str, target: str, chance: random.Random) -> tuple[list[Sent], list[Sent]]:
+def _send(env: SidecarDeployment, requests: str, target: str, chance: random.Random) -> tuple[list[Sent], list[Sent]]:
     """Sends each step at its time, and returns the schedules and the controls."""
     sender, schedules, controls = env.sender(), list[Sent](), list[Sent]()
     wait = threading.Event()
@@ -83,7 +83,7 @@ def _send(env: Environment, requests: str, target: str, chance: random.Random) -
     return schedules, controls
 
 
-def _cancel_ended(env: Environment, requests: str, ids: set[bytes]) -> list[Sent]:
+def _cancel_ended(env: SidecarDeployment, requests: str, ids: set[bytes]) -> list[Sent]:
     sender = env.sender()
     cancels = [sender.send(requests, Sent("", id_, None, [(ID, id_), (ACTION, b"cancel")])) for id_ in sorted(ids)]
     sender.flush()
@@ -99,7 +99,7 @@ def _kill(processes: list[Sidecar], chance: random.Random) -> None:
         victim.start()
 
 
-def _answers(env: Environment, requests: str) -> list[VerdictRecord]:
+def _answers(env: SidecarDeployment, requests: str) -> list[VerdictRecord]:
     reader = env.reader(f"{requests}.verdicts")
     try:
         return [decode_verdict(seen.value) for seen in reader.to_end()]
@@ -166,7 +166,7 @@ def _offset(sent: Sent) -> int:
 
 
 @pytest.mark.timeout(1_800 + 20 * _KILLS + 3 * _SECONDS)
-def test_every_verdict_is_true_while_processes_are_killed(env: Environment) -> None:
+def test_every_verdict_is_true_while_processes_are_killed(env: SidecarDeployment) -> None:
     seed = int(os.environ.get("POSTDATE_STORM_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}: {_IDS} ids over {_SECONDS:.0f} s, {_KILLS} kills")
     requests, target = env.new_requests(4), env.new_target(4)

@@ -27,8 +27,8 @@ from postdate.wire.headers import (
 )
 from postdate.wire.reasons import Reason
 from support.brokers.broker import unique_name
-from support.deployments.environment import Environment
 from support.deployments.programs import need_program
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Sent
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
@@ -96,7 +96,7 @@ def _bad_requests(target: bytes, small: bytes, requests: bytes) -> list[tuple[Re
     ]
 
 
-def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(env: Environment) -> None:
+def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(env: SidecarDeployment) -> None:
     requests, target, small = env.new_requests(), env.new_target(2), env.new_target(max_message_bytes="20000")
     bad = _bad_requests(target.encode(), small.encode(), requests.encode())
     assert {reason for reason, _ in bad} == set(Reason) - _WITHOUT_A_CAUSE_HERE
@@ -128,7 +128,9 @@ def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(env: Environment)
 
 
 @pytest.mark.parametrize("value_bytes", [_SMALL_TARGET_BYTES, 900_000])
-def test_a_request_that_no_target_accepts_becomes_a_complete_dead_letter(env: Environment, value_bytes: int) -> None:
+def test_a_request_that_no_target_accepts_becomes_a_complete_dead_letter(
+    env: SidecarDeployment, value_bytes: int
+) -> None:
     """The dead letter is larger than its request, and still fits."""
     requests, small = env.new_requests(), env.new_target(max_message_bytes="20000")
     sidecar = env.new_sidecar(dispatch={"retry_budget_ms": 200})
@@ -144,7 +146,7 @@ def test_a_request_that_no_target_accepts_becomes_a_complete_dead_letter(env: En
     assert outcome.dead[0].value == sent.value
 
 
-def test_headers_that_cannot_be_read_end_as_a_dead_letter_without_them(env: Environment) -> None:
+def test_headers_that_cannot_be_read_end_as_a_dead_letter_without_them(env: SidecarDeployment) -> None:
     kcat = need_program("kcat", "kcat")
     requests, target = env.new_requests(), env.new_target()
     sidecar = env.new_sidecar()

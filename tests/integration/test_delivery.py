@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from postdate.wire.headers import ACTION, AT, DELAY, DUE, ID, KEY, LEVEL, ORIGIN, PARTITION, TOPIC, Headers
 from postdate.wire.values.murmur2 import partition_for
 from support.brokers.broker import unique_name
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Outcome, Seen, Sent, overtaken
 from support.waiting.contention import watch_contention
 from support.waiting.rounds import LONGER, expect, first_kept
@@ -46,13 +46,13 @@ def _at(target: str, due_ms: int, key: bytes | None, value: bytes | None, *more:
     return Sent(target, key, value, headers, due_ms)
 
 
-def _serve(env: Environment, shards: int, **dispatch: int) -> None:
+def _serve(env: SidecarDeployment, shards: int, **dispatch: int) -> None:
     sidecar = env.new_sidecar(dispatch=dispatch)
     sidecar.start()
     sidecar.wait_for_shards(shards)
 
 
-def test_every_byte_arrives_on_the_partition_of_java(env: Environment) -> None:
+def test_every_byte_arrives_on_the_partition_of_java(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(2), env.new_target(5)
     due_ms = _now_ms() + 1500
     messages = [(key, value) for key in (None, b"", b"key", _BINARY) for value in (None, b"", b"value", _BINARY * 400)]
@@ -75,7 +75,7 @@ def test_every_byte_arrives_on_the_partition_of_java(env: Environment) -> None:
     assert seen[placed.origin].partition == 3
 
 
-def test_a_null_target_key_replaces_the_key_of_the_request(env: Environment) -> None:
+def test_a_null_target_key_replaces_the_key_of_the_request(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(), env.new_target(2)
     _serve(env, 1)
     sender = env.sender()
@@ -88,7 +88,7 @@ def test_a_null_target_key_replaces_the_key_of_the_request(env: Environment) -> 
     reader.close()
 
 
-def test_every_notation_of_a_due_time_is_kept(env: Environment) -> None:
+def test_every_notation_of_a_due_time_is_kept(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(), env.new_target()
     _serve(env, 1)
     base_ms = _now_ms()
@@ -115,7 +115,7 @@ def test_every_notation_of_a_due_time_is_kept(env: Environment) -> None:
     env.judge([*requested, past, iso])
 
 
-def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(env: Environment) -> None:
+def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(2), env.new_target(3)
     _serve(env, 2)
     keys, all_sent, sender = [b"a", b"b", b"c", b"d"], list[Sent](), env.sender()
@@ -145,11 +145,11 @@ def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(env: Env
     first_kept(attempt, LONGER)
 
 
-def test_replace_cancel_and_reschedule_take_effect(env: Environment) -> None:
+def test_replace_cancel_and_reschedule_take_effect(env: SidecarDeployment) -> None:
     first_kept(lambda slower: _replace_cancel_and_reschedule(env.another(), 2_500 * slower), LONGER)
 
 
-def _replace_cancel_and_reschedule(env: Environment, lead_ms: int) -> None:
+def _replace_cancel_and_reschedule(env: SidecarDeployment, lead_ms: int) -> None:
     requests, target = env.new_requests(), env.new_target()
     _serve(env, 1)
     sender = env.sender()
@@ -180,7 +180,7 @@ def _replace_cancel_and_reschedule(env: Environment, lead_ms: int) -> None:
     assert {ends[sent.origin] for sent in silent[3:]} == {"applied"}
 
 
-def test_an_aborted_request_does_not_exist(env: Environment) -> None:
+def test_an_aborted_request_does_not_exist(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(), env.new_target()
     _serve(env, 1)
     producer = Producer({"bootstrap.servers": env.bootstrap, "transactional.id": unique_name("shop")})
@@ -207,7 +207,7 @@ def test_an_aborted_request_does_not_exist(env: Environment) -> None:
     reader.close()
 
 
-def test_several_request_topics_share_a_process(env: Environment) -> None:
+def test_several_request_topics_share_a_process(env: SidecarDeployment) -> None:
     topics = [env.new_requests(2), env.new_requests(3)]
     target = env.new_target(2)
     _serve(env, 5)
@@ -227,7 +227,7 @@ def _reasons_of(outcome: Outcome) -> dict[str, int]:
     return dict(outcome.reasons())
 
 
-def test_an_unknown_target_ends_as_a_dead_letter_and_delays_no_other(env: Environment) -> None:
+def test_an_unknown_target_ends_as_a_dead_letter_and_delays_no_other(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(), env.new_target()
     _serve(env, 1, retry_budget_ms=_BUDGET_MS)
     with watch_contention() as watch:

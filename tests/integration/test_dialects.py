@@ -21,7 +21,7 @@ from postdate.wire.verdicts import Verdict, decode_verdict
 from support.brokers.broker import unique_name
 from support.brokers.topic_changes import alter_topic_config
 from support.clients.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Outcome, Sender, Sent, gather, judge
 
 _TARGETS = sorted({example.target for example in EXAMPLES})
@@ -53,7 +53,7 @@ def _cancel(sender: Sender, requests: str, example: Example) -> Sent:
     return sender.send(requests, Sent("", example.cancel.key, None, example.cancel.headers))
 
 
-def _serve_all_dialects(env: Environment) -> str:
+def _serve_all_dialects(env: SidecarDeployment) -> str:
     """Creates the documented targets, and serves a request topic with all dialects, whose name it returns.
 
     The topic has no retention limit, so that its horizon contains the year 2030.
@@ -73,14 +73,14 @@ def _serve_all_dialects(env: Environment) -> str:
     return requests
 
 
-def _outcome(env: Environment, requests: str) -> Outcome:
+def _outcome(env: SidecarDeployment, requests: str) -> Outcome:
     """Returns the outcome of this test's requests. Other tests may use the same targets, since names are documented."""
     outcome = gather(env.bootstrap, [requests], _TARGETS)
     outcome.delivered = [seen for seen in outcome.delivered if seen.origin.startswith(requests.encode() + b"/")]
     return outcome
 
 
-def test_the_documented_requests_and_cancels_work_unchanged(env: Environment) -> None:
+def test_the_documented_requests_and_cancels_work_unchanged(env: SidecarDeployment) -> None:
     requests = _serve_all_dialects(env)
     sender = env.sender()
     now_ms = int(time.time() * 1000)
@@ -130,7 +130,7 @@ def test_the_documented_requests_and_cancels_work_unchanged(env: Environment) ->
     assert outcomes == [(Verdict.CANCELLED, request.sent.origin.decode()) for request in cancelled]
 
 
-def test_a_request_that_fails_comes_back_as_it_was_sent(env: Environment) -> None:
+def test_a_request_that_fails_comes_back_as_it_was_sent(env: SidecarDeployment) -> None:
     requests = _serve_all_dialects(env)
     sender = env.sender()
     nowhere = unique_name("nowhere").encode()
@@ -161,7 +161,7 @@ def test_a_request_that_fails_comes_back_as_it_was_sent(env: Environment) -> Non
     assert b"Nats-Schedule '@at noon'" in dead_letters[sent["bad-time"].origin].last(DEAD_DETAIL)
 
 
-def test_headers_of_a_dialect_that_is_off_are_delivered_with_the_message(env: Environment) -> None:
+def test_headers_of_a_dialect_that_is_off_are_delivered_with_the_message(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(), env.new_target()
     sidecar = env.new_sidecar()
     sidecar.start()

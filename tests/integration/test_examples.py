@@ -39,8 +39,8 @@ from postdate.wire.origins import parse_origin
 from postdate.wire.values.murmur2 import partition_for
 from support.brokers.broker import RunningBroker
 from support.brokers.end_offsets import end_offsets
-from support.deployments.environment import Environment, new_env
 from support.deployments.examples import run_example, running_example
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Outcome, Seen, gather
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -145,7 +145,7 @@ CASES = (
 class Served:
     """The request topic that the examples share, and the requests sent to it since `mark`."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: SidecarDeployment) -> None:
         self.env = env
         (self.requests,) = env.requests
         self._since: dict[int, int] = {}
@@ -203,7 +203,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("examples")) as env:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("examples")) as env:
         env.new_requests(PARTITIONS)
         sidecar = env.new_sidecar()
         sidecar.format_version = 3

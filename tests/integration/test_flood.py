@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Reader, Sent
 from support.waiting.contention import watch_contention
 from support.waiting.lateness_in_commits import passed_by
@@ -44,7 +44,7 @@ def _processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _round(env: Environment, requests: str, target: str, reader: Reader) -> list[Sent]:
+def _round(env: SidecarDeployment, requests: str, target: str, reader: Reader) -> list[Sent]:
     """Sends requests at a steady rate, due a second later, and returns them after all have arrived."""
     requested: list[Sent] = []
 
@@ -66,7 +66,7 @@ def _round(env: Environment, requests: str, target: str, reader: Reader) -> list
 
 
 @pytest.mark.timeout(600 + 20 * _SECONDS)
-def test_a_flood_of_the_http_port_delays_no_message(env: Environment) -> None:
+def test_a_flood_of_the_http_port_delays_no_message(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(2), env.new_target(2)
     sidecar = env.new_sidecar()
     sidecar.http = {"port": free_port()}

@@ -17,8 +17,8 @@ from http.client import HTTPConnection
 import pytest
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sent, overtaken
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -31,7 +31,7 @@ _PARTITIONS = 4
 _STEPS = [("consumer", [0, 4]), ("consumer", [2, 2]), ("classic", [2, 2]), ("classic", [2, 2])]
 
 
-def _send(env: Environment, requests: str, target: str, requested: list[Sent], ended: threading.Event) -> None:
+def _send(env: SidecarDeployment, requests: str, target: str, requested: list[Sent], ended: threading.Event) -> None:
     """Sends requests that are due one second later, at a steady rate, until `ended`."""
     sender = env.sender()
     while not ended.wait(1 / _PER_SECOND):
@@ -59,7 +59,7 @@ def _ready(port: int) -> int:
 
 
 @pytest.mark.timeout(600 * _CHANGES)
-def test_members_change_their_group_protocol_one_after_the_other(env: Environment) -> None:
+def test_members_change_their_group_protocol_one_after_the_other(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(_PARTITIONS), env.new_target(4, message_timestamp_type="LogAppendTime")
     processes, port = [env.new_sidecar("dynamic"), env.new_sidecar("static", static=True)], free_port()
     processes[0].http = {"port": port}

@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from postdate.cli import postdate as program
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import AT, ID, TOPIC
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sent
 from support.web.http_steps import Client, value_of
@@ -30,7 +30,7 @@ _TOKEN = "the-token-of-this-test"  # noqa: S105
 
 
 @pytest.fixture
-def sidecars(env: Environment) -> list[Sidecar]:
+def sidecars(env: SidecarDeployment) -> list[Sidecar]:
     """Two processes with two shards each. The second is a static member whose session does not expire in the test."""
     env.new_requests(SHARDS)
     env.new_target()
@@ -49,7 +49,7 @@ def client(sidecar: Sidecar) -> Client:
     return Client(int(str(sidecar.http["port"])), _TOKEN)
 
 
-def send(env: Environment, target: str, count: int, names: str) -> list[Sent]:
+def send(env: SidecarDeployment, target: str, count: int, names: str) -> list[Sent]:
     """Sends messages for one target, due now and spread over the partitions, and returns them."""
     sender, sent = env.sender(), []
     due_ms = int(time.time() * 1000)
@@ -61,7 +61,7 @@ def send(env: Environment, target: str, count: int, names: str) -> list[Sent]:
     return sent
 
 
-def command(env: Environment, *arguments: str, exit_code: int = 0) -> Result:
+def command(env: SidecarDeployment, *arguments: str, exit_code: int = 0) -> Result:
     """Runs a command with the options for broker, group and token, and checks its exit code."""
     options = ["-b", env.bootstrap, "--group-id", env.group_id, "--token-file", str(env.directory / "token")]
     result = CliRunner().invoke(program, [*arguments, *options])
@@ -81,7 +81,7 @@ def held(sidecar: Sidecar) -> dict[int, Any]:
     return {shard["partition"]: shard["held"] for shard in shards if shard["state"] == "RUNNING"}
 
 
-def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: Environment, sidecars: list[Sidecar]) -> None:
+def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: SidecarDeployment, sidecars: list[Sidecar]) -> None:
     (requests,), (target, other) = env.requests, env.targets
     first, second = sidecars
     command(env, "hold", "delivery", f"{requests}/0", f"{requests}/1", f"{requests}/2")
@@ -130,7 +130,7 @@ def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: Environment,
     env.judge([sent for sent in [*requested, *waiting] if sent is not cancelled], silent=[cancelled])
 
 
-def _hold_intake_and_drain(env: Environment, first: Sidecar, second: Sidecar, ended: int) -> list[Sent]:
+def _hold_intake_and_drain(env: SidecarDeployment, first: Sidecar, second: Sidecar, ended: int) -> list[Sent]:
     """Sends requests while the intake is held, and drains the second process.
 
     Returns the requests after the release. By then all shards have moved to the first process.

@@ -16,7 +16,7 @@ from postdate.wire.dispatch_log import SeriesFate, SurvivorFate
 from postdate.wire.headers import AT, ID, IF_ENDED, IF_PENDING, LATEST, TOPIC, Headers
 from postdate.wire.verdicts import Verdict
 from support.deployments.command import call_postdate
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Sent
 
 _LATEST_MS = 20_000
@@ -24,7 +24,7 @@ _LATEST_MS = 20_000
 _LATE_MS_MAX = 10_000
 
 
-def _send(env: Environment, value: bytes, due_ms: int, caller_id: bytes, *more: tuple[str, bytes]) -> Sent:
+def _send(env: SidecarDeployment, value: bytes, due_ms: int, caller_id: bytes, *more: tuple[str, bytes]) -> Sent:
     """Sends one request with this id, which is also its key, so that all requests of the id share a partition."""
     sender = env.sender()
     headers: Headers = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms), (ID, caller_id), *more]
@@ -37,7 +37,7 @@ def _offset(sent: Sent) -> int:
     return int(sent.origin.rpartition(b"/")[2])
 
 
-def test_policies_hold_through_a_kill_and_a_lost_disk(env: Environment) -> None:
+def test_policies_hold_through_a_kill_and_a_lost_disk(env: SidecarDeployment) -> None:
     env.new_requests(1)
     env.new_target()
     sidecar = env.new_sidecar(static=True)
@@ -68,7 +68,7 @@ def test_policies_hold_through_a_kill_and_a_lost_disk(env: Environment) -> None:
     ]
 
 
-def test_repetitions_are_dropped_through_a_kill_and_a_lost_disk(env: Environment) -> None:
+def test_repetitions_are_dropped_through_a_kill_and_a_lost_disk(env: SidecarDeployment) -> None:
     env.new_requests(1)
     env.new_target()
     sidecar = env.new_sidecar(static=True)
@@ -93,7 +93,7 @@ def test_repetitions_are_dropped_through_a_kill_and_a_lost_disk(env: Environment
     ]
 
 
-def test_the_command_sends_policies_and_refuses_bad_ones(env: Environment) -> None:
+def test_the_command_sends_policies_and_refuses_bad_ones(env: SidecarDeployment) -> None:
     env.new_requests(1)
     env.new_target()
     sidecar = env.new_sidecar()

@@ -33,7 +33,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from postdate.wire.headers import AT, DEAD_REASON, TOPIC, Headers
 from postdate.wire.reasons import Reason
 from support.brokers.broker import local_broker, unique_name
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Outcome, Reader, Sent
 from support.waiting.contention import Waits, Watch, watch_contention
@@ -53,17 +53,17 @@ _TIMED_OUT = re.compile(r"target (\S+) is isolated, .*: A record for \1 was not 
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Environment]:
+def guarded(tmp_path: Path) -> Iterator[SidecarDeployment]:
     """An environment on a broker with ACLs. It allows each operation on a resource without ACLs."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     with (
         local_broker(authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as broker,
-        new_env(broker.bootstrap_servers, tmp_path) as env,
+        new_deployment(broker.bootstrap_servers, tmp_path) as env,
     ):
         yield env
 
 
-def _forbid_writing(env: Environment, topic: str) -> None:
+def _forbid_writing(env: SidecarDeployment, topic: str) -> None:
     """Denies writes to the topic to everybody, and allows all other operations."""
     operations = ((AclOperation.WRITE, AclPermissionType.DENY), (AclOperation.ALL, AclPermissionType.ALLOW))
     acls = [
@@ -79,7 +79,7 @@ def _forbid_writing(env: Environment, topic: str) -> None:
 class _Scenario:
     """The request topic, its targets, and all requests sent so far."""
 
-    env: Environment
+    env: SidecarDeployment
     requests: str
     good: list[str]
     missing: str
@@ -153,7 +153,7 @@ def _p99_ms(reader: Reader, requested: list[Sent], waits: Waits) -> float:
 
 
 @pytest.mark.timeout(1_800 + 20 * _SECONDS)
-def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Environment) -> None:
+def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: SidecarDeployment) -> None:
     env = guarded
     requests, good = env.new_requests(2), [env.new_target(1) for _ in range(7)]
     missing, refusing = unique_name("missing"), env.new_target(1)

@@ -32,8 +32,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from postdate.sidecar.counts import FAILED, FENCED, OUTCOMES, UNKNOWN
 from postdate.wire.headers import AT, DEAD_REASON, ORIGIN, TOPIC
-from support.deployments.environment import Environment, new_env
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.deployments.sidecars import Sidecar
 from support.faults.proxied_broker import ProxiedBroker, proxied_broker
 from support.oracles.exactly_once import Reader, Sent
@@ -66,7 +66,7 @@ _SLOW_BYTES_PER_SECOND = 50 * 330
 class _Scenario:
     """A request topic with its targets, and the requests sent so far."""
 
-    env: Environment
+    env: SidecarDeployment
     broker: ProxiedBroker
     sidecar: Sidecar
     client: Client
@@ -164,7 +164,7 @@ class _Scenario:
         return requested
 
 
-def _hide_settings(env: Environment, topic: str) -> None:
+def _hide_settings(env: SidecarDeployment, topic: str) -> None:
     """Denies everybody to read the settings of the topic, and allows all other operations."""
     operations = (
         (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY),
@@ -179,19 +179,19 @@ def _hide_settings(env: Environment, topic: str) -> None:
         future.result(WAIT_TIMEOUT_S)
 
 
-def _delete(env: Environment, topic: str) -> None:
+def _delete(env: SidecarDeployment, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": env.bootstrap})
     admin.delete_topics([topic])[topic].result(WAIT_TIMEOUT_S)
 
 
-def _create(env: Environment, topic: str) -> None:
+def _create(env: SidecarDeployment, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": env.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_TIMEOUT_S)
 
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> Iterator[_Scenario]:
-    with proxied_broker(1, None, **_ACLS) as broker, new_env(broker.bootstrap, tmp_path) as env:
+    with proxied_broker(1, None, **_ACLS) as broker, new_deployment(broker.bootstrap, tmp_path) as env:
         requests, healthy = env.new_requests(), [env.new_target() for _ in range(_HEALTHY)]
         refusing = env.new_target(max_message_bytes="100")
         _hide_settings(env, refusing)

@@ -17,7 +17,7 @@ import pytest
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import ACTION, AT, ID, TOPIC, Headers
 from support.brokers.broker import local_broker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.oracles.exactly_once import Sent
 
 _VERSIONS = ("3.9.2", *os.environ.get("POSTDATE_TEST_KAFKA_VERSIONS", "").split())
@@ -25,14 +25,14 @@ _MESSAGES = 400
 
 
 @pytest.fixture
-def env(version: str, tmp_path: Path) -> Iterator[Environment]:
-    with local_broker(version) as broker, new_env(broker.bootstrap_servers, tmp_path) as environment:
+def env(version: str, tmp_path: Path) -> Iterator[SidecarDeployment]:
+    with local_broker(version) as broker, new_deployment(broker.bootstrap_servers, tmp_path) as environment:
         yield environment
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_a_broker_of_this_version_delivers_each_message_once(env: Environment, version: str) -> None:
+def test_a_broker_of_this_version_delivers_each_message_once(env: SidecarDeployment, version: str) -> None:
     requests, target = env.new_requests(2), env.new_target(3)
     processes = [env.new_sidecar() for _ in range(2)]
     for process in processes:

@@ -16,7 +16,7 @@ import time
 import pytest
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Seen, Sent, overtaken
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -26,7 +26,7 @@ _KILLS = int(os.environ.get("POSTDATE_KILL_KILLS", "4"))
 _SECONDS = float(os.environ.get("POSTDATE_KILL_SECONDS", "8"))
 
 
-def _send(env: Environment, requests: str, target: str, chance: random.Random) -> list[Sent]:
+def _send(env: SidecarDeployment, requests: str, target: str, chance: random.Random) -> list[Sent]:
     """Sends requests with different keys, due at random times while processes are killed, and returns them."""
     sender, first_due_ms = env.sender(), int(time.time() * 1000) + 1000
     requested = []
@@ -54,7 +54,7 @@ def _kill(processes: list[Sidecar], chance: random.Random) -> None:
 # waits until the session of its killed predecessor expires.
 @pytest.mark.timeout(1_800 + 20 * _KILLS + 2 * _SECONDS)
 @pytest.mark.parametrize("members", ["dynamic", "static", "consumer"])
-def test_killed_processes_deliver_each_message_once(env: Environment, members: str) -> None:
+def test_killed_processes_deliver_each_message_once(env: SidecarDeployment, members: str) -> None:
     seed = int(os.environ.get("POSTDATE_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}: {_MESSAGES} requests over {_SECONDS:.0f} s, {_KILLS} kills")
     chance = random.Random(seed)

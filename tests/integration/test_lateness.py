@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Sent
 from support.waiting.contention import watch_contention
 from support.waiting.lateness_in_commits import passed_by
@@ -31,7 +31,7 @@ _P99_MS_MAX = 400.0
 _PASSED_BY_MAX = 2
 
 
-def _send(env: Environment, requests: str, target: str, requested: list[Sent]) -> None:
+def _send(env: SidecarDeployment, requests: str, target: str, requested: list[Sent]) -> None:
     sender, first = env.sender(), time.time()
     pause = threading.Event()
     for index in range(_WARM_UP + _PER_SECOND * _SECONDS):
@@ -42,7 +42,7 @@ def _send(env: Environment, requests: str, target: str, requested: list[Sent]) -
     sender.flush()
 
 
-def test_a_thousand_a_second_arrive_within_milliseconds(env: Environment) -> None:
+def test_a_thousand_a_second_arrive_within_milliseconds(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(2), env.new_target(2)
     sidecar = env.new_sidecar()
     sidecar.start()

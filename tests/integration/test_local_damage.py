@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Sent
 
 _MESSAGES = 200
@@ -157,7 +157,7 @@ _DAMAGES: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("ends", ["cleanly", "killed"])
-def test_no_damage_to_the_disk_changes_a_delivery(env: Environment, ends: str) -> None:
+def test_no_damage_to_the_disk_changes_a_delivery(env: SidecarDeployment, ends: str) -> None:
     damaged = dict(zip(_DAMAGES, env.new_request_topics(len(_DAMAGES)), strict=True))
     target = env.new_target(2)
     sidecar = env.new_sidecar()
@@ -188,7 +188,7 @@ def test_no_damage_to_the_disk_changes_a_delivery(env: Environment, ends: str) -
     assert "HALTED" not in sidecar.all_logs()
 
 
-def _send(env: Environment, topics: list[str], target: str) -> list[Sent]:
+def _send(env: SidecarDeployment, topics: list[str], target: str) -> list[Sent]:
     """Sends requests to all topics, and returns them. Some are due before the damage, most after it, some together."""
     sender, first_due_ms = env.sender(), int(time.time() * 1000) + 500
     requested = []

@@ -21,7 +21,7 @@ from postdate.wire.headers import ACTION, AT, ID, TOPIC, Headers
 from postdate.wire.headers import ORIGIN as NAMED
 from postdate.wire.origins import format_origin
 from postdate.wire.stored import decode_stored, stored_offset
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Sent
 from support.waiting.rounds import LONGER, expect, first_kept
@@ -42,7 +42,7 @@ def _now_ms() -> int:
 class _Scenario:
     """One request topic and its process. The methods send requests, lose the disk, and read the log and the store."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: SidecarDeployment) -> None:
         self.env = env
         self.requests, self.target = env.new_requests(_PARTITIONS), env.new_target(_PARTITIONS)
         self.sender, self.no_ops = env.sender(), list[Sent]()
@@ -137,7 +137,7 @@ def _assert_quiet(process: Sidecar) -> None:
     assert "Traceback" not in process.all_logs()
 
 
-def test_stored_messages_outlive_their_requests_and_the_disk(env: Environment) -> None:
+def test_stored_messages_outlive_their_requests_and_the_disk(env: SidecarDeployment) -> None:
     first_kept(lambda slower: _outlive(_Scenario(env.another()), _LEAD_MS * slower), LONGER)
 
 
@@ -165,7 +165,7 @@ def _outlive(scenario: _Scenario, lead_ms: int) -> None:
     _assert_quiet(scenario.process)
 
 
-def test_controls_find_a_stored_message_before_and_after_the_disk_is_lost(env: Environment) -> None:
+def test_controls_find_a_stored_message_before_and_after_the_disk_is_lost(env: SidecarDeployment) -> None:
     first_kept(lambda slower: _control(_Scenario(env.another()), _LEAD_MS * slower), LONGER)
 
 
@@ -200,7 +200,7 @@ def _control(scenario: _Scenario, lead_ms: int) -> None:
     _assert_quiet(scenario.process)
 
 
-def test_a_disk_lost_again_and_again_loses_nothing(env: Environment) -> None:
+def test_a_disk_lost_again_and_again_loses_nothing(env: SidecarDeployment) -> None:
     """Each start begins with an empty disk and the store of the run before. Some messages end in between."""
     scenario = _Scenario(env)
     first_due_ms = _now_ms() + 4_000

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, DELIVERED, FATES
 from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import QUICK_SESSION, Sidecar
 from support.oracles.exactly_once import Outcome, Sent, gather
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -26,7 +26,7 @@ _DAY_S = 86_400
 _RETRY_BUDGET_MS = 2_000
 
 
-def start(env: Environment, shards: int) -> tuple[Sidecar, Client]:
+def start(env: SidecarDeployment, shards: int) -> tuple[Sidecar, Client]:
     sidecar = env.new_sidecar(
         consumer={**QUICK_SESSION, "statistics.interval.ms": "500"}, dispatch={"retry_budget_ms": _RETRY_BUDGET_MS}
     )
@@ -39,7 +39,7 @@ def start(env: Environment, shards: int) -> tuple[Sidecar, Client]:
 class _Traffic:
     """Requests of every kind, with their expected ends."""
 
-    def __init__(self, env: Environment, requests: str, target: str) -> None:
+    def __init__(self, env: SidecarDeployment, requests: str, target: str) -> None:
         self._sender, self._requests, self._target = env.sender(), requests, target.encode()
         self.delivered: list[Sent] = []
         self.dead: list[Sent] = []
@@ -110,7 +110,7 @@ def eventually(check: Callable[[], None]) -> None:
             return
 
 
-def test_metrics_agree_with_a_recount_from_the_topics(env: Environment) -> None:
+def test_metrics_agree_with_a_recount_from_the_topics(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(2), env.new_target()
     _, client = start(env, 2)
     traffic = _Traffic(env, requests, target)
@@ -181,7 +181,7 @@ def _judge_lateness(samples: Samples, outcome: Outcome, traffic: _Traffic) -> No
     assert least_ms <= total_ms <= sum(now_ms - sent.appended_ms for sent in traffic.delivered)
 
 
-def test_probes_follow_a_start_a_halt_and_a_stop(env: Environment) -> None:
+def test_probes_follow_a_start_a_halt_and_a_stop(env: SidecarDeployment) -> None:
     """A foreign record in the dispatch log halts only its shard. The process continues, and `/readyz` has a note."""
     requests = env.new_requests(2)
     stranger = env.sender()

@@ -9,11 +9,11 @@ import threading
 
 from confluent_kafka import Producer
 
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
-def test_a_reader_waits_for_a_transaction_that_is_about_to_end(env: Environment) -> None:
+def test_a_reader_waits_for_a_transaction_that_is_about_to_end(env: SidecarDeployment) -> None:
     """A transaction may be open briefly after its end, since the broker writes its markers partition by partition."""
     topic = env.new_target()
     producer = Producer({"bootstrap.servers": env.bootstrap, "transactional.id": topic})

@@ -16,8 +16,8 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from postdate.wire.headers import AT, EVERY, ID, TOPIC, WINDOW
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sent
 from support.web.browser import DESK, PHONE, browser_page, check_layouts, open_view, picture
@@ -36,7 +36,9 @@ def page() -> Iterator[Page]:
         yield opened
 
 
-def send(env: Environment, count: int, due_ms: int, step_ms: int, names: str, *more: tuple[str, bytes]) -> list[Sent]:
+def send(
+    env: SidecarDeployment, count: int, due_ms: int, step_ms: int, names: str, *more: tuple[str, bytes]
+) -> list[Sent]:
     sender, sent = env.sender(), []
     for number in range(count):
         name, at_ms = f"{names}-{number}".encode(), due_ms + number * step_ms
@@ -48,7 +50,7 @@ def send(env: Environment, count: int, due_ms: int, step_ms: int, names: str, *m
     return sent
 
 
-def start(env: Environment, format_version: int = 2) -> list[Client]:
+def start(env: SidecarDeployment, format_version: int = 2) -> list[Client]:
     """Starts two processes with two shards each, and returns clients of their APIs."""
     env.new_requests(4)
     env.new_target()
@@ -72,7 +74,7 @@ def find(page: Page, query: str, shows: str) -> None:
     expect(page.locator("#found")).to_contain_text(shows)
 
 
-def test_the_page_shows_finds_stops_and_moves(env: Environment, page: Page) -> None:
+def test_the_page_shows_finds_stops_and_moves(env: SidecarDeployment, page: Page) -> None:
     clients = start(env)
     now_ms = int(time.time() * 1000)
     early = send(env, 5, now_ms, 0, "early")
@@ -133,7 +135,7 @@ def test_the_page_shows_finds_stops_and_moves(env: Environment, page: Page) -> N
     expect(page).to_have_title("Messages · Postdate")
 
 
-def test_a_schedule_is_paused_and_resumed(env: Environment, page: Page) -> None:
+def test_a_schedule_is_paused_and_resumed(env: SidecarDeployment, page: Page) -> None:
     clients = start(env, format_version=3)
     headers = [(TOPIC, env.targets[0].encode()), (ID, b"nightly"), (EVERY, b"1h")]
     sender = env.sender()
@@ -158,7 +160,9 @@ def test_a_schedule_is_paused_and_resumed(env: Environment, page: Page) -> None:
     expect(found.get_by_role("button")).to_have_text(["Cancel", "Pause", "Trigger", "Backfill"])
 
 
-def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(env: Environment, page: Page) -> None:
+def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(
+    env: SidecarDeployment, page: Page
+) -> None:
     """An action is carried out if the user confirms it with the Enter key, or in a dialog that was closed and opened
     again within one frame. A late answer to an earlier search does not change the result of the current search."""
     clients = start(env)
@@ -203,7 +207,7 @@ def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(e
     expect(found).to_contain_text(sent[3].origin.decode())
 
 
-def test_a_refresh_loses_no_click_and_no_typed_text(env: Environment, page: Page) -> None:
+def test_a_refresh_loses_no_click_and_no_typed_text(env: SidecarDeployment, page: Page) -> None:
     clients = start(env)
     now_ms = int(time.time() * 1000)
     sent = send(env, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")

@@ -19,8 +19,8 @@ from playwright.sync_api import Page, expect
 
 from postdate.wire.headers import AT, CRON, EVERY, ID, TOPIC, ZONE, Headers
 from support.brokers.broker import unique_name
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sent
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -38,7 +38,7 @@ def page() -> Iterator[Page]:
         yield opened
 
 
-def start(env: Environment) -> list[Client]:
+def start(env: SidecarDeployment) -> list[Client]:
     """Starts two processes with one shard each, and returns clients of their APIs."""
     env.new_requests(2)
     env.new_target()
@@ -58,11 +58,11 @@ def start(env: Environment) -> list[Client]:
     return clients
 
 
-def send(env: Environment, name: str, target: int, *more: tuple[str, bytes]) -> Sent:
+def send(env: SidecarDeployment, name: str, target: int, *more: tuple[str, bytes]) -> Sent:
     return send_to(env, env.targets[target], name, *more)
 
 
-def send_to(env: Environment, target: str, name: str, *more: tuple[str, bytes]) -> Sent:
+def send_to(env: SidecarDeployment, target: str, name: str, *more: tuple[str, bytes]) -> Sent:
     sender = env.sender()
     headers: Headers = [(TOPIC, target.encode()), (ID, name.encode()), *more]
     sent = sender.send(env.requests[0], Sent(target, name.encode(), b"v", headers, 0))
@@ -79,7 +79,7 @@ def dead_letters(client: Client) -> dict[str, int]:
     return {group["reason"]: group["count"] for group in client.get("/api/v1/dead-letters").json["groups"]}
 
 
-def create_target(env: Environment, name: str) -> None:
+def create_target(env: SidecarDeployment, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": env.bootstrap})
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(WAIT_TIMEOUT_S)
 
@@ -96,7 +96,7 @@ def confirm(page: Page, question: str, button: str) -> None:
     change.get_by_role("button", name=button).click()
 
 
-def test_pending_messages_are_listed_by_target_and_time(env: Environment, page: Page) -> None:
+def test_pending_messages_are_listed_by_target_and_time(env: SidecarDeployment, page: Page) -> None:
     clients = start(env)
     soon_ms = int(time.time() * 1000) + _HOUR_MS
     for number in range(55):
@@ -146,7 +146,7 @@ def test_pending_messages_are_listed_by_target_and_time(env: Environment, page: 
     expect(page.locator("#found")).to_contain_text("id order-52")
 
 
-def test_schedules_are_found_shown_and_controlled(env: Environment, page: Page) -> None:
+def test_schedules_are_found_shown_and_controlled(env: SidecarDeployment, page: Page) -> None:
     clients = start(env)
     send(env, "order", 0, at(int(time.time() * 1000) + _HOUR_MS))
     send(env, "beat", 0, (EVERY, b"1s"))
@@ -216,7 +216,7 @@ def test_schedules_are_found_shown_and_controlled(env: Environment, page: Page) 
     expect(night).to_have_count(0)
 
 
-def test_dead_letters_are_grouped_and_requeued(env: Environment, page: Page) -> None:
+def test_dead_letters_are_grouped_and_requeued(env: SidecarDeployment, page: Page) -> None:
     clients = start(env)
     missing = unique_name("missing")
     origins = [send_to(env, missing, f"lost-{number}", (AT, b"1")).origin.decode() for number in range(3)]
@@ -259,7 +259,7 @@ def test_dead_letters_are_grouped_and_requeued(env: Environment, page: Page) -> 
     expect(page.locator("#found")).to_contain_text(f"{origins[1]}: dead")
 
 
-def test_holds_are_set_and_released_with_the_keyboard_alone(env: Environment, page: Page) -> None:
+def test_holds_are_set_and_released_with_the_keyboard_alone(env: SidecarDeployment, page: Page) -> None:
     clients = start(env)
     target = env.targets[0]
     page.clock.install()

@@ -11,7 +11,7 @@ import time
 
 from postdate.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Seen, Sent
 
@@ -20,7 +20,7 @@ _MESSAGES = 6_000
 _SECONDS = 15
 
 
-def _fill(env: Environment, requests: str, target: str) -> list[Sent]:
+def _fill(env: SidecarDeployment, requests: str, target: str) -> list[Sent]:
     """Sends requests whose due times are spread evenly over the test, and returns them."""
     sender, first_due_ms = env.sender(), int(time.time() * 1000) + 1000
     requested = []
@@ -37,7 +37,7 @@ def _owners(log: list[Seen]) -> dict[int, str]:
     return {seen.partition: decode_record(seen.value).instance for seen in log}
 
 
-def test_a_process_that_slept_through_a_takeover_delivers_nothing_more(env: Environment) -> None:
+def test_a_process_that_slept_through_a_takeover_delivers_nothing_more(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(2), env.new_target(2)
     sleeper, other = env.new_sidecar("sleeper"), env.new_sidecar("other")
     sleeper.start()

@@ -21,8 +21,8 @@ from click.testing import CliRunner, Result
 from postdate.cli import postdate as program
 from postdate.wire.headers import AT, ID, TOPIC
 from support.brokers.certificates import Authority
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port, free_ports
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sent
 from support.web.http_steps import Client
@@ -35,7 +35,7 @@ _PATIENT = {"session.timeout.ms": "280000"}
 
 
 @pytest.fixture
-def sidecars(env: Environment) -> Iterator[list[Sidecar]]:
+def sidecars(env: SidecarDeployment) -> Iterator[list[Sidecar]]:
     """A process, a parent of two workers, and a process that is killed later: four members with two shards each."""
     env.new_requests(SHARDS)
     env.new_target()
@@ -53,7 +53,7 @@ def sidecars(env: Environment) -> Iterator[list[Sidecar]]:
     sidecars[1].stop()
 
 
-def send(env: Environment) -> list[Sent]:
+def send(env: SidecarDeployment) -> list[Sent]:
     """Sends messages due a second apart, spread over the partitions by their ids, and returns them."""
     (requests,), (target,) = env.requests, env.targets
     first_ms = int(time.time() * 1000) + _HALF_AN_HOUR_MS
@@ -66,7 +66,7 @@ def send(env: Environment) -> list[Sent]:
     return sent
 
 
-def command(env: Environment, *arguments: str, **environment: str) -> Result:
+def command(env: SidecarDeployment, *arguments: str, **environment: str) -> Result:
     """Runs `postdate pending` with a broker and the group as its only connection options."""
     words = [arguments[0], "-b", env.bootstrap, "--group-id", env.group_id, *arguments[1:]]
     result = CliRunner().invoke(program, ["pending", *words], env=environment)
@@ -97,7 +97,9 @@ def _named(page: Any) -> set[tuple[str, int]]:
     return {(shard["topic"], shard["partition"]) for shard in page["not_asked"]}
 
 
-def test_every_process_answers_for_all_and_one_that_is_down_is_named(env: Environment, sidecars: list[Sidecar]) -> None:
+def test_every_process_answers_for_all_and_one_that_is_down_is_named(
+    env: SidecarDeployment, sidecars: list[Sidecar]
+) -> None:
     sent = send(env)
     ids = [request.id.decode() for request in sent]
     first, parent, doomed = (Client(int(str(sidecar.http["port"]))) for sidecar in sidecars)
@@ -131,7 +133,7 @@ def test_every_process_answers_for_all_and_one_that_is_down_is_named(env: Enviro
     assert counted.stderr.count("is UNKNOWN and was not queried") == len(missing)
 
 
-def test_processes_and_commands_query_by_tls(env: Environment) -> None:
+def test_processes_and_commands_query_by_tls(env: SidecarDeployment) -> None:
     env.new_requests(SHARDS)
     env.new_target()
     authority, token_file = Authority(env.directory / "authority"), env.directory / "token"
@@ -162,7 +164,7 @@ def _are_without_port(client: Client) -> bool:
     return len(shards) == SHARDS // 2 and all(shard["why"].endswith("holds it and serves no port") for shard in shards)
 
 
-def test_a_worker_without_its_port_delivers_and_the_program_on_the_port_gets_no_queries(env: Environment) -> None:
+def test_a_worker_without_its_port_delivers_and_the_program_on_the_port_gets_no_queries(env: SidecarDeployment) -> None:
     env.new_requests(SHARDS)
     env.new_target()
     parent = env.new_sidecar()

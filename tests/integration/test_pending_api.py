@@ -17,9 +17,9 @@ from click.testing import CliRunner, Result
 
 from postdate.cli import postdate as program
 from postdate.wire.headers import AT, DELAY, ID, TOPIC, Headers
-from support.deployments.environment import Environment
 from support.deployments.examples import keda_trigger
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sent
 from support.web.http_steps import Client
@@ -30,7 +30,7 @@ SECRETS = (b"a-secret-value", b"a-secret-key", b"a-secret-header")
 
 
 @pytest.fixture
-def clients(env: Environment) -> list[Client]:
+def clients(env: SidecarDeployment) -> list[Client]:
     """Clients of the APIs of two processes with two shards each."""
     env.new_requests(4)
     env.new_target()
@@ -47,7 +47,7 @@ def clients(env: Environment) -> list[Client]:
     return clients
 
 
-def send(env: Environment, count: int, due_ms: int) -> list[Sent]:
+def send(env: SidecarDeployment, count: int, due_ms: int) -> list[Sent]:
     """Sends messages due a second apart, and returns them. Their ids are their keys, which spread over partitions."""
     sender, sent = env.sender(), []
     (requests,), (target,) = env.requests, env.targets
@@ -89,7 +89,7 @@ def counted(clients: list[Client], *options: str) -> int:
     return -1 if "or more" in output else int(output)
 
 
-def test_pending_messages_are_listed_counted_moved_and_cancelled(env: Environment, clients: list[Client]) -> None:
+def test_pending_messages_are_listed_counted_moved_and_cancelled(env: SidecarDeployment, clients: list[Client]) -> None:
     (requests,), (target,) = env.requests, env.targets
     due_ms = int(time.time() * 1000) + _HOUR_MS // 2
     sent = send(env, 30, due_ms)
@@ -127,7 +127,7 @@ def test_pending_messages_are_listed_counted_moved_and_cancelled(env: Environmen
     _assert_no_payload(env, clients, entries)
 
 
-def _assert_no_payload(env: Environment, clients: list[Client], entries: list[dict[str, Any]]) -> None:
+def _assert_no_payload(env: SidecarDeployment, clients: list[Client], entries: list[dict[str, Any]]) -> None:
     """Fails if an answer, a metric or a log line contains a key, a value or a header of a message, or the token."""
     shown = [json.dumps(entries), *(sidecar.all_logs() for sidecar in env.sidecars)]
     for client in clients:
@@ -138,7 +138,7 @@ def _assert_no_payload(env: Environment, clients: list[Client], entries: list[di
 
 
 def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
-    env: Environment, clients: list[Client]
+    env: SidecarDeployment, clients: list[Client]
 ) -> None:
     """The autoscaler sends the query of the KEDA example.
 
@@ -183,7 +183,7 @@ def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
     assert answers[-1][trigger["valueLocation"]] == 27
 
 
-def test_listing_a_backlog_delays_no_delivery(env: Environment, clients: list[Client]) -> None:
+def test_listing_a_backlog_delays_no_delivery(env: SidecarDeployment, clients: list[Client]) -> None:
     """Messages leave when they are due, although the whole backlog is listed and counted again and again."""
     (requests,), (target,) = env.requests, env.targets
     sender = env.sender()

@@ -17,7 +17,7 @@ from postdate.sidecar.dispatch.limits import RATE_SAVED_S
 from postdate.wire.dispatch_log import DELIVERED, DispatchRecord
 from postdate.wire.headers import AT, TOPIC, Headers
 from postdate.wire.origins import format_origin
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Sender, Sent, overtaken
 from support.waiting.rounds import LONGER, expect, first_kept
 
@@ -30,11 +30,11 @@ _ENDED_AT_KILL = _OTHERS + _LIMITED // 3
 _CLOCKS_APART_MS = 5
 
 
-def test_a_limited_target_keeps_its_rate_and_its_order_through_a_kill(env: Environment) -> None:
+def test_a_limited_target_keeps_its_rate_and_its_order_through_a_kill(env: SidecarDeployment) -> None:
     first_kept(lambda slower: _limited(env.another(), _PER_SECOND // slower), LONGER[:2])
 
 
-def _limited(env: Environment, per_second: int) -> None:
+def _limited(env: SidecarDeployment, per_second: int) -> None:
     requests = env.new_requests(_PARTITIONS)
     limited, others = env.new_target(2), [env.new_target(2), env.new_target()]
     sidecar = env.new_sidecar(static=True, topic={"messages_per_second_max": [f"{limited}={per_second}"]})

@@ -13,7 +13,7 @@ import time
 
 from postdate.wire.headers import AT, TOPIC, Headers
 from support.deployments.command import said_by
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, postdate, wait_until
 from support.oracles.exactly_once import Sender, Sent
 
@@ -31,7 +31,7 @@ def _status(sidecar: Sidecar, requests: str) -> tuple[str, str]:
     return row["state"], row["why"]
 
 
-def test_a_foreign_owner_takes_one_shard_and_the_others_go_on(env: Environment) -> None:
+def test_a_foreign_owner_takes_one_shard_and_the_others_go_on(env: SidecarDeployment) -> None:
     contested, quiet = env.new_request_topics(2)
     target, sender = env.new_target(), env.sender()
     older = env.new_sidecar("older")

@@ -36,7 +36,7 @@ from postdate.wire.headers import ACTION, AT, ORIGIN, TOPIC
 from postdate.wire.topics import OwnTopics
 from support.brokers.topic_changes import delete_records
 from support.deployments.command import run_postdate, said_by
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sender, Sent, gather
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -52,7 +52,7 @@ _USAGE = 2
 class Scenario:
     """One request topic, its requests, and the end that each of them must have."""
 
-    env: Environment
+    env: SidecarDeployment
     name: str
     requests: str
     target: str
@@ -219,7 +219,7 @@ def _last(scenario: Scenario) -> tuple[int, int]:
     return end - 1, end
 
 
-def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deliver(env: Environment) -> None:
+def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deliver(env: SidecarDeployment) -> None:
     sender = env.sender()
     admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
     topics = env.new_request_topics(len(_CASES))
@@ -260,7 +260,7 @@ def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deli
     admin.close()
 
 
-def _fill(env: Environment, scenarios: dict[str, Scenario]) -> None:
+def _fill(env: SidecarDeployment, scenarios: dict[str, Scenario]) -> None:
     now_ms = int(time.time() * 1000)
     for scenario in scenarios.values():
         scenario.delivered = [scenario.send(now_ms) for _ in range(_SOON)]
@@ -335,7 +335,7 @@ def _fill_up(scenario: Scenario) -> None:
     scenario.sender.flush()
 
 
-def _deliver_new(env: Environment, scenario: Scenario) -> None:
+def _deliver_new(env: SidecarDeployment, scenario: Scenario) -> None:
     """Sends new requests, and returns after they are delivered."""
     scenario.delivered += [scenario.send(1) for _ in range(2)]
     scenario.sender.flush()
@@ -344,7 +344,7 @@ def _deliver_new(env: Environment, scenario: Scenario) -> None:
     reader.close()
 
 
-def _deliver_rest(env: Environment, scenarios: dict[str, Scenario]) -> None:
+def _deliver_rest(env: SidecarDeployment, scenarios: dict[str, Scenario]) -> None:
     """Makes all pending messages due, sends new requests, and returns after all are delivered."""
     for scenario in scenarios.values():
         for sent in (*scenario.later, *scenario.stored):
@@ -358,7 +358,7 @@ def _deliver_rest(env: Environment, scenarios: dict[str, Scenario]) -> None:
     reader.close()
 
 
-def _judge(env: Environment, scenarios: dict[str, Scenario]) -> None:
+def _judge(env: SidecarDeployment, scenarios: dict[str, Scenario]) -> None:
     reader = env.reader(*(scenario.target for scenario in scenarios.values()))
     seen = Counter((record.topic, record.origin) for record in reader.to_end())
     reader.close()

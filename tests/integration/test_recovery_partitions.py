@@ -13,14 +13,14 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.settings import KafkaSettings
 from postdate.wire.headers import AT, TOPIC, Headers
 from postdate.wire.topics import OwnTopics
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import QUICK_SESSION
 from support.oracles.exactly_once import Sent
 
 _ADDED = 3
 
 
-def test_added_partitions_are_served_without_a_restart(env: Environment) -> None:
+def test_added_partitions_are_served_without_a_restart(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(1), env.new_target()
     sidecar = env.new_sidecar(consumer={**QUICK_SESSION, "topic.metadata.refresh.interval.ms": "1000"})
     sidecar.start()

@@ -10,13 +10,13 @@ import time
 from collections import Counter
 
 from postdate.wire.headers import AT, DEAD_REASON, DELAY, LEVEL, TOPIC, Headers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Sent
 
 _HOUR_MS = 3_600_000
 
 
-def test_two_request_topics_of_one_process_have_different_rules(env: Environment) -> None:
+def test_two_request_topics_of_one_process_have_different_rules(env: SidecarDeployment) -> None:
     wide, narrow = env.new_requests(1), env.new_requests(1)
     orders, other = env.new_target(), env.new_target()
     sidecar = env.new_sidecar()
@@ -58,7 +58,7 @@ def test_two_request_topics_of_one_process_have_different_rules(env: Environment
     assert {seen.topic for seen in outcome.dead} == {f"{narrow}.dead-letters"}
 
 
-def test_a_rate_beyond_the_limit_is_refused_and_not_slowed(env: Environment) -> None:
+def test_a_rate_beyond_the_limit_is_refused_and_not_slowed(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(1), env.new_target()
     sidecar = env.new_sidecar(topic={"requests_per_second_max": 20})
     sidecar.start()

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from postdate.client import RequestTopic
 from postdate.wire.dispatch_log import decode_record
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Seen, Sent
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
@@ -33,7 +33,7 @@ def _policies(base: str) -> dict[str, object]:
     return {"retry_policies": [f"steady: base={base}, factor=1, attempts=3"]}
 
 
-def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(env: Environment) -> None:
+def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(env: SidecarDeployment) -> None:
     requests, target = env.new_requests(1), env.new_target(1, message_timestamp_type="LogAppendTime")
     sidecar = env.new_sidecar(topic=_policies("500ms"))
     sidecar.format_version = 2

@@ -25,7 +25,7 @@ import pytest
 from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, Moved
 from postdate.wire.headers import ACTION, DUE, ID, PREFIX, TOPIC, Headers
 from postdate.wire.origins import parse_origin
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Outcome, Seen, Sent, gather
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -48,7 +48,7 @@ def _settings(chance: random.Random, allowed: str) -> dict[str, object]:
     }
 
 
-def _send(env: Environment, requests: str, targets: list[str], chance: random.Random) -> list[Sent]:
+def _send(env: SidecarDeployment, requests: str, targets: list[str], chance: random.Random) -> list[Sent]:
     """Sends requests over the whole run, and returns them. Some move, cancel or replace earlier ones by their ids."""
     sender, requested, began = env.sender(), list[Sent](), time.monotonic()
     ids: list[bytes] = []
@@ -158,7 +158,7 @@ _QUICK: Mapping[str, object] = {"allow": ["*"], "levels_ms": [500]}
     ids=["allow list wider", "allow list narrower", "levels shorter"],
 )
 def test_an_owner_with_an_old_disk_applies_the_fates_of_others(
-    env: Environment, first: Mapping[str, object], second: Mapping[str, object], end: str
+    env: SidecarDeployment, first: Mapping[str, object], second: Mapping[str, object], end: str
 ) -> None:
     requests, target = env.new_requests(1), env.new_target(1)
     sender = env.sender()
@@ -191,7 +191,7 @@ def test_an_owner_with_an_old_disk_applies_the_fates_of_others(
 # After a kill, a dynamic member gets other shards, and a static member keeps its shards.
 @pytest.mark.timeout(1_800 + 20 * _KILLS + 2 * _SECONDS)
 @pytest.mark.parametrize("members", ["dynamic", "static"])
-def test_owners_with_different_settings_end_each_request_once(env: Environment, members: str) -> None:
+def test_owners_with_different_settings_end_each_request_once(env: SidecarDeployment, members: str) -> None:
     seed = int(os.environ.get("POSTDATE_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}: {_REQUESTS} requests over {_SECONDS:.0f} s, {_KILLS} kills")
     chance = random.Random(seed)

@@ -49,8 +49,8 @@ from postdate.wire.headers import (
     WINDOW,
     Headers,
 )
-from support.deployments.environment import Environment
 from support.deployments.releases import install_earlier
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Outcome, Sent, gather
 
@@ -74,7 +74,7 @@ class _Traffic:
     another process may own its shard.
     """
 
-    def __init__(self, env: Environment, requests: str, target: str) -> None:
+    def __init__(self, env: SidecarDeployment, requests: str, target: str) -> None:
         self.expected: list[Sent] = []
         self.silent: list[Sent] = []
         self._requests, self._target, self._sender = requests, target, env.sender()
@@ -145,7 +145,7 @@ class _Host:
 
 
 def test_old_and_new_hand_over_to_each_other_and_back(
-    env: Environment, tmp_path_factory: pytest.TempPathFactory
+    env: SidecarDeployment, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     old, new = install_earlier(tmp_path_factory.mktemp("earlier")), None
     requests = env.new_requests(_PARTITIONS)
@@ -217,7 +217,7 @@ def _judge_hand_overs(outcome: Outcome, versions: dict[str, str]) -> None:
 class _Requests:
     """Requests, each with the final fate that it must have."""
 
-    def __init__(self, env: Environment, requests: str, target: str) -> None:
+    def __init__(self, env: SidecarDeployment, requests: str, target: str) -> None:
         self.wanted: list[tuple[Sent, str]] = []
         self._requests, self._target, self._sender = requests, target, env.sender()
 
@@ -274,7 +274,7 @@ class _Requests:
 
 
 def test_new_headers_are_permitted_after_the_upgrade(
-    env: Environment, tmp_path_factory: pytest.TempPathFactory
+    env: SidecarDeployment, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     old, new = install_earlier(tmp_path_factory.mktemp("earlier")), None
     requests, target = env.new_requests(_PARTITIONS), env.new_target(_PARTITIONS)

@@ -20,7 +20,7 @@ import pytest
 from postdate.wire.dispatch_log import STORED, DispatchRecord, Occurred, Skipped, decode_record
 from postdate.wire.headers import ID, TOPIC, Headers
 from support.audits.missed_occurrences import Calendar, MissedStep, faults
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Reader, Sent
 from support.oracles.expected_records import origin_of
@@ -45,7 +45,7 @@ _ZONES = ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Pacific/Auckland")
 class _Log:
     """Reads the dispatch log, and collects the fates of each schedule by its origin."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: SidecarDeployment) -> None:
         self.stored = 0
         self.steps: dict[bytes, list[MissedStep]] = {}
         self._requests = env.requests[0]
@@ -99,7 +99,7 @@ def cron(interval_s: int, phase_s: int) -> bytes:
     return b"%d %b * * * *" % (second, minutes)
 
 
-def request(env: Environment, number: int, start_ms: int) -> Calendar:
+def request(env: SidecarDeployment, number: int, start_ms: int) -> Calendar:
     """Returns the schedule with this number, which determines its policy, its interval and the kind of expression."""
     policy, interval_s = _POLICIES[number % 3], _INTERVALS_S[number // 6 % len(_INTERVALS_S)]
     phase_s = number * 7_919 % interval_s
@@ -115,7 +115,7 @@ def request(env: Environment, number: int, start_ms: int) -> Calendar:
     return Calendar(Sent(env.targets[0], b"key", b"%d" % number, headers), policy, first_ms, interval_ms)
 
 
-def send(env: Environment, numbers: range, start_ms: int) -> list[Calendar]:
+def send(env: SidecarDeployment, numbers: range, start_ms: int) -> list[Calendar]:
     calendars = [request(env, number, start_ms) for number in numbers]
     sender = env.sender()
     for number, calendar in zip(numbers, calendars, strict=True):
@@ -129,7 +129,7 @@ def wait_in_outage(sidecar: Sidecar) -> None:
     threading.Event().wait(_OUTAGE_S)
 
 
-def assert_target_matches_log(env: Environment, calendars: list[Calendar]) -> int:
+def assert_target_matches_log(env: SidecarDeployment, calendars: list[Calendar]) -> int:
     """Fails unless the target and the dispatch log have the same occurrences, and returns how many the target has."""
     values = {calendar.sent.origin: calendar.sent.value for calendar in calendars}
     reader, delivered = Reader(env.bootstrap, env.targets), Counter[tuple[bytes, int, int]]()
@@ -149,7 +149,7 @@ def assert_target_matches_log(env: Environment, calendars: list[Calendar]) -> in
 
 
 @pytest.mark.timeout(900 + 3 * _OUTAGE_S)
-def test_schedules_follow_their_policies_after_an_outage(env: Environment) -> None:
+def test_schedules_follow_their_policies_after_an_outage(env: SidecarDeployment) -> None:
     env.new_requests(_PARTITIONS)
     env.new_target(message_timestamp_type="LogAppendTime")
     sidecar = env.new_sidecar(static=True)

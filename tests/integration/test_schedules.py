@@ -17,7 +17,7 @@ import pytest
 
 from postdate.wire.dispatch_log import ExtraFate, Occurred, Skipped, Switched
 from postdate.wire.headers import ACTION, ID, TOPIC, Headers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Seen, Sent, gather
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -29,7 +29,7 @@ _KILLS = _COUNT // _KILL_EVERY
 _FILLED = 2_500
 
 
-def calendar(env: Environment, caller_id: bytes, *more: tuple[str, bytes]) -> tuple[bytes, int]:
+def calendar(env: SidecarDeployment, caller_id: bytes, *more: tuple[str, bytes]) -> tuple[bytes, int]:
     """Sends a schedule that fires every second. Returns its origin, and the timestamp of its request."""
     headers: Headers = [(TOPIC, env.targets[0].encode()), (ID, caller_id), ("postdate-every", b"1s"), *more]
     sender = env.sender()
@@ -42,7 +42,7 @@ def nominal_ms(request_ms: int, number: int) -> int:
     return request_ms - request_ms % _EVERY_MS + number * _EVERY_MS
 
 
-def control(env: Environment, action: bytes, *more: tuple[str, bytes]) -> Sent:
+def control(env: SidecarDeployment, action: bytes, *more: tuple[str, bytes]) -> Sent:
     """Pauses, resumes, triggers or backfills the schedule with the id `controlled`."""
     headers: Headers = [(ACTION, action), (ID, b"controlled"), *more]
     sender = env.sender()
@@ -51,7 +51,7 @@ def control(env: Environment, action: bytes, *more: tuple[str, bytes]) -> Sent:
     return sent
 
 
-def occurrences_of(env: Environment, origin: bytes, count: int = 0) -> list[Seen]:
+def occurrences_of(env: SidecarDeployment, origin: bytes, count: int = 0) -> list[Seen]:
     """Returns the occurrences of a schedule on the target, after there are at least `count`."""
     reader = env.reader(env.targets[0])
     timeout_s = WAIT_TIMEOUT_S + count * _EVERY_MS / 1000
@@ -72,14 +72,14 @@ def assert_once_each(occurrences: list[Seen], request_ms: int, numbers: range) -
         assert (seen.key, seen.value) == (b"key", b"value")
 
 
-def new_sidecar(env: Environment) -> Sidecar:
+def new_sidecar(env: SidecarDeployment) -> Sidecar:
     sidecar = env.new_sidecar(static=True)
     sidecar.format_version = 3
     return sidecar
 
 
 @pytest.mark.timeout(600 + 2 * _COUNT)
-def test_a_schedule_that_fires_every_second_survives_kills(env: Environment) -> None:
+def test_a_schedule_that_fires_every_second_survives_kills(env: SidecarDeployment) -> None:
     env.new_requests(1)
     env.new_target(message_timestamp_type="LogAppendTime")
     sidecar = new_sidecar(env)
@@ -105,7 +105,7 @@ def test_a_schedule_that_fires_every_second_survives_kills(env: Environment) -> 
 
 
 @pytest.mark.timeout(600)
-def test_missed_occurrences_follow_their_policy_and_controls_end_schedules(env: Environment) -> None:
+def test_missed_occurrences_follow_their_policy_and_controls_end_schedules(env: SidecarDeployment) -> None:
     env.new_requests(1)
     env.new_target(message_timestamp_type="LogAppendTime")
     sidecar = new_sidecar(env)
@@ -132,7 +132,7 @@ def test_missed_occurrences_follow_their_policy_and_controls_end_schedules(env: 
 
 
 @pytest.mark.timeout(600)
-def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(env: Environment) -> None:
+def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(env: SidecarDeployment) -> None:
     requests = env.new_requests(1)
     target = env.new_target(message_timestamp_type="LogAppendTime")
     sidecar = new_sidecar(env)
@@ -163,7 +163,7 @@ def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(env: Envir
 
 
 @pytest.mark.timeout(600)
-def test_extra_deliveries_leave_once_through_a_kill_and_a_lost_disk(env: Environment) -> None:
+def test_extra_deliveries_leave_once_through_a_kill_and_a_lost_disk(env: SidecarDeployment) -> None:
     """The process is killed while it delivers a backfill of several transactions, before or after the first one."""
     requests = env.new_requests(1)
     target = env.new_target(message_timestamp_type="LogAppendTime")
@@ -197,7 +197,7 @@ def test_extra_deliveries_leave_once_through_a_kill_and_a_lost_disk(env: Environ
     assert sorted(numbers) == [*range(1, 9)], "an extra delivery consumes no number"
 
 
-def test_a_deployment_accepts_schedules_once_it_has_the_setting(env: Environment) -> None:
+def test_a_deployment_accepts_schedules_once_it_has_the_setting(env: SidecarDeployment) -> None:
     env.new_requests(1)
     env.new_target(message_timestamp_type="LogAppendTime")
     sidecar = env.new_sidecar(static=True)

@@ -35,8 +35,8 @@ from postdate.wire.headers import ACTION, AT, DEAD_DETAIL, DEAD_REASON, DELAY, I
 from support.brokers.certificates import KEY_PASSWORD
 from support.brokers.secured_broker import CLIENT_SECRET, PASSWORD, SCRAM_PASSWORD, SecuredBroker, secured_broker
 from support.deployments.command import run_postdate
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Reader, Sent
 from support.waiting.rounds import LONGER, expect, first_kept
@@ -56,7 +56,7 @@ class _SecuredTopic:
 
     def __init__(self, broker: SecuredBroker, directory: Path) -> None:
         self.broker = broker
-        self.env = Environment(broker.super_servers, directory)
+        self.env = SidecarDeployment(broker.super_servers, directory)
         self.directory = directory
         self.requests, self.target = self.env.new_requests(1), self.env.new_target()
         topic = RequestTopicConfig(self.requests, allow=(self.target,))

@@ -25,7 +25,7 @@ from postdate.kafka.settings import KafkaSettings
 from support.brokers.broker import unique_name
 from support.brokers.kafka_steps import abort_values, commit_values, open_producer
 from support.clients.foreign_clients import configure_with_java, share_consume_with_java
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
@@ -38,14 +38,14 @@ def read_from_the_start(bootstrap: str, group_id: str) -> None:
     future.result(WAIT_TIMEOUT_S)
 
 
-def check(env: Environment, group_id: str, *options: str) -> Result:
+def check(env: SidecarDeployment, group_id: str, *options: str) -> Result:
     arguments = ["topics", "check", "-b", env.bootstrap, "--requests", env.requests[0], "--consumers", group_id]
     result = CliRunner().invoke(program, [*arguments, *options])
     assert result.exit_code == 0, result.output
     return result
 
 
-def test_a_share_group_reads_aborted_records_by_default(env: Environment) -> None:
+def test_a_share_group_reads_aborted_records_by_default(env: SidecarDeployment) -> None:
     env.new_requests()
     target, group_id = env.new_target(), unique_name("share")
     read_from_the_start(env.bootstrap, group_id)
@@ -71,7 +71,7 @@ def test_a_share_group_reads_aborted_records_by_default(env: Environment) -> Non
     assert read == ["committed again"]
 
 
-def test_the_isolation_of_a_consumer_group_is_not_shown(env: Environment) -> None:
+def test_the_isolation_of_a_consumer_group_is_not_shown(env: SidecarDeployment) -> None:
     env.new_requests()
     env.new_sidecar().start()
     env.sidecars[0].wait_for_shards(1)

@@ -22,8 +22,8 @@ from postdate.tools.dev_broker.local_broker import LocalBroker
 from support.brokers.broker import local_broker
 from support.brokers.secured_broker import SecuredBroker, secured_broker
 from support.deployments.command import run_postdate
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.web.http_steps import Client
 
@@ -40,14 +40,14 @@ def module_broker() -> Iterator[LocalBroker]:
 
 
 @pytest.fixture
-def env(module_broker: LocalBroker, tmp_path: Path) -> Iterator[Environment]:
-    environment = Environment(module_broker.bootstrap_servers, tmp_path)
+def env(module_broker: LocalBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
+    environment = SidecarDeployment(module_broker.bootstrap_servers, tmp_path)
     environment.new_requests(1)
     yield environment
     environment.close()
 
 
-def _served(env: Environment) -> tuple[Sidecar, Client]:
+def _served(env: SidecarDeployment) -> tuple[Sidecar, Client]:
     sidecar, port = env.new_sidecar(), free_port()
     sidecar.http = {"port": port}
     return sidecar, Client(port)
@@ -69,7 +69,7 @@ def _wait_for_attempts(sidecar: Sidecar, count: int) -> list[int]:
 
 @pytest.mark.parametrize("away", ["paused", "killed"])
 def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(
-    module_broker: LocalBroker, env: Environment, away: str
+    module_broker: LocalBroker, env: SidecarDeployment, away: str
 ) -> None:
     sidecar, client = _served(env)
     if away == "paused":
@@ -94,7 +94,7 @@ def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(
     assert sidecar.stop() == 0
 
 
-def test_a_signal_ends_the_wait(module_broker: LocalBroker, env: Environment) -> None:
+def test_a_signal_ends_the_wait(module_broker: LocalBroker, env: SidecarDeployment) -> None:
     sidecar, client = _served(env)
     module_broker.pause()
     try:
@@ -182,7 +182,7 @@ def _proxy_without_broker() -> Iterator[str]:
 
 @pytest.mark.parametrize("also", ["", "a listener of the other protocol"])
 def test_a_broken_handshake_is_retried_and_its_likely_cause_is_logged(
-    secured: SecuredBroker, env: Environment, also: str
+    secured: SecuredBroker, env: SidecarDeployment, also: str
 ) -> None:
     """A proxy without a broker breaks the connection, so the broker behind it may still have the right protocol."""
     sidecar, _ = _served(env)

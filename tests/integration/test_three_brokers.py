@@ -23,11 +23,11 @@ from postdate.kafka.errors import Unreachable
 from postdate.kafka.interface import Admin, Isolation, LogReader, NewTopic, Partition
 from postdate.kafka.settings import KafkaSettings
 from support.brokers.broker import unique_name
-from support.brokers.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerRig
+from support.brokers.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerFaultRig
 from support.brokers.broker_traffic import Traffic
 from support.brokers.kafka_steps import Member, append, poll_for, poll_until
 from support.brokers.three_brokers import NODES, ThreeBrokers, three_brokers
-from support.deployments.environment import new_env
+from support.deployments.sidecar_deployment import new_deployment
 from support.deployments.sidecars import Sidecar
 from support.waiting.contention import watch_contention
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -51,7 +51,7 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
     chance = Random(seed)
     print(f"seed {seed}")
     names = [*SCENARIOS, *(chance.choice(sorted(FAULTS)) for _ in range(_RANDOM_FAULTS))]
-    with new_env(cluster.bootstrap_servers, tmp_path, replicas=3) as env, watch_contention() as watch:
+    with new_deployment(cluster.bootstrap_servers, tmp_path, replicas=3) as env, watch_contention() as watch:
         requests = env.new_requests(SHARDS)
         target = env.new_target(4, message_timestamp_type="LogAppendTime")
         sidecars = [env.new_sidecar("static", static=True), env.new_sidecar("dynamic")]
@@ -60,7 +60,7 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
         for sidecar in sidecars:
             sidecar.wait_for_shards(SHARDS // 2)
         traffic = Traffic(cluster.bootstrap_servers, requests, target, _PER_SECOND, Random(seed + 1))
-        rig = BrokerRig(cluster, env, requests, traffic, sidecars, chance, watch)
+        rig = BrokerFaultRig(cluster, env, requests, traffic, sidecars, chance, watch)
         traffic.start()
         try:
             for name in names:

@@ -18,8 +18,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.deployments.environment import Environment
 from support.deployments.ports import free_port
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sent
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -62,7 +62,7 @@ def collector() -> Iterator[Collector]:
 
 
 def test_traced_messages_have_spans_and_exemplars_and_keep_their_headers(
-    env: Environment, collector: Collector
+    env: SidecarDeployment, collector: Collector
 ) -> None:
     requests, target = env.new_requests(), env.new_target()
     sidecar, port = env.new_sidecar(), free_port()

@@ -15,7 +15,7 @@ from itertools import count
 import pytest
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sent
 
@@ -23,7 +23,7 @@ _RATE = 50
 _FENCED = 3
 
 
-def _send(env: Environment, requests: str, target: str, requested: list[Sent], over: threading.Event) -> None:
+def _send(env: SidecarDeployment, requests: str, target: str, requested: list[Sent], over: threading.Event) -> None:
     """Sends requests until `over`. Without deliveries, a deployment notices only after a minute that it is fenced."""
     sender, first = env.sender(), time.time()
     for index in count():
@@ -36,7 +36,9 @@ def _send(env: Environment, requests: str, target: str, requested: list[Sent], o
 
 
 @pytest.mark.parametrize("first", ["older", "newer"])
-def test_of_two_deployments_one_continues_and_the_other_stops_with_the_reason(env: Environment, first: str) -> None:
+def test_of_two_deployments_one_continues_and_the_other_stops_with_the_reason(
+    env: SidecarDeployment, first: str
+) -> None:
     requests, target = env.new_requests(2), env.new_target(2)
     older, newer = env.new_sidecar("older"), env.new_sidecar("newer")
     newer.group_id = f"{older.group_id}-other" if first == "older" else f"a-{older.group_id}"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _MEMBER = """
@@ -41,7 +41,7 @@ _WITHIN_S = 75.0
 
 
 @contextmanager
-def _member(env: Environment, topic: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+def _member(env: SidecarDeployment, topic: str, *options: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", _MEMBER, env.bootstrap, env.group_id, topic, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as member:
         try:
@@ -56,7 +56,7 @@ def _assigned(member: subprocess.Popen[str]) -> int:
     return int(member.stdout.readline())
 
 
-def test_unassigned_partitions_are_served_within_a_minute(env: Environment) -> None:
+def test_unassigned_partitions_are_served_within_a_minute(env: SidecarDeployment) -> None:
     requests = env.new_requests(4)
     sidecar = env.new_sidecar()
     with _member(env, requests, "exits on revocation") as first:

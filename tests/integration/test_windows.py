@@ -19,7 +19,7 @@ import pytest
 from postdate.wire.dispatch_log import ChosenFate
 from postdate.wire.headers import AT, SPREAD, TOPIC, WINDOW
 from support.deployments.command import call_postdate
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Outcome, Sent
 from support.oracles.expected_records import origin_of
@@ -42,7 +42,7 @@ def drawn_ms(origin: bytes, window_ms: int = _WINDOW_MS) -> int:
     return ((window_ms + 1) * (crc32(origin) >> 8)) >> 24
 
 
-def send(env: Environment, due_ms: int) -> list[Sent]:
+def send(env: SidecarDeployment, due_ms: int) -> list[Sent]:
     sender, headers = env.sender(), [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms)]
     sent = [
         sender.send(env.requests[0], Sent(env.targets[0], b"%d" % n, b"v", [*headers, (WINDOW, b"6s")], due_ms))
@@ -66,7 +66,7 @@ def chosen(outcome: Outcome) -> dict[bytes, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_requests_for_one_instant_leave_at_an_even_rate(env: Environment, is_killed: bool) -> None:
+def test_requests_for_one_instant_leave_at_an_even_rate(env: SidecarDeployment, is_killed: bool) -> None:
     env.new_requests(2)
     env.new_target(3)
     sidecar = env.new_sidecar(static=True)
@@ -107,7 +107,7 @@ def unevenness(times_ms: Iterable[int], due_ms: int) -> float:
 
 
 @pytest.mark.timeout(3_600)
-def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(env: Environment) -> None:
+def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(env: SidecarDeployment) -> None:
     """POSTDATE_EVEN_REQUESTS sets the number of requests. From 100,000 on, the window is a minute, and otherwise 6 s.
 
     Other messages are due in the first half of the window, so with a draw this half would get more messages.
@@ -149,7 +149,7 @@ def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(env: Environmen
     print(f"chosen and left in each twelfth of the window: {sorted(aimed.items())} {sorted(left.items())}")
 
 
-def test_the_command_sends_a_window_and_refuses_a_bad_one(env: Environment) -> None:
+def test_the_command_sends_a_window_and_refuses_a_bad_one(env: SidecarDeployment) -> None:
     env.new_requests(1)
     env.new_target()
     sidecar = env.new_sidecar()
@@ -176,7 +176,7 @@ def test_the_command_sends_a_window_and_refuses_a_bad_one(env: Environment) -> N
     env.wait_for_ends(1)
 
 
-def test_without_the_setting_a_window_is_refused(env: Environment) -> None:
+def test_without_the_setting_a_window_is_refused(env: SidecarDeployment) -> None:
     env.new_requests(1)
     env.new_target()
     sidecar = env.new_sidecar()

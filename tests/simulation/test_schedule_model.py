@@ -1,7 +1,7 @@
-"""Goal: the rules of docs/protocol.md, "Schedules", deliver each occurrence once, and each of them is needed.
+"""Goal: the rules of docs/protocol.md, "Schedules", deliver each occurrence once, and each of these rules is needed.
 
-Method: every state of a small model is explored: two members, two occurrences, controls, restarts from each earlier
-disk and from an empty one. With all rules nothing breaks, and each situation is reached. Without one rule the
+Method: explores every state of a small model: two members, two occurrences, controls, restarts from each earlier disk
+and from an empty one. With all rules no promise is broken, and each situation is reached. Without any one rule, the
 exploration finds a trace that breaks a promise.
 """
 
@@ -18,15 +18,15 @@ from support.models.schedules import Model, Rules
 _SCHEDULE: Final = ModelRequest(0, SCHEDULE)
 _SAME: Final = ((1, 2), (1, 2))
 
-#: What is explored, and what it must reach.
+#: Each check: the model to explore, and the situations that it must reach.
 CHECKS: Final = {
     "killed twice": (
         Model((_SCHEDULE,), _SAME, end=2, crashes_max=2),
-        {"occurred", "a fate before its request", "an empty start behind its schedule", "came to its end"},
+        {"occurred", "a fate before its request", "an empty start after its schedule", "came to its end"},
     ),
     "two versions of the time zones": (
         Model((_SCHEDULE,), ((1, 2), (2, 3)), end=3, crashes_max=1),
-        {"occurred", "a fate before its request", "an empty start behind its schedule", "came to its end"},
+        {"occurred", "a fate before its request", "an empty start after its schedule", "came to its end"},
     ),
     "only the newest of the missed ones": (
         Model((_SCHEDULE,), _SAME, end=2, late="last", crashes_max=1),
@@ -34,35 +34,35 @@ CHECKS: Final = {
     ),
     "a cancel races an occurrence": (
         Model((_SCHEDULE, ModelRequest(1, CANCEL)), _SAME, end=2, crashes_max=1),
-        {"occurred", "an empty start behind its schedule", "came to its end"},
+        {"occurred", "an empty start after its schedule", "came to its end"},
     ),
     "a pause races an occurrence": (
         Model((_SCHEDULE, ModelRequest(1, PAUSE), ModelRequest(2, RESUME)), _SAME, end=2, crashes_max=0),
-        {"occurred", "skipped paused", "an empty start behind its schedule", "came to its end"},
+        {"occurred", "skipped paused", "an empty start after its schedule", "came to its end"},
     ),
     "killed while it is paused": (
         Model((_SCHEDULE, ModelRequest(0, PAUSE), ModelRequest(2, RESUME)), ((1,), (1,)), end=2, crashes_max=1),
-        {"skipped paused", "a fate before its request", "an empty start behind its schedule", "came to its end"},
+        {"skipped paused", "a fate before its request", "an empty start after its schedule", "came to its end"},
     ),
     "a pause ends before it is in the log": (
         Model((_SCHEDULE, ModelRequest(2, PAUSE), ModelRequest(2, RESUME)), _SAME, end=2, crashes_max=1, mortal=(0,)),
-        {"occurred", "an empty start behind its schedule", "came to its end"},
+        {"occurred", "an empty start after its schedule", "came to its end"},
     ),
     "a trigger races the last occurrence": (
         Model((_SCHEDULE, ModelRequest(1, EXTRA)), ((1,), (1,)), end=1, crashes_max=1),
-        {"extra", "a fate before its request", "an empty start behind its schedule", "came to its end"},
+        {"extra", "a fate before its request", "an empty start after its schedule", "came to its end"},
     ),
     "a backfill of two times": (
         Model((_SCHEDULE, ModelRequest(1, EXTRA, (0, 1))), ((0, 1), (0, 1)), end=1, crashes_max=1, mortal=(0,)),
-        {"extra", "extras behind the last occurrence", "an empty start behind its schedule", "came to its end"},
+        {"extra", "extras after the last occurrence", "an empty start after its schedule", "came to its end"},
     ),
     "a backfill by two versions of the time zones": (
         Model((_SCHEDULE, ModelRequest(1, EXTRA, (0, 1))), ((0, 2), (1, 2)), end=2, crashes_max=1, mortal=(0,)),
-        {"extra", "an index that contradicts the log", "an empty start behind its schedule", "came to its end"},
+        {"extra", "an index that contradicts the log", "an empty start after its schedule", "came to its end"},
     ),
     "a backfill of no time by one of two versions": (
         Model((_SCHEDULE, ModelRequest(1, EXTRA, (0, 1))), ((0, 2), (2, 3)), end=3, crashes_max=1, mortal=(0,)),
-        {"extra", "an index that contradicts the log", "an empty start behind its schedule", "came to its end"},
+        {"extra", "an index that contradicts the log", "an empty start after its schedule", "came to its end"},
     ),
     "a cancel races a trigger": (
         Model(
@@ -72,11 +72,11 @@ CHECKS: Final = {
             crashes_max=1,
             mortal=(0,),
         ),
-        {"extra", "an empty start behind its schedule", "came to its end"},
+        {"extra", "an empty start after its schedule", "came to its end"},
     ),
 }
 
-#: The rule that is taken out, the check, and how the counter-example begins.
+#: The removed rule, the check, and the start of its counter-example.
 MUTATIONS: Final = {
     "next_from_fate": ("two versions of the time zones", "LOST"),
     "first_from_stored": ("two versions of the time zones", "OTHER TIME"),

@@ -1,7 +1,7 @@
-"""Goal: the simulated cluster goes wrong in the ways that it is asked to, each as a real one would.
+"""Goal: each fault that a test injects into the simulated cluster has the effect that it has on a real one.
 
-Method: one fault at a time against one client; simulated time makes waiting free. What holds without faults is the
-contract suite's affair.
+Method: one fault at a time against one client; waiting takes no real time. `tests/contract` covers the behaviour
+without faults.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _cut(kafka: SimKafka, for_ms: float, answers_only: bool = False) -> None:
 
 
 class TestTornTransaction:
-    """KAFKA-17754: an EndTxn that comes late decides whatever transaction of its epoch is open by then."""
+    """KAFKA-17754: a late EndTxn ends whatever transaction of its epoch is open when it arrives."""
 
     def test_a_late_commit_decides_the_next_transaction_of_the_same_epoch(self, kafka: SimKafka) -> None:
         producer = open_producer(kafka)
@@ -62,7 +62,7 @@ class TestTornTransaction:
         assert _values(kafka) == [b"first", b"torn"]
         assert kafka.broker.transactions.decided["late"] == 1
 
-    def test_a_producer_that_was_fenced_anew_is_out_of_its_reach(self, kafka: SimKafka) -> None:
+    def test_a_late_commit_does_not_affect_a_newer_epoch(self, kafka: SimKafka) -> None:
         producer = open_producer(kafka, "tid")
         producer.begin()
         producer.produce(TOPIC, b"first", None, [], 0)
@@ -78,7 +78,7 @@ class TestTornTransaction:
 
 
 class TestOutcome:
-    def test_a_commit_whose_answer_is_lost_is_done_and_its_outcome_unknown(self, kafka: SimKafka) -> None:
+    def test_a_commit_whose_response_is_lost_takes_effect_with_an_unknown_outcome(self, kafka: SimKafka) -> None:
         producer = open_producer(kafka)
         producer.begin()
         producer.produce(TOPIC, b"v", None, [], 0)
@@ -101,7 +101,7 @@ class TestOutcome:
         assert _values(kafka) == []
         assert kafka.broker.transactions.decided["timeout"] == 1
 
-    def test_one_lost_answer_is_asked_for_again_and_taints_the_producer(self, kafka: SimKafka) -> None:
+    def test_a_lost_response_is_retried_and_taints_the_producer(self, kafka: SimKafka) -> None:
         producer = open_producer(kafka)
         producer.begin()
         producer.produce(TOPIC, b"v", None, [], 0)
@@ -111,7 +111,7 @@ class TestOutcome:
         assert not producer.settle()
         assert _values(kafka) == [b"v"]
 
-    def test_a_coordinator_that_is_away_for_short_only_delays(self, kafka: SimKafka) -> None:
+    def test_a_short_outage_of_the_coordinator_only_delays(self, kafka: SimKafka) -> None:
         producer = open_producer(kafka)
         producer.begin()
         producer.produce(TOPIC, b"v", None, [], 0)
@@ -121,7 +121,7 @@ class TestOutcome:
         assert not producer.settle()
         assert _values(kafka) == [b"v"]
 
-    def test_who_takes_too_long_is_fenced(self, kafka: SimKafka) -> None:
+    def test_a_producer_that_exceeds_its_transaction_timeout_is_fenced(self, kafka: SimKafka) -> None:
         producer = open_producer(kafka)
         producer.begin()
         producer.produce(TOPIC, b"v", None, [], 0)
@@ -130,7 +130,7 @@ class TestOutcome:
         with pytest.raises(Fenced):
             producer.commit()
 
-    def test_late_markers_hold_the_next_transaction_up_and_hide_the_last(self, kafka: SimKafka) -> None:
+    def test_late_markers_delay_the_next_transaction_and_hide_the_last(self, kafka: SimKafka) -> None:
         kafka.broker.faults.rates["markers-late"] = 1.0
         producer = open_producer(kafka)
         commit_values(producer, TOPIC, [b"v"])
@@ -141,7 +141,7 @@ class TestOutcome:
 
 
 class TestRecords:
-    def test_a_leader_that_is_away_fails_its_records_after_their_time(self, kafka: SimKafka) -> None:
+    def test_records_for_a_missing_leader_time_out(self, kafka: SimKafka) -> None:
         faults: list[KafkaFault | None] = []
         producer = open_producer(kafka)
         producer.begin()
@@ -155,7 +155,7 @@ class TestRecords:
         commit_values(producer, TOPIC, [b"w"])
         assert _values(kafka) == [b"w"]
 
-    def test_a_record_whose_answer_is_lost_is_not_written_twice(self, kafka: SimKafka) -> None:
+    def test_a_record_whose_response_is_lost_is_not_written_twice(self, kafka: SimKafka) -> None:
         producer = open_producer(kafka)
         producer.begin()
         producer.produce(OTHER, b"x", None, [], 0)
@@ -168,7 +168,7 @@ class TestRecords:
 
 
 class TestLogs:
-    def test_retention_moves_the_start_and_spares_what_is_undecided(self, kafka: SimKafka) -> None:
+    def test_retention_moves_the_start_but_keeps_undecided_records(self, kafka: SimKafka) -> None:
         producer = open_producer(kafka)
         commit_values(producer, TOPIC, [b"old", b"old"])
         log = kafka.broker.log(PART)
@@ -180,7 +180,7 @@ class TestLogs:
         with pytest.raises(OffsetOutOfRange):
             kafka.log_reader(PART, 0, Isolation.READ_COMMITTED).read(1, 0)
 
-    def test_a_truncated_log_has_lost_its_end(self, kafka: SimKafka) -> None:
+    def test_a_truncated_log_loses_its_end(self, kafka: SimKafka) -> None:
         commit_values(open_producer(kafka), TOPIC, [b"a", b"b"])
         kafka.broker.log(PART).truncate(1)
         assert kafka.admin().end_offsets([PART], Isolation.READ_UNCOMMITTED) == {PART: 1}
@@ -189,7 +189,7 @@ class TestLogs:
 
 
 class TestCompaction:
-    """What a reader finds in a compacted topic: every key's last record, and its end for as long as that is told."""
+    """A reader of a compacted topic sees the last record of each key, and a tombstone for as long as it is retained."""
 
     @pytest.fixture
     def store(self, kafka: SimKafka) -> Partition:
@@ -214,7 +214,7 @@ class TestCompaction:
         assert position == kafka.broker.log(part).end
         return [(record.offset, record.key, record.value) for record in records]
 
-    def test_the_last_committed_record_of_each_key_stays_where_it_was(self, kafka: SimKafka, store: Partition) -> None:
+    def test_the_last_committed_record_of_each_key_keeps_its_offset(self, kafka: SimKafka, store: Partition) -> None:
         self._produce(kafka, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
         self._produce(kafka, (b"a", b"aborted"), commit=False)
         end = kafka.broker.log(store).end
@@ -224,12 +224,12 @@ class TestCompaction:
         uncommitted = read_to_end(kafka, store, Isolation.READ_UNCOMMITTED, 0)[0]
         assert b"aborted" not in [record.value for record in uncommitted]
 
-    def test_a_tombstone_takes_away_what_came_before_and_stays_for_its_time(
+    def test_a_tombstone_removes_earlier_records_and_is_retained_for_a_while(
         self, kafka: SimKafka, store: Partition
     ) -> None:
         self._produce(kafka, (b"a", b"1"), (b"b", b"1"))
         self._produce(kafka, (b"a", None))
-        kafka.broker.time.wait(60_000)  # its time begins when compaction meets it first, however old it is
+        kafka.broker.time.wait(60_000)  # the retention of a tombstone starts when compaction first finds it
         kafka.broker.compact("store", active_offsets=0)
         assert self._held(kafka, store) == [(1, b"b", b"1"), (3, b"a", None)]
         kafka.broker.time.wait(4_900)
@@ -239,7 +239,7 @@ class TestCompaction:
         assert kafka.broker.compact("store", active_offsets=0) == 1
         assert self._held(kafka, store) == [(1, b"b", b"1")]
 
-    def test_neither_the_active_segment_nor_what_is_undecided_is_compacted(
+    def test_neither_the_active_segment_nor_undecided_records_are_compacted(
         self, kafka: SimKafka, store: Partition
     ) -> None:
         self._produce(kafka, (b"a", b"1"))
@@ -249,7 +249,7 @@ class TestCompaction:
         other.begin()
         other.produce("store", b"1", b"b", [], 0)
         assert other.flush(1) == 0
-        self._produce(kafka, (b"a", None))  # committed, above what is still open
+        self._produce(kafka, (b"a", None))  # committed, above the start of an open transaction
         assert kafka.broker.compact("store", active_offsets=0) == 1
         assert kafka.broker.log(store).read(0, Isolation.READ_UNCOMMITTED, 1)[0][0].value == b"2"
         other.abort()
@@ -258,25 +258,25 @@ class TestCompaction:
 
 
 class TestGroup:
-    def test_a_member_that_is_not_heard_of_loses_its_partitions_and_learns_it(self, kafka: SimKafka) -> None:
+    def test_a_member_without_heartbeats_loses_its_partitions_and_is_notified(self, kafka: SimKafka) -> None:
         first, second = (Member(kafka.group_consumer("group")) for _ in range(2))
         first.consumer.subscribe([TOPIC], first)
         first.poll()
         assert first.events == [("assigned", (PART,))]
         second.consumer.subscribe([TOPIC], second)
-        for _ in range(200):  # 20 s in which the first does not poll
+        for _ in range(200):  # the first member does not poll for 20 s
             second.poll(0.1)
         assert second.events == [("assigned", (PART,))]
         first.poll()
         assert first.events[1] == ("lost", (PART,))
 
-    def test_an_admin_that_is_cut_off_says_so(self, kafka: SimKafka) -> None:
+    def test_an_admin_client_that_is_cut_off_raises_an_error(self, kafka: SimKafka) -> None:
         _cut(kafka, 60_000)
         with pytest.raises(Unreachable):
             kafka.admin().cluster_id()
 
 
-def test_faults_are_those_of_their_seed() -> None:
+def test_faults_follow_from_the_seed() -> None:
     def struck() -> list[bool]:
         faults = Faults(Random(7), {"slow": 0.5})
         return [faults.strikes("slow") for _ in range(50)]
@@ -287,7 +287,7 @@ def test_faults_are_those_of_their_seed() -> None:
         Faults(None, {"no such fault": 1.0})
 
 
-def test_a_link_may_end_a_process_between_request_and_answer(kafka: SimKafka) -> None:
+def test_a_link_may_end_a_process_between_request_and_response(kafka: SimKafka) -> None:
     class Killed(BaseException):
         pass
 

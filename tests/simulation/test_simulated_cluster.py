@@ -1,7 +1,7 @@
-"""Goal: several simulated brokers, and topics that misbehave, fail as real ones do.
+"""Goal: several simulated brokers, and topics with a fault, fail like real ones.
 
-Method: one fault at a time against one client; simulated time makes waiting free. The faults of one connection are in
-`test_simulated_broker`; the behaviour without faults is in the contract suite.
+Method: one fault at a time against one client; waiting takes no real time. `test_simulated_broker` covers the faults of
+one connection, and `tests/contract` the behaviour without faults.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
 @pytest.fixture
 def kafka() -> SimKafka:
-    """Three brokers: the first leads `log`, the second `target`."""
+    """Returns a cluster of three brokers: the first leads `log`, the second `target`."""
     broker = SimBroker(SimTime())
     broker.brokers.grow(3)
     broker.create(NewTopic(LOG, 1, 1, STAMPED))
@@ -45,7 +45,7 @@ def _end(kafka: SimKafka) -> int:
 
 
 def _produced(kafka: SimKafka, values: list[tuple[str, bytes]]) -> list[tuple[bytes, KafkaFault | None]]:
-    """What the reports of one transaction say; it is not ended."""
+    """Returns the delivery reports of one transaction, which stays open."""
     reports: list[tuple[bytes, KafkaFault | None]] = []
 
     def note(value: bytes, fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
@@ -60,7 +60,7 @@ def _produced(kafka: SimKafka, values: list[tuple[str, bytes]]) -> list[tuple[by
 
 
 class TestLeaders:
-    def test_a_deposed_leader_answers_what_it_knew_and_learns_later(self, kafka: SimKafka) -> None:
+    def test_a_deposed_leader_reports_old_offsets_until_it_is_updated(self, kafka: SimKafka) -> None:
         brokers, time = kafka.broker.brokers, kafka.broker.time
         commit_values(open_producer(kafka), LOG, [b"old"])
         admin = kafka.admin()
@@ -76,7 +76,7 @@ class TestLeaders:
         time.wait(BELIEF_MS_MAX)
         assert admin.end_offsets([PART], Isolation.READ_UNCOMMITTED) == {PART: old + 2}
 
-    def test_a_question_to_a_frozen_leader_waits_until_that_goes_on(self, kafka: SimKafka) -> None:
+    def test_a_request_to_a_frozen_leader_waits_until_it_resumes(self, kafka: SimKafka) -> None:
         brokers, time = kafka.broker.brokers, kafka.broker.time
         admin = kafka.admin()
         assert admin.end_offsets([PART], Isolation.READ_UNCOMMITTED) == {PART: 0}
@@ -87,12 +87,12 @@ class TestLeaders:
         assert admin.end_offsets([PART], Isolation.READ_UNCOMMITTED) == {PART: 0}
         assert 12_000 <= time.now_ms - before < 13_000
 
-    def test_a_reader_at_a_deposed_leader_sees_no_more_and_is_out_of_range_behind_it(self, kafka: SimKafka) -> None:
+    def test_a_reader_of_a_deposed_leader_sees_no_newer_records(self, kafka: SimKafka) -> None:
         brokers = kafka.broker.brokers
         reader = kafka.log_reader(PART, 0, Isolation.READ_COMMITTED)
         assert reader.read(10, 0) == []
         ahead = kafka.log_reader(PART, 1, Isolation.READ_COMMITTED)
-        ahead_metadata = ahead._metadata  # type: ignore[attr-defined]  # the client has looked before
+        ahead_metadata = ahead._metadata  # type: ignore[attr-defined]  # fills the client's cache
         ahead_metadata.leader(PART)
         brokers.freeze(0)
         kafka.broker.time.wait(SESSION_MS + 1)
@@ -103,10 +103,10 @@ class TestLeaders:
         with pytest.raises(OffsetOutOfRange):
             ahead.read(10, 0)
         kafka.broker.time.wait(BELIEF_MS_MAX)
-        reader.read(10, 0)  # refused: it looks again
+        reader.read(10, 0)  # refused: the reader refreshes its metadata
         assert [record.value for record in reader.read(10, 0)] == [b"a", b"b"]
 
-    def test_nothing_is_acknowledged_or_seen_while_a_replica_is_silent(self, kafka: SimKafka) -> None:
+    def test_nothing_is_acknowledged_or_visible_while_a_replica_is_silent(self, kafka: SimKafka) -> None:
         commit_values(open_producer(kafka), LOG, [b"seen"])
         producer = open_producer(kafka, "waits")
         kafka.broker.brokers.freeze(2)
@@ -117,7 +117,7 @@ class TestLeaders:
         kafka.broker.time.wait(SESSION_MS)
         assert kafka.broker.log(PART).is_held is False
 
-    def test_a_leader_that_is_killed_is_followed_by_another(self, kafka: SimKafka) -> None:
+    def test_a_killed_leader_is_replaced(self, kafka: SimKafka) -> None:
         commit_values(open_producer(kafka), LOG, [b"a"])
         producer = open_producer(kafka, "other")
         assert kafka.broker.brokers.kill(0)
@@ -128,14 +128,14 @@ class TestLeaders:
         assert kafka.broker.brokers.all_well()
         assert [record.value for record in read_committed(kafka, PART)] == [b"a", b"b"]
 
-    def test_a_log_that_is_handed_over_is_found(self, kafka: SimKafka) -> None:
+    def test_clients_find_the_new_leader_of_a_log(self, kafka: SimKafka) -> None:
         producer = open_producer(kafka)
         commit_values(producer, LOG, [b"a"])
         assert kafka.broker.brokers.move(kafka.broker.log(PART), 2)
         commit_values(producer, LOG, [b"b"])
         assert [record.value for record in read_committed(kafka, PART)] == [b"a", b"b"]
 
-    def test_the_clock_of_the_leader_stamps(self, kafka: SimKafka) -> None:
+    def test_the_clock_of_the_leader_stamps_records(self, kafka: SimKafka) -> None:
         brokers = kafka.broker.brokers
         brokers.nodes[0].skew_ms, brokers.nodes[1].drift = 200.0, 0.01
         kafka.broker.time.wait(10_000)
@@ -179,7 +179,7 @@ class TestTargets:
         assert isinstance(fault, RecordRejected)
         assert _produced(ahead, [(LOG, b"v")]) == [(b"v", None)]
 
-    def test_an_invalid_record_takes_its_batch_with_it(self, kafka: SimKafka) -> None:
+    def test_an_invalid_record_fails_its_batch(self, kafka: SimKafka) -> None:
         kafka.broker.misbehaving[TARGET] = Misbehaviour(kafka.broker.time, lambda value: value == b"bad")
         reports = dict(_produced(kafka, [(TARGET, b"good"), (TARGET, b"bad"), (LOG, b"elsewhere")]))
         assert isinstance(reports[b"bad"], RecordRejected)
@@ -187,7 +187,7 @@ class TestTargets:
         assert not isinstance(reports[b"good"], RecordRejected)
         assert reports[b"elsewhere"] is None
 
-    def test_a_slow_target_takes_some_and_the_others_time_out(self, kafka: SimKafka) -> None:
+    def test_a_slow_target_accepts_some_records_and_the_others_time_out(self, kafka: SimKafka) -> None:
         kafka.broker.misbehaving[TARGET] = Misbehaviour(kafka.broker.time, per_second=10)
         reports = _produced(kafka, [*[(TARGET, b"%d" % number) for number in range(100)], (LOG, b"elsewhere")])
         taken = [value for value, fault in reports if fault is None]
@@ -207,7 +207,7 @@ class TestTargets:
         assert [isinstance(fault, RecordRejected) for fault in faults] == [True, True]
         assert kafka.broker.log(PART).end == 0
 
-    def test_a_topic_that_was_created_again_is_another(self, kafka: SimKafka) -> None:
+    def test_a_recreated_topic_has_none_of_the_old_records(self, kafka: SimKafka) -> None:
         producer = open_producer(kafka)
         commit_values(producer, TARGET, [b"old"])
         kafka.admin().delete_topics([TARGET])
@@ -219,7 +219,8 @@ class TestTargets:
 
 
 def _about_to_end_twice(kafka: SimKafka) -> TransactionalProducer:
-    """A producer with one record in its transaction. The first copy of its EndTxn will be late, the second refused."""
+    """Returns a producer with one record in its transaction: a first copy of its EndTxn will be late, a second
+    refused."""
     producer = open_producer(kafka)
     kafka.link.faults.rates |= {"end-copied": 1.0, "end-refused": 1.0}
     producer.begin()
@@ -249,7 +250,7 @@ def test_an_abort_that_was_copied_and_refused_has_an_unknown_outcome(kafka: SimK
     assert kafka.link.faults.struck["end-refused"] == 1
 
 
-def test_a_steady_clock_stands_still_while_its_machine_is_suspended() -> None:
+def test_a_steady_clock_stops_while_its_machine_is_suspended() -> None:
     time = SimTime(0.0)
     clock = SimClock(time)
     time.wait(100)

@@ -1,6 +1,6 @@
-"""Goal: the database that forgets answers as RocksDB does, and forgets only what was not synced.
+"""Goal: the simulated database behaves like RocksDB, and a power failure loses only unsynced data.
 
-Method: the same random batches into both, and every question asked of both; then losses of power at every point.
+Method: applies the same random batches to both and compares every read; then simulates a power failure at every point.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from postdate.wheel.errors import Closed, Locked
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.database import Database
 from support.shards.timer_indexes import TINY
-from support.simulation.world.disk import Disks, MemoryBatch, MemoryDatabase
+from support.simulation.runtime.disk import Disks, MemoryBatch, MemoryDatabase
 
 
 def _alive() -> None:
@@ -29,7 +29,7 @@ def _open(disks: Disks, path: Path, options: IndexOptions = TINY) -> MemoryDatab
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_it_answers_as_rocksdb_does(tmp_path: Path, seed: int) -> None:
+def test_the_database_behaves_like_rocksdb(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     real, fake = Database(tmp_path / "real", TINY), _open(Disks(), tmp_path / "fake")
     keys = [b"%03d" % number for number in range(40)]
@@ -41,7 +41,7 @@ def test_it_answers_as_rocksdb_does(tmp_path: Path, seed: int) -> None:
             pairs: list[tuple[Any, Any]] = [
                 (real_batch, real.handle(family)),
                 (fake_batch, fake.handle(family)),
-            ]  # `Any`: a handle of one is nothing to the other
+            ]  # `Any`: a handle of one database means nothing to the other
             for batch, handle in pairs:
                 if kind == "put":
                     batch.put(key, value, handle)
@@ -67,7 +67,7 @@ def test_it_answers_as_rocksdb_does(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_loss_of_power_leaves_what_was_synced_and_a_first_part_of_the_rest(tmp_path: Path, seed: int) -> None:
+def test_a_power_failure_keeps_synced_data_and_a_prefix_of_the_rest(tmp_path: Path, seed: int) -> None:
     disks = Disks()
     database = _open(disks, tmp_path / "a")
     for number in range(10):
@@ -83,7 +83,7 @@ def test_a_loss_of_power_leaves_what_was_synced_and_a_first_part_of_the_rest(tmp
     assert 0 <= gone <= 5
 
 
-def test_a_kill_loses_nothing_and_gives_the_lock_back(tmp_path: Path) -> None:
+def test_a_kill_loses_nothing_and_releases_the_lock(tmp_path: Path) -> None:
     disks = Disks()
     database = _open(disks, tmp_path / "a")
     batch = MemoryBatch()

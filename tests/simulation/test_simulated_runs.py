@@ -1,12 +1,13 @@
-"""Goal: exactly once holds in every run, the runs reach what is dangerous, and they can see.
+"""Goal: every simulated run delivers exactly once; the runs reach all dangerous situations; the judges detect each
+missing safeguard.
 
-Method: the sidecar's own poller, shards and timer indexes over a simulated Kafka, clocks, disks and processes; one seed
-decides one run of requests, crashes, losses of power, pauses, cuts, strangers and faults of the network. When all
-has come to rest, what a read_committed reader finds is held against what was asked (O1 to O12), and every timer index
-against the logs at each takeover and each commit. Then the same with one safeguard taken out at a time: each must be
-caught by what the topics show. And with losses that nobody can make good: the shard must halt.
+Method: the sidecar's own poller, shards and timer indexes run on a simulated Kafka, clocks, disks and processes. A seed
+determines a run with its requests, crashes, power failures, pauses, network faults and foreign clients. At the end the
+judges compare the records that a read_committed reader finds with the requests (O1 to O12); at each takeover and commit
+they compare the timer index with the logs. Then one safeguard is removed at a time: the topics must show the violation.
+In runs with a loss that no sidecar can repair, the shard must halt.
 
-`make simulate SEEDS=… SEED=…` runs more of them; a failed test names the one command that replays its run.
+`make simulate SEEDS=… SEED=…` runs more seeds; a failed test prints the command that replays its run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import pytest
 
 from postdate.sidecar.errors import HaltReason
 from support.simulation.faults.losses import LOSSES
-from support.simulation.many import first_caught, replay, run_many, workers
+from support.simulation.many import first_detection, replay, run_many, workers
 from support.simulation.mutations.known_seeds import KNOWN_SEEDS
 from support.simulation.mutations.mutation import MUTATIONS
 from support.simulation.oracles.situations import HOLDS, MUST_BE_REACHED
@@ -36,23 +37,23 @@ from support.simulation.run import Result, run_seed
 
 TESTS = Path(__file__).resolve().parents[1]
 
-#: Runs of the test command: more than the first 218, which reach every situation, and than those that a mutation
-#: gets. `make simulate SEEDS=N` runs N.
+#: Runs of the test command: more than the first 218, which reach every situation, and more than MUTATION_SEEDS.
+#: `make simulate SEEDS=N` runs N.
 SEEDS = range(1, 301)
 
-#: Runs that a judge once took for wrong: brokers whose clocks were ten seconds apart after an hour.
+#: Runs that a judge once reported wrongly: the clocks of brokers were ten seconds apart after an hour.
 MISJUDGED_SEEDS = (114_259,)
 
-#: Runs within which each mutation must be caught.
+#: Runs of which one must detect a given mutation.
 MUTATION_SEEDS = range(1, 151)
 
-#: Runs in which something is lost that no sidecar can make good.
+#: Runs with a loss that no sidecar can repair.
 LOST_SEEDS = range(1, 61)
 
-#: Runs in which nobody is there for longer than the dispatch log is kept.
+#: Runs in which no process runs for longer than the retention of the dispatch log.
 EXPIRED_SEEDS = range(1, 61)
 
-#: Runs in which people hold and release all the time.
+#: Runs in which operators frequently hold and release.
 HELD_SEEDS = range(1, 25)
 
 #: Runs of bursts for few targets.
@@ -63,18 +64,18 @@ WINDOWS_SEEDS = range(1, 41)
 #: Runs in which most messages have policies for their ids.
 IDS_SEEDS = range(1, 41)
 
-#: Runs with many bulk cancels.
+#: Runs with many bulk controls.
 BULK_SEEDS = range(1, 41)
-#: Runs with recurring requests, all of them.
+#: Runs that all have recurring requests.
 CALENDAR_SEEDS = range(1, 41)
 
-#: Runs in which the work under key 0 leaves in pieces.
+#: Runs in which the entries under key 0 leave in parts.
 PIECES_SEEDS = range(1, 13)
 
-#: Runs of each theme in which every start of a process has other settings.
+#: Runs of each theme in which each start of a process draws its own settings.
 DIFFERING_SEEDS = range(1, 41)
 
-#: What the lost ones must have led to.
+#: Halts that the runs with losses must reach.
 MUST_HALT = {
     HaltReason.LOW_WATER_OUTSIDE,
     HaltReason.DISPATCH_LOG_EMPTY,
@@ -90,12 +91,12 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 
 
 @pytest.fixture(scope="module")
-def caught(request: pytest.FixtureRequest, pool: ProcessPoolExecutor) -> dict[str, Future[Result | None]]:
-    """All selected mutations at once, each in its own time."""
-    wanted = test_a_missing_safeguard_is_caught.__name__
+def detections(request: pytest.FixtureRequest, pool: ProcessPoolExecutor) -> dict[str, Future[Result | None]]:
+    """Starts the search of all selected mutations at once; returns a future for each."""
+    wanted = test_a_missing_safeguard_is_detected.__name__
     tests = [each for each in request.session.items if isinstance(each, pytest.Function)]
     names = {test.callspec.params["name"] for test in tests if test.originalname == wanted}
-    return {name: pool.submit(first_caught, name, MUTATION_SEEDS) for name in MUTATIONS if name in names}
+    return {name: pool.submit(first_detection, name, MUTATION_SEEDS) for name in MUTATIONS if name in names}
 
 
 @pytest.mark.timeout(1_800)
@@ -113,14 +114,14 @@ def test_every_run_keeps_every_promise(pool: ProcessPoolExecutor) -> None:
 
 
 @pytest.mark.parametrize("seed", MISJUDGED_SEEDS)
-def test_a_run_that_was_misjudged_is_right(seed: int) -> None:
+def test_a_run_that_was_once_misjudged_passes(seed: int) -> None:
     assert run_seed(seed).wrong == []
 
 
 def _reached_without_fault(
     pool: ProcessPoolExecutor, theme: str, seeds: Iterable[int], chunksize: int = 4
 ) -> Counter[str]:
-    """How often these runs of a theme reached each situation. Asserts that none of them found a fault."""
+    """Returns how often these runs of a theme reached each situation. Asserts that none of them has a violation."""
     reached: Counter[str] = Counter()
     for result in pool.map(functools.partial(run_seed, theme=theme), seeds, chunksize=chunksize):
         assert not result.wrong, f"seed {result.seed} of the theme {theme}: {result.wrong[:5]}"
@@ -136,7 +137,7 @@ def test_what_is_lost_for_good_halts_its_shard_or_was_not_needed(pool: ProcessPo
 
 
 @pytest.mark.timeout(1_800)
-def test_an_index_goes_on_behind_an_expired_log_only_if_it_has_missed_nothing(pool: ProcessPoolExecutor) -> None:
+def test_an_index_continues_after_an_expired_log_only_if_it_has_missed_nothing(pool: ProcessPoolExecutor) -> None:
     reached = _reached_without_fault(pool, EXPIRED, EXPIRED_SEEDS)
     wanted = {"log expired, no fate missed", "log expired, fates missed", f"halt {HaltReason.DISPATCH_LOG_EMPTY}"}
     assert {name for name in wanted if not reached[name]} == set(), reached
@@ -207,8 +208,8 @@ def test_processes_with_other_settings_end_each_request_once(pool: ProcessPoolEx
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_missing_safeguard_is_caught(name: str, caught: dict[str, Future[Result | None]]) -> None:
-    result = caught[name].result()
+def test_a_missing_safeguard_is_detected(name: str, detections: dict[str, Future[Result | None]]) -> None:
+    result = detections[name].result()
     assert result is not None, f"{len(MUTATION_SEEDS)} runs without this safeguard, and nothing was seen"
 
 
@@ -218,7 +219,7 @@ def test_known_seeds_are_those_of_mutations() -> None:
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    """Every step of it, what the oracles say, and what was counted."""
+    """Every step, the violations and the counters are equal."""
     runs = ((3, None), (17, None), (5, "store"), (7, "moves"))
     here = [str(_all_of(run_seed(seed, theme=theme))) for seed, theme in runs]
     assert [str(_all_of(run_seed(seed, theme=theme))) for seed, theme in runs] == here
@@ -230,7 +231,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
         "    print((r.digest, r.wrong, sorted(r.reached.items())))"
     )
     path = os.pathsep.join([str(TESTS), *sys.path])
-    for hash_seed in ("1", "2"):  # neither may the order of a set matter
+    for hash_seed in ("1", "2"):  # the order of sets must not matter either
         environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
         done = subprocess.run(
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
@@ -244,5 +245,5 @@ def _all_of(result: Result) -> tuple[str, list[str], list[tuple[str, int]]]:
 
 @pytest.mark.parametrize("seed", PIECES_SEEDS)
 def test_key_zero_in_pieces_keeps_every_promise(seed: int) -> None:
-    """Rules 1 and 4 hold however small the pieces are, and whatever leaves beside them."""
+    """Rules 1 and 4 hold for parts of any size, and whatever messages leave beside them."""
     assert run_seed(seed, key_zero_in_pieces, "controls").wrong == []

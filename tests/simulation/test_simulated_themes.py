@@ -1,9 +1,9 @@
-"""Goal: exactly once, in time and without an operator, also where brokers, admin path, targets, clocks or disks fail,
-and at every limit of the protocol.
+"""Goal: messages are delivered exactly once, in time and without an operator, even if brokers, the admin path, targets,
+clocks or disks fail, and at every limit of the protocol.
 
-Method: runs of one theme each (`support/simulation/themes`), judged as all others are. If only one target or only
-the admin path fails, no message for a working target may be more than seconds late. Each theme must reach situations
-of its own.
+Method: simulates runs of one theme each (`support/simulation/themes`), judged like all others. If only one target or
+only the admin path fails, no message for a working target may be more than seconds late. Each theme must reach its
+particular situations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from support.simulation.requests.volume import VOLUME
 from support.simulation.run import run_seed
 from support.simulation.themes import ADMIN, BAD_TARGET, BROKERS, DISKS, ENDS, STALLS, STAMPS
 
-#: Theme -> its runs in the test command.
+#: Theme -> its seeds in the test command.
 SEEDS = {
     BROKERS: range(1, 61),
     ADMIN: range(1, 9),

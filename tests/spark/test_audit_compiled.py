@@ -23,7 +23,7 @@ from postdate.wire.headers import ACTION, ID
 from support.audits.forged_topics import Forged
 from support.audits.small_spark import SHORT_LIVED_JAVA
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import new_env
+from support.deployments.sidecar_deployment import new_deployment
 
 _EACH = Counter(delivered=22, cancelled=1, applied=1, dead=1, pending=1, duplicate=1, overtaken=1)
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
@@ -65,7 +65,7 @@ def _write(forged: Forged) -> None:
 
 @pytest.mark.timeout(1800)
 def test_spark_compiles_every_plan_of_an_audit(broker: RunningBroker, tmp_path: Path) -> None:
-    with new_env(broker.bootstrap_servers, tmp_path) as env, _started() as audits:
+    with new_deployment(broker.bootstrap_servers, tmp_path) as env, _started() as audits:
         forged = Forged.on(env)
         given = ("audit", "-b", env.bootstrap, "--requests", forged.requests, "--output", "json", "--slack", "1s")
         state = (*given, "--state", str(tmp_path / "state"))

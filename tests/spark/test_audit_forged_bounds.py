@@ -23,15 +23,15 @@ from postdate.spark.repair.options import RepairOptions
 from support.audits.forged_topics import Forged, audited_together, expected_of, named, partition_of_key, until
 from support.audits.small_spark import has_cached
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 LOST = ("missing", "contradiction")
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("bounds")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("bounds")) as made:
         yield made
 
 
@@ -152,7 +152,7 @@ def _capped_by_times_of_its_own(forged: Forged) -> Producer:
 
 @pytest.mark.timeout(900)
 def test_a_loss_is_reported_unless_its_partition_may_hide_it(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One audit reads six request topics, each with a different target."""
     stamped = Forged.on(env, message_timestamp_type="LogAppendTime")
@@ -175,7 +175,7 @@ def test_a_loss_is_reported_unless_its_partition_may_hide_it(
 
 @pytest.mark.timeout(1200)
 def test_runs_with_a_state_judge_hidden_records_and_topics_that_were_created_again(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """One state of three request topics. The requests of `capped` lie behind an open transaction until it ends. The
     target of `recreated` is created again, which an audit without a state cannot distinguish from a loss. `filled` is
@@ -233,7 +233,7 @@ def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFi
 
 @pytest.mark.timeout(600)
 def test_strict_ends_with_5_if_a_verifiable_request_was_not_verified(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     forged = Forged.on(env)
     forged.sound()

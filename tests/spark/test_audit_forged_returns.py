@@ -16,15 +16,15 @@ from postdate.spark.audit import reading
 from postdate.wire.headers import ATTEMPT, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ORIGIN, RETRY, TOPIC
 from support.audits.forged_topics import Forged, named, partition_of_key
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.oracles.expected_records import Headers
 
 _POLICY = b"base=1ms, factor=1"
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("returns")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("returns")) as made:
         yield made
 
 
@@ -64,7 +64,7 @@ class _Returns:
 
 @pytest.mark.timeout(900)
 def test_each_forged_return_is_reported(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
     forged = Forged.on(env)
@@ -109,7 +109,7 @@ def test_each_forged_return_is_reported(
 
 @pytest.mark.timeout(900)
 def test_runs_with_a_state_know_the_parents_and_policies_of_runs_before(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """The policy is in a dispatch-log record of the first run only."""
     forged, state = Forged.on(env), {"state": str(tmp_path / "state")}

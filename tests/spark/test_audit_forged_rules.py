@@ -19,18 +19,18 @@ from postdate.spark.rules.verdicts import ENDINGS
 from postdate.wire.headers import ID
 from support.audits.forged_topics import Forged, named
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("rules")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("rules")) as made:
         yield made
 
 
 @pytest.mark.timeout(900)
 def test_each_forgery_is_reported(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "ORDER_RECORDS_MAX", 2)  # a strict audit compares more
     forged = Forged.on(env)
@@ -61,7 +61,7 @@ def test_each_forgery_is_reported(
 
 @pytest.mark.timeout(900)
 def test_an_effect_of_a_future_request_is_a_violation(
-    env: Environment,
+    env: SidecarDeployment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -94,7 +94,7 @@ def test_an_effect_of_a_future_request_is_a_violation(
 
 @pytest.mark.timeout(900)
 def test_runs_with_a_state_compare_their_messages_with_earlier_ones(
-    env: Environment,
+    env: SidecarDeployment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

@@ -30,7 +30,7 @@ from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC
 from postdate.wire.origins import parse_origin
 from support.audits.spark_cluster import submitted as run_submitted
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.oracles.exactly_once import Outcome as History
 from support.oracles.exactly_once import Seen, Sent, gather
 
@@ -38,9 +38,9 @@ _PLAIN, _CONTROLLED = 380, 30
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
     """Yields a complete history: one request topic, one target, and no running sidecar."""
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("forgery")) as made:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("forgery")) as made:
         requests, target = made.new_requests(2), made.new_target(3)
         sidecar = made.new_sidecar(topic={"verdicts": "all"})
         sidecar.start()
@@ -86,7 +86,7 @@ class _Audited:
         return {sample["origin"]: sample for sample in self.outcome["samples"].get(verdict, [])}
 
 
-def _audited(env: Environment, capsys: pytest.CaptureFixture[str], **options: Any) -> _Audited:
+def _audited(env: SidecarDeployment, capsys: pytest.CaptureFixture[str], **options: Any) -> _Audited:
     """Runs an audit in the session of these tests."""
     given = AuditOptions(env.bootstrap, tuple(env.requests), output="json", slack_ms=1_000, **options)
     exit_code = run_audit(given)
@@ -103,7 +103,7 @@ class _Forged:
     stranger: str
 
 
-def _forge(env: Environment) -> _Forged:
+def _forge(env: SidecarDeployment) -> _Forged:
     """Produces a delivered record again, a dispatch-log record as its owner would write it, and one of another
     writer."""
     history = gather(env.bootstrap, env.requests, env.targets)
@@ -131,7 +131,7 @@ def _forge(env: Environment) -> _Forged:
     return _Forged(one.origin.decode(), other.origin.decode(), f"{place}/{imitated}", f"{place}/{strange}")
 
 
-def _repeat(producer: Producer, env: Environment, origin: str) -> None:
+def _repeat(producer: Producer, env: SidecarDeployment, origin: str) -> None:
     """Produces a record of this request again."""
     delivered = gather(env.bootstrap, env.requests, env.targets).delivered
     one = next(seen for seen in delivered if seen.origin == origin.encode())
@@ -162,7 +162,7 @@ def _produced(producer: Producer, topic: str, partition: int, key: Any, value: A
 
 @pytest.mark.timeout(1200)  # three audits, one of them in a separate JVM
 def test_clean_then_forged_and_named(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, master: str
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, master: str
 ) -> None:
     clean = _audited(env, capsys, verdicts="all")
     requests = _PLAIN + 3 * _CONTROLLED

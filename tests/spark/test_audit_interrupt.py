@@ -18,7 +18,7 @@ import pytest
 
 from support.audits.small_spark import SMALL_SPARK
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import new_env
+from support.deployments.sidecar_deployment import new_deployment
 from support.deployments.sidecars import wait_until
 from support.repository import ROOT
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -57,7 +57,7 @@ def test_an_interrupted_audit_prints_one_sentence_and_leaves_no_process(
     existing = [work / "artifacts"] if stage == "reading requests" else []
     for directory in (work, *existing):
         directory.mkdir()
-    with new_env(broker.bootstrap_servers, tmp_path) as env, errors.open("wb") as stderr:
+    with new_deployment(broker.bootstrap_servers, tmp_path) as env, errors.open("wb") as stderr:
         requests = env.new_requests(1)
         path = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
         command = [sys.executable, "-m", "postdate.cli", "audit", "-b", env.bootstrap, "--requests", requests]

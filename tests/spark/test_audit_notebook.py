@@ -21,7 +21,7 @@ from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.state.store import StateStore
 from support.audits.forged_topics import Forged
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.repository import ROOT
 
 _DOCUMENT = ROOT / "docs/audit.md"
@@ -29,12 +29,12 @@ _QUICK: dict[str, Any] = {"slack_ms": 1_000, "settle_ms": 1_000}
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("notebook")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("notebook")) as made:
         yield made
 
 
-def example(env: Environment, forged: Forged, state: Path) -> str:
+def example(env: SidecarDeployment, forged: Forged, state: Path) -> str:
     """Returns the example of the document with the addresses of the test environment."""
     (text,) = re.findall(r"(?s)```python\n(.*?)```", _DOCUMENT.read_text(encoding="utf-8"))
     places = {"localhost:9092": env.bootstrap, "postdate.requests": forged.requests, "/var/lib/postdate-audit": state}
@@ -78,7 +78,7 @@ def untouched(spark: SparkSession) -> Iterator[None]:
 
 @pytest.mark.timeout(900)
 def test_the_example_runs_as_printed(
-    env: Environment, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    env: SidecarDeployment, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     forged = Forged.on(env)
     for number in range(5):
@@ -104,7 +104,7 @@ def test_the_example_runs_as_printed(
 
 @pytest.mark.timeout(900)
 def test_a_second_run_judges_the_new_records_and_a_failed_run_leaves_no_trace(
-    env: Environment, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    env: SidecarDeployment, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forged, state = Forged.on(env), str(tmp_path / "state")
     metrics = tmp_path / "audit.prom"

@@ -20,14 +20,14 @@ from postdate.wire.dispatch_log import Occurred
 from postdate.wire.headers import DUE, ID, ORIGIN, TOPIC
 from support.audits.forged_topics import Forged, audited_together, expected_of, named, partition_of_key
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 
 _MINUTE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("states")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("states")) as made:
         yield made
 
 
@@ -83,7 +83,7 @@ def _counts(found: dict[str, Any]) -> dict[str, int]:
 
 @pytest.mark.timeout(900)
 def test_each_run_finds_the_new_violations(
-    env: Environment,
+    env: SidecarDeployment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

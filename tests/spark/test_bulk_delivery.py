@@ -29,7 +29,7 @@ from postdate.wire.values.murmur2 import partition_for
 from support.audits.small_spark import BULK_ROWS
 from support.audits.spark_cluster import ALL_ON_CLUSTER, submitted
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 
 _BAD_EACH = 100
 _TRIES = 3
@@ -38,8 +38,8 @@ _TIMEOUT_S = 240 + BULK_ROWS / 500
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("bulk")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("bulk")) as made:
         made.new_requests(2)
         made.new_target(3)
         yield made
@@ -55,7 +55,7 @@ class _Result:
 
 
 def _bulk(
-    env: Environment, capsys: pytest.CaptureFixture[str], master: str | None, source: Path, **options: Any
+    env: SidecarDeployment, capsys: pytest.CaptureFixture[str], master: str | None, source: Path, **options: Any
 ) -> _Result:
     """Runs a bulk schedule in the session of these tests, or by `spark-submit` at `master`."""
     began_s = time.monotonic()
@@ -109,7 +109,7 @@ def _text(*parts: Column) -> Column:
 
 
 def _sent_twice(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str | None, directory: Path
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str | None, directory: Path
 ) -> _Sent:
     """Schedules the rows twice, both times before the first of them is due."""
     allowed_s, sent, bad = 5.0, 0, BULK_ROWS // _BAD_EACH
@@ -140,7 +140,7 @@ def _sent_twice(
 
 @pytest.mark.timeout(900 + BULK_ROWS / 50)  # up to three attempts on a busy machine
 def test_each_sound_row_is_delivered_once(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str, tmp_path: Path
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str, tmp_path: Path
 ) -> None:
     sent = _sent_twice(env, spark, capsys, master if ALL_ON_CLUSTER else None, tmp_path)
     name = sent.name
@@ -165,7 +165,7 @@ def test_each_sound_row_is_delivered_once(
     assert fates["replaced"] >= good
 
 
-def _delivered(env: Environment, name: str) -> Counter[bytes]:
+def _delivered(env: SidecarDeployment, name: str) -> Counter[bytes]:
     """Returns the number of deliveries of each id; compares every 97th record with its row."""
     counts: Counter[bytes] = Counter()
     reader = env.reader(env.targets[0])
@@ -188,14 +188,16 @@ def _peak_mib(spark: SparkSession) -> int:
     return int(status.split("VmHWM:")[1].split()[0]) // 1024
 
 
-def test_a_bad_row_stops_everything(env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_row_stops_everything(
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = spark.createDataFrame([("ok", 5), (None, 5)], "id string, delay int")
     outcome = schedule(rows, BulkOptions(env.bootstrap, env.requests[0], target=env.targets[0]))
     assert (outcome.exit_code, outcome.sent, outcome.reasons) == (1, 0, {"missing-id": 1})
     assert outcome.samples[0].details == ("the column of ids has none here",)
 
 
-def test_a_missing_topic_or_column_is_an_error(env: Environment, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_topic_or_column_is_an_error(env: SidecarDeployment, spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.createDataFrame([("ok", 5)], "id string, delay int")
     with pytest.raises(CannotRun, match="no topic nobody"):
         schedule(rows, BulkOptions(env.bootstrap, "nobody", target=env.targets[0]))

@@ -32,7 +32,7 @@ from postdate.wire.dispatch_log import DELIVERED, OWNER, DispatchRecord, PlainFa
 from postdate.wire.headers import AT, TOPIC
 from support.audits.following import STEP_S, AuditFollower, following, traffic
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import gather
 
@@ -44,7 +44,9 @@ class CutOff(Exception):
     """Represents the end of a program by any cause."""
 
 
-def _step(spark: SparkSession, env: Environment, follower: AuditFollower, *, cut_off: bool = False) -> dict[str, Any]:
+def _step(
+    spark: SparkSession, env: SidecarDeployment, follower: AuditFollower, *, cut_off: bool = False
+) -> dict[str, Any]:
     """Returns the output of one more step in this session; with `cut_off`, the step ends after its output."""
     outcomes: list[AuditOutcome] = []
 
@@ -80,7 +82,7 @@ def _killed(follower: AuditFollower, sidecars: list[Sidecar], chance: random.Ran
         follower.start()
 
 
-def _forge_duplicate(env: Environment, requests: str) -> str:
+def _forge_duplicate(env: SidecarDeployment, requests: str) -> str:
     """Produces a record again that was delivered long ago; returns its origin."""
     delivered = gather(env.bootstrap, [requests], env.targets).delivered
     one = min(delivered, key=lambda seen: seen.timestamp_ms)
@@ -90,7 +92,7 @@ def _forge_duplicate(env: Environment, requests: str) -> str:
     return one.origin.decode()
 
 
-def _forge_loss(env: Environment, requests: str, target: str) -> str:
+def _forge_loss(env: SidecarDeployment, requests: str, target: str) -> str:
     """Produces a request, and a dispatch-log record with its fate `delivered`; returns its origin."""
     producer, due_ms = Producer({"bootstrap.servers": env.bootstrap}), int(time.time() * 1_000) - 1_000
     producer.produce(requests, b"v", b"k", 0, headers=[(TOPIC, target.encode()), (AT, b"%d" % due_ms)])
@@ -114,13 +116,15 @@ def _named(steps: list[dict[str, Any]]) -> dict[str, set[str]]:
     return found
 
 
-def _forged(env: Environment, requests: str, silent: str) -> dict[str, set[str]]:
+def _forged(env: SidecarDeployment, requests: str, silent: str) -> dict[str, set[str]]:
     """Forges a duplicate and a loss; returns their origins by violation."""
     duplicate, loss = _forge_duplicate(env, requests), _forge_loss(env, silent, env.targets[0])
     return {"duplicate": {duplicate}, "missing": {loss}, "contradiction": {loss}}
 
 
-def _named_by_process(follower: AuditFollower, env: Environment, requests: str, silent: str) -> dict[str, set[str]]:
+def _named_by_process(
+    follower: AuditFollower, env: SidecarDeployment, requests: str, silent: str
+) -> dict[str, set[str]]:
     """Forges a duplicate and a loss, and waits until a continuous audit in another process reports them."""
     follower.start()
     follower.wait_for(1)
@@ -140,7 +144,7 @@ def _named_by_process(follower: AuditFollower, env: Environment, requests: str, 
 
 @pytest.mark.timeout(900 + STEP_S + 4 * _SECONDS)  # a JVM starts and plans on a busy machine
 def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark: SparkSession, tmp_path: Path) -> None:
-    with new_env(broker.bootstrap_servers, tmp_path) as env:
+    with new_deployment(broker.bootstrap_servers, tmp_path) as env:
         requests, topic, target = env.new_requests(2), env.new_target(), env.new_target(2)
         env.targets.remove(topic)
         sidecars = [env.new_sidecar(), env.new_sidecar()]
@@ -181,7 +185,7 @@ def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark:
     assert violations == {(verdict, origin) for verdict, origins in expected.items() for origin in origins}
 
 
-def _results_on(env: Environment, topic: str) -> list[dict[str, Any]]:
+def _results_on(env: SidecarDeployment, topic: str) -> list[dict[str, Any]]:
     """Returns the results that the steps have written to a topic."""
     reader = env.reader(topic)
     try:

@@ -16,15 +16,15 @@ from nbclient import NotebookClient
 from support.audits.forged_topics import Forged
 from support.audits.small_spark import SHORT_LIVED_JAVA
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.repository import ROOT
 
 _NOTEBOOK = ROOT / "examples/notebook/lateness.ipynb"
 
 
 @pytest.fixture
-def env(broker: RunningBroker, tmp_path: Path) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path) as made:
+def env(broker: RunningBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path) as made:
         yield made
 
 
@@ -36,7 +36,7 @@ def _read() -> Any:
 
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::RuntimeWarning")
-def test_the_notebook_audits_and_plots(env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_audits_and_plots(env: SidecarDeployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forged = Forged.on(env)
     for number in range(5):
         forged.sound(key=b"k%d" % number)

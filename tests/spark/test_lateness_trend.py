@@ -23,7 +23,7 @@ from postdate.spark.state.lateness_trend import TrendDay, lateness_trend
 from postdate.spark.state.store import StateStore, last_verdicts
 from support.audits.forged_topics import Forged
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 
 _LAST = date(2026, 3, 3)
 _DAY_MS = 86_400_000
@@ -62,8 +62,8 @@ def test_each_day_has_its_own_exact_percentiles(spark: SparkSession) -> None:
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("trend")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("trend")) as made:
         yield made
 
 
@@ -80,7 +80,7 @@ def by_day(spark: SparkSession, state: str) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(900)
 def test_the_trend_covers_all_runs_of_a_state(
-    env: Environment, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    env: SidecarDeployment, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     forged, state, page = Forged.on(env), str(tmp_path / "state"), tmp_path / "page.html"
     now_ms = forged.due_ms

@@ -48,7 +48,7 @@ from postdate.wire.origins import parse_origin
 from postdate.wire.values.murmur2 import partition_for
 from support.audits.written_records import LOG, REQUESTS, TARGET, RandomHistory, kafka_row
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 from support.oracles.exactly_once import Sent, gather
 
 _MISSING = (
@@ -177,14 +177,14 @@ def test_the_time_from_which_a_target_still_has_every_delivered_record() -> None
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("repair")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("repair")) as made:
         made.new_requests(1)
         made.new_target(2)
         yield made
 
 
-def _lost(env: Environment) -> dict[str, int]:
+def _lost(env: SidecarDeployment) -> dict[str, int]:
     """Adds three requests after the last sidecar has stopped, two of which are lost. Returns their offsets by name, and
     their due time."""
     requests, target, now_ms = env.requests[0], env.targets[0], int(time.time() * 1000)
@@ -219,7 +219,7 @@ def _lost(env: Environment) -> dict[str, int]:
 
 @pytest.mark.timeout(1200)  # an audit, three repairs and two sidecars
 def test_a_loss_is_repaired_once(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     lost, requests, audited = _lost(env), env.requests[0], str(tmp_path / "audited")
 

@@ -26,15 +26,15 @@ from postdate.wire.headers import ACTION, AT, ID, RETRY, TOPIC
 from postdate.wire.stored import StoredRequest, encode_stored
 from support.audits.written_records import kafka_row
 from support.brokers.broker import RunningBroker
-from support.deployments.environment import Environment, new_env
+from support.deployments.sidecar_deployment import SidecarDeployment, new_deployment
 
 _MINUTE = 60_000
 Sent = list[tuple[str, str | bytes | None]]
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("report")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("report")) as made:
         made.new_requests(2)
         yield made
 
@@ -43,7 +43,7 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 class Topics:
     """Handwritten records on topics. Requests get the offsets of partition 0 in their order."""
 
-    env: Environment
+    env: SidecarDeployment
     base_ms: int
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ def test_a_schedule_with_only_extra_deliveries_is_ahead_at_the_earliest(spark: S
 
 @pytest.mark.timeout(900)
 def test_the_report_agrees_with_the_written_records(
-    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     hour_ms = 3_600_000
     base_ms = int(time.time() * 1000) // hour_ms * hour_ms + 2 * hour_ms

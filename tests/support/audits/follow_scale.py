@@ -26,7 +26,7 @@ from postdate.spark.session.start import spark_session
 from support.audits.following import traffic
 from support.audits.past_dispatches import Filling, fill
 from support.brokers.broker import local_broker
-from support.deployments.environment import new_env
+from support.deployments.sidecar_deployment import new_deployment
 
 #: s. The aim in benchmarks/audit.md.
 BEHIND_S_MAX = 30.0
@@ -43,8 +43,8 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="postdate-follow-") as made,
         local_broker() as broker,
-        new_env(broker.bootstrap_servers, Path(made, "live")) as env,
-        new_env(broker.bootstrap_servers, Path(made, "held")) as unserved,
+        new_deployment(broker.bootstrap_servers, Path(made, "live")) as env,
+        new_deployment(broker.bootstrap_servers, Path(made, "held")) as unserved,
         spark_session("local[2]", settings, Reporter().report, with_delta=True) as spark,
     ):
         held, target = unserved.new_requests(_PARTITIONS), env.new_target(2)

@@ -22,7 +22,7 @@ from typing import Any
 
 from postdate.wire.headers import ACTION, DELAY, ID, TOPIC
 from support.audits.small_spark import SMALL_SPARK
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import environment, wait_until
 from support.oracles.exactly_once import Sent
 
@@ -35,7 +35,7 @@ _COMMIT = re.compile(r"([0-9]{20})\.json")
 class AuditFollower:
     """The follower processes, one after the other. They also report to `topic`."""
 
-    env: Environment
+    env: SidecarDeployment
     directory: Path
     topic: str
     starts: int = 0
@@ -103,7 +103,7 @@ class AuditFollower:
 
 
 @contextmanager
-def following(env: Environment, directory: Path, topic: str) -> Iterator[AuditFollower]:
+def following(env: SidecarDeployment, directory: Path, topic: str) -> Iterator[AuditFollower]:
     """Yields a follower that was started. It is killed at the end of the context."""
     follower = AuditFollower(env, directory, topic)
     follower.start()
@@ -117,7 +117,7 @@ class FollowedTraffic:
     """Sends requests, one after the other, until it is stopped: plain ones, and ids that are cancelled, moved and
     replaced."""
 
-    def __init__(self, env: Environment, requests: str, target: str) -> None:
+    def __init__(self, env: SidecarDeployment, requests: str, target: str) -> None:
         self._env, self._requests, self._target = env, requests, target
         self._sent = 0
         self._stopping = threading.Event()
@@ -156,7 +156,7 @@ class FollowedTraffic:
 
 
 @contextmanager
-def traffic(env: Environment, requests: str, target: str) -> Iterator[FollowedTraffic]:
+def traffic(env: SidecarDeployment, requests: str, target: str) -> Iterator[FollowedTraffic]:
     """Yields traffic that is stopped at the end of the context."""
     load = FollowedTraffic(env, requests, target)
     try:

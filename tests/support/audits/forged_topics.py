@@ -22,7 +22,7 @@ from postdate.wire.dispatch_log import DispatchRecord, Fate, Moved, Occurred, Pl
 from postdate.wire.headers import AT, DUE, ID, ORIGIN, TOPIC
 from postdate.wire.values.murmur2 import partition_for
 from support.brokers.broker import unique_name
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.expected_records import Headers
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
@@ -34,7 +34,7 @@ _LONG = {"transaction.timeout.ms": 900_000}
 class Forged:
     """One request topic with one target of four partitions. `due_ms` is the due time of requests that name none."""
 
-    env: Environment
+    env: SidecarDeployment
     requests: str
     target: str
     due_ms: int = field(default_factory=lambda: int(time.time() * 1000) - 600_000)
@@ -50,7 +50,7 @@ class Forged:
         self.producer = Producer(settings)
 
     @classmethod
-    def on(cls, env: Environment, partitions: int = 4, **settings: str) -> Forged:
+    def on(cls, env: SidecarDeployment, partitions: int = 4, **settings: str) -> Forged:
         return cls(env, env.new_requests(1), env.new_target(partitions, **settings))
 
     def ask(self, *more: tuple[str, bytes | None], key: bytes | None = b"k", at: int | None = None) -> int:

@@ -59,7 +59,7 @@ from postdate.spark.state.origins import form_of
 from postdate.spark.state.store import ORIGINS
 from support.audits.past_dispatches import Filling, fill
 from support.brokers.broker import local_broker
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import environment
 
 Found = TypeVar("Found")
@@ -369,7 +369,7 @@ def _fillings(bootstrap: str, noted: Path | None) -> list[Filling]:
 
 
 def _new_fillings(bootstrap: str, is_skewed: bool) -> list[Filling]:
-    env = Environment(bootstrap, Path())
+    env = SidecarDeployment(bootstrap, Path())
     requests = env.new_requests(_PARTITIONS)
     targets = tuple(env.new_target(_TARGET_PARTITIONS) for _ in range(1 if is_skewed else _TARGETS))
     return [Filling(bootstrap, requests, number, targets) for number in range(_PARTITIONS)]

@@ -1,1 +1,1 @@
-"""Real brokers for tests: one, three, secured ones, and steps that tests of Kafka have in common."""
+"""Real brokers for tests: one, three, or secured ones; and steps that tests of Kafka share."""

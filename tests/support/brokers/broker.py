@@ -1,13 +1,11 @@
-"""The real broker of the tests: that of POSTDATE_TEST_BOOTSTRAP, or a new one for the session.
+"""The real broker of the tests: the one at POSTDATE_TEST_BOOTSTRAP, or a new one for the session.
 
-POSTDATE_TEST_BROKER selects the kind of a new one: `local`, a JVM on this machine (the default: it starts fastest and
-can be killed and paused), or `docker`, a container.
+POSTDATE_TEST_BROKER selects the kind of a new broker: `local`, a JVM on this machine (the default: it starts fastest
+and can be killed and paused), or `docker`, a container.
 
 A conftest turns `running_broker` into a session fixture. Tests use unique topic and group names (`unique_name`), so one
 broker serves a whole session. Tests that kill or pause a broker start a local one.
 """
-
-from __future__ import annotations
 
 import os
 import tempfile
@@ -34,7 +32,7 @@ class RunningBroker:
 
 @contextmanager
 def running_broker() -> Iterator[RunningBroker]:
-    """The broker for a session: the one given by the environment, or a fresh one that ends with the session."""
+    """Yields the broker at POSTDATE_TEST_BOOTSTRAP, or a new one that stops when the context exits."""
     given = os.environ.get("POSTDATE_TEST_BOOTSTRAP")
     kind = os.environ.get("POSTDATE_TEST_BROKER", "local")
     if kind not in ("local", "docker"):
@@ -51,7 +49,7 @@ def running_broker() -> Iterator[RunningBroker]:
 
 @contextmanager
 def local_broker(version: str = KAFKA_VERSION, **properties: str) -> Iterator[LocalBroker]:
-    """A new local broker on a free port; underscores in setting names stand for dots."""
+    """Yields a new local broker on a free port; underscores in setting names stand for dots."""
     with tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True) as directory:
         settings = {name.replace("_", "."): value for name, value in properties.items()}
         broker = LocalBroker(free_port(), Path(directory), properties=settings, jvm=Jvm(version=version))
@@ -63,5 +61,5 @@ def local_broker(version: str = KAFKA_VERSION, **properties: str) -> Iterator[Lo
 
 
 def unique_name(prefix: str) -> str:
-    """A topic, group or transactional id that no other test has."""
+    """Returns a topic name, group name or transactional id that no other test uses."""
     return f"{prefix}-{uuid4().hex[:10]}"

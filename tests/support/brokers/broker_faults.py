@@ -1,8 +1,8 @@
-"""Faults of three brokers, one after the other, beside sidecars that are killed; and how long each kept messages back.
+"""Injects faults into three brokers and kills sidecars meanwhile; measures how long each fault delays messages.
 
-A step is a fault, its end, and the recovery: the brokers are whole, and nothing is overdue. Times are those at which a
-read_committed reader is given a message. A sidecar that ends without being asked to is noted and started again, so that
-the steps after it still show something.
+A step is a fault, its end and the recovery: all replicas are in sync and no request is overdue. Arrival times are those
+at which a read_committed reader receives a message. A sidecar that exits unexpectedly is recorded and restarted, so
+that later steps still produce results.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from random import Random
 
 from support.brokers.broker_traffic import GRACE_MS, Traffic
 from support.brokers.three_brokers import NODES, ThreeBrokers
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, postdate
 from support.waiting.contention import Watch
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: Partitions of the request topic. Each of the three brokers leads one of them at first.
+#: Partitions of the request topic. Initially each of the three brokers leads at least one of them.
 SHARDS = 4
-#: s, net of contention. Once all replicas are in sync again, everything overdue is delivered within this time, and
-#: within the same time again every sidecar serves shards. Time-outs in sequence make up a third of it: of a session
-#: (6 s), of a fence (15 s) and of a transaction (10 s).
+#: s, net of contention. Once all replicas are in sync again, every overdue message is delivered within this time; then
+#: every sidecar serves shards within the same time. A third of it covers consecutive time-outs: of a session (6 s), of
+#: a fence (15 s) and of a transaction (10 s).
 RESUMES_S = 90.0
 _POLL_S = 0.1
 
 
 @dataclass
 class BrokerFaultStep:
-    """One fault as it went. Times in ms; `outage` is the longest time for which a message was kept back."""
+    """One injected fault and its effects. Times are in ms; `outage_ms` is the longest delay of a message."""
 
     name: str
     what: str
     begun_ms: int
     ended_ms: int
     whole_ms: int = -1
-    """When all replicas were in sync again."""
+    """The time at which all replicas were in sync again."""
     recovered_ms: int = -1
     outage_ms: int = 0
     resumed_ms: int = 0
-    """From the end of the fault until the last message was read that was kept back."""
+    """The time from the end of the fault until the last delayed message was read."""
     gap_ms: int = 0
-    """The longest time in which nothing at all was read."""
+    """The longest interval in which no message was read."""
 
     def __str__(self) -> str:
         return (
@@ -56,31 +56,31 @@ class BrokerFaultStep:
 
 
 @dataclass
-class BrokerRig:
-    """Brokers, two sidecars and their traffic."""
+class BrokerFaultRig:
+    """Three brokers, two sidecars and their traffic."""
 
     cluster: ThreeBrokers
-    env: Environment
+    env: SidecarDeployment
     requests: str
     traffic: Traffic
     sidecars: list[Sidecar]
-    chance: Random
+    random: Random
     watch: Watch
     steps: list[BrokerFaultStep] = field(default_factory=list)
     exits: list[str] = field(default_factory=list)
-    """Each sidecar process that ended without being asked to."""
+    """The sidecar processes that exited unexpectedly."""
     _kills: list[tuple[float, Sidecar]] = field(default_factory=list)
 
     def run(self, name: str) -> BrokerFaultStep:
-        """Does one fault, waits for the recovery and notes what it cost."""
+        """Injects one fault, waits for the recovery and returns the measured effects."""
         begun_ms = now_ms()
-        self._plan_kill(self.chance.random() * 3)
+        self._plan_kill(self.random.random() * 3)
         what = FAULTS[name](self)
         step = BrokerFaultStep(name, what, begun_ms, now_ms())
-        self._plan_kill(self.chance.random() * 3)
+        self._plan_kill(self.random.random() * 3)
         self.steps.append(step)
         self.wait(lambda: not self._kills, "the kills are done")
-        self.cluster.wait_until_whole(self.look)
+        self.cluster.wait_until_whole(self.tend_sidecars)
         step.whole_ms = now_ms()
         self.resumes(lambda: self.traffic.overdue() == 0, f"nothing is overdue after: {name} ({what})")
         self.resumes(self.all_serve, f"every sidecar serves shards after: {name} ({what})")
@@ -93,12 +93,12 @@ class BrokerRig:
         step.resumed_ms = max((at - step.ended_ms for _, at in late), default=0)
         return step
 
-    def look(self) -> None:
-        """Kills the sidecar whose time has come, and starts again what is not there."""
+    def tend_sidecars(self) -> None:
+        """Kills the sidecars whose planned time has come; records and restarts those that have exited."""
         for sidecar in self.sidecars:
             if not sidecar.is_alive():
-                words = sidecar.log_text()[-600:]
-                self.exits.append(f"{sidecar.instance} ended with {sidecar.wait()} at {now_ms()}: {words}")
+                log_end = sidecar.log_text()[-600:]
+                self.exits.append(f"{sidecar.instance} ended with {sidecar.wait()} at {now_ms()}: {log_end}")
                 print(self.exits[-1], flush=True)
                 sidecar.start()
         for at, sidecar in [kill for kill in self._kills if kill[0] <= time.monotonic()]:
@@ -107,28 +107,29 @@ class BrokerRig:
             sidecar.start()
 
     def all_serve(self) -> bool:
-        """Whether every sidecar delivers for a shard, and every shard has one."""
+        """True if every sidecar delivers for a shard, and every shard is served."""
         counts = [sidecar.shards() for sidecar in self.sidecars]
         return min(counts) > 0 and sum(counts) == SHARDS
 
     def evidence(self) -> str:
-        """What holds a message back, as far as it shows: what the shards report, and where transactions are open."""
+        """Returns possible reasons for a delay: the state of each shard, and the partitions with open transactions."""
         status = [postdate("shard", "status", "--data", str(sidecar.data_dir)) for sidecar in self.sidecars]
         held = self.cluster.open_transactions([*self.env.requests, *self.env.targets, f"{self.requests}.dispatch-log"])
         return "\n".join([f"see {self.env.directory}", *status, f"transactions are open on {held or 'no partition'}"])
 
     def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Returns when the condition holds; looks after the sidecars meanwhile. Fails with `what` if it is late."""
+        """Waits for a condition and tends the sidecars meanwhile. Raises AssertionError with `what` after the
+        time-out."""
         deadline = time.monotonic() + timeout_s
         while not condition():
-            self.look()
+            self.tend_sidecars()
             if time.monotonic() >= deadline:
                 raise AssertionError(f"not within {timeout_s:.0f} s: {what}\n{self.evidence()}")
             time.sleep(_POLL_S)
 
     def resumes(self, condition: Callable[[], bool], what: str) -> None:
-        """Like `wait`, but the time limit is RESUMES_S net of the time in which other programs kept these from running.
-        A busy machine therefore only delays the verdict."""
+        """Waits like `wait`, with RESUMES_S as the time limit. Contention by other programs does not count towards the
+        limit, so a busy machine only delays the verdict."""
         began_ms = now_ms()
         left_s = RESUMES_S
         while left_s > 0:
@@ -141,86 +142,86 @@ class BrokerRig:
         raise late
 
     def rest(self, seconds: float) -> None:
-        """Lets a fault last."""
+        """Waits for the duration of a fault, and tends the sidecars meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self.look()
+            self.tend_sidecars()
             time.sleep(_POLL_S)
 
     def busy_leader(self) -> int:
-        """A node that is not the active controller: the coordinator of the group, or one that leads a dispatch log, if
-        there is such a node."""
+        """Returns a node that is not the active controller: preferably the group coordinator, or the leader of a
+        partition of the dispatch log."""
         nodes = [self.cluster.group_coordinator(self.env.group_id)]
         nodes += [self.cluster.leader(f"{self.requests}.dispatch-log", part) for part in range(SHARDS)]
         return next(node for node in (*nodes, *NODES) if node > 0 and node != self.cluster.controller())
 
     def _plan_kill(self, in_s: float) -> None:
-        self._kills.append((time.monotonic() + in_s, self.chance.choice(self.sidecars)))
+        self._kills.append((time.monotonic() + in_s, self.random.choice(self.sidecars)))
 
 
-Inject = Callable[[BrokerRig], str]
+Inject = Callable[[BrokerFaultRig], str]
 
 
-def _leader_killed(rig: BrokerRig) -> str:
+def _leader_killed(rig: BrokerFaultRig) -> str:
     node = rig.busy_leader()
     rig.cluster.kill(node)
-    rig.cluster.wait_until_deposed(node, rig.look)
+    rig.cluster.wait_until_deposed(node, rig.tend_sidecars)
     rig.cluster.launch(node)
     return f"broker {node}"
 
 
-def _leader_frozen(rig: BrokerRig) -> str:
+def _leader_frozen(rig: BrokerFaultRig) -> str:
     node = rig.busy_leader()
     rig.cluster.freeze(node)
-    rig.cluster.wait_until_deposed(node, rig.look)
+    rig.cluster.wait_until_deposed(node, rig.tend_sidecars)
     rig.cluster.thaw(node)
     return f"broker {node}"
 
 
-def _controller_frozen(rig: BrokerRig) -> str:
+def _controller_frozen(rig: BrokerFaultRig) -> str:
     node = rig.cluster.controller()
     rig.cluster.freeze(node)
     rig.wait(lambda: rig.cluster.controller() != node, "another controller is elected")
-    rig.cluster.wait_until_deposed(node, rig.look)
+    rig.cluster.wait_until_deposed(node, rig.tend_sidecars)
     rig.cluster.thaw(node)
     return f"broker {node}"
 
 
-def _rolling_restart(rig: BrokerRig) -> str:
+def _rolling_restart(rig: BrokerFaultRig) -> str:
     for node in NODES:
         rig.cluster.terminate(node)
         rig.cluster.launch(node)
-        rig.cluster.wait_until_whole(rig.look)
+        rig.cluster.wait_until_whole(rig.tend_sidecars)
     return "all brokers"
 
 
-def _killed_for_a_moment(rig: BrokerRig) -> str:
-    """Started again before anybody has missed it, or after."""
-    node, seconds = rig.chance.choice(NODES), rig.chance.random() * 15
+def _killed_for_a_moment(rig: BrokerFaultRig) -> str:
+    """Kills a broker and restarts it, before or after the controller has fenced it."""
+    node, seconds = rig.random.choice(NODES), rig.random.random() * 15
     rig.cluster.kill(node)
     rig.rest(seconds)
     rig.cluster.launch(node)
     return f"broker {node}, {seconds:.1f} s"
 
 
-def _frozen_for_a_while(rig: BrokerRig) -> str:
-    """From a hiccup to twice the time after which a broker is deposed."""
-    node, seconds = rig.chance.choice(NODES), rig.chance.random() * 25
+def _frozen_for_a_while(rig: BrokerFaultRig) -> str:
+    """Freezes a broker for up to about twice the time after which the controller fences it."""
+    node, seconds = rig.random.choice(NODES), rig.random.random() * 25
     rig.cluster.freeze(node)
     rig.rest(seconds)
     rig.cluster.thaw(node)
     return f"broker {node}, {seconds:.1f} s"
 
 
-def _stopped_for_a_while(rig: BrokerRig) -> str:
-    node, seconds = rig.chance.choice(NODES), rig.chance.random() * 10
+def _stopped_for_a_while(rig: BrokerFaultRig) -> str:
+    node, seconds = rig.random.choice(NODES), rig.random.random() * 10
     rig.cluster.terminate(node)
     rig.rest(seconds)
     rig.cluster.launch(node)
     return f"broker {node}, {seconds:.1f} s"
 
 
-#: The four that the test command does, in this order.
+#: The faults of the test command, in this order.
 SCENARIOS = ("leader killed", "leader frozen until deposed", "controller frozen", "rolling restart")
 FAULTS: dict[str, Inject] = {
     "leader killed": _leader_killed,

@@ -1,8 +1,8 @@
-"""A steady stream of requests on a cluster whose brokers fail, and a reader that follows what becomes of each.
+"""Sends requests at a steady rate to a cluster whose brokers fail, and reads the outcome of each.
 
-One thread sends, another reads dispatch log and target as a read_committed consumer. Both clients look for new
-leaders every second, so that what is measured is the sidecar and the brokers, and not how long a client of the test
-takes to find out. The figures may be asked from any thread.
+One thread sends; another reads the dispatch log and the target as a read_committed consumer. Both clients refresh their
+metadata every second, so the delays of the test's own clients do not count as delays of the sidecar or the brokers. Any
+thread may query the figures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sender, Sent
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: ms. A request whose end is read later than this after it became due is overdue.
+#: ms. A request is overdue if its end is read later than this after its due time.
 GRACE_MS = 1_000
 _TICK_S = 0.05
 _CLIENT: Mapping[str, str | int] = {
@@ -33,16 +33,16 @@ _CLIENT: Mapping[str, str | int] = {
 
 
 class Traffic:
-    """Requests for one target, due at once to some seconds later, from `start` until `stop`."""
+    """Sends requests for one target between `start` and `stop`. They are due 0 to 3 s after they are sent."""
 
-    def __init__(self, bootstrap: str, requests: str, target: str, per_second: int, chance: Random) -> None:
-        self._requests, self._target, self._per_second, self._chance = requests, target, per_second, chance
-        # An idempotent producer that never gives up: each request is in the log once, however often it was sent. One
-        # batch in flight: if a batch loses its answer and a later one is acknowledged, librdkafka takes the first for
-        # acknowledged, too, and does not know its offsets (2.16, `rd_kafka_dr_implicit_ack`).
+    def __init__(self, bootstrap: str, requests: str, target: str, per_second: int, random: Random) -> None:
+        self._requests, self._target, self._per_second, self._random = requests, target, per_second, random
+        # The producer is idempotent and retries without limit, so the log contains each request exactly once. Only one
+        # batch is in flight: if the response to one batch is lost and the next batch is acknowledged, librdkafka also
+        # reports the first as acknowledged, but without its offsets (2.16, `rd_kafka_dr_implicit_ack`).
         sending: dict[str, str | int] = {"enable.idempotence": "true", "max.in.flight.requests.per.connection": 1}
         self._sender = Sender(bootstrap, **sending, **{"message.timeout.ms": 0, **_CLIENT})
-        self.asked: list[Sent] = []
+        self.sent_requests: list[Sent] = []
         self._open: dict[bytes, Sent] = {}
         self._ended_ms: dict[bytes, int] = {}
         self._seen_ms: dict[bytes, int] = {}
@@ -72,11 +72,11 @@ class Traffic:
             thread.start()
 
     def stop(self) -> list[Sent]:
-        """Sends nothing more; returns all requests, each acknowledged."""
+        """Stops sending; returns all requests, each acknowledged."""
         self._ending.set()
         self._threads[0].join(WAIT_TIMEOUT_S)
         self._sender.flush()
-        return self.asked
+        return self.sent_requests
 
     def close(self) -> None:
         self._ending.set()
@@ -86,30 +86,31 @@ class Traffic:
         self._consumer.close()
 
     def overdue(self) -> int:
-        """How many requests are overdue: not acknowledged, without a fate or not delivered to the reader. Raises what
-        stopped a thread."""
+        """Returns the number of overdue requests: not acknowledged, without a fate, or not delivered to the reader.
+        Raises the error that stopped a thread."""
         if self.failure is not None:
             raise self.failure
         now_ms = int(time.time() * 1000)
         with self._lock:
             late = 0
-            for sent in self.asked[self._checked :]:
+            for sent in self.sent_requests[self._checked :]:
                 if sent.origin in self._seen_ms and sent.origin in self._ended_ms:
                     continue
                 late += max(sent.due_ms, sent.appended_ms) < now_ms - GRACE_MS
-            # Requests are asked in order; those that ended before every open one need no second look.
-            while self._checked < len(self.asked) and self.asked[self._checked].origin in self._seen_ms:
-                if self.asked[self._checked].origin not in self._ended_ms:
+            # Skip the completed requests at the start of the list next time: a completed request stays completed.
+            while self._checked < len(self.sent_requests) and self.sent_requests[self._checked].origin in self._seen_ms:
+                if self.sent_requests[self._checked].origin not in self._ended_ms:
                     break
                 self._checked += 1
         return late
 
     def seen_between(self, begun_ms: int, until_ms: int) -> list[tuple[int, int]]:
-        """(ready, seen) in ms, of each request that became ready (due, and in the log) in this time and was read."""
+        """Returns (ready, seen) in ms of each request that was read and became ready, that is due and in the log, in
+        this interval."""
         with self._lock:
             return [
                 (ready_ms, self._seen_ms[sent.origin])
-                for sent in self.asked
+                for sent in self.sent_requests
                 if sent.origin in self._seen_ms
                 and begun_ms <= (ready_ms := max(sent.due_ms, sent.appended_ms)) < until_ms
             ]
@@ -126,12 +127,12 @@ class Traffic:
         while not self._ending.wait(_TICK_S):
             wanted = int((time.monotonic() - began) * self._per_second)
             for number in range(count, wanted):
-                due_ms = int(time.time() * 1000) + int(self._chance.random() * 3_000)
+                due_ms = int(time.time() * 1000) + int(self._random.random() * 3_000)
                 given: Headers = [(TOPIC, self._target.encode()), ("n", b"%d" % number), (AT, b"%d" % due_ms)]
                 sent = Sent(self._target, b"%d" % (number % 97), b"v%d" % number, given, due_ms)
                 self._sender.send(self._requests, sent)
                 with self._lock:
-                    self.asked.append(sent)
+                    self.sent_requests.append(sent)
             count = wanted
             self._sender.serve()
 
@@ -175,5 +176,5 @@ class Traffic:
                         self._seen_ms.setdefault(origin, now_ms)
 
 
-#: A broker that is away, or not yet back; the reader waits for it.
+#: Errors of a broker that is down or restarting; the reader waits for it.
 _PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE})

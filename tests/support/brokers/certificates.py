@@ -1,4 +1,4 @@
-"""A certificate authority for tests, by openssl; its certificates are for two days. All files are PEM."""
+"""A certificate authority for tests, based on openssl. Certificates are valid for two days. All files are PEM."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 KEY_PASSWORD = "swordfish-key"  # noqa: S105 - of keys that live as long as a test
 
-#: Keys that are made at once.
+#: The number of keys that may be generated at the same time.
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
 
 class Authority:
-    """One authority. `ca`: the file with its certificate."""
+    """A certificate authority. `ca`: the file with its certificate."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
@@ -23,7 +23,8 @@ class Authority:
         _openssl("req", "-x509", *subject, "-keyout", self._key, "-out", self.ca)
 
     def issue(self, name: str, alternative: str) -> tuple[Path, Path]:
-        """Key and certificate for a name, such as `DNS:client`; with the serial number of its own."""
+        """Returns the key and certificate for an alternative name, such as `DNS:client`. Each has a separate serial
+        number."""
         key, request, certificate, extensions = (
             self._directory / f"{name}.{end}" for end in ("key", "csr", "crt", "ext")
         )
@@ -34,7 +35,7 @@ class Authority:
         return key, certificate
 
     def encrypted(self, key: Path) -> Path:
-        """A key again, encrypted with KEY_PASSWORD."""
+        """Returns a copy of a key, encrypted with KEY_PASSWORD."""
         made = key.with_name(f"{key.stem}-encrypted.key")
         _openssl("pkcs8", "-topk8", "-in", key, "-out", made, "-passout", f"pass:{KEY_PASSWORD}")
         return made

@@ -21,7 +21,7 @@ _HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class ContainerBroker:
-    """A broker in a container: its address, the same inside and outside, and what other containers join to reach it."""
+    """A broker in a container: its address, which is the same inside and outside, and the network that others join."""
 
     bootstrap: str
     network: str
@@ -29,12 +29,12 @@ class ContainerBroker:
 
 @contextmanager
 def container_broker() -> Iterator[ContainerBroker]:
-    """A fresh broker in a container, which is removed at the end; skips where there can be none.
+    """Yields a new broker in a container, and removes it afterwards; skips the test if containers are unavailable.
 
-    The port is chosen before the container starts, because the broker must be told the address that it advertises.
+    The port is chosen before the container starts, because the broker needs its advertised address as a setting.
     """
     image, port = need_kafka_image(), free_port()
-    # The container that would sweep up after a killed session is one more image to fetch; the exit handler has to do.
+    # The reaper that would remove containers of a killed session needs a further image; the exit handler suffices.
     testcontainers_config.ryuk_disabled = True
     patient = {"timeout": WAIT_TIMEOUT_S}  # by default a start that takes a minute on a busy machine is an error
     container = DockerContainer(image, docker_client_kw=patient, env=node_environment(_HOST, port))

@@ -18,13 +18,13 @@ def end_offsets(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     timeout_s: float = WAIT_TIMEOUT_S,
 ) -> dict[tuple[str, int], int]:
-    """The offsets behind the last records, transaction markers included: of all records, or of the committed ones.
+    """Returns the end offsets, which include transaction markers: of all records, or of the committed ones.
 
-    `admin` lists the topics first. A client that does not know their leaders yet may answer that there is no such
-    partition: librdkafka queries unknown topics once, and takes a leader that it does not know for a permanent error
-    (`rd_kafka_topic_partition_list_query_leaders`).
+    Lists the topics first: librdkafka queries unknown topics only once, and treats an unknown leader as a permanent
+    error (`rd_kafka_topic_partition_list_query_leaders`). So a client that does not know the leaders yet may report
+    that the partition does not exist.
     """
     admin.list_topics(timeout=timeout_s)
-    asked = {TopicPartition(*part): _LATEST for part in parts}
-    answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+    requested = {TopicPartition(*part): _LATEST for part in parts}
+    answers = admin.list_offsets(requested, isolation_level=isolation, request_timeout=timeout_s)
     return {(part.topic, part.partition): answer.result().offset for part, answer in answers.items()}

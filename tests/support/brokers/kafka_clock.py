@@ -1,7 +1,8 @@
-"""The clock that a Kafka's waits are measured by: this machine's for the real one, simulated time for a simulated one.
+"""The clock for time-outs of a Kafka interface: the machine's clock for a real Kafka, simulated time for a simulated
+one.
 
-Contract tests take deadlines and durations from here, so that one text fits both: a simulated client returns from a
-wait of a second at once, with a second gone by on its own clock and none on this machine's.
+Contract tests measure deadlines and durations with it, so the same test fits both: a simulated client returns
+immediately from a wait of one second, which has then elapsed on its own clock but not on the machine's.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from support.kafka_simulator import SimKafka
 
 
 def now_s(kafka: Kafka) -> float:
-    """Seconds on a clock that only goes forward, from any start."""
+    """Returns a monotonic time in seconds; its zero is arbitrary."""
     return kafka.broker.time.now_ms / 1000 if isinstance(kafka, SimKafka) else time.monotonic()
 
 
 def wall_ms(kafka: Kafka) -> float:
-    """Epoch milliseconds, as the machine of the client has them."""
+    """Returns the client machine's wall-clock time in epoch milliseconds."""
     return float(kafka.clock.wall_ms()) if isinstance(kafka, SimKafka) else time.time() * 1000

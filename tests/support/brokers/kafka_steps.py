@@ -1,4 +1,4 @@
-"""Steps that contract tests are made of, in terms of the interface: for the real and a simulated Kafka."""
+"""Steps shared by contract tests, written against the interface: they run on the real and on the simulated Kafka."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def new_topic(kafka: Kafka, partitions: int = 1, **config: str) -> str:
-    """Creates a topic of the test's own and returns its name; underscores in setting names stand for dots."""
+    """Creates a topic with a unique name and returns the name; underscores in setting names stand for dots."""
     name = unique_name("contract")
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin = kafka.admin()
@@ -33,14 +33,14 @@ def new_topic(kafka: Kafka, partitions: int = 1, **config: str) -> str:
 
 
 def open_producer(kafka: Kafka, transactional_id: str | None = None) -> TransactionalProducer:
-    """A transactional producer that has taken its id."""
+    """Returns a transactional producer that has initialised its transactions."""
     producer = kafka.producer(transactional_id or unique_name("tid"))
     producer.init(WAIT_TIMEOUT_S)
     return producer
 
 
 def commit_values(producer: TransactionalProducer, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
-    """One committed transaction."""
+    """Commits one transaction with these values."""
     producer.begin()
     for value in values:
         producer.produce(topic, value, None, [], partition)
@@ -48,8 +48,8 @@ def commit_values(producer: TransactionalProducer, topic: str, values: Sequence[
 
 
 def commit_until_settled(producer: TransactionalProducer, topic: str, value: bytes) -> list[bytes]:
-    """One committed transaction whose end was quick, so that the producer is to be trusted; a busy machine may take
-    several, each with the same value. What was committed, in order."""
+    """Commits a transaction with one value until a commit finishes quickly enough for the producer to remain usable.
+    Returns the committed values in order; a busy machine may need several attempts."""
     committed: list[bytes] = []
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while True:
@@ -61,7 +61,7 @@ def commit_until_settled(producer: TransactionalProducer, topic: str, value: byt
 
 
 def abort_values(producer: TransactionalProducer, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
-    """One aborted transaction whose records have reached the log."""
+    """Aborts one transaction after its records have reached the log."""
     producer.begin()
     for value in values:
         producer.produce(topic, value, None, [], partition)
@@ -77,7 +77,7 @@ def append(
     headers: Headers | None = None,
     partition: int = 0,
 ) -> tuple[int, int]:
-    """One record outside of any transaction; its offset and the timestamp that the report gives."""
+    """Appends one record outside of any transaction; returns the offset and the timestamp of its delivery report."""
     reported: list[tuple[int, int]] = []
 
     def report(fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
@@ -95,9 +95,9 @@ def append(
 def read_to_end(
     kafka: Kafka, part: Partition, isolation: Isolation, offset: int = 0, *, beside_open: bool = False
 ) -> tuple[list[Record], int]:
-    """Everything from `offset` to the end of the log, and the position reached; `beside_open`: to the end that this
-    isolation has now, where a transaction is open. One that was ended just now may be open still: the broker answers
-    before it has written its markers."""
+    """Returns all records from `offset` to the end of the log, and the position reached. `beside_open`: stops at the
+    end that this isolation level can reach now, although a transaction may be open. A transaction may still be open
+    after its commit returns: the broker responds before it writes the markers."""
     admin, reader = kafka.admin(), kafka.log_reader(part, offset, isolation)
     bound = isolation if beside_open else Isolation.READ_UNCOMMITTED
     try:
@@ -118,7 +118,7 @@ def read_committed(kafka: Kafka, part: Partition, *, beside_open: bool = False) 
 
 @dataclass
 class Member:
-    """A member of a group that starts every partition it is assigned, at `first_offset`, and notes what it sees."""
+    """A group member that starts each assigned partition at `first_offset`, and records events and messages."""
 
     consumer: GroupConsumer
     first_offset: int | None = 0
@@ -150,7 +150,7 @@ class Member:
 
 
 def poll_until(members: Sequence[Member], condition: Callable[[], bool], what: str) -> None:
-    """Polls all members in turn until the condition holds; fails with `what` when it does not come to hold."""
+    """Polls all members in turn until the condition holds; fails with `what` after the time-out."""
     now = members[0].now_s
     deadline = now() + WAIT_TIMEOUT_S
     while not condition():
@@ -160,7 +160,7 @@ def poll_until(members: Sequence[Member], condition: Callable[[], bool], what: s
 
 
 def poll_for(members: Sequence[Member], seconds: float) -> None:
-    """Polls for a fixed time: to see that something does *not* happen."""
+    """Polls for a fixed time, to check that something does *not* happen."""
     now = members[0].now_s
     deadline = now() + seconds
     while now() < deadline:
@@ -168,10 +168,10 @@ def poll_for(members: Sequence[Member], seconds: float) -> None:
             member.poll(0.05)
 
 
-#: Makes a member: of a group, for a topic, with its first offset (None: it starts nothing) and its static name.
+#: Makes a group member for a topic, from its first offset (None: it starts no partition) and its static name.
 Join = Callable[..., Member]
 
 
 def confirms(member: Member, part: Partition) -> bool:
-    """Whether the coordinator reports that this member holds the partition."""
+    """True if the coordinator reports that this member owns the partition."""
     return member.consumer.confirm([part], 10) == {part}

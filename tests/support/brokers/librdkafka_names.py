@@ -1,8 +1,7 @@
-"""The properties that may be given to the Kafka clients, as the client library itself lists them.
+"""The configuration properties of librdkafka that users may set, as the library itself lists them.
 
-The library that is installed is asked to print its own list, through the C interface, since
-the Python one has no way to. Those that hold a function or an object of the program are left out, and those that
-Postdate decides.
+The installed library prints its list through its C interface, since the Python package has no function for it. The
+result omits properties whose value is a function or an object, and those that Postdate sets itself.
 """
 
 from __future__ import annotations
@@ -19,18 +18,19 @@ from postdate.sidecar.config.values import is_secret
 
 _ROW = re.compile(r"^([a-z][a-z0-9._]*) +\|.*\*Type: ([^*]+)\*$", re.MULTILINE)
 _LIBRARY = re.compile(r"/\S*librdkafka[^/\s]*$", re.MULTILINE)
-#: Types of the table whose values cannot be written in a file.
+#: Property types whose values cannot be written in a file.
 _NOT_WRITTEN = ("pointer", "see dedicated API")
 
 
 def librdkafka_names() -> list[str]:
-    """The names that a configuration may give, sorted; a secret also as the file that holds it."""
+    """Returns the sorted names that a configuration may contain; a secret also has a name for the file that contains
+    it."""
     names = {name for name in written_names() if _is_free(name)}
     return sorted(names | {f"{name}.file" for name in names if is_secret(name)})
 
 
 def written_names() -> set[str]:
-    """The names of all properties whose values can be written in a file."""
+    """Returns the names of all properties whose values can be written in a file."""
     return {name for name, kind in _ROW.findall(_printed()) if kind not in _NOT_WRITTEN}
 
 
@@ -43,7 +43,7 @@ def _is_free(name: str) -> bool:
 
 
 def _printed() -> str:
-    """The library's own table, in the form of its CONFIGURATION.md."""
+    """Returns the library's own table, in the format of its CONFIGURATION.md."""
     assert confluent_kafka.libversion(), "this import has loaded the library"
     (path,) = set(_LIBRARY.findall(Path("/proc/self/maps").read_text(encoding="utf-8")))
     library, system = ctypes.CDLL(path), ctypes.CDLL(None)

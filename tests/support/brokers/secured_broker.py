@@ -1,8 +1,8 @@
-"""A broker with TLS, SASL and ACLs for tests: certificates by openssl, users of every mechanism, nothing allowed.
+"""A broker with TLS, SASL and ACLs for tests; users of every mechanism start without any right.
 
-Three listeners: PLAINTEXT, whose anonymous clients are super users (the test's own hands); SASL_SSL with PLAIN,
-SCRAM-SHA-512 and OAUTHBEARER, with tokens of an endpoint beside it; and mTLS. Nobody else may do anything without
-an ACL.
+It has three kinds of listeners: PLAINTEXT, whose anonymous clients are super users, for the test itself; SASL_SSL with
+PLAIN, SCRAM-SHA-512 and OAUTHBEARER, whose tokens a local endpoint issues; and mTLS. Every other user needs an ACL for
+each operation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OPERATIONS = {
 
 
 class Certificates:
-    """A certificate authority, the broker's certificate for 127.0.0.1, and that of a client; all PEM files.
+    """A certificate authority, the broker's certificate for 127.0.0.1, and a client's certificate; all PEM files.
 
     The client's key is encrypted with KEY_PASSWORD.
     """
@@ -66,7 +66,7 @@ class Certificates:
 
 @dataclass(frozen=True)
 class SecuredBroker:
-    """The broker, the ways in, and what its super user does for a test."""
+    """A broker, its listeners, and the operations of its super user for a test."""
 
     broker: LocalBroker
     sasl_servers: str
@@ -77,11 +77,11 @@ class SecuredBroker:
 
     @property
     def super_servers(self) -> str:
-        """Where everybody may do everything."""
+        """The address of the listener whose clients may do everything."""
         return self.broker.bootstrap_servers
 
     def sasl(self, mechanism: str, directory: Path, password: str) -> dict[str, str]:
-        """The properties of a client that comes in as USER with a password from a file."""
+        """Returns the properties of a client that authenticates as USER with a password from a file."""
         file = directory / f"password-{mechanism.lower()}"
         file.write_text(f"{password}\n")
         return {
@@ -93,7 +93,8 @@ class SecuredBroker:
         }
 
     def oauth(self, directory: Path, secret: str = CLIENT_SECRET) -> dict[str, str]:
-        """The properties of a client that comes in as USER with a token, which it gets for a secret from a file."""
+        """Returns the properties of a client that authenticates as USER with a token; the client secret is in a
+        file."""
         file = directory / "client-secret"
         file.write_text(f"{secret}\n")
         return {
@@ -108,7 +109,7 @@ class SecuredBroker:
         }
 
     def mutual_tls(self, directory: Path) -> dict[str, str]:
-        """The properties of a client whose certificate says that it is USER."""
+        """Returns the properties of a client whose certificate names USER."""
         file = directory / "key-password"
         file.write_text(f"{KEY_PASSWORD}\n")
         return {
@@ -138,7 +139,7 @@ class SecuredBroker:
         self._wait_for_acls([binding], there=False)
 
     def _wait_for_acls(self, bindings: list[AclBinding], *, there: bool) -> None:
-        """The authorizer reads what the controller has written, a moment later."""
+        """Waits for the authorizer: it applies the changes of the controller with a delay."""
         for binding in bindings:
             wait_until(
                 lambda binding=binding: (
@@ -169,7 +170,7 @@ def _filter(binding: AclBinding) -> AclBindingFilter:
 
 @contextmanager
 def secured_broker(directory: Path) -> Iterator[SecuredBroker]:
-    """A broker of one's own that ends with the block."""
+    """Yields a new broker, which is killed when the context exits."""
     certificates = Certificates(directory)
     sasl_port, tls_port, controller_port, port = (free_port() for _ in range(4))
     with token_endpoint(directory, certificates.broker, USER, CLIENT_SECRET) as tokens:
@@ -185,11 +186,11 @@ def secured_broker(directory: Path) -> Iterator[SecuredBroker]:
             made.set_scram_password(SCRAM_PASSWORD)
             yield made
         finally:
-            broker.kill()  # nobody reads its data again
+            broker.kill()  # its data is not needed again
 
 
 def _oauth(tokens: TokenEndpoint) -> dict[str, str]:
-    """How the broker judges tokens: by Kafka's own validator, with the endpoint's key."""
+    """Returns the broker's settings for tokens: Kafka's own validator with the endpoint's key."""
     given = {
         "sasl.jaas.config": f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required;",
         "sasl.server.callback.handler.class": f"{_LOGIN}.oauthbearer.OAuthBearerValidatorCallbackHandler",

@@ -1,8 +1,8 @@
-"""Three Kafka nodes on this machine as one cluster: each is a broker and a controller, and any one may fail.
+"""Three Kafka nodes on this machine as one cluster: each is a broker and a controller, and any one of them may fail.
 
-Every topic has three replicas, of which two must hold a write. The nodes keep Kafka's defaults; `_SETTINGS` lists the
-exceptions, each with its reason. What the cluster looks like is asked of the nodes that can answer, by a new client for
-each question, so an answer never comes from a client's memory. For one caller at a time, on the main thread.
+Every topic has three replicas, of which two must acknowledge a write. The nodes use Kafka's defaults, except for
+`_SETTINGS`, which gives a reason for each exception. Each query of the cluster's state uses a new client and a node
+that responds, so cached metadata cannot distort the result. Use it from the main thread, with one caller at a time.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 NODES = (1, 2, 3)
 
 _SETTINGS: Mapping[str, str] = {
-    # Every topic survives the loss of one broker, also one that is created without saying how. Both are 1 by default;
-    # the internal topics have three replicas anyway.
+    # Every topic survives the loss of one broker, even one that is created with default settings. Both defaults are
+    # 1; the internal topics have three replicas anyway.
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
-    # Three processes share one machine. The default of 128 MiB is a quarter of the heap that each of them gets.
+    # Three processes share one machine. The default of 128 MiB is a quarter of each node's heap.
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
-#: s. How long one question to one node may take; a frozen node does not answer.
+#: s. The limit for one request to one node; a frozen node does not respond.
 _ASK_S = 5.0
-#: s. Between two looks at all nodes: each makes a client for each node.
+#: s. Between two rounds of requests to all nodes: each round makes a client for each node.
 _POLL_INTERVAL_S = 0.5
 
 
 def _nothing() -> None:
-    """What is done meanwhile by default."""
+    """Does nothing; the default of `meanwhile`."""
 
 
 class ThreeBrokers:
-    """The cluster; `start` before anything else. A node is known by its id: 1, 2 or 3."""
+    """The cluster; call `start` first. Nodes have the ids 1, 2 and 3."""
 
     def __init__(self, directory: Path) -> None:
         cluster_id = new_cluster_id()
@@ -68,16 +68,16 @@ class ThreeBrokers:
 
     @property
     def bootstrap_servers(self) -> str:
-        """All three, as clients are given them."""
+        """The addresses of all three nodes, as clients use them."""
         return ",".join(broker.bootstrap_servers for broker in self._nodes.values())
 
     @property
     def answering(self) -> list[int]:
-        """The nodes that run and are not frozen."""
+        """Returns the nodes that run and are not frozen."""
         return [node for node, broker in self._nodes.items() if broker.is_running() and node not in self._frozen]
 
     def start(self) -> None:
-        """Starts all three; returns when they are whole."""
+        """Starts all three nodes and waits until all replicas are in sync."""
         for broker in self._nodes.values():
             broker.launch()
         broker = self._nodes[NODES[0]]
@@ -85,44 +85,44 @@ class ThreeBrokers:
         self.wait_until_whole()
 
     def close(self) -> None:
-        """Kills all three; nobody reads their data again."""
+        """Kills all three nodes; their data is not needed again."""
         for broker in self._nodes.values():
             broker.kill()
 
     def kill(self, node: int) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL to a node."""
         self._nodes[node].kill()
 
     def launch(self, node: int) -> None:
-        """Starts a node that was killed or stopped; returns at once."""
+        """Starts a node that was killed or stopped; returns immediately."""
         self._nodes[node].launch()
 
     def terminate(self, node: int) -> None:
-        """SIGTERM: the node gives up what it leads, then ends. Returns when it has ended."""
+        """Sends SIGTERM: the node hands over its leaderships and exits. Returns once it has exited."""
         self._nodes[node].stop(WAIT_TIMEOUT_S)
 
     def freeze(self, node: int) -> None:
-        """SIGSTOP: nothing answers, and connections stay open."""
+        """Sends SIGSTOP: the node does not respond, but its connections stay open."""
         self._nodes[node].pause()
         self._frozen.add(node)
 
     def thaw(self, node: int) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT to a frozen node."""
         self._nodes[node].resume()
         self._frozen.discard(node)
 
     def leader(self, topic: str, partition: int) -> int:
-        """The node that leads a partition; -1 if none does."""
+        """Returns the node that leads a partition; -1 if there is no leader."""
         return _leaders(self._metadata(self.answering[0], WAIT_TIMEOUT_S)).get((topic, partition), -1)
 
     def group_coordinator(self, group_id: str) -> int:
-        """The node that coordinates a group; waits until there is one."""
+        """Returns the coordinator of a group; waits until there is one."""
         found: list[int] = []
 
         def known() -> bool:
             servers = self._nodes[self.answering[0]].bootstrap_servers
             with suppress(KafkaFault):
-                # The product asks in a way that does not end the process when a broker is away (groups.py).
+                # The product's function does not raise a fatal error while a broker is down (groups.py).
                 group = describe_group(KafkaSettings(servers, admin_timeout_s=2 * _ASK_S), group_id)
                 found.append(int(group.coordinator.id))
             return bool(found)
@@ -131,7 +131,8 @@ class ThreeBrokers:
         return found[0]
 
     def open_transactions(self, topics: Iterable[str]) -> dict[str, str]:
-        """Topic and partition -> last stable offset and high watermark, if they differ: a transaction is open there."""
+        """Returns the partitions with an open transaction: topic and partition -> last stable offset and high
+        watermark."""
         node = self.answering[0]
         parts = [part for part in _leaders(self._metadata(node)) if part[0] in {*topics}]
         admin = AdminClient({"bootstrap.servers": self._nodes[node].bootstrap_servers})
@@ -140,7 +141,8 @@ class ThreeBrokers:
         return {f"{part[0]}/{part[1]}": f"{stable[part]} < {high[part]}" for part in parts if stable[part] < high[part]}
 
     def controller(self) -> int:
-        """The active controller, by the votes that each node has on disk: a broker's answer names any live broker."""
+        """Returns the active controller by the votes on the nodes' disks: metadata responses name an arbitrary
+        broker."""
         votes = []
         for node in NODES:
             state = self._nodes[node].data_dir / "kafka" / "__cluster_metadata-0" / "quorum-state"
@@ -150,21 +152,21 @@ class ThreeBrokers:
         return max(votes)[1]
 
     def wait_until_deposed(self, node: int, meanwhile: Callable[[], None] = _nothing) -> None:
-        """Returns when another node leads each partition that `node` led, in the view of every other node."""
+        """Waits until every other node reports another leader for each partition that `node` led."""
 
         def deposed() -> bool:
             meanwhile()
             time.sleep(_POLL_INTERVAL_S)
             try:
-                views = [_leaders(self._metadata(asked)) for asked in self.answering if asked != node]
-            except KafkaException:  # no answer in time
+                views = [_leaders(self._metadata(other)) for other in self.answering if other != node]
+            except KafkaException:  # a time-out
                 return False
             return bool(views) and all(-1 < leader != node for view in views for leader in view.values())
 
         wait_until(deposed, f"broker {node} leads nothing any more")
 
     def wait_until_whole(self, meanwhile: Callable[[], None] = _nothing) -> None:
-        """Returns when every node sees three live brokers, and three replicas in sync of every partition."""
+        """Waits until every node reports three live brokers and three in-sync replicas of every partition."""
 
         def whole() -> bool:
             meanwhile()
@@ -182,11 +184,11 @@ class ThreeBrokers:
         wait_until(whole, f"all of {self.bootstrap_servers} are in sync")
 
     def log_of(self, node: int) -> Path:
-        """What the node logs."""
+        """Returns the path of a node's log."""
         return self._nodes[node].log_file
 
     def _metadata(self, node: int, timeout_s: float = _ASK_S) -> ClusterMetadata:
-        """What this node takes the cluster to be. Raises KafkaException if it does not answer."""
+        """Returns the cluster metadata of one node. Raises KafkaException if it does not respond."""
         admin = self._admin(node)
         return admin.list_topics(timeout=timeout_s)
 
@@ -196,7 +198,7 @@ class ThreeBrokers:
 
 @contextmanager
 def three_brokers() -> Iterator[ThreeBrokers]:
-    """A cluster that runs as long as the block."""
+    """Yields a running cluster, which is killed when the context exits."""
     with tempfile.TemporaryDirectory(prefix="postdate-brokers-", ignore_cleanup_errors=True) as directory:
         cluster = ThreeBrokers(Path(directory))
         try:

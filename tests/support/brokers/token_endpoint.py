@@ -1,6 +1,6 @@
 """An identity provider for tests: a token endpoint over TLS for one client, and its public key for the broker.
 
-It grants client credentials (RFC 6749, 4.4) with signed tokens (RS256, by openssl), as far as Kafka and librdkafka ask.
+It supports what Kafka and librdkafka use: client credentials (RFC 6749, 4.4) and signed tokens (RS256, by openssl).
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _LIFETIME_S = 300
 
 @dataclass
 class TokenEndpoint:
-    """Where tokens are had, for whom, and what they say. `granted` counts them; `refused` counts wrong credentials.
+    """The address of an endpoint, its client, and the claims of its tokens.
 
-    `audience`: for whom the next tokens are.
+    `audience`: the audience of the tokens issued from now on. `granted` counts issued tokens, `refused` wrong
+    credentials.
     """
 
     url: str
@@ -48,7 +49,7 @@ class TokenEndpoint:
 
 @contextmanager
 def token_endpoint(directory: Path, certificate: Path, client_id: str, client_secret: str) -> Iterator[TokenEndpoint]:
-    """One that ends with the block. `certificate`: key and certificate of 127.0.0.1, PEM."""
+    """Yields a running endpoint. `certificate`: a PEM file with key and certificate for 127.0.0.1."""
     key = directory / "token.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
     secure = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
@@ -95,8 +96,8 @@ def _handler(endpoint: TokenEndpoint, key: Path) -> type[BaseHTTPRequestHandler]
             else:
                 self._answer(401, {"error": "invalid_client", "error_description": "no such client, or another secret"})
 
-        def _answer(self, status: int, said: dict[str, Any]) -> None:
-            body = json.dumps(said).encode()
+        def _answer(self, status: int, content: dict[str, Any]) -> None:
+            body = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -104,7 +105,7 @@ def _handler(endpoint: TokenEndpoint, key: Path) -> type[BaseHTTPRequestHandler]
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Suppresses the access log."""
 
     return TokenHandler
 
@@ -127,9 +128,9 @@ def _token(endpoint: TokenEndpoint, key: Path) -> str:
 
 def _public_key(key: Path) -> dict[str, str]:
     command = ["openssl", "rsa", "-in", str(key), "-noout", "-modulus"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    modulus = bytes.fromhex(said.strip().removeprefix("Modulus="))
-    exponent = (65_537).to_bytes(3, "big")  # what openssl takes unless told otherwise
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    modulus = bytes.fromhex(output.strip().removeprefix("Modulus="))
+    exponent = (65_537).to_bytes(3, "big")  # the default of openssl
     return {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": _KEY_ID, "n": _encoded(modulus), "e": _encoded(exponent)}
 
 

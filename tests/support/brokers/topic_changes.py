@@ -1,5 +1,5 @@
-"""Changes of a topic that only its administrators make: other settings, and records that are deleted. Postdate makes
-none of them, so its interface of Kafka does not have them."""
+"""Changes of a topic that only administrators make: other settings, and deleted records. Postdate makes neither, so its
+Kafka interface lacks them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from postdate.kafka.admin.admin import ConfluentAdmin
 from postdate.kafka.interface import Admin, Partition
 from support.kafka_simulator.admin import SimAdmin
 
-#: Deletes all records; librdkafka's OFFSET_END.
+#: The offset for "delete all records": librdkafka's OFFSET_END.
 _EVERYTHING = -1
 
 
@@ -34,8 +34,8 @@ def alter_topic_config(admin: Admin, topic: str, config: Mapping[str, str]) -> N
 
 
 def delete_records(admin: Admin, before: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Deletes everything below the given offsets (-1: everything); returns the new start offsets. Raises
-    OffsetOutOfRange where an offset lies above the end."""
+    """Deletes all records below the given offsets (-1: all records); returns the new start offsets. Raises
+    OffsetOutOfRange if an offset lies above the end."""
     if isinstance(admin, SimAdmin):
         return admin.delete_records(before)
     assert isinstance(admin, ConfluentAdmin)

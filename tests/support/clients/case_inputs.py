@@ -1,7 +1,7 @@
 """The inputs of the cases of `clients/conformance.json`, in the order of the file.
 
-Bytes are in base64, times in microseconds where a client rounds them. `only` names the languages in whose client the
-case can be stated: in Java and Go the types exclude two times at once, a zero of Go is an absent value, and KafkaJS
+Bytes are in base64; times are in microseconds if a client rounds them. `only` names the languages whose client can
+express the case: in Java and Go the types exclude two times at once, Go treats a zero as an absent value, and KafkaJS
 sends no header without a value.
 """
 
@@ -25,12 +25,12 @@ Case = dict[str, Any]
 
 
 def b64(value: bytes | None) -> str | None:
-    """The base64 of bytes; None: null."""
+    """Returns bytes in base64; None stays None."""
     return None if value is None else b64encode(value).decode()
 
 
 def pairs(*headers: tuple[str, bytes | None]) -> list[list[str | None]]:
-    """Headers with their values in base64."""
+    """Returns headers with their values in base64."""
     return [[name, b64(value)] for name, value in headers]
 
 
@@ -528,13 +528,13 @@ def _verdicts() -> list[Case]:
 
 
 def inputs() -> list[Case]:
-    """Every case of which the Python client makes the result."""
+    """Returns every case whose result the Python client computes."""
     found = [*_partitions(), *_schedules(), *_policies_for_ids(), *_windows(), *_repeats(), *_controls()]
     return [*found, *_bulk_controls(), *_returns(), *_deliveries(), *_verdicts()]
 
 
 def refused_by_kafkajs() -> list[Case]:
-    """Cases with a null header, which the Python client sends and KafkaJS cannot."""
+    """Returns the cases with a null header, which the Python client can send and KafkaJS cannot."""
     return [
         _schedule("null header with KafkaJS", ["javascript"], delay_us=0, headers=[["trace", None]]),
         _schedule("id and null key with KafkaJS", ["javascript"], delay_us=0, id="i", key=None),

@@ -1,9 +1,9 @@
-"""The cases of `clients/conformance.json`, and what the Python client makes of each.
+"""The cases of `clients/conformance.json`, and the Python client's result of each.
 
     PYTHONPATH=tests python -m support.clients.cases    writes the file
 
 A case has a `call`, its `input`, and its result: `record`, `records`, `partition`, `delivered`, `answer` or `error`.
-`client_case_inputs` describes the inputs.
+`case_inputs` describes the inputs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _fields(record: RequestRecord) -> Case:
 
 
 def _returned(topic: RequestTopic, given: Case) -> Case:
-    """The return of a consumed message."""
+    """Returns the record that returns a consumed message."""
     headers, key, value = _headers(given["headers"]), _bytes(given["key"]), _bytes(given["value"])
     error = given.get("error")
     return _record(topic.retry(given["topic"], value, given["policy"], key=key, headers=headers, error=error))
@@ -72,7 +72,7 @@ _OF_SCHEDULE = ("id", "target_partition", "cron", "zone", "gap", "fold", "count"
 
 
 def _sent(build: Callable[..., RequestRecord], options: tuple[str, ...], given: Case) -> Case:
-    """A single or a recurring message."""
+    """Returns the request record of a single or a recurring message."""
     named = {name: given[name] for name in options if name in given}
     headers = _headers(given.get("headers", []))
     key, value = _bytes(given["key"]), _bytes(given["value"])
@@ -80,7 +80,7 @@ def _sent(build: Callable[..., RequestRecord], options: tuple[str, ...], given: 
 
 
 def _selected(topic: RequestTopic, call: str, given: Case) -> Case:
-    """The records of a bulk control."""
+    """Returns the records of a bulk control."""
     selectors: dict[str, Any] = {name: given[name] for name in ("target", "id_prefix") if name in given}
     selectors |= {"key": _bytes(given["key"])} if "key" in given else {}
     for name in ("from", "until"):
@@ -120,7 +120,8 @@ def _answer(given: Case) -> Case:
 
 
 def result(case: Case) -> Case:
-    """The result of the Python client: one of `record`, `records`, `partition`, `delivered`, `answer` and `error`."""
+    """Returns the Python client's result: one of `record`, `records`, `partition`, `delivered`, `answer` and
+    `error`."""
     call, given = case["call"], case["input"]
     try:
         if call == "partition":
@@ -144,13 +145,13 @@ def result(case: Case) -> Case:
 
 
 def cases() -> list[Case]:
-    """Every case with its result."""
+    """Returns every case with its result."""
     made = [{**case, **result(case)} for case in inputs()]
     return made + [{**case, "error": "bad-headers"} for case in refused_by_kafkajs()]
 
 
 def document() -> str:
-    """The text of the file: one case a line."""
+    """Returns the text of the file, with one case on each line."""
     lines = ",\n".join("  " + json.dumps(case, ensure_ascii=False) for case in cases())
     return f'{{"requests": "{REQUESTS}", "cases": [\n{lines}\n]}}\n'
 

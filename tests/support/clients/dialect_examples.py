@@ -1,7 +1,7 @@
-"""What the other schedulers' own documentation and client libraries send, header by header, and what becomes of it.
+"""Records from the documentation and client libraries of other schedulers, and the message that Postdate makes of each.
 
-One list for the unit tests, which compare the parsed request, and for the integration tests, which send each unchanged
-to a real broker. `wire/dialects/table.py` names the sources.
+The unit tests compare the parsed request of each example; the integration tests send each one unchanged to a real
+broker. `wire/dialects/table.py` names the sources.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from postdate.wire.headers import Headers
 
 DEFAULT_TARGET = "chronos.out"
-"""What the examples of dialects without targets are configured with."""
+"""The default target for examples of dialects that have no header for a target."""
 
 
 def _iso(due_ms: int) -> str:
@@ -29,7 +29,7 @@ _WRITE: dict[str, Callable[[int], str]] = {
     "retry_topic-backoff-timestamp": lambda due_ms: due_ms.to_bytes(6, "big").decode("latin-1"),
     "Nats-Schedule": lambda due_ms: f"@at {_iso(due_ms)}Z",
 }
-"""How each dialect with absolute times writes one, here a whole second."""
+"""How each dialect with absolute times writes a time, here a whole second."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,9 @@ class Cancel:
 
 @dataclass(frozen=True)
 class Example:
-    """One record as it is documented, and the message that Postdate makes of it.
+    """One documented record, and the message that Postdate makes of it.
 
-    `due_ms`: epoch milliseconds; -1 where `delay_ms` counts from the record. `delivered`: the headers besides
-    Postdate's.
+    `due_ms`: epoch milliseconds; -1 if `delay_ms` counts from the record. `delivered`: the headers besides Postdate's.
     """
 
     name: str
@@ -62,11 +61,11 @@ class Example:
 
     @property
     def dialect(self) -> str:
-        """The dialect that it speaks: what its name begins with."""
+        """The dialect of the record: the first part of the example's name."""
         return self.name.partition(" ")[0]
 
     def at(self, due_s: int) -> Example:
-        """The same request for another time; unchanged where its time is a delay."""
+        """Returns the same request for another time; unchanged if its time is a delay."""
         if self.delay_ms >= 0:
             return self
         due_ms = due_s * 1000

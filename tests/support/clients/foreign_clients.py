@@ -1,8 +1,8 @@
-"""Clients that share nothing with ours: kcat, Kafka's own Java client, and KafkaJS.
+"""Kafka clients that are not based on librdkafka's Python package: kcat, Kafka's own Java client, and KafkaJS.
 
-A producer takes messages and produces them, in order, to one topic. The Java and JavaScript programs beside this module
-read lines: `key`, `value` and `header <name>`, each followed by `null` or by `x` and hexadecimal digits, then `send`.
-Another Java program prints what a member of a share group reads.
+Each producer sends messages in order to one topic. The Java and JavaScript programs in this folder read lines: `key`,
+`value` and `header <name>`, each followed by `null` or by `x` and hexadecimal digits, then `send`. Another Java program
+prints the values that a member of a share group reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _JAVASCRIPT = ROOT / "examples" / "javascript"
 
 @dataclass(frozen=True)
 class Message:
-    """A Kafka record as a producer sees it; `headers` keep their order and may repeat a name."""
+    """A Kafka record as its producer specifies it; `headers` keep their order and may repeat a name."""
 
     key: bytes | None
     value: bytes | None
@@ -36,11 +36,12 @@ class Message:
 
 
 Producer = Callable[[str, str, Iterable[Message]], None]
-"""(bootstrap servers, topic, messages): returns when all were acknowledged."""
+"""(bootstrap servers, topic, messages): returns once all messages are acknowledged."""
 
 
 def produce_with_kcat(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
-    """One kcat a message. Its arguments carry no NUL; an empty or null value it sends only behind a key (`-K`)."""
+    """Sends each message with one kcat process. Its arguments cannot contain NUL, and it sends an empty or null value
+    only after a key (`-K`)."""
     kcat = need_program("kcat", "kcat")
     for message in messages:
         command: list[str | bytes] = [kcat, "-P", "-b", bootstrap, "-t", topic]
@@ -60,29 +61,31 @@ def produce_with_kcat(bootstrap: str, topic: str, messages: Iterable[Message]) -
 
 
 def produce_with_java(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
-    """The Java client of the dev broker's own jars, run from its source file."""
+    """Sends messages with Kafka's Java client, from the jars of the dev broker."""
     send_with_java(bootstrap, topic, messages)
 
 
 def send_with_java(bootstrap: str, topic: str, messages: Iterable[Message]) -> list[tuple[int, int]]:
-    """As `produce_with_java`; returns partition and offset of each message as the broker acknowledged them."""
+    """Sends like `produce_with_java`; returns partition and offset of each message as the broker acknowledged them."""
     return _acknowledged(_run_source("Produce.java", bootstrap, topic, given=_lines(messages)))
 
 
 def share_consume_with_java(bootstrap: str, group_id: str, topic: str, last: str) -> list[str]:
-    """The values that a member of a share group reads, up to and including `last`; all of them are acknowledged."""
+    """Returns the values that a member of a share group reads, up to and including `last`; it acknowledges all of
+    them."""
     return _run_source("ShareConsume.java", bootstrap, group_id, topic, last).decode().splitlines()
 
 
 def produce_with_javascript(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
-    """KafkaJS, fetched once by npm beside the examples. It cannot send a null header value."""
+    """Sends messages with KafkaJS, which cannot send a null header value."""
     node = need_program("node", "nodejs")
     command = [node, str(_CLIENTS / "produce.cjs"), str(fetch_kafkajs()), bootstrap, topic]
     _acknowledged(_run(command, _lines(messages)))
 
 
 def fetch_kafkajs() -> Path:
-    """The folder of KafkaJS, as the examples have it; fetched where it is missing, by the command that they name."""
+    """Returns the folder in which the examples have KafkaJS; installs it there if it is missing, with their own
+    command."""
     library = _JAVASCRIPT / "node_modules" / "kafkajs"
     if not (library / "package.json").exists():
         npm = need_program("npm", "npm")
@@ -108,26 +111,26 @@ def _acknowledged(output: bytes) -> list[tuple[int, int]]:
 
 
 def configure_with_java(tool: str, *arguments: str) -> None:
-    """Runs a command line of `kafka-configs.sh`, whose class is in the dev broker's own jars."""
+    """Runs the class behind `kafka-configs.sh`, from the jars of the dev broker."""
     assert tool == "kafka-configs.sh"
     _run([*_java(), "kafka.admin.ConfigCommand", *arguments], b"")
 
 
 def _run_source(program: str, *arguments: str, given: bytes = b"") -> bytes:
-    """What a Java program beside this module prints, run from its source file."""
+    """Runs a Java source file of this folder; returns its output."""
     need_program("javac", "openjdk-17-jdk-headless")  # running a source file takes the compiler of a JDK
     return _run([*_java(), str(_CLIENTS / program), *arguments], given)
 
 
 def _java() -> list[str]:
-    """The start of a command that runs Java with the dev broker's own jars."""
+    """Returns the start of a command that runs Java with the jars of the dev broker."""
     java = need_program("java", "openjdk-17-jdk-headless")
     options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return [java, *options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{kafka_libs()}/*"]
 
 
 def _run(command: list[str | bytes] | list[str], given: bytes) -> bytes:
-    """Returns what the program printed; an error of the program is the test's failure, in its own words."""
+    """Returns the output of a program; if it fails, the test fails with its error output."""
     environment = {**os.environ, "JAVA_TOOL_OPTIONS": ""}
     done = subprocess.run(
         command, input=given, capture_output=True, timeout=WAIT_TIMEOUT_S, check=False, env=environment

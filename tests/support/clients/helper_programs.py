@@ -1,4 +1,4 @@
-"""The helpers of `clients/`, each with a small program around it that runs the cases, or a real scenario."""
+"""The helpers of `clients/`, each with a small program that runs the conformance cases, or a scenario on a broker."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ _PROGRAMS = Path(__file__).parent
 
 
 class ClientPrograms:
-    """Compiles the program of a language when it is first run, below `directory`."""
+    """Compiles the program of a language below `directory` on its first use."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._commands: dict[str, list[str]] = {}
 
     def conform(self, language: str) -> list[str]:
-        """What the helper makes of each case of the conformance file, one JSON a line."""
+        """Returns the helper's result of each conformance case, one JSON object on each line."""
         return self._run(language, ["conformance", str(FILE)])
 
     def live(self, language: str, bootstrap: str, requests: str, partitions: int, target: str) -> list[str]:
-        """What the program prints, which schedules three messages, cancels two, returns one, and repeats a fourth."""
+        """Runs the scenario, which schedules three messages, cancels two, returns one and repeats a fourth; returns the
+        program's output."""
         arguments = ["live", bootstrap, requests, str(partitions), target]
         return self._run(language, [*arguments, str(fetch_kafkajs())] if language == "javascript" else arguments)
 
@@ -62,7 +63,7 @@ class ClientPrograms:
 
 
 def _output(command: list[str], folder: Path | None = None) -> list[str]:
-    """The lines that a program prints; its failure is the test's, in its own words."""
+    """Returns the lines that a program prints; if it fails, the test fails with its error output."""
     environment = {**os.environ, "JAVA_TOOL_OPTIONS": ""}
     done = subprocess.run(
         command, cwd=folder, capture_output=True, timeout=WAIT_TIMEOUT_S, check=False, env=environment

@@ -1,1 +1,1 @@
-"""Postdate as its users run it: processes, commands, examples, other releases, Helm, and pods."""
+"""Postdate as users run it: processes, commands, examples, earlier releases, Helm, and pods."""

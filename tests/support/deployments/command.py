@@ -1,5 +1,5 @@
-"""A command of Postdate: as a child process, run to its end whatever its exit code or started and left to the test; or
-in this process, which spares the half second that a new one takes to import everything."""
+"""Runs Postdate's command line: as a child process, finished or left running, or in this process, which saves the half
+second of imports."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def call_postdate(*arguments: str) -> Result:
-    """The command in this process, without settings from the environment; the exit code and what it said."""
+    """Runs a command in this process without POSTDATE_ variables; returns its exit code and output."""
     unset = {name: None for name in os.environ if name.startswith("POSTDATE_")}
     return CliRunner().invoke(program, arguments, env=unset)
 
 
 def said_by(*arguments: str) -> str:
-    """What the command prints in this process; its failure is the test's, in its own words."""
+    """Returns what a command prints in this process; if it fails, the test fails with its error output."""
     done = call_postdate(*arguments)
     assert done.exit_code == 0, done.stderr or repr(done.exception)
     return done.stdout
 
 
 def run_postdate(*arguments: str, timeout_s: float = WAIT_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """The finished process, with stdout and stderr as text."""
+    """Returns the finished process, with stdout and stderr as text."""
     return subprocess.run(
         _command(arguments), capture_output=True, text=True, timeout=timeout_s, check=False, env=environment()
     )
 
 
 def start_postdate(*arguments: str) -> subprocess.Popen[str]:
-    """The process, with stdout and stderr as pipes of text; whoever starts it ends it."""
+    """Returns the running process, with stdout and stderr as text pipes; the caller ends it."""
     return subprocess.Popen(
         _command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
@@ -46,6 +46,6 @@ def _command(arguments: tuple[str, ...]) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The variables of a child process that runs this tree."""
+    """Returns the variables of a child process that runs this source tree."""
     path = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
     return {**os.environ, "PYTHONPATH": path}

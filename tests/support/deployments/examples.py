@@ -1,7 +1,6 @@
-"""The programs of `examples/`, and the commands by which `examples/README.md` says to run them.
+"""The programs of `examples/`, and the commands that `examples/README.md` gives for them.
 
-A command is one line of a shell block of that document, for the root of the repository. It is run as it stands: what
-is written there is what works.
+A command is one line of a shell block of that document, for the root of the repository. Tests run it unchanged.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 EXAMPLES = ROOT / "examples"
 README = EXAMPLES / "README.md"
 LANGUAGES = {".py": "python", ".java": "java", ".js": "javascript", ".go": "go"}
-"""By the last part of a program's name."""
+"""By the suffix of a program's name."""
 
 RECIPES = "airflow"
-"""A folder whose programs need a scheduler around them; `tests/unit/repository/test_recipes.py` runs them."""
+"""A folder whose programs run inside another scheduler; `tests/unit/repository/test_recipes.py` runs them."""
 
 COMPOSED = "compose"
-"""A folder whose program runs as a service of its compose file; `tests/integration/test_compose.py` runs it."""
+"""A folder whose program is a service of its compose file; `tests/integration/test_compose.py` runs it."""
 
-#: Maven prints this at its end, also where it shows no colours.
+#: Maven's last message, also in output without colours.
 _COLOURS_OFF = "\x1b[0m"
 
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def keda_trigger() -> dict[str, str]:
-    """The metadata of the trigger that asks Postdate, of the example for KEDA."""
+    """Returns the metadata of the trigger in the KEDA example, which queries Postdate."""
     text = (EXAMPLES / "kubernetes" / "keda-scaledobject.yaml").read_text(encoding="utf-8")
     _, scaled = yaml.safe_load_all(text)
     (found,) = (each["metadata"] for each in scaled["spec"]["triggers"] if each["type"] == "metrics-api")
@@ -49,19 +48,19 @@ def keda_trigger() -> dict[str, str]:
 
 
 def programs() -> list[str]:
-    """Every example, as `<folder>/<file>` below `examples/`."""
+    """Returns every example as `<folder>/<file>` below `examples/`."""
     found = (path.relative_to(EXAMPLES) for suffix in LANGUAGES for path in EXAMPLES.rglob(f"*{suffix}"))
     return sorted(path.as_posix() for path in found if not {"node_modules", RECIPES, COMPOSED} & {*path.parts})
 
 
 def commands(text: str, program: str) -> list[str]:
-    """The lines of the document's shell blocks that run this program."""
+    """Returns the lines of the document's shell blocks that run this program."""
     lines = [line for block in _SHELL.findall(text) for line in block.splitlines()]
     return [line for line in lines if re.search(rf"(^|[/ ]){re.escape(Path(program).name)}\b", line)]
 
 
 def listing_complaints(text: str, present: list[str], tests: str) -> Iterator[str]:
-    """Each example has a row in the document's table and one command in it, and is named by the tests' source."""
+    """Yields a complaint for each example without a row and a single command in the document, or that no test names."""
     for program in present:
         if not re.search(rf"^\| \[{re.escape(program)}\]\({re.escape(program)}\) \| \S", text, re.MULTILINE):
             yield f"examples/README.md has no row for {program}"
@@ -72,7 +71,7 @@ def listing_complaints(text: str, present: list[str], tests: str) -> Iterator[st
 
 
 def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
-    """What the example prints, line by line; its failure is the test's, in its own words."""
+    """Returns the lines that an example prints; if it fails, the test fails with its error output."""
     (command,) = commands(README.read_text(encoding="utf-8"), program)
     given = _environment(program, bootstrap, requests)
     with subprocess.Popen(
@@ -88,8 +87,8 @@ def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
             output, errors = started.communicate(timeout=WAIT_TIMEOUT_S)
         except subprocess.TimeoutExpired as late:
             os.killpg(started.pid, signal.SIGKILL)  # the shell and whatever it has started
-            said = (late.stdout or b"") + (late.stderr or b"")
-            raise AssertionError(f"{program} did not end; it printed:\n{said.decode(errors='replace')}") from late
+            output = (late.stdout or b"") + (late.stderr or b"")
+            raise AssertionError(f"{program} did not end; it printed:\n{output.decode(errors='replace')}") from late
     assert started.returncode == 0, (output + errors).decode(errors="replace")
     return output.decode().replace(_COLOURS_OFF, "").splitlines()
 
@@ -98,8 +97,8 @@ def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
 def running_example(
     program: str, bootstrap: str, requests: str, output: Path, **more: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """An example in Python or Java as a process that appends what it prints to a file; killed at the end. `more` is
-    added to its environment."""
+    """Yields a Python or Java example as a process that appends its output to a file; kills it when the context exits.
+    `more` is added to its environment."""
     given = _environment(program, bootstrap, requests) | more
     starter = ["java", "-cp", f"{given['KAFKA_LIBS']}/*"] if program.endswith(".java") else [sys.executable]
     command = [*starter, str(EXAMPLES / program)]
@@ -122,7 +121,7 @@ def _environment(program: str, bootstrap: str, requests: str) -> dict[str, str]:
 
 
 def _needs(program: str) -> dict[str, str]:
-    """Steps aside where the machine lacks what the language takes; returns what to add to the environment."""
+    """Skips the test if the language's tools are missing; returns additional environment variables."""
     match LANGUAGES[Path(program).suffix]:
         case "java":
             need_program("javac", "openjdk-17-jdk-headless")  # running a source file takes the compiler of a JDK

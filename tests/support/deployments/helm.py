@@ -1,7 +1,8 @@
-"""Helm over the chart, in a process of its own: it is a Go library, whose runtime is not for the process of all tests.
+"""Renders the chart with Helm in a child process: Helm is a Go library, and its runtime must not run in the test
+process.
 
-The child (`python -m support.deployments.helm`) answers one JSON object a line. A failure of Helm is an answer too:
-`Refused`, with Helm's own words.
+The child (`python -m support.deployments.helm`) responds to each request with one JSON object on a line. An error of
+Helm is a response, too: `Refused`, with Helm's message.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from support.tidiness.chart_documents import CHART
 
 RELEASE, NAMESPACE = "delays", "messaging"
 
-#: The same as SafeLoader, only quicker, where PyYAML was built with it.
+#: Equal to SafeLoader, and faster if PyYAML was built with it.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Values = Mapping[str, Any]
-#: The least that must be said.
+#: The minimum: the values that the chart requires.
 NEEDED: Values = {
     "kafka": {"bootstrapServers": "kafka:9092"},
     "requestTopics": [{"name": "postdate.requests", "allow": ["orders.*"]}],
@@ -33,32 +34,32 @@ NEEDED: Values = {
 
 
 class ChartRefused(Exception):
-    """Helm does not render, or the values do not keep to the schema."""
+    """Helm cannot render the chart, or the values violate the schema."""
 
 
 class Helm:
-    """The other end of a child."""
+    """The client of a Helm child process."""
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
         self._child = child
 
     def render(self, values: Values, chart: Path = CHART) -> list[dict[str, Any]]:
-        """The objects of the release, hooks and tests included, in the order of their templates."""
+        """Returns the objects of the release, hooks and tests included, in the order of their templates."""
         return [document for _, text in sorted(self.manifests(values, chart).items()) for document in documents(text)]
 
     def manifests(self, values: Values, chart: Path = CHART) -> dict[str, str]:
-        """The rendered templates by their names, each a text of YAML documents."""
+        """Returns the rendered templates by name, each a text of YAML documents."""
         rendered: dict[str, str] = self._ask("render", chart, values)
         return {name: text for name, text in rendered.items() if name.endswith(".yaml")}
 
     def notes(self, values: Values) -> str:
-        """What Helm prints after an install."""
+        """Returns the notes that Helm prints after an install."""
         return str(
             next(text for name, text in self._ask("render", CHART, values).items() if name.endswith("NOTES.txt"))
         )
 
     def lint(self, values: Values) -> list[str]:
-        """What `helm lint --strict` finds; its advice is left out."""
+        """Returns the complaints of `helm lint --strict`, without its recommendations."""
         report = self._ask("lint", CHART, values)
         info = 1
         return [*report["errors"], *(m["error"] for m in report["messages"] if m["severity"] > info)]
@@ -77,16 +78,16 @@ class Helm:
 
 
 def documents(manifest: str) -> list[dict[str, Any]]:
-    """The objects of a rendered template."""
+    """Returns the objects of a rendered template."""
     return [document for document in yaml.load_all(manifest, Loader=_LOADER) if document]
 
 
 @contextmanager
 def running_helm() -> Iterator[Helm]:
-    """A child that ends with the block."""
+    """Yields a child process, which ends when the context exits."""
     command = [sys.executable, "-m", "support.deployments.helm"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    environment["GOGC"] = "400"  # its small heap would be collected many times during each call
+    environment["GOGC"] = "400"  # otherwise each call collects its small heap many times
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as child:
         try:
             yield Helm(child)
@@ -96,13 +97,13 @@ def running_helm() -> Iterator[Helm]:
 
 
 def ci_values() -> dict[str, Values]:
-    """The values files of the chart's ci folder by their names."""
+    """Returns the values files of the chart's ci folder, by name."""
     files = sorted((CHART / "ci").glob("*-values.yaml"))
     return {path.name.removesuffix("-values.yaml"): yaml.safe_load(path.read_text(encoding="utf-8")) for path in files}
 
 
 def merged(values: Values, further: Values) -> dict[str, Any]:
-    """`further` over `values`, table by table, as Helm merges values files."""
+    """Returns `values` overridden by `further`, merged table by table like Helm's values files."""
     result = dict(values)
     for key, value in further.items():
         below = result.get(key)
@@ -111,18 +112,18 @@ def merged(values: Values, further: Values) -> dict[str, Any]:
 
 
 def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """The objects of one kind."""
+    """Returns the objects of one kind."""
     return [each for each in objects if each["kind"] == kind]
 
 
 def one(objects: list[dict[str, Any]], kind: str, name: str = RELEASE + "-postdate") -> dict[str, Any]:
-    """The object of this kind and name; there is exactly one."""
+    """Returns the only object of this kind and name."""
     (found,) = [each for each in of_kind(objects, kind) if each["metadata"]["name"] == name]
     return found
 
 
 def pod_specs(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The specification of every pod that the release starts, by kind and name of what starts it."""
+    """Returns the specification of every pod that the release starts, by kind and name of its controller."""
     found: dict[str, dict[str, Any]] = {}
     for each in objects:
         spec = each.get("spec", {})
@@ -135,14 +136,14 @@ def pod_specs(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _answer(asked: dict[str, Any]) -> dict[str, Any]:
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
     import helm_python
 
     try:
-        if asked["what"] == "lint":
-            return {"result": helm_python.lint(asked["chart"], asked["values"], strict=True)}
-        with helm_python.Chart.load(asked["chart"]) as chart:
-            return {"result": chart.render(asked["values"], name=RELEASE, namespace=NAMESPACE, is_install=True)}
+        if request["what"] == "lint":
+            return {"result": helm_python.lint(request["chart"], request["values"], strict=True)}
+        with helm_python.Chart.load(request["chart"]) as chart:
+            return {"result": chart.render(request["values"], name=RELEASE, namespace=NAMESPACE, is_install=True)}
     except helm_python.HelmError as error:
         return {"refused": str(error)}
 

@@ -1,8 +1,8 @@
-"""Pods of the chart, started by Docker as the kubelet would start them: image, command, variables, mounts and the whole
-security context are those of the rendered objects, so what runs here is what the chart says.
+"""Pods of the chart, run by Docker as the kubelet would run them: image, command, variables, mounts and the whole
+security context come from the rendered objects.
 
-A pod shares the network of the broker's container, as it would share that of a node: the broker is at 127.0.0.1 for
-both, and each pod needs a port of its own. Secrets and ConfigMaps become directories, claims become volumes.
+A pod shares the network of the broker's container, as it would share that of a node: both reach the broker at
+127.0.0.1, and each pod needs a different port. Secrets and ConfigMaps become directories, and claims become volumes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DATA = "data"
 
 
 def docker(*arguments: str, timeout_s: float = WAIT_TIMEOUT_S, check: bool = True) -> str:
-    """What the docker command prints; its failure is the test's, in its own words."""
+    """Returns the output of a docker command; if it fails, the test fails with its error output."""
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0 or not check, f"docker {' '.join(arguments)}: {done.stderr or done.stdout}"
     return done.stdout.strip()
@@ -29,7 +29,8 @@ def docker(*arguments: str, timeout_s: float = WAIT_TIMEOUT_S, check: bool = Tru
 
 @dataclass
 class Pod:
-    """One container of a pod's specification. `files`: what lies in each ConfigMap and Secret, by the object's name."""
+    """One container of a pod's specification. `files`: the content of each ConfigMap and Secret, by the object's
+    name."""
 
     name: str
     spec: Mapping[str, Any]
@@ -42,22 +43,23 @@ class Pod:
         self._directory = tempfile.TemporaryDirectory(prefix="postdate-pod-")
 
     def start(self) -> None:
-        """Returns when the container was made; it runs on its own."""
+        """Starts the container in the background."""
         docker("run", "--detach", "--name", self.name, *self._options(), *self._command())
 
     def run(self) -> str:
-        """Runs the container to its end, which must be good; returns what it printed."""
+        """Runs the container to its end, which must succeed; returns its output."""
         return docker("run", "--rm", "--name", self.name, *self._options(), *self._command())
 
     def probe(self, kind: str) -> tuple[int, str]:
-        """Asks what the probe of this kind (startup, liveness, readiness) asks: status and text, 0 for no answer."""
+        """Sends the request of a probe (startup, liveness or readiness); returns status and text, 0 if there is no
+        response."""
         container = self.spec["containers"][self.container]
         get = container[f"{kind}Probe"]["httpGet"]
         (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == get["port"]]
         return self.ask(f"http://127.0.0.1:{port}{get['path']}")
 
     def ask(self, url: str, token: str = "") -> tuple[int, str]:
-        """Asks from inside of the pod; status and text, 0 for no answer."""
+        """Sends a request from inside the pod; returns status and text, 0 if there is no response."""
         program = (
             "import sys, urllib.request, urllib.error\n"
             "ask = urllib.request.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + sys.argv[2]})\n"
@@ -74,16 +76,16 @@ class Pod:
         return done.stdout + done.stderr
 
     def kill(self) -> None:
-        """SIGKILL; the container and its volume stay."""
+        """Sends SIGKILL; the container and its volume remain."""
         docker("kill", "--signal", "KILL", self.name)
 
     def stop(self) -> int:
-        """SIGTERM, and SIGKILL after the pod's grace; returns the exit code."""
+        """Sends SIGTERM, and SIGKILL after the grace period; returns the exit code."""
         docker("stop", "--time", str(self.spec.get("terminationGracePeriodSeconds", 30)), self.name)
         return int(docker("inspect", "--format", "{{.State.ExitCode}}", self.name))
 
     def remove(self) -> None:
-        """Removes container, volume and files; nothing happens where there are none."""
+        """Removes the container, the volume and the files, if they exist."""
         docker("rm", "--force", "--volumes", self.name, check=False)
         docker("volume", "rm", "--force", f"{self.name}-{_DATA}", check=False)
         self._directory.cleanup()
@@ -110,7 +112,7 @@ class Pod:
         return options
 
     def _variables(self, container: Mapping[str, Any]) -> dict[str, str]:
-        """The variables, those of the pod's own fields filled in and references to earlier ones replaced."""
+        """Returns the variables: fields of the pod are filled in, and references to earlier variables replaced."""
         fields = {"metadata.name": self.name, "metadata.namespace": "messaging"}
         made: dict[str, str] = {}
         for each in container.get("env", []):
@@ -136,11 +138,11 @@ class Pod:
 
 
 def _bytes(quantity: str) -> str:
-    """A quantity of Kubernetes as Docker writes it."""
+    """Returns a Kubernetes quantity in Docker's notation."""
     return quantity.removesuffix("i").lower()
 
 
 def image_config(image: str) -> dict[str, Any]:
-    """What an image says of itself: user, entry point, variables, labels."""
+    """Returns the configuration of an image: user, entry point, variables, labels."""
     found: dict[str, Any] = json.loads(docker("image", "inspect", "--format", "{{json .Config}}", image))
     return found

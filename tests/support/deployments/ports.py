@@ -1,9 +1,8 @@
-"""TCP ports of the loopback interface for the servers that a test starts.
+"""TCP ports of the loopback interface for servers that a test starts.
 
-Between the choice of a port and the moment a server listens on it, which takes seconds on a busy machine, another
-program may take it, and the test would talk to that program. The kernel gives a port from here to no program that asks
-for any port, since it lies below the range for these. A locked file keeps it from other test processes until this one
-ends.
+A server may start to listen seconds after the test has chosen its port. In between another program could take the port,
+and the test would connect to that program. So these ports lie below the range from which the kernel assigns ports to
+programs that request any port. A locked file reserves each port among test processes until this process ends.
 """
 
 from __future__ import annotations
@@ -28,12 +27,13 @@ _numbers = itertools.count(os.getpid() * 16)
 
 
 def free_port() -> int:
-    """A port that is free, and stays so until a server of this process or of its children takes it."""
+    """Returns a port that stays free until a server of this process or its children takes it."""
     return free_ports(1)
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` consecutive ports, each as `free_port`. Raises RuntimeError if there are none."""
+    """Returns the first of `count` consecutive free ports, each like `free_port`. Raises RuntimeError if there are
+    none."""
     last = _last()
     for number in itertools.islice(_numbers, last - _FIRST):
         first = _FIRST + number % (last - _FIRST - count)
@@ -45,7 +45,8 @@ def free_ports(count: int) -> int:
 
 
 def _last() -> int:
-    """The last port below the range of the kernel; if that begins too low, or is unknown, only the locks protect."""
+    """Returns the last port below the kernel's range; if the range starts too low or is unknown, only the locks
+    protect."""
     with suppress(OSError):
         last = int(_RANGE.read_text().split()[0]) - 1
         if last >= _FIRST + _COUNT_MIN:
@@ -54,7 +55,7 @@ def _last() -> int:
 
 
 def _claim(ports: range) -> list[int] | None:
-    """The locks of these ports; None if one of them is in use or locked."""
+    """Locks these ports and returns the descriptors; None if one of them is in use or locked."""
     locks: list[int] = []
     try:
         for port in ports:

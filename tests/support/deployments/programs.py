@@ -1,6 +1,6 @@
 """Programs and container images that a test needs and a machine may lack.
 
-The only place that skips: the reason names what is missing and how to get it, and CI forbids skips altogether.
+Only this module skips tests: the reason names the missing program and how to get it. CI does not permit skips.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.repository import ROOT
 
 
 def need_program(name: str, package: str) -> str:
-    """Returns the path of program ``name``, or skips the test, saying which Debian ``package`` brings it."""
+    """Returns the path of program ``name``, or skips the test and names the Debian ``package`` that contains it."""
     path = shutil.which(name)
     if path is None:
         pytest.skip(f"{name} is not installed (Debian, Ubuntu: apt-get install {package})")
@@ -27,25 +27,25 @@ def need_program(name: str, package: str) -> str:
 
 
 def need_go(module: Path) -> str:
-    """Returns the path of a Go that is new enough for the ``go.mod`` at ``module``, or skips the test, saying which."""
+    """Returns the path of a Go that is new enough for the ``go.mod`` at ``module``, or skips the test and names it."""
     path = need_program("go", "golang-go")
     wanted = re.search(r"^go (\d+)\.(\d+)", module.read_text(encoding="utf-8"), re.MULTILINE)
-    said = subprocess.run([path, "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout
-    present = re.match(r"go(\d+)\.(\d+)", said)
+    output = subprocess.run([path, "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout
+    present = re.match(r"go(\d+)\.(\d+)", output)
     assert wanted is not None, module
     if present is None or (int(present[1]), int(present[2])) < (int(wanted[1]), int(wanted[2])):
         pytest.skip(
-            f"Go {wanted[1]}.{wanted[2]} or newer is not installed ({path} is {said.strip() or 'of no version'})"
+            f"Go {wanted[1]}.{wanted[2]} or newer is not installed ({path} is {output.strip() or 'of no version'})"
         )
     return path
 
 
 def need_commit(commit: str) -> None:
-    """Requires a clone that has the commit: a shallow one is deepened. Else skips the test, saying how to get it."""
+    """Ensures that the clone contains the commit: a shallow clone is deepened. Otherwise skips the test with advice."""
     git = need_program("git", "git")
     named = [git, "-C", str(ROOT), "cat-file", "-e", f"{commit}^{{commit}}"]
     done = subprocess.run(named, capture_output=True, text=True, check=False)
-    if done.returncode != 0:  # a shallow clone, as CI makes them: the rest is where it came from
+    if done.returncode != 0:  # CI makes shallow clones: fetch the rest from the origin
         deepen = [git, "-C", str(ROOT), "fetch", "--quiet", "--unshallow"]
         subprocess.run(deepen, capture_output=True, check=False, timeout=300)
         done = subprocess.run(named, capture_output=True, text=True, check=False)
@@ -57,10 +57,10 @@ def need_commit(commit: str) -> None:
 
 
 def need_kafka_image() -> str:
-    """Returns the image that tests with containers start, or skips the test, saying what is missing.
+    """Returns the image that tests with containers start, or skips the test and names what is missing.
 
-    It is POSTDATE_KAFKA_IMAGE, else the first of apache/kafka and the one made on this machine that the engine has.
-    Tests fetch nothing: `make test` has done so, by scripts/container-image.
+    It is POSTDATE_KAFKA_IMAGE, or the first of apache/kafka and the locally built image that the engine has. Tests
+    download nothing: `make test` has done so with scripts/container-image.
     """
     docker = _need_engine()
     for image in (os.environ.get("POSTDATE_KAFKA_IMAGE"), IMAGE, LOCAL_IMAGE):
@@ -70,10 +70,10 @@ def need_kafka_image() -> str:
 
 
 def need_python_image() -> tuple[str, bool]:
-    """Returns the image that the Dockerfile is built on here, and whether the wheels in build/wheels fit it, so that no
-    network is needed; or skips the test, saying what is missing.
+    """Returns the base image for the Dockerfile, and whether the wheels in build/wheels fit it, so that the build needs
+    no network; or skips the test and names what is missing.
 
-    It is POSTDATE_PYTHON_IMAGE, else the first of the one that the Dockerfile names and the one made on this machine.
+    It is POSTDATE_PYTHON_IMAGE, or the first of the Dockerfile's own base image and the locally built image.
     """
     docker = _need_engine()
     named = re.search(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Builds another version of Postdate from this repository's history, and installs it beside this tree."""
+"""Builds an earlier version of Postdate from this repository's history, and installs it beside this tree."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from support.deployments.programs import need_commit
 from support.deployments.sidecars import environment
 from support.repository import ROOT
 
-#: The last commit before holds, rights and the page came, and of the formats of today (docs/formats.md): as long as
-#: nothing is released, what an upgrade begins with. POSTDATE_TEST_EARLIER names another.
+#: The last commit before holds, rights and the page, with the formats of today (docs/formats.md): the starting point
+#: of upgrades as long as there is no release. POSTDATE_TEST_EARLIER names another commit.
 EARLIER = os.environ.get("POSTDATE_TEST_EARLIER", "d47f23412b6b041d1ba02e753e981864f51e82d2")
 
 
 def install_earlier(directory: Path) -> Path:
-    """Builds the wheel of EARLIER and returns where it is installed, for `Sidecar.release`; skips the test where the
-    history does not reach back to it. Takes some seconds and no network."""
+    """Builds the wheel of EARLIER and returns its directory for `Sidecar.release`; skips the test if the history does
+    not contain the commit. Takes some seconds and needs no network."""
     need_commit(EARLIER)
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", EARLIER], capture_output=True, check=True).stdout
     (directory / "source").mkdir()
@@ -34,7 +34,7 @@ def install_earlier(directory: Path) -> Path:
 
 
 def _judge(release: Path) -> None:
-    """What a process is given there is that version and nothing of this tree."""
+    """Checks that a process with this release imports only that version, and nothing of this tree."""
     program = "import postdate.sidecar as s, postdate.wheel as w, postdate.client as c; print(*(p.__file__ for p in "
     program += "(s, w, c)))"
     done = subprocess.run(

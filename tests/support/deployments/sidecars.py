@@ -1,7 +1,7 @@
 """Real `postdate run` processes for tests, with methods to start, stop, kill, pause and resume them.
 
 A process writes its stdout and its log to separate files. The tests wait for conditions on these files, with a
-deadline. No setting of the machine applies: every POSTDATE_ variable is removed from the environment.
+deadline. Settings of the machine have no effect: every POSTDATE_ variable is removed from the environment.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 _RUNNING = re.compile(r"^running: (\d+) shards?$", re.MULTILINE)
 _LINES_SHOWN = 30
 
-#: The shortest session time-out that a broker accepts by default: the group soon notices a killed member.
+#: The shortest session time-out that a broker accepts by default, so that the group soon detects a killed member.
 QUICK_SESSION: Mapping[str, str] = {"session.timeout.ms": "6000"}
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-    """Returns when the condition holds; fails with `what` after a time-out."""
+    """Waits for a condition; fails with `what` after the time-out."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
@@ -36,7 +36,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT
 
 
 def postdate(*arguments: str, timeout_s: float = WAIT_TIMEOUT_S) -> str:
-    """The output of the program `postdate`; fails with its error output if it fails."""
+    """Returns the output of the program `postdate`; if it fails, the test fails with its error output."""
     done = subprocess.run(_command(*arguments), capture_output=True, timeout=timeout_s, check=False, env=environment())
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout.decode()
@@ -44,13 +44,13 @@ def postdate(*arguments: str, timeout_s: float = WAIT_TIMEOUT_S) -> str:
 
 @dataclass
 class Sidecar:
-    """One `postdate run`. If it is started again, a new process uses the same disk.
+    """One `postdate run` process. A restart uses the same disk.
 
-    `static`: a static member, which gets its partitions back at once after a restart. `topic`: further settings of all
-    request topics; `topics`: those of single ones, by name. `data`: the directory of the timer indexes, if it is
-    shared. `failpoints`: where the next process dies or stops (sidecar/failpoints.py). `http`: the settings of its
-    port; without them it has none. `options`: further options of the command line. `workers`: if more than one,
-    separate processes, which only `stop` ends, too. `group_protocol`: with consumer, the session time-out is that of
+    `static`: a static member, which gets its partitions back immediately after a restart. `topic`: further settings of
+    all request topics; `topics`: those of single ones, by name. `data`: the directory of the timer indexes, if it is
+    shared. `failpoints`: where the next process dies or stops (sidecar/failpoints.py). `http`: the settings of its HTTP
+    port; if empty, it has none. `options`: further options of the command line. `workers`: if more than one, the number
+    of worker processes, which only `stop` ends, too. `group_protocol`: with consumer, the session time-out is that of
     the broker (`tools/dev_broker/properties.py`), and `consumer` does not set it. `traces`: as in the configuration.
     `environment`: further variables. `format_version`: 2 accepts the headers of format 2. `release`: the directory of
     another installed version, for the next process.
@@ -84,12 +84,12 @@ class Sidecar:
 
     @property
     def data_dir(self) -> Path:
-        """The directory of its timer indexes."""
+        """Returns the directory of the timer indexes."""
         return self.data or self.directory / self.name / "data"
 
     @property
     def instance(self) -> str:
-        """The name of its present process in the dispatch log."""
+        """Returns the name of the present process in the dispatch log."""
         return f"{self.name}-{self.starts}"
 
     @property
@@ -123,9 +123,9 @@ class Sidecar:
         return self._process is not None and self._process.poll() is None
 
     def shards(self) -> int:
-        """The number of shards that it last reported as delivering; 0 before the first report."""
-        said = _RUNNING.findall(self._stdout().read_text()) if self._stdout().exists() else []
-        return int(said[-1]) if said else 0
+        """Returns the number of shards that it last reported as delivering; 0 before the first report."""
+        counts = _RUNNING.findall(self._stdout().read_text()) if self._stdout().exists() else []
+        return int(counts[-1]) if counts else 0
 
     def wait_for_shards(self, count: int, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         def reached() -> bool:
@@ -135,11 +135,11 @@ class Sidecar:
         wait_until(reached, f"{self.name} delivers for {count} shards (see {self._log()})", timeout_s)
 
     def log_text(self) -> str:
-        """The log of this process so far."""
+        """Returns the log of the present process so far."""
         return self._log().read_text(errors="replace") if self._log().exists() else ""
 
     def state_and_log_end(self) -> str:
-        """Whether it runs, and the end of its log: for the report of a failed test."""
+        """Returns whether it runs, and the end of its log: for the report of a failed test."""
         ended = None if self._process is None else self._process.poll()
         state = f"it ended with {ended}" if ended is not None else "it runs, or was never started"
         return "\n".join([*self.log_text().splitlines()[-_LINES_SHOWN:], state])
@@ -148,38 +148,38 @@ class Sidecar:
         wait_until(lambda: re.search(pattern, self.log_text()) is not None, f"{self.name} logs {pattern!r}", timeout_s)
 
     def all_logs(self) -> str:
-        """The logs of all its processes one after the other."""
+        """Returns the logs of all its processes in order."""
         paths = [self._log(number) for number in range(1, self.starts + 1)]
         return "".join(path.read_text(errors="replace") for path in paths if path.exists())
 
     def stop(self, timeout_s: float = WAIT_TIMEOUT_S) -> int:
-        """SIGTERM, once the process handles it: one that has only begun to start is ended by the signal itself.
-        Returns the exit code."""
+        """Sends SIGTERM and returns the exit code. Waits for the process's handler first: without one, the signal
+        itself would end a process that is still starting."""
         assert self._process is not None, f"{self.name} was not started"
         wait_until(lambda: not self.is_alive() or self._handles_sigterm(), f"{self.name} handles SIGTERM", timeout_s)
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout_s)
 
     def wait(self, timeout_s: float = WAIT_TIMEOUT_S) -> int:
-        """Waits until it ends; returns the exit code."""
+        """Waits until the process exits; returns the exit code."""
         assert self._process is not None, f"{self.name} was not started"
         return self._process.wait(timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL, if it runs; its work stays incomplete."""
+        """Sends SIGKILL if it runs; its work stays incomplete."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(WAIT_TIMEOUT_S)
 
     def pause(self) -> None:
-        """SIGSTOP: no thread of it runs, and its connections stay open."""
+        """Sends SIGSTOP: none of its threads runs, and its connections stay open."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     def _handles_sigterm(self) -> bool:
-        """True if its handler is installed, according to the kernel's mask."""
+        """True if its SIGTERM handler is installed, according to the kernel's mask."""
         try:
             status = Path(f"/proc/{self.pid}/status").read_text()
         except FileNotFoundError:
@@ -222,7 +222,7 @@ def _command(*arguments: str, release: Path | None = None) -> list[str]:
 
 
 def environment(release: Path | None = None) -> dict[str, str]:
-    """The environment of this process, without settings of Postdate, and with the sources of this tree, or the version
+    """Returns the environment of this process without settings of Postdate, with this tree's sources or the version
     installed at `release`."""
     given = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
     roots = [ROOT / source for source in ("sidecar", "wheel", "connectors")] if release is None else [release]

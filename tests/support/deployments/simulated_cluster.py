@@ -1,7 +1,7 @@
-"""Commands of the command line over a simulated Kafka, in this process: no broker, no waiting, the same code paths.
+"""Runs commands of the command line on a simulated Kafka, in this process: the shipped code, without broker or waiting.
 
-`SimulatedCluster` creates the topics of a request topic as `postdate topics create` does, and runs commands through
-click's runner. If a test needs a sidecar, it writes verdicts and dead letters with the codecs of the real one.
+`SimulatedCluster` creates the topics of a request topic as `postdate topics create` does, and runs commands with
+click's runner. If a test needs a sidecar, it writes verdicts and dead letters with the sidecar's codecs.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict, encode_bulk_verdict, encode_verdict
 from support.kafka_simulator import SimBroker, SimKafka, SimTime
 
-#: What the sidecar of a test says to a request: the verdict and the origin acted on, or None for silence.
+#: The response to a request in place of the sidecar's: the verdict and the affected origin, or None for no response.
 Answering = Callable[[Partition, Record], tuple[Verdict, bytes] | None]
 
 
 class AnsweredKafka(SimKafka):
-    """Kafka with a sidecar beside it that has answered by the time somebody turns to reading verdicts."""
+    """A simulated Kafka that writes the verdicts of new requests when a client opens a reader of the verdicts."""
 
     def __init__(self, broker: SimBroker, answering: Answering) -> None:
         super().__init__(broker)
         self.answering = answering
-        self.counts: Callable[[Partition], int] | None = None  # of the bulk control to each partition
+        self.counts: Callable[[Partition], int] | None = None  # affected entries of the bulk control on each partition
         self.answered: dict[Partition, int] = {}
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
         if part.topic.endswith(".verdicts"):
             requests = Partition(part.topic.removesuffix(".verdicts"), part.index)
-            asked, _ = self.broker.log(requests).read(self.answered.get(requests, 0), Isolation.READ_COMMITTED, 1_000)
-            for record in asked:
+            records, _ = self.broker.log(requests).read(self.answered.get(requests, 0), Isolation.READ_COMMITTED, 1_000)
+            for record in records:
                 self._answer(part, requests, record)
                 self.answered[requests] = record.offset + 1
         return super().log_reader(part, offset, isolation)
@@ -85,7 +85,7 @@ class SimulatedCluster:
         return OwnTopics.of(self.requests)
 
     def call(self, *arguments: str, environ: Mapping[str, str] | None = None) -> Result:
-        """Run a command against this cluster."""
+        """Runs a command against this cluster."""
 
         def kafka_here(config: Config) -> SimKafka:
             assert config.kafka.bootstrap_servers == "sim:1"
@@ -96,17 +96,17 @@ class SimulatedCluster:
             return CliRunner().invoke(postdate, [*arguments, "-b", "sim:1"], env=environ)
 
     def records(self, topic: str, partition: int) -> list[Record]:
-        """What a read_committed consumer would find there."""
+        """Returns the records of a partition as a read_committed consumer reads them."""
         return self.broker.log(Partition(topic, partition)).read(0, Isolation.READ_COMMITTED, 10_000)[0]
 
     def bury(
         self, partition: int, key: bytes | None, value: bytes | None, headers: Headers, why: str, lived_ms: int = 0
     ) -> str:
-        """A request that has ended as a dead letter, the two in their topics; returns its origin."""
+        """Writes a request and its dead letter to their topics; returns the request's origin."""
         now_ms = self.broker.now_ms()
         offset, _ = self.broker.append(Partition(self.requests, partition), key, value, headers, now_ms)
         self.time.wait(lived_ms)
         origin = format_origin(self.requests, partition, offset)
-        letter = dead_letter_headers(headers, why, f"why it was {why}", origin)
-        self.broker.append(Partition(self.own.dead_letters, partition), key, value, letter, now_ms)
+        dead_letter = dead_letter_headers(headers, why, f"why it was {why}", origin)
+        self.broker.append(Partition(self.own.dead_letters, partition), key, value, dead_letter, now_ms)
         return origin.decode()

@@ -18,7 +18,7 @@ Damage = Callable[[Path, random.Random], str]
 
 
 def shards(data_dir: Path) -> list[Path]:
-    """The directories of the shards in a data directory that contain a wheel and were not moved aside."""
+    """Returns the directories of shards in a data directory that contain a wheel and were not moved aside."""
     return sorted({path.parent for path in data_dir.rglob("wheel*") if path.is_file() and path.parent.name.isdigit()})
 
 

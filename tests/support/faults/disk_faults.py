@@ -17,13 +17,13 @@ FULL = r"disk is full|No space left|File too large"
 
 @fault("disk full")
 def disk_full(rig: FaultRig) -> str:
-    """The disk fills up while the process runs, and is freed again: the process must not end, and must deliver
-    again."""
+    """Fills the disk while the process runs, and frees it again: the process must not exit, and must resume
+    deliveries."""
     extra = rig.extras[0]
     with _on_small_disk(rig, extra) as disk:
         extra.start()
         extra.wait_for_shards(1)
-        fill_until_it_says(extra, disk)
+        fill_until_reported(extra, disk)
         rig.wait(rig.chance.uniform(1.0, 3.0))
         alive = extra.is_alive()
         disk.free(extra.pid if alive else None)
@@ -38,7 +38,7 @@ def disk_full(rig: FaultRig) -> str:
 
 @fault("disk full at the start")
 def disk_full_at_the_start(rig: FaultRig) -> str:
-    """There is no space for a wheel: the process must report this, and deliver only after the disk is freed."""
+    """Leaves no space for a wheel: the process must report this, and deliver only after the disk is freed."""
     extra = rig.extras[0]
     with _on_small_disk(rig, extra) as disk:
         left = rig.chance.choice((0, 100_000, 1_000_000, 3_000_000))
@@ -50,7 +50,7 @@ def disk_full_at_the_start(rig: FaultRig) -> str:
         alive = extra.is_alive()
         disk.free(extra.pid if alive else None)
         rig.fault_ends()
-        if not alive:  # it may refuse to start, but must report why
+        if not alive:  # it may refuse to start, but must report the reason
             if not extra.log_text().strip():
                 rig.wrong.append(f"{extra.name} ended on a full disk and said nothing")
             extra.start()
@@ -59,18 +59,18 @@ def disk_full_at_the_start(rig: FaultRig) -> str:
         return f"{left} bytes left, {disk.means}"
 
 
-def fill_until_it_says(member: Sidecar, disk: SmallDisk) -> None:
+def fill_until_reported(member: Sidecar, disk: SmallDisk) -> None:
     """Fills the disk until the member reports that it is full. Also fills the space that compaction frees meanwhile."""
 
-    def said() -> bool:
+    def is_reported() -> bool:
         if member.is_alive():
             disk.fill(member.pid)
-        return bool(damage_said(member))
+        return bool(is_full_reported(member))
 
-    wait_until(said, f"{member.name} says that the disk is full")
+    wait_until(is_reported, f"{member.name} says that the disk is full")
 
 
-def damage_said(member: Sidecar) -> bool:
+def is_full_reported(member: Sidecar) -> bool:
     """True if this process has reported a full disk."""
     text = member.log_text()
     return any(words in text for words in FULL.split("|"))
@@ -137,7 +137,7 @@ def disk_lost(rig: FaultRig) -> str:
 
 @fault("old backup")
 def old_backup(rig: FaultRig) -> str:
-    """A copy of the directory that is some seconds old is restored."""
+    """Restores a copy of the directory that is some seconds old."""
     member = rig.one()
     member.stop()
     backup = member.directory / "backup"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from support.faults.rig import FaultRig
 
 #: Injects a fault into the rig and ends it; returns a short description. If the fault ends before the function
-#: returns, the function calls `FaultRig.fault_ends`. The caller restores the members that the fault has stopped.
+#: returns, the function calls `FaultRig.fault_ends`. The caller restarts the members that the fault has stopped.
 Inject = Callable[[FaultRig], str]
 
 

@@ -52,7 +52,7 @@ class Follower:
         self._thread.start()
 
     def to_end(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Returns when every record that is on the topics at the call has been filed."""
+        """Waits until every record that the topics contain at the time of the call has been filed."""
         ends = end_offsets(AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0}), self._parts)
         self._ends = {part: end for part, end in ends.items() if end > 0}
 
@@ -89,7 +89,7 @@ class Follower:
         self._broker_loss.observe(text)
 
     def _begin_again(self) -> None:
-        """Continues with a new client, since the library may lose all brokers while one starts (librdkafka issue
+        """Replaces the client and continues, since librdkafka may lose all brokers during the start of one (its issue
         5301)."""
         self._consumer.close()
         self._consumer, self._broker_loss = self._new_consumer(), BrokerLoss()
@@ -131,7 +131,7 @@ class Follower:
         elif topic == own.dispatch_log:
             ledger.file_log(part, offset, at_ms, message.value())
         elif topic == own.dead_letters:
-            ledger.file_letter(headers)
+            ledger.file_dead_letter(headers)
         elif topic == own.verdicts:
             ledger.file_verdict(part, message.value())
         else:

@@ -11,7 +11,8 @@ from support.faults.rig import PARTITIONS, FaultRig, now_ms
 
 @fault("id taken")
 def id_taken(rig: FaultRig) -> str:
-    """A producer uses the transactional id of a shard: the owner is fenced and must take the shard back."""
+    """Takes a shard's transactional id with a foreign producer: the owner is fenced and must take the shard over
+    again."""
     for _ in range(count := rig.chance.randint(1, 3)):
         part = rig.chance.randrange(PARTITIONS)
         take_id(rig.env.bootstrap, f"postdate/{rig.requests}/{part}")
@@ -21,7 +22,8 @@ def id_taken(rig: FaultRig) -> str:
 
 @fault("open transaction on requests")
 def open_on_requests(rig: FaultRig) -> str:
-    """Requests after it wait until the transaction ends. Its own request counts only if it is committed."""
+    """Leaves a transaction open on the request topic: requests after it must wait until it ends. Its own request counts
+    only if it is committed."""
     commit = rig.chance.random() < 0.5
     target = rig.env.targets[0].encode()
     headers: Headers = [(TOPIC, target), (AT, b"%d" % (now_ms() + 500))]
@@ -34,7 +36,7 @@ def open_on_requests(rig: FaultRig) -> str:
 
 @fault("open transaction on the dispatch log")
 def open_on_log(rig: FaultRig) -> str:
-    """Takeovers during the transaction must wait for the records after it."""
+    """Leaves a transaction open on the dispatch log: takeovers must wait for the records after it."""
     part, seconds = rig.chance.randrange(PARTITIONS), rig.chance.uniform(2.0, 6.0)
     with open_transaction(rig.env.bootstrap, f"{rig.requests}.dispatch-log", part, b"never to be seen"):
         for member in rig.base:
@@ -46,7 +48,7 @@ def open_on_log(rig: FaultRig) -> str:
 
 @fault("open transaction on a target")
 def open_on_target(rig: FaultRig) -> str:
-    """Readers of the target wait; deliveries do not."""
+    """Leaves a transaction open on a target: its readers wait, but deliveries continue."""
     target, seconds = rig.chance.choice(rig.env.targets[:2]), rig.chance.uniform(2.0, 6.0)
     with open_transaction(rig.env.bootstrap, target, rig.chance.randrange(4), b"never to be seen"):
         rig.wait(seconds)

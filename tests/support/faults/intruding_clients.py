@@ -13,7 +13,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def take_id(bootstrap: str, transactional_id: str) -> None:
-    """Initializes a producer with this id, which fences its owner, and drops it without a transaction."""
+    """Initializes a foreign producer with this id, which fences its owner, and closes it without a transaction."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0})
     while True:
         try:
@@ -28,7 +28,7 @@ def take_id(bootstrap: str, transactional_id: str) -> None:
 def open_transaction(
     bootstrap: str, topic: str, partition: int, value: bytes, headers: Headers | None = None, *, commit: bool = False
 ) -> Iterator[None]:
-    """A transaction of a foreign client with one record, open during the block; then committed or aborted."""
+    """Keeps a foreign transaction with one record open during the context; then commits or aborts it."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

@@ -38,7 +38,7 @@ class SoakJudgement:
 
 
 def judge(ledger: RequestLedger) -> SoakJudgement:
-    """All violations in the ledger. Requires that the ledger has all topics up to their ends."""
+    """Returns the figures and all violations. REQUIRES: the ledger contains all topics up to their ends."""
     found = SoakJudgement(wrong=list(ledger.wrong))
     with ledger.lock:
         for part, columns in sorted(ledger.parts.items()):
@@ -53,12 +53,12 @@ def judge(ledger: RequestLedger) -> SoakJudgement:
 
 
 def judge_order(ledger: RequestLedger, calm_ms: Iterable[tuple[int, int]]) -> tuple[int, list[str]]:
-    """The number of messages whose order was checked, and the violations.
+    """Returns the number of messages whose order was checked, and the violations.
 
     Messages of one request partition, target partition and key leave by due time, then by request offset. The promise
-    excludes parked messages. So only messages count that became due and left within one of the `calm_ms` spans, in
-    which no target failed. Two messages are compared if the overtaken one lies below the `next_request` of the record
-    in which the other one left. Moved messages are left out.
+    excludes parked messages. So the check covers only messages that became due and left within one of the `calm_ms`
+    spans, in which no target failed. Two messages are compared if the overtaken one lies below the `next_request` of
+    the record that delivered the other. Moved messages are exempt.
     """
     judged, wrong = 0, list[str]()
     spans = list(calm_ms)
@@ -89,15 +89,15 @@ def judge_order(ledger: RequestLedger, calm_ms: Iterable[tuple[int, int]]) -> tu
 def _complaints(part: int, columns: Columns, found: SoakJudgement) -> Iterator[str]:
     kind, fate, ends = columns.ints("kind"), columns.ints("fate"), columns.ints("ends")
     seen, dead = columns.ints("seen"), columns.ints("dead")
-    asked, ended_well = kind > 0, fate == _DELIVERED
+    requested, ended_well = kind > 0, fate == _DELIVERED
     last_due = np.where(columns.ints("moved") >= 0, columns.ints("moved"), columns.ints("due"))
-    found.requests += int(asked.sum())
+    found.requests += int(requested.sum())
     found.delivered += int((seen > 0).sum())
     found.dead += int((dead > 0).sum())
     found.controls += int((kind == RequestKind.CONTROL).sum())
     found.cancelled += int((fate == FATES.index("cancelled")).sum())
     found.replaced += int((fate == FATES.index("replaced")).sum())
-    lost = asked & (ends == 0) | ended_well & (seen == 0) | (fate == _DEAD) & (dead == 0)
+    lost = requested & (ends == 0) | ended_well & (seen == 0) | (fate == _DEAD) & (dead == 0)
     twice = (seen > 1) | (dead > 1) | (ends > 1)
     early = ended_well & (columns.ints("ended_at") < last_due)
     changed = (seen > 0) & (columns.ints("digest") != columns.ints("seen_digest"))
@@ -106,13 +106,13 @@ def _complaints(part: int, columns: Columns, found: SoakJudgement) -> Iterator[s
     found.early += int(early.sum())
     found.changed += int(changed.sum())
     yield from _some(part, "O1: delivered or dead-lettered twice, or two fates", twice)
-    yield from _some(part, "O2: asked for, and no end", asked & (ends == 0))
+    yield from _some(part, "O2: asked for, and no end", requested & (ends == 0))
     yield from _some(part, "O3: a record without its fate", (seen > 0) & ~ended_well | (dead > 0) & (fate != _DEAD))
     yield from _some(part, "O3: a fate without its record", lost & (ends > 0))
     yield from _some(part, "O4: not the message that was asked for", changed)
     yield from _some(part, "O4: another due time in its header", (seen > 0) & (columns.ints("seen_due") != last_due))
     yield from _some(part, "O5: early", early)
-    yield from _some(part, "O8: ended, and nobody asked", ~asked & ((seen > 0) | (dead > 0) | (ends > 0)))
+    yield from _some(part, "O8: ended, and nobody asked", ~requested & ((seen > 0) | (dead > 0) | (ends > 0)))
     for wanted, fates in (
         (RequestKind.DELIVER, [_DELIVERED]),
         (RequestKind.DEAD, [_DEAD]),

@@ -1,4 +1,4 @@
-"""A steady load of requests. Some are changed by their ids, and one in a hundred is invalid.
+"""Sends requests at a steady rate. Some are changed by their ids, and one in a hundred is invalid.
 
 The first letter of a value states the intended outcome of its request (`request_ledger.RequestKind`). All content
 except the times follows from the seed. The producer is idempotent and has no message time-out: after an outage of the
@@ -24,7 +24,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 _TICK_S = 0.02
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _PURGE_S = 5.0
-"""How long a client that is given up may take to report what it had not sent."""
+"""The time for which a replaced client may report the records that it has not sent."""
 _BAD_SHARE, _ID_SHARE, _CHANGED = 0.01, 0.02, ("cancel", "cancel", "reschedule", "")
 
 
@@ -45,7 +45,7 @@ class LoadPlan:
 
 @dataclass(order=True)
 class _Later:
-    """A change by id that will be sent at a later time."""
+    """A change by id that is sent later."""
 
     at_ms: int
     id: bytes
@@ -74,7 +74,7 @@ class Load:
         self._thread.start()
 
     def stop(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Stops sending; returns when all sent requests are acknowledged."""
+        """Stops sending; returns once all sent requests are acknowledged."""
         self._stopping.set()
         self._thread.join(30)
         deadline = time.monotonic() + timeout_s
@@ -84,7 +84,7 @@ class Load:
         assert not self.failures, self.failures[:3]
 
     def unanswered(self) -> int:
-        """The number of requests that may still be acknowledged."""
+        """Returns the number of requests without an acknowledgement."""
         return self.sent - self.acknowledged - self.given_up
 
     def _new_producer(self) -> Producer:
@@ -98,8 +98,8 @@ class Load:
                 "message.timeout.ms": 0,
                 "queue.buffering.max.messages": 1_000_000,
                 "reconnect.backoff.max.ms": 1_000,
-                # A broker that stopped gracefully left its topics without leaders. If quicker requests for metadata
-                # fail, the library by default asks again only after five minutes.
+                # A broker that stops gracefully leaves its topics without leaders. If the fast retries for metadata
+                # fail, librdkafka by default retries only after five minutes.
                 "topic.metadata.refresh.interval.ms": 3_000,
                 "statistics.interval.ms": 2_000,
                 "stats_cb": self._on_statistics,
@@ -137,8 +137,8 @@ class Load:
         chance, plan = self._chance, self._plan
         roll = chance.random()
         if roll < plan.bad_share:
-            letter, bad = chance.choice(self._bad)
-            self._produce(b"bad", b"X%d " % self.sent + letter, bad)
+            rest, bad_headers = chance.choice(self._bad)
+            self._produce(b"bad", b"X%d " % self.sent + rest, bad_headers)
             return
         delay_ms = self._delay_ms()
         due_ms = int(time.time() * 1000) + delay_ms
@@ -158,7 +158,7 @@ class Load:
         self._produce(b"k%d" % chance.randrange(997), b"D%d " % self.sent + filler, headers)
 
     def _delay_ms(self) -> int:
-        """A random delay: mostly short, sometimes long, rarely negative."""
+        """Returns a random delay: mostly short, sometimes long, rarely negative."""
         chance, most = self._chance, self._plan.delay_ms_max
         kind = chance.random()
         if kind < 0.02:
@@ -200,7 +200,7 @@ class Load:
 
 
 def bad_requests(plan: LoadPlan) -> list[tuple[bytes, Headers]]:
-    """Requests that end as dead letters, each with the rest of its value."""
+    """Returns requests that end as dead letters, each with the rest of its value."""
     to, now = (TOPIC, plan.targets[0].encode()), (DELAY, b"0")
     requests = plan.requests.encode()
     large = b"x" * 30_000

@@ -1,5 +1,4 @@
-"""Faults of the network and the broker: cuts in one or both directions, delays, a request that is held back,
-restarts."""
+"""Faults of the network and the broker: cuts in one or both directions, delays, a held request, restarts."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 @fault("held EndTxn")
 def held_end(rig: FaultRig) -> str:
-    """The connection breaks at the end of a transaction. The client repeats the request, and the first copy arrives
+    """Breaks the connection at the end of a transaction: the client repeats the request, and the first copy arrives
     later."""
     member = rig.one()
     proxy = rig.proxy_of(member)
@@ -28,20 +27,20 @@ def held_end(rig: FaultRig) -> str:
 
 @fault("short cut")
 def short_cut(rig: FaultRig) -> str:
-    """A cut that is shorter than the session and transaction time-outs."""
+    """Cuts the connection for less than the session and transaction time-outs."""
     return _cut(rig, rig.chance.uniform(1.0, min(rig.transaction_s - 1, SESSION_S - 2)), True, True)
 
 
 @fault("long cut")
 def long_cut(rig: FaultRig) -> str:
-    """A cut that is longer than the transaction time-out, so that the coordinator aborts the transaction. By default it
-    is also longer than the session time-out."""
+    """Cuts the connection for longer than the transaction time-out, so that the coordinator aborts the transaction. By
+    default that also exceeds the session time-out."""
     return _cut(rig, rig.transaction_s * rig.chance.uniform(1.1, 1.5), True, True)
 
 
 @fault("cut one way")
 def cut_one_way(rig: FaultRig) -> str:
-    """Requests arrive and responses are lost, or requests are lost."""
+    """Cuts one direction: the broker receives requests but its responses are lost, or the requests are lost."""
     up = rig.chance.random() < 0.3
     return _cut(rig, rig.chance.uniform(1.0, rig.transaction_s + 3), up, not up)
 
@@ -59,7 +58,7 @@ def _cut(rig: FaultRig, seconds: float, to_broker: bool, to_client: bool) -> str
 
 @fault("slow network")
 def slow_network(rig: FaultRig) -> str:
-    """Each direction takes 25 to 250 ms, and some chunks stall as after a lost packet."""
+    """Delays each direction by 25 to 250 ms, and stalls some chunks as after a lost packet."""
     share = rig.chance.uniform(0.01, 0.05)
     for member in rig.base:
         rig.proxy_of(member).delay(25, 250, share)
@@ -70,7 +69,7 @@ def slow_network(rig: FaultRig) -> str:
 
 @fault("connections reset")
 def connections_reset(rig: FaultRig) -> str:
-    """All connections are reset at once, several times."""
+    """Resets all connections at once, several times."""
     for _ in range(count := rig.chance.randint(1, 5)):
         rig.proxy_of(rig.one()).drop()
         rig.wait(rig.chance.uniform(0.05, 1.5))
@@ -79,14 +78,14 @@ def connections_reset(rig: FaultRig) -> str:
 
 @fault("broker restarted")
 def broker_restarted(rig: FaultRig) -> str:
-    """SIGTERM, and a new start."""
+    """Stops the broker with SIGTERM and restarts it."""
     rig.broker.local.restart()
     return "clean"
 
 
 @fault("broker killed")
 def broker_killed(rig: FaultRig) -> str:
-    """SIGKILL. After a pause the broker starts again with the data on its disk."""
+    """Kills the broker with SIGKILL. After a pause it restarts with the data on its disk."""
     rig.broker.local.kill()
     rig.wait(seconds := rig.chance.uniform(0.0, 3.0))
     rig.broker.local.start()
@@ -95,11 +94,11 @@ def broker_killed(rig: FaultRig) -> str:
 
 @fault("broker paused")
 def broker_paused(rig: FaultRig) -> str:
-    """Connections stay open, but the broker does not respond, so records time out.
+    """Pauses the broker: connections stay open, but it does not respond, so records time out.
 
-    The pause is shorter than broker.session.timeout.ms. A single broker that is stopped for longer is fenced by its own
-    controller, and then sometimes never loads its group coordinator again (Kafka 4.3.1; a restart helps). The proxies
-    simulate longer pauses.
+    The pause is shorter than broker.session.timeout.ms. After a longer pause, the controller of a single broker fences
+    it, and it sometimes never loads its group coordinator again (Kafka 4.3.1; a restart helps). The proxies simulate
+    longer pauses.
     """
     rig.broker.local.pause()
     rig.wait(seconds := rig.chance.uniform(2.0, 4.5))

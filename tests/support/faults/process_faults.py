@@ -20,7 +20,7 @@ _FENCED = 3
 
 @fault("kill")
 def kill(rig: FaultRig) -> str:
-    """SIGKILL at random times, followed by an immediate restart."""
+    """Kills a process with SIGKILL at random times; each kill is followed by an immediate restart."""
     for _ in range(count := rig.chance.randint(3, 6)):
         rig.wait(rig.chance.uniform(0.2, 5.0))
         victim = rig.one()
@@ -31,7 +31,7 @@ def kill(rig: FaultRig) -> str:
 
 @fault("kill at a step")
 def kill_at_a_step(rig: FaultRig) -> str:
-    """A process kills itself at a named step of the protocol."""
+    """Lets a process kill itself at a named step of the protocol."""
     member, step, at = _armed(rig, "kill", _steps(rig))
     try:
         wait_until(lambda: not member.is_alive(), f"{member.name} reaches {step}")
@@ -44,7 +44,7 @@ def kill_at_a_step(rig: FaultRig) -> str:
 
 @fault("stopped at a step")
 def stopped_at_a_step(rig: FaultRig) -> str:
-    """A process stops at a named step, for less or more than its session time-out."""
+    """Stops a process at a named step, for less or more than its session time-out."""
     member, step, at = _armed(rig, "stop", ("takeover.fenced", "takeover.bounded", "dispatch.flushed", *_COMMITTED))
     wait_until(lambda: is_stopped(member), f"{member.name} stops at {step}")
     rig.wait(seconds := rig.chance.uniform(0.5, 12.0))
@@ -58,7 +58,7 @@ _COMMITTED = ("dispatch.committed", "dispatch.committed")
 
 @fault("terminated")
 def terminated(rig: FaultRig) -> str:
-    """SIGTERM while transactions are in flight: the process must end in time, with exit code 0."""
+    """Sends SIGTERM while transactions are in flight: the process must exit in time, with exit code 0."""
     member = rig.one()
     began = time.monotonic()
     code = member.stop()
@@ -72,24 +72,23 @@ def terminated(rig: FaultRig) -> str:
 
 @fault("paused")
 def paused(rig: FaultRig) -> str:
-    """A process is stopped for longer than its session time-out: its shards move, and it must log this when it
-    resumes."""
+    """Stops a process for longer than its session time-out: its shards move, and it must log this when it resumes."""
     member = rig.one()
-    said = len(_SAYS_WHY.findall(member.log_text()))
+    before = len(_SAYS_WHY.findall(member.log_text()))
     shards = member.shards()
     member.pause()
     rig.wait(seconds := rig.chance.uniform(8.0, 11.0))
     member.resume()
     rig.fault_ends()
     if shards:
-        wait_until(lambda: len(_SAYS_WHY.findall(member.log_text())) > said, f"{member.name} says why it stopped")
+        wait_until(lambda: len(_SAYS_WHY.findall(member.log_text())) > before, f"{member.name} says why it stopped")
     return f"{seconds:.1f} s with {shards} shards"
 
 
 @fault("two deployments")
 def two_deployments(rig: FaultRig) -> str:
-    """A process of another group serves the same topic: one side continues, the other ends with exit code 3 and names
-    the first one's group."""
+    """Starts a process of another group on the same topic: one group continues; the other exits with code 3 and names
+    the first one."""
     other = rig.extras[0]
     group = other.group_id
     other.group_id = rig.chance.choice((f"{group}-other", f"a-{group}"))  # the group whose name sorts first continues
@@ -108,7 +107,7 @@ def two_deployments(rig: FaultRig) -> str:
         other.kill()
     finally:
         other.group_id = group
-    for member in gave_way:  # if one member has stopped, the other has stopped or will stop
+    for member in gave_way:  # if one member has exited, the other has exited or will exit
         member.kill()
         member.start()
     rig.fault_ends()
@@ -117,7 +116,7 @@ def two_deployments(rig: FaultRig) -> str:
 
 @fault("joining and leaving")
 def joining_and_leaving(rig: FaultRig) -> str:
-    """Other members start and stop every 2 to 5 s, by SIGTERM or SIGKILL."""
+    """Starts and stops other members every 2 to 5 s, with SIGTERM or SIGKILL."""
     changes = 0
     until = time.monotonic() + 16.0
     while time.monotonic() < until:
@@ -135,7 +134,7 @@ def joining_and_leaving(rig: FaultRig) -> str:
 
 @fault("joining in mid-recovery")
 def joining_in_mid_recovery(rig: FaultRig) -> str:
-    """A member is stopped after it has fenced, while others join and leave."""
+    """Stops a member after it has fenced, while others join and leave."""
     member, step, _ = _armed(rig, "stop", ("takeover.bounded", "takeover.record-applied"))
     wait_until(lambda: is_stopped(member), f"{member.name} stops at {step}")
     rig.extras[0].start()
@@ -153,11 +152,11 @@ def _steps(rig: FaultRig) -> tuple[str, ...]:
 
 
 def _armed(rig: FaultRig, action: str, steps: tuple[str, ...]) -> tuple[Sidecar, str, int]:
-    """Kills one of the two members and starts it again, so that it ends or stops at one of these steps."""
+    """Kills one of the two members and restarts it, so that it exits or stops at one of these steps."""
     member, step = rig.one(), rig.chance.choice(steps)
     at = 1 if step.startswith("takeover") else rig.chance.randint(1, 40)
     member.kill()
-    if step == "takeover.record-applied":  # with its disk it would have no records to apply
+    if step == "takeover.record-applied":  # with its disk it would apply no records
         for shard in damage.shards(member.data_dir):
             damage.lose_disk(shard, rig.chance)
     member.failpoints = f"{step}={action}@{at}"
@@ -175,8 +174,8 @@ def is_stopped(member: Sidecar) -> bool:
 
 
 def wait_for_all_shards(rig: FaultRig, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-    """Returns when the running members together serve each partition once, and the ledger has their owner records. Then
-    no shard is moving."""
+    """Waits until the running members together serve each partition once, and the ledger contains their owner records.
+    Then no shard is moving."""
 
     def served() -> bool:
         live = [member for member in [*rig.base, *rig.extras] if member.is_alive()]

@@ -1,7 +1,7 @@
 """A local broker behind proxies: each proxy forwards to a separate listener of the broker.
 
-A broker tells its clients where to connect. So it has one listener per proxy, and advertises it with the proxy's port:
-a client that connects through a proxy sends all requests through the same proxy. Load and judge use the plain listener.
+A client connects to the address that a broker advertises. So the broker has one listener for each proxy, and advertises
+the proxy's port: all connections of a client use the proxy of its first one. Load and judge use the plain listener.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ProxiedBroker:
         return self.local.bootstrap_servers
 
     def way(self, number: int) -> str:
-        """The bootstrap address of this proxy."""
+        """Returns the bootstrap address of a proxy."""
         return f"{self.local.host}:{self.proxies[number].port}"
 
     def heal(self) -> None:
@@ -41,7 +41,7 @@ class ProxiedBroker:
 
 @contextmanager
 def proxied_broker(count: int, chance: random.Random | None = None, **settings: str) -> Iterator[ProxiedBroker]:
-    """A new broker behind `count` proxies; underscores in the names of `settings` stand for dots."""
+    """Yields a new broker behind `count` proxies; underscores in the names of `settings` stand for dots."""
     with ExitStack() as stack:
         directory = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True)

@@ -1,8 +1,8 @@
 """A TCP proxy between a sidecar and the broker. It delays, stalls or cuts connections, in one or both directions, and
-can hold back a single request.
+can hold a single request.
 
 Kafka's requests are frames: a length of 4 bytes, then the API key in 2 bytes. In the direction of the broker the proxy
-finds the start of each frame, so that it can hold one back. Then either the connection waits, or the client loses its
+detects the start of each frame, so that it can hold one. Then either the connection waits, or the client loses its
 connection, and the proxy sends the frame later on the old connection, like a copy that was delayed in the network
 (KAFKA-17754).
 
@@ -30,7 +30,7 @@ from typing import Self
 PRODUCE, END_TXN = 0, 26
 
 _CHUNK_BYTES = 256 * 1024
-#: While this many bytes wait in a direction, the proxy does not read it.
+#: The proxy stops reading a direction while this many bytes wait to be sent.
 _WAITING_BYTES_MAX = 4 * 1024 * 1024
 _STALL_S = 0.2
 _RESET = struct.pack("ii", 1, 0)
@@ -38,7 +38,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 @dataclass
 class Hold:
-    """A request to hold back: with this API key, after `skip` others of that key."""
+    """A request to hold: the one with this API key after `skip` earlier ones."""
 
     api_key: int
     lose_client: bool
@@ -46,7 +46,7 @@ class Hold:
     caught: threading.Event = field(default_factory=threading.Event)
     answered: threading.Event = field(default_factory=threading.Event)
     error_code: int = -1
-    """The broker's response to the late copy of an EndTxn; 0: it was carried out."""
+    """The error code of the broker's response to the late copy of an EndTxn; 0: success."""
     released: bool = False
 
 
@@ -62,14 +62,14 @@ class _Pipe:
     ended: bool = False
     partial: bytearray = field(default_factory=bytearray)
     passing: int = 0
-    """The bytes that remain of a frame whose beginning was passed on."""
+    """The number of bytes that remain of a frame whose first bytes are forwarded already."""
     held: Hold | None = None
     behind: list[bytes] = field(default_factory=list)
     """The held frame, and the bytes after it."""
 
 
 class _Link:
-    """A connection of a client, and the corresponding connection to the broker."""
+    """A client's connection, and the corresponding connection to the broker."""
 
     def __init__(self, client: socket.socket, broker: socket.socket) -> None:
         self.client, self.broker = client, broker
@@ -79,7 +79,7 @@ class _Link:
 
 
 class Proxy:
-    """Listens on a new port as soon as it exists; `serve` sets the address of the broker."""
+    """Listens on a new port from its construction; `serve` sets the address of the broker."""
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -127,12 +127,12 @@ class Proxy:
         self._wake()
 
     def delay(self, least_ms: float, most_ms: float, stall_share: float = 0.0) -> None:
-        """Delays each direction by this time; a share of the chunks stalls as after a lost packet."""
+        """Delays each direction by this time; this share of the chunks stalls as after a lost packet."""
         self._delay_s, self._stall_share = (least_ms / 1000, most_ms / 1000), stall_share
 
     def throttle(self, topic: str, bytes_per_second: float) -> None:
-        """Limits the rate of produce requests for this topic. Requests after one on its connection wait for it, as with
-        a broker that is slow for one partition."""
+        """Limits the rate of produce requests for this topic. Later requests on the same connection wait as well, as
+        with a broker that is slow for one partition."""
         self._throttled[topic.encode()] = bytes_per_second
 
     def heal(self) -> None:
@@ -148,15 +148,14 @@ class Proxy:
         self._wake()
 
     def hold(self, api_key: int, *, lose_client: bool, skip: int = 0) -> Hold:
-        """Holds one request back; `caught` is set when it arrives. With `lose_client` its client loses the connection
-        at once, otherwise its connection waits."""
+        """Holds one request; sets `caught` when it arrives. With `lose_client` the proxy closes the client's connection
+        at once; otherwise the connection waits."""
         hold = Hold(api_key, lose_client, skip)
         self._holds.append(hold)
         return hold
 
     def release(self, hold: Hold) -> None:
-        """Passes the held request on. If its client was disconnected, `answered` is set when the broker has
-        answered."""
+        """Forwards the held request. If its client was disconnected, sets `answered` when the broker has responded."""
         hold.released = True
         self._wake()
 
@@ -185,7 +184,7 @@ class Proxy:
             self._end(link)
 
     def _wanted(self) -> tuple[list[socket.socket], list[socket.socket], float]:
-        """The sockets to wait for, and the maximum time to wait."""
+        """Returns the sockets to wait for, and the maximum time to wait."""
         now, wait_s = time.monotonic(), 0.5
         readers = [self._wake_in, self._listener]
         writers: list[socket.socket] = []
@@ -207,11 +206,11 @@ class Proxy:
     def _accept(self) -> None:
         try:
             client, _ = self._listener.accept()
-        except OSError:  # the connection was closed again
+        except OSError:  # the client has closed the connection already
             return
         try:
             broker = socket.create_connection(("127.0.0.1", self._broker_port), timeout=2)
-        except OSError:  # the broker is down, so the proxy refuses as well
+        except OSError:  # the broker is down, so the proxy refuses the connection as well
             client.close()
             return
         for each in (client, broker):
@@ -254,8 +253,8 @@ class Proxy:
             self._end(link)
 
     def _take_requests(self, link: _Link, pipe: _Pipe, data: bytes) -> bool:
-        """Passes on the requests of a client, frame by frame; True if the client was disconnected because of a held
-        one."""
+        """Forwards a client's requests, frame by frame; returns True if it disconnected the client to hold a
+        request."""
         if pipe.passing:
             taken = data[: pipe.passing]
             pipe.passing -= len(taken)
@@ -283,7 +282,7 @@ class Proxy:
         return False
 
     def _throttled_until(self, frame: bytes) -> float:
-        """The time at which a request may pass, by the rate of its topic; 0: at once."""
+        """Returns the time at which a request may pass, by the rate of its topic; 0: immediately."""
         if not self._throttled or int.from_bytes(frame[4:6], "big") != PRODUCE:
             return 0.0
         until = 0.0
@@ -304,8 +303,8 @@ class Proxy:
         return None
 
     def _keep(self, link: _Link, hold: Hold, frame: bytes) -> None:
-        """Closes the client's side, and keeps the broker's side open for the frame in progress."""
-        while link.up.waiting:  # data that was sent before it arrives before it
+        """Closes the client's side, and keeps the broker's side open for the current frame."""
+        while link.up.waiting:  # earlier data must arrive before the held frame
             _flush(link.up, at_once=True)
         _reset(link.client)
         link.kept = (hold, frame)
@@ -347,7 +346,7 @@ class Proxy:
 
 
 def _flush(pipe: _Pipe, at_once: bool = False) -> None:
-    """Sends the data whose time has come, as far as the other side accepts it."""
+    """Sends the data that is no longer delayed, as far as the other side accepts it."""
     now = time.monotonic()
     while pipe.waiting and (at_once or pipe.waiting[0][0] <= now):
         at, data = pipe.waiting[0]

@@ -22,7 +22,7 @@ ELSEWHERE: tuple[tuple[str, str], ...] = (
     ("wrong clocks", "tests/unit/sidecar/test_clock.py and simulated runs"),
     ("targets that may not be written to", "tests/integration/test_isolation.py"),
 )
-#: The parts of the load that are always present.
+#: The parts of the load that every run contains.
 IN_THE_LOAD: tuple[str, ...] = (
     "one request in a hundred is refused, for one of twenty-three reasons; unknown targets and records that are too "
     "large are among them",
@@ -37,7 +37,7 @@ class Run:
     seed: int
     minutes: float
     each: int
-    """The minimum number of times that each fault is injected."""
+    """The minimum number of injections of each fault."""
     per_second: int
     took_s: float
     steps: Sequence[FaultStep]
@@ -48,7 +48,7 @@ class Run:
     date: str
     audit: str
     clients_lost: int = 0
-    """Clients of the load that lost all brokers, and were replaced."""
+    """The number of the load's clients that lost all brokers and were replaced."""
     given_up: int = 0
     """The number of their requests without an acknowledgement."""
     wrong: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Run:
 
 
 def kills_of(step: FaultStep) -> int:
-    """The number of SIGKILLs in a step of kills, which share one recovery and one check."""
+    """Returns the number of SIGKILLs in a step of kills, which share one recovery and one check."""
     first = step.what.split(" ", 1)[0]
     return int(first) if step.fault.name == "kill" and first.isdigit() else 0
 

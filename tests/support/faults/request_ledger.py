@@ -1,12 +1,11 @@
-"""The requests and their outcomes, read from Kafka while the test runs: some 70 bytes per request, for millions of
-requests.
+"""Every request and its outcome, read from Kafka while the test runs, in some 70 bytes per request.
 
 For each request partition there are columns, indexed by the request's offset. Records may be filed in any order: a
 message may be read before its request. Messages are compared by a 64-bit hash of target, key, value and headers. The
 value of a request, which the load wrote, states the intended outcome (`RequestKind`). Nothing here comes from the
 sidecar.
 
-Thread rule: file under `lock`, from one thread; the methods that compute figures take the lock themselves.
+Thread rule: file under `lock`, from one thread; the methods that compute figures acquire the lock themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from postdate.wire.verdicts import decode_verdict
 
 _ROWS_AT_ONCE = 65_536
 FATES = ("", *sorted(FINAL))
-#: ms. Without a fault, every request has ended this long after its due time.
+#: ms. Without a fault, every request has ended by this time after its due time.
 OVERDUE_MS = 1_000
 
 Ints = NDArray[np.int64]
@@ -85,7 +84,7 @@ class Columns:
             self.size += _ROWS_AT_ONCE
 
     def ints(self, name: str, start: int = 0, end: int | None = None) -> Ints:
-        """A copy of the rows of a column from `start` to `end`, by default to the last row."""
+        """Returns a copy of the rows of a column from `start` to `end`, by default to the last row."""
         code, _ = _COLUMNS[name]
         whole = np.frombuffer(self.of[name], dtype=np.uint8 if code == "B" else np.int64)
         return whole[start : self.size if end is None else end].astype(np.int64)  # a copy, since the columns may grow
@@ -107,14 +106,14 @@ class RequestLedger:
     parts: dict[int, Columns] = field(default_factory=lambda: defaultdict(Columns))
     by_id: dict[tuple[int, bytes], list[IdChange]] = field(default_factory=lambda: defaultdict(list))
     moves: set[tuple[int, int, int]] = field(default_factory=set)
-    """(partition, request, control that moved it)"""
+    """(partition, request, control that moved it)."""
     verdicts: dict[tuple[int, int], list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
-    """(partition, origin) -> its verdicts: the name, and the offset of the request that it names or -1"""
+    """(partition, origin) -> its verdicts: the name, and the offset of the affected request, or -1."""
     reasons: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     seqs: dict[int, int] = field(default_factory=dict)
     owners: list[tuple[int, int, str, int]] = field(default_factory=list)
-    """(partition, takeover, instance, time) of each owner record"""
+    """(partition, takeover, instance, time) of each owner record."""
     wrong: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -155,15 +154,15 @@ class RequestLedger:
         of["queue"][offset], of["place"][offset] = hash((topic, partition, key)), place
         of["seen_digest"][offset] = hash((topic.encode(), key, value, data, ours[2][1] if len(ours) > 2 else b""))
 
-    def file_letter(self, headers: Headers) -> None:
-        """Files a dead letter. Of each header name, the last header counts."""
+    def file_dead_letter(self, headers: Headers) -> None:
+        """Files a dead letter. If a header name occurs repeatedly, the last header counts."""
         last = {name: content or b"" for name, content in headers}
         columns, offset = self._row(last[ORIGIN])
         columns.of["dead"][offset] = min(columns.of["dead"][offset] + 1, 255)
         self.reasons[last[DEAD_REASON].decode()] += 1
 
     def file_log(self, part: int, offset: int, at_ms: int, value: bytes | None) -> None:
-        """Files a record of the dispatch log. Requires the order of the partition."""
+        """Files a record of the dispatch log. REQUIRES: the records of a partition come in order."""
         record = decode_record(value)
         if record.seq != self.seqs.get(part, 0) + 1:
             self.wrong.append(f"O6: partition {part} has seq {record.seq} after {self.seqs.get(part, 0)} at {offset}")
@@ -187,9 +186,9 @@ class RequestLedger:
     def file_verdict(self, part: int, value: bytes | None) -> None:
         """Files a record of the verdict topic."""
         answer = decode_verdict(value)
-        said = parse_origin(answer.origin.encode())
+        origin_parts = parse_origin(answer.origin.encode())
         of = -1 if answer.of is None else parse_origin(answer.of.encode())[2]
-        self.verdicts[part, said[2]].append((answer.verdict.value, of))
+        self.verdicts[part, origin_parts[2]].append((answer.verdict.value, of))
 
     def _row(self, origin: bytes) -> tuple[Columns, int]:
         topic, part, offset = parse_origin(origin)
@@ -201,13 +200,13 @@ class RequestLedger:
 
     # ---- while the test runs ---------------------------------------------------------------------------------------
 
-    def asked(self) -> int:
-        """The number of requests filed so far."""
+    def request_count(self) -> int:
+        """Returns the number of requests filed so far."""
         with self.lock:
             return sum(int((columns.ints("kind", 0, columns.end) > 0).sum()) for columns in self.parts.values())
 
     def pending(self) -> int:
-        """The number of requests filed so far that have not ended."""
+        """Returns the number of filed requests that have not ended."""
         with self.lock:
             count = 0
             for columns in self.parts.values():
@@ -216,19 +215,19 @@ class RequestLedger:
             return count
 
     def holders(self) -> dict[int, str]:
-        """Partition -> the instance that wrote its last owner record."""
+        """Returns partition -> the instance that wrote its last owner record."""
         with self.lock:
             return {part: instance for part, _, instance, _ in self.owners}
 
     def newest_ms(self) -> int:
-        """The broker's timestamp of the last filed request; 0 if there is none."""
+        """Returns the broker's timestamp of the last filed request; 0 if there is none."""
         with self.lock:
             ends = [(columns.of["asked_at"], columns.end) for columns in self.parts.values() if columns.end]
             return max((asked_at[end - 1] for asked_at, end in ends), default=0)
 
     def overdue(self, now_ms: int) -> dict[int, int]:
-        """Partition -> the number of requests that are more than `OVERDUE_MS` late; only partitions with such
-        requests."""
+        """Returns partition -> the number of requests that are more than `OVERDUE_MS` late; omits partitions without
+        such requests."""
         found: dict[int, int] = {}
         with self.lock:
             for part, columns in self.parts.items():
@@ -248,8 +247,8 @@ class RequestLedger:
         return found
 
     def lateness(self) -> tuple[Ints, Ints]:
-        """For every delivered message: the earliest time at which it could be delivered, and its lateness counted from
-        then.
+        """Returns for every delivered message the earliest time at which it could be delivered, and its lateness from
+        then on.
 
         If a request was already due when it was sent, that time is the timestamp of the request.
         """
@@ -266,7 +265,8 @@ class RequestLedger:
         return np.concatenate([nothing, *starts]), np.concatenate([nothing, *lates])
 
     def outage_ms(self, begun_ms: int, ended_ms: int) -> tuple[int, int]:
-        """The maximum lateness of the messages delivered since `begun_ms`, and the maximum counted from `ended_ms`."""
+        """Returns the maximum lateness of the messages delivered since `begun_ms`, and the maximum counted from
+        `ended_ms`."""
         wanted, late = self.lateness()
         chosen = wanted + late >= begun_ms
         if not chosen.any():

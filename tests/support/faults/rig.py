@@ -1,5 +1,5 @@
-"""The test environment of a fault: two sidecars behind proxies, a steady load on four partitions, and a ledger
-of all requests.
+"""The deployment that fault tests use: two sidecars behind proxies, a steady load on four partitions, and a ledger of
+all requests.
 
 `static` (the process `steady`) is a static member with a separate disk, and `dynamic` (`moving`) a dynamic member. Some
 faults start and stop `extras` (`third`, `fourth`), which share the data directory of `moving`, as the workers of one
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.deployments.environment import Environment
+from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.faults.follower import Follower
 from support.faults.load import Load, LoadPlan
@@ -28,7 +28,7 @@ from support.faults.request_ledger import OVERDUE_MS, RequestLedger
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 PARTITIONS = 4
-#: s. The transaction time-out of a rig by default, and the session time-out of its members.
+#: s. The default transaction time-out of a rig, and the session time-out of its members.
 TRANSACTION_S, SESSION_S = 10.0, 6.0
 #: Log lines that no fault may cause.
 _NEVER = re.compile(r"^.*(?:HALTED|Traceback|a defect of Postdate).*$", re.MULTILINE)
@@ -42,7 +42,7 @@ class FaultRig:
     """The processes and topics of a fault test."""
 
     broker: ProxiedBroker
-    env: Environment
+    env: SidecarDeployment
     requests: str
     ledger: RequestLedger
     follower: Follower
@@ -55,7 +55,7 @@ class FaultRig:
     foreign_requests: int = 0
     """The number of requests that foreign clients have committed."""
     ended_ms: int = 0
-    """The end of the last fault. The fault function sets it by `fault_ends` if it returns later."""
+    """The time at which the last fault ended. A fault function that returns later calls `fault_ends` at that time."""
     wrong: list[str] = field(default_factory=list)
     _read: dict[Path, int] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ class FaultRig:
         return self.chance.choice(self.base)
 
     def start(self) -> None:
-        """Returns when both members serve shards and the load runs."""
+        """Starts the members and the load; returns once both members serve shards."""
         for member in self.base:
             member.start()
         for member in self.base:
@@ -88,8 +88,8 @@ class FaultRig:
         self.ended_ms = now_ms()
 
     def repair(self) -> None:
-        """Ends all effects of a fault: the two base members run, and no other process does. A base member that has
-        ended is recorded and started again."""
+        """Ends all effects of a fault: the two base members run, and no other process does. Records and restarts a base
+        member that has exited."""
         self.broker.heal()
         if not self.broker.local.is_running():
             self.broker.local.start()
@@ -107,7 +107,7 @@ class FaultRig:
                 member.start()
 
     def recover(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Returns when every overdue request has ended and a request sent after the fault was read."""
+        """Waits until every overdue request has ended and a request sent after the fault was read."""
         since = self.ended_ms
 
         def recovered() -> bool:
@@ -117,12 +117,12 @@ class FaultRig:
         _wait_until(recovered, "nothing is overdue", timeout_s, self._standing)
 
     def _standing(self) -> str:
-        """The reasons why the rig has not recovered."""
+        """Returns the reasons for which the rig has not recovered."""
         overdue = self.ledger.overdue(now_ms())
         return f"{overdue} are, by partition; {self.load.unanswered()} requests are not acknowledged"
 
     def count_fault(self, requests: int) -> str:
-        """The error if the topic contains this number of requests; empty if the number can be right."""
+        """Returns an error if the topic cannot contain this number of requests; empty if it can."""
         load, foreign = self.load, self.foreign_requests
         if 0 <= requests - load.acknowledged - foreign <= load.given_up:
             return ""
@@ -132,25 +132,28 @@ class FaultRig:
         )
 
     def look_through_logs(self) -> list[str]:
-        """The forbidden log lines of the members since the last check."""
+        """Returns the forbidden log lines of the members since the last check."""
         found = []
         for member in [*self.base, *self.extras]:
             for path in sorted((member.directory / member.name).glob("log-*")):
                 text = path.read_text(errors="replace")
-                said = _NEVER.findall(text[self._read.get(path, 0) :])
+                lines = _NEVER.findall(text[self._read.get(path, 0) :])
                 self._read[path] = len(text)
-                found += [f"{path.parent.name}/{path.name}: {line[:400]}" for line in said[:3]]
+                found += [f"{path.parent.name}/{path.name}: {line[:400]}" for line in lines[:3]]
         return found
 
     def finish(self, timeout_s: float = WAIT_TIMEOUT_S) -> list[int]:
-        """Stops the load, waits until all requests have ended and are read, stops the members; returns their exit
+        """Stops the load, waits until all requests have ended and are read, and stops the members; returns their exit
         codes."""
         self.repair()
         self.load.stop()
-        asked = self.load.acknowledged + self.foreign_requests
+        sent = self.load.acknowledged + self.foreign_requests
         ledger = self.ledger
         _wait_until(
-            lambda: ledger.asked() >= asked, f"{asked} requests are read", timeout_s, lambda: f"{ledger.asked()}"
+            lambda: ledger.request_count() >= sent,
+            f"{sent} requests are read",
+            timeout_s,
+            lambda: f"{ledger.request_count()}",
         )
         _wait_until(lambda: ledger.pending() == 0, "all have ended", timeout_s, lambda: f"{ledger.pending()} have not")
         exits = [member.stop() for member in self.base]
@@ -159,7 +162,7 @@ class FaultRig:
 
 
 def _wait_until(condition: Callable[[], bool], what: str, timeout_s: float, otherwise: Callable[[], str]) -> None:
-    """As `sidecars.wait_until`, but checks less often, since the condition takes the lock of the ledger."""
+    """Waits like `sidecars.wait_until`, but checks less often, since the condition acquires the lock of the ledger."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}; {otherwise()}"
@@ -178,10 +181,10 @@ def new_rig(
     delay_ms_max: int = 20_000,
     transaction_s: float = TRANSACTION_S,
 ) -> Iterator[FaultRig]:
-    """A rig with a separate broker; no sidecar runs yet. `transaction_s`: the transaction time-out."""
+    """Yields a rig with a separate broker; no sidecar runs yet. `transaction_s`: the transaction time-out."""
     chance = random.Random(seed)
     with proxied_broker(3, random.Random(seed + 1)) as broker:
-        env = Environment(broker.bootstrap, directory)
+        env = SidecarDeployment(broker.bootstrap, directory)
         requests, targets = env.new_requests(PARTITIONS), [env.new_target(4) for _ in range(2)]
         small = env.new_target(1, max_message_bytes="20000")
         plan = LoadPlan(requests, tuple(targets), small, seed, per_second, delay_ms_max)

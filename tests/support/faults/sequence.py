@@ -18,11 +18,11 @@ from support.faults import process_faults as process_faults
 from support.faults.fault import FAULTS, Fault
 from support.faults.rig import FaultRig, now_ms
 
-#: Imported because they register their faults.
+#: Imported because these modules register their faults.
 FAULT_MODULES = (disk_faults, network_faults, process_faults, intruder_faults)
 KILL = "kill"
 
-#: s. No fault is injected for this long after each recovery, to measure the lateness without faults.
+#: s. Pause without a fault after each recovery, to measure the lateness without faults.
 CALM_S = 1.0
 
 Tell = Callable[[str], None]
@@ -40,12 +40,12 @@ class FaultStep:
     outage_ms: int
     """The maximum lateness of a message, counted from its due time."""
     calm_ms: tuple[int, int]
-    """The time span after the recovery in which no fault was injected."""
+    """The interval after the recovery in which no fault was injected."""
     wrong: list[str] = field(default_factory=list)
 
 
 def order(rig: FaultRig, names: Iterable[str], kills_between: float) -> Iterator[Fault]:
-    """An infinite sequence of rounds of the named faults, with SIGKILLs inserted at random."""
+    """Yields an infinite sequence of rounds of the named faults, with SIGKILLs inserted at random."""
     left = sorted(names)
     while True:
         rig.chance.shuffle(left)
@@ -79,7 +79,7 @@ def run_step(rig: FaultRig, fault: Fault) -> FaultStep:
 def run_faults(
     rig: FaultRig, names: Iterable[str], minutes: float, each: int, kills_between: float, tell: Tell
 ) -> list[FaultStep]:
-    """Injects faults for `minutes`, and until every named fault was injected `each` times. Prints each step by
+    """Injects faults for `minutes`, and until every named fault was injected `each` times. Reports each step with
     `tell`."""
     until, steps = time.monotonic() + minutes * 60, list[FaultStep]()
     done = Counter(dict.fromkeys(names, 0))

@@ -1,8 +1,8 @@
 """A disk of a few MiB that can be filled and freed: a tmpfs if mounting is allowed, otherwise a limit on file sizes.
 
-Without the right to mount, the limit (RLIMIT_FSIZE, set by `prlimit` on the running process) makes writes fail as soon
-as a file has reached it, with EFBIG instead of ENOSPC. The limit is not zero, because the log of the process is a file
-as well. `means` names the method in use.
+Without the right to mount, the limit (RLIMIT_FSIZE, set by `prlimit` on the running process) makes writes to a file of
+that size fail, with EFBIG instead of ENOSPC. The limit is not zero, because the log of the process is a file as well.
+`means` names the method in use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIZE_MIB = 24
 #: Larger than the log of a process that has just started, smaller than a timer log after some seconds of load.
 LIMIT_BYTES = 256 * 1024
 _BALLAST = "ballast"
-#: While the free space is measured, a process may use some of it. So the disk is filled repeatedly.
+#: A process may use space while the free space is measured. So filling is repeated.
 _TRIES_MAX = 200
 
 
@@ -33,14 +33,15 @@ class SmallDisk:
     means: str
 
     def fill(self, pid: int | None, left_bytes: int = 0) -> None:
-        """Leaves this much space. `pid`: the process to limit, if the method is a limit on file sizes."""
+        """Fills the disk except for `left_bytes`. `pid`: the process to limit, if the method is a limit on file
+        sizes."""
         if self.means == "tmpfs":
             assert any(self._filled(left_bytes) for _ in range(_TRIES_MAX)), "somebody writes to it all the time"
         elif pid is not None:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES + left_bytes, resource.RLIM_INFINITY))
 
     def _filled(self, left_bytes: int) -> bool:
-        """False if a process used space while it was measured."""
+        """Fills the disk; False if a process used space while it was measured."""
         disk = os.statvfs(self.directory)
         ballast = self.directory / _BALLAST
         size = ballast.stat().st_size if ballast.exists() else 0
@@ -63,7 +64,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(directory: Path, size_mib: int = SIZE_MIB) -> Iterator[SmallDisk]:
-    """A new, empty disk at `directory`."""
+    """Yields a new, empty disk at `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     mount = shutil.which("mount")
     command = [mount or "mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(directory)]

@@ -67,7 +67,7 @@ def main(
 
 
 def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only: tuple[str, ...], audit: bool) -> Run:
-    """Inject the faults and check the result; `only`: with these faults alone."""
+    """Injects the faults and checks the result; `only`: restricts the run to these faults."""
     began = time.monotonic()
     with new_rig(directory, seed, rate) as rig:
         rig.start()
@@ -110,7 +110,7 @@ def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only:
 
 
 def _calm_lateness(rig: FaultRig, steps: list[FaultStep]) -> dict[str, int]:
-    """Percentiles of the lateness of the messages that were due and delivered while no fault was injected."""
+    """Returns percentiles of the lateness of messages that were due and delivered while no fault was injected."""
     wanted, late = rig.ledger.lateness()
     chosen = np.zeros(len(wanted), dtype=np.bool_)
     for step in steps:
@@ -122,22 +122,22 @@ def _calm_lateness(rig: FaultRig, steps: list[FaultStep]) -> dict[str, int]:
 
 
 def _audit(rig: FaultRig) -> str:
-    """The verdict of the audit, in a short form."""
-    # Unless it is strict, an audit of so many records does not check their order, and is not clean.
+    """Returns the verdict of the audit, in a short form."""
+    # A non-strict audit of so many records skips the check of their order, and is not clean.
     how = ("--verdicts", "control", "--strict", "--output", "json")
     done = run_postdate("audit", "-b", rig.env.bootstrap, "--requests", rig.requests, *how, timeout_s=_AUDIT_S)
     if not done.stdout.strip():
         return f"failed: {done.stderr[-1000:]}"
-    said = json.loads(done.stdout.splitlines()[-1])
-    if not said["clean"]:
-        unverified = {name: said[name] for name in ("outcomes", "order_checked", "holes")}
-        what = f"{said['violations']} violations, {json.dumps(said['samples'])[:4000]}"
+    result = json.loads(done.stdout.splitlines()[-1])
+    if not result["clean"]:
+        unverified = {name: result[name] for name in ("outcomes", "order_checked", "holes")}
+        what = f"{result['violations']} violations, {json.dumps(result['samples'])[:4000]}"
         return f"not clean, exit code {done.returncode}: {what}; {json.dumps(unverified)[:1000]}"
-    return f"clean, {said['origins']:,} requests judged in {said['seconds']:.0f} s"
+    return f"clean, {result['origins']:,} requests judged in {result['seconds']:.0f} s"
 
 
 def _unreached(rig: FaultRig, steps: list[FaultStep], found: SoakJudgement) -> list[str]:
-    """Events that never happened, although the run proves nothing without them."""
+    """Returns the events that never happened, although the run proves nothing without them."""
     reached = {
         "messages judged for order": found.ordered,
         "takeovers": len(rig.ledger.owners),

@@ -1,7 +1,7 @@
-"""Checks the verdicts: each control and each replacement has one, and the records in Kafka do not contradict it.
+"""Checks the verdicts: each control and each replacement has one, and no record in Kafka contradicts it.
 
-A process that took a shard over without its disk does not know earlier ends. So `not-found` proves only that no such
-message was pending: the message of that id ended before the control, or at the same time.
+A process that took over a shard without its disk does not know earlier fates. So `not-found` proves only that no such
+message was pending: the message with that id ended before the control, or at the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CANCELLED, _REPLACED = FATES.index("cancelled"), FATES.index("replaced")
 
 
 def untrue_answers(ledger: RequestLedger) -> Iterator[str]:
-    """One line for each control without exactly one verdict, and for each verdict that is refuted."""
+    """Yields one line for each control without exactly one verdict, and for each verdict that a record contradicts."""
     known: set[tuple[int, int]] = set()
     for (part, id_), changes in ledger.by_id.items():
         ends = ledger.parts[part].of["ended_in"]
@@ -40,7 +40,7 @@ def untrue_answers(ledger: RequestLedger) -> Iterator[str]:
 
 
 def _refuted(ledger: RequestLedger, part: int, change: IdChange, verdict: str, of: int) -> str:
-    """The reason why a verdict is untrue; empty if no record contradicts it."""
+    """Returns the reason for which a verdict is untrue; empty if no record contradicts it."""
     columns = ledger.parts[part].of
     if of >= 0 and of > change.offset and verdict != "replaced":
         return "which came later"

@@ -1,5 +1,5 @@
-"""`python -m support.fuzzing --seconds N [--target NAME] [--seed S] [--first N --cases M]`: look for inputs that end as
-no caller expects, and say how to have each again."""
+"""`python -m support.fuzzing --seconds N [--target NAME] [--seed S] [--first N --cases M]`: searches for inputs with an
+undeclared result, and prints the command that repeats each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 5
 @click.option("--first", default=0, help="Number of the first case.")
 @click.option("--cases", default=10**9, help="How many at most.")
 def main(names: tuple[str, ...], seconds: float, seed: int, first: int, cases: int) -> None:
-    """Fuzz; exits with 1 where something was found."""
+    """Fuzz the parsers; exits with 1 if there is a finding."""
     chosen, failed = names or tuple(TARGETS), False
     for name in chosen:
         findings, tally = run(name, seed, first, cases, seconds / len(chosen))

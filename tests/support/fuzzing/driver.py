@@ -1,6 +1,6 @@
-"""Going through cases of a target: each is made by a generator of its own, so its number alone replays it.
+"""Runs the cases of a target. Each case has a separate random generator, so its number alone reproduces it.
 
-One thread. A case that takes long is a finding as well: what strangers send must not stop a shard.
+Uses one thread. A slow case is a finding as well: foreign input must not stop a shard.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from random import Random
 
 from support.fuzzing.targets import TARGETS, FuzzTarget
 
-#: s of CPU time. No case takes a hundredth of it; a parser whose cost is not in proportion to its input takes more.
+#: s of CPU time. A case normally takes less than a hundredth of it, unless a parser's cost grows faster than its input.
 CASE_S_MAX = 5.0
-#: characters. How much of an input a finding shows.
+#: characters. The maximum length of an input in a finding.
 _SHOWN = 2_000
 
 
 @dataclass(frozen=True)
 class FuzzFinding:
-    """A case that ended as no caller expects, and what there was to see."""
+    """A case with an undeclared result: its input and the observed result."""
 
     target: str
     seed: int
@@ -34,20 +34,20 @@ class FuzzFinding:
 
 @dataclass
 class Tally:
-    """How many cases were taken, and how many refused: a fuzzer that reaches one side only proves little."""
+    """The numbers of accepted and refused cases: a fuzzer that reaches only one of these branches proves little."""
 
     taken: int = 0
     refused: int = 0
 
 
 def run_case(target: FuzzTarget, seed: int, number: int, tally: Tally) -> FuzzFinding | None:
-    """One case; None where it ended as declared."""
+    """Runs one case; returns None if its result is as declared."""
     case = target.make(Random(f"{target.name}/{seed}/{number}"))
     return judge(target, case, seed, number, tally)
 
 
 def judge(target: FuzzTarget, case: object, seed: int, number: int, tally: Tally) -> FuzzFinding | None:
-    """Reads one input; None where it was taken or refused as declared, and in time."""
+    """Parses one input; returns None if the parser accepted or refused it as declared, and in time."""
     started = time.thread_time()
     try:
         target.read(case)
@@ -63,7 +63,7 @@ def judge(target: FuzzTarget, case: object, seed: int, number: int, tally: Tally
 
 
 def run(name: str, seed: int, first: int, cases: int, seconds: float = float("inf")) -> tuple[list[FuzzFinding], Tally]:
-    """Cases [first, first + cases) of a target, until `seconds` have passed: what was found, and what was reached."""
+    """Runs the cases [first, first + cases) of a target for up to `seconds`; returns the findings and the tally."""
     findings, tally, deadline = [], Tally(), time.monotonic() + seconds
     for number in range(first, first + cases):
         if time.monotonic() >= deadline:

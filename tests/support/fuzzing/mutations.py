@@ -1,6 +1,6 @@
-"""Spoiling bytes: small changes, and those that parsers stumble over (lengths, depth, borders of numbers, surrogates).
+"""Corrupts bytes by small changes, and by input that often breaks parsers: lengths, depth, limit values, surrogates.
 
-Pure functions of a random generator: the same generator gives the same bytes.
+Pure functions of a random generator: the same generator state gives the same bytes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-#: bytes. What is spoiled further does not grow beyond it.
+#: bytes. Further changes do not let corrupted input grow beyond it.
 SIZE_BYTES_MAX = 300_000
 
 _NUMBERS = [0, 1, 255, 256, 2**31 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**18, 10**400]
@@ -47,7 +47,7 @@ Mutation = Callable[[Random, bytes], bytes]
 
 
 def mutated(random: Random, data: bytes, others: Sequence[bytes] = ()) -> bytes:
-    """The bytes after one to six changes; `others` are what pieces may be taken from."""
+    """Returns the bytes after one to six changes; some changes insert pieces of `others`."""
     for _ in range(random.choice((1, 1, 2, 3, 6))):
         if others and random.random() < 0.2:
             data = _splice(random, data, random.choice(others))
@@ -98,7 +98,7 @@ def _repeat(random: Random, data: bytes) -> bytes:
 
 
 def _number(random: Random, data: bytes) -> bytes:
-    """A number where digits are, or anywhere."""
+    """Replaces or inserts a number: a limit value or a random one, at digits or anywhere."""
     digits = [at for at, byte in enumerate(data) if 48 <= byte <= 57]
     at = random.choice(digits) if digits else _place(random, data)
     end = at
@@ -108,7 +108,7 @@ def _number(random: Random, data: bytes) -> bytes:
 
 
 def _nest(random: Random, data: bytes) -> bytes:
-    """Depth: JSON's brackets, or MessagePack's arrays and maps of one."""
+    """Adds nesting: JSON brackets, or MessagePack arrays and maps with one element."""
     at, depth = _place(random, data), random.choice((2, 1_000, 100_000))
     return data[:at] + random.choice((b"[", b'{"v":', b"\x91", b"\x81\xa0")) * depth + data[at:]
 

@@ -1,7 +1,7 @@
-"""What is fuzzed: parsers of what others wrote, a way to make spoiled input for each, and what must hold of an answer.
+"""The fuzzed parsers of foreign bytes, each with a generator of possibly corrupt input and checks of its results.
 
-A target's `read` returns silently where the input was taken, having checked what was promised of it, and raises one of
-`declared` where it was refused. Anything else is a finding.
+A target's `read` checks the promised properties of accepted input and returns. It raises one of `declared` if the
+parser refuses the input. Any other result is a finding.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _DIALECT_NAMES = sorted(
 
 @dataclass(frozen=True)
 class FuzzTarget:
-    """One parser. `make`: input for `read`, spoiled or not; `declared`: the errors that a caller expects."""
+    """One parser. `make`: generates input for `read`, corrupt or not; `declared`: the errors that callers expect."""
 
     name: str
     make: Callable[[Random], Any]
@@ -114,7 +114,7 @@ class FuzzTarget:
 
 
 def _request(random: Random) -> tuple[int, int, bytes | None, Headers, bool]:
-    """Rules, timestamp, key, headers, and whether the value is null: a good request, spoiled here and there."""
+    """Returns rules, timestamp, key, headers, and whether the value is null: a valid request with some corruption."""
     headers: list[tuple[str, bytes | None]] = [("postdate-topic", b"orders"), ("postdate-delay", b"5s")]
     for _ in range(random.choice((0, 0, 1, 2, 5, 40))):
         name = random.choice(_NAMES if random.random() < 0.8 else _DIALECT_NAMES)
@@ -185,10 +185,10 @@ def _entry(random: Random) -> bytes:
 
 
 def _longer(random: Random, raw: bytes) -> bytes:
-    """Now and then with a further member, as a newer version might write; whatever it is, it must be passed over."""
+    """Sometimes appends a further element of any content, as a newer version might; the parser must ignore it."""
     if random.random() < 0.7:
         return raw
-    wide = raw[0] == 0xDC  # MessagePack: an array with its length in two bytes, else in four bits of the first
+    wide = raw[0] == 0xDC  # a MessagePack array: its length is in two bytes, or in four bits of the first
     count = int.from_bytes(raw[1:3], "big") if wide else raw[0] & 0x0F
     more = random.choice((b"\xc0", b"\xa1x", b"\x91" * random.choice((5, 100_000)) + b"\xc0"))
     return b"\xdc" + (count + 1).to_bytes(2, "big") + raw[3 if wide else 1 :] + more
@@ -224,7 +224,7 @@ _IDENTITY = Identity("cluster", "requests", "dispatch-log", 3, "store")
 
 
 def _identity(random: Random) -> bytes:
-    raw = new_identity_row(_IDENTITY)[:-16] + random.randbytes(16)  # its last 16 bytes are random by themselves
+    raw = new_identity_row(_IDENTITY)[:-16] + random.randbytes(16)  # the last 16 bytes are its random id
     return mutated(random, _longer(random, raw), [raw])
 
 
@@ -273,7 +273,7 @@ _QUERY = {
 
 
 def _query(random: Random) -> str:
-    """A query string with some parameters, most of them spoiled, as it stands in a request line."""
+    """Returns a query string as in a request line, with some parameters, most of them corrupt."""
     chosen = random.sample(sorted(_QUERY), random.randrange(1, 6))
     pairs = []
     for name in chosen:

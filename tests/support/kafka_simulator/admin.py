@@ -181,7 +181,7 @@ class SimAdmin:
         self._ask(f"assign the partitions of {group_id} again", lambda: None, server=Server.COORDINATOR)
 
     def share_isolation(self, group_id: str) -> Isolation | None:
-        """Kafka's default for every group that is not a consumer group."""
+        """Returns Kafka's default for every group that is not a consumer group."""
 
         def read() -> Isolation | None:
             return None if self._broker.groups.knows(group_id) else Isolation.READ_UNCOMMITTED
@@ -195,22 +195,22 @@ class SimAdmin:
         self,
         doing: str,
         parts: Iterable[Partition],
-        look: Callable[[PartitionLog | StaleLog], T],
+        read: Callable[[PartitionLog | StaleLog], T],
         timeout_ms: float | None = None,
     ) -> dict[Partition, T]:
-        """Send a request to each leader in the metadata cache of this client."""
+        """Sends a request to each leader in the metadata cache of this client."""
         wanted, found = list(parts), dict[Partition, T]()
         deadline_ms = self._link.time.now_ms + (self._timeout_ms if timeout_ms is None else timeout_ms)
         while missing := [part for part in wanted if part not in found]:
-            node, asked = next(iter(self._metadata.by_leader(missing).values()))
+            node, requested = next(iter(self._metadata.by_leader(missing).values()))
 
-            def request(node: Node = node, asked: list[Partition] = asked) -> dict[Partition, T]:
-                return {part: look(self._metadata.log(part, node)) for part in asked}
+            def request(node: Node = node, requested: list[Partition] = requested) -> dict[Partition, T]:
+                return {part: read(self._metadata.log(part, node)) for part in requested}
 
             try:
                 found |= self._ask_once(doing, request, Server.LEADERS, deadline_ms, node)
             except Unreachable:
-                for part in asked:
+                for part in requested:
                     self._metadata.forget(part)
                 if self._is_over(Server.LEADERS, deadline_ms):
                     raise
@@ -220,7 +220,7 @@ class SimAdmin:
     def _ask(
         self, doing: str, request: Callable[[], T], absent: int | None = None, server: Server = Server.CONTROLLER
     ) -> T:
-        """Send a request, and repeat it after retriable errors. Raises _Absent for the error code `absent`."""
+        """Sends a request, and repeats it after retriable errors. Raises _Absent for the error code `absent`."""
         deadline_ms = self._link.time.now_ms + self._timeout_ms
         while True:
             try:

@@ -59,21 +59,21 @@ class SimBroker:
         self._topic_numbers = itertools.count(1)
 
     def now_ms(self, log: PartitionLog | None = None) -> int:
-        """The clock of the cluster, or that of the leader of a log; epoch milliseconds."""
+        """Returns the clock of the cluster, or that of the leader of a log; epoch milliseconds."""
         error_ms = 0.0 if log is None else self.brokers.error_ms(log)
         return int(self.time.now_ms + self.skew_ms + error_ms)
 
     # ---- requests of clients ---------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
-        """The topic. Raises UNKNOWN_TOPIC_OR_PART."""
+        """Returns the topic. Raises UNKNOWN_TOPIC_OR_PART."""
         found = self.topics.get(name)
         if found is None:
             raise refusal(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no topic {name}")
         return found
 
     def log(self, part: Partition) -> PartitionLog:
-        """The partition's log. Raises UNKNOWN_TOPIC_OR_PART, and LEADER_NOT_AVAILABLE if it has no leader."""
+        """Returns the partition's log. Raises UNKNOWN_TOPIC_OR_PART, and LEADER_NOT_AVAILABLE if it has no leader."""
         topic = self.topic(part.topic)
         if not 0 <= part.index < len(topic.logs):
             raise refusal(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no partition {part.topic}/{part.index}")
@@ -91,7 +91,7 @@ class SimBroker:
         created_ms: int,
         writer: Writer | None = None,
     ) -> tuple[int, int]:
-        """Write one record; returns its offset and its timestamp.
+        """Writes one record; returns its offset and its timestamp.
 
         Raises the error of a produce response. `headers` None stands for headers that no client can read.
         """
@@ -118,7 +118,7 @@ class SimBroker:
     def invalid(
         self, part: Partition, key: bytes | None, value: bytes | None, created_ms: int
     ) -> KafkaException | None:
-        """The error if the broker finds a record invalid; otherwise None."""
+        """Returns the error if the broker finds a record invalid; otherwise None."""
         topic = self.topics[part.topic]
         if key is None and "compact" in topic.setting("cleanup.policy"):
             return refusal(KafkaError.INVALID_RECORD, f"{part.topic} is compacted and takes no record without a key")
@@ -130,7 +130,8 @@ class SimBroker:
         return None
 
     def add(self, writer: Writer, parts: list[Partition]) -> None:
-        """AddPartitionsToTxn: adds all partitions, or none if one is refused. Raises the error of the response."""
+        """Adds all partitions to the transaction, or none if one is refused (AddPartitionsToTxn). Raises the error of
+        the response."""
         if not self.denied.isdisjoint(part.topic for part in parts):
             raise refusal(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized to write to one of these topics")
         for part in parts:
@@ -140,7 +141,7 @@ class SimBroker:
             self.transactions.add(*writer, part)
 
     def create(self, new: NewTopic) -> None:
-        """Create a topic. Raises TOPIC_ALREADY_EXISTS, INVALID_CONFIG, INVALID_PARTITIONS."""
+        """Creates a topic. Raises TOPIC_ALREADY_EXISTS, INVALID_CONFIG, INVALID_PARTITIONS."""
         if new.name in self.topics:
             raise refusal(KafkaError.TOPIC_ALREADY_EXISTS, f"topic {new.name} exists")
         check_settings(new.config)
@@ -159,12 +160,12 @@ class SimBroker:
     # ---- changes from outside --------------------------------------------------------------------------------------
 
     def delete(self, name: str) -> None:
-        """Delete a topic. Observers of the cluster can still read its logs and the ends of their transactions."""
+        """Deletes a topic. Observers of the cluster can still read its logs and the ends of their transactions."""
         self.deleted.append(self.topics.pop(name))
 
     def expire(self) -> dict[Partition, int]:
-        """Apply retention: delete records that are older than their topic allows, but none at or above the last stable
-        offset. Returns the new starts."""
+        """Applies retention: deletes records that are older than their topic allows, but none at or above the last
+        stable offset. Returns the new starts."""
         moved: dict[Partition, int] = {}
         for topic in self.topics.values():
             retention_ms = int(topic.setting("retention.ms"))
@@ -178,7 +179,7 @@ class SimBroker:
         return moved
 
     def compact(self, name: str, active_offsets: int) -> int:
-        """Compact the logs of a topic, except the last `active_offsets` of each; returns the number of removed
+        """Compacts the logs of a topic, except the last `active_offsets` of each; returns the number of removed
         records."""
         topic = self.topics[name]
         assert "compact" in topic.setting("cleanup.policy"), f"{name} is not compacted"
@@ -219,6 +220,6 @@ class SimBroker:
 
 
 def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """The size of a record for the limits of client and broker."""
+    """Returns the size of a record for the limits of client and broker."""
     extra = sum(len(name) + len(content or b"") + _HEADER_OVERHEAD_BYTES for name, content in headers)
     return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + extra

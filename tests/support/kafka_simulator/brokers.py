@@ -75,24 +75,24 @@ class Brokers:
         self._placed = 0
 
     def grow(self, count: int) -> None:
-        """Have that many brokers. REQUIRES: no topic exists yet."""
+        """Sets the number of brokers. REQUIRES: no topic exists yet."""
         self.nodes += [Node(number) for number in range(len(self.nodes), count)]
 
     def place(self, log: PartitionLog) -> None:
-        """Assign a leader to a new log, round robin."""
+        """Assigns a leader to a new log, round robin."""
         log.leader = self._placed % len(self.nodes)
         self._placed += 1
 
     def leader(self, log: PartitionLog) -> Node:
-        """The broker that leads a log."""
+        """Returns the broker that leads a log."""
         return self.nodes[log.leader]
 
     def error_ms(self, log: PartitionLog) -> float:
-        """The difference between the clock of a log's leader and that of the cluster."""
+        """Returns the difference between the clock of a log's leader and that of the cluster."""
         return self._error_ms(self.leader(log))
 
     def apart_ms(self) -> float:
-        """The largest difference between the clocks of two brokers."""
+        """Returns the largest difference between the clocks of two brokers."""
         errors = [self._error_ms(node) for node in self.nodes]
         return max(errors) - min(errors)
 
@@ -104,14 +104,14 @@ class Brokers:
         return all(node.answers and not node.believes for node in self.nodes)
 
     def move(self, log: PartitionLog, number: int) -> bool:
-        """Move the leadership of a log; False if a broker has a fault or already leads it."""
+        """Moves the leadership of a log; False if a broker has a fault or already leads it."""
         if not self.all_well() or log.leader == number:
             return False
         log.leader = number
         return True
 
     def freeze(self, number: int) -> bool:
-        """SIGSTOP; False if a broker already has a fault."""
+        """Freezes a broker like SIGSTOP; False if a broker already has a fault."""
         if not self._strike(number):
             return False
         node = self.nodes[number]
@@ -124,7 +124,7 @@ class Brokers:
         return True
 
     def resume(self, number: int) -> None:
-        """SIGCONT. If the broker was deposed meanwhile, it learns this only after a while."""
+        """Resumes a frozen broker. If the broker was deposed meanwhile, it learns this only after a while."""
         node = self.nodes[number]
         if not node.is_frozen:
             return
@@ -141,14 +141,14 @@ class Brokers:
         self._time.at(self._time.now_ms + self._faults.between(BELIEF_MS_MIN, BELIEF_MS_MAX), learn)
 
     def kill(self, number: int) -> bool:
-        """SIGKILL; False if a broker already has a fault."""
+        """Kills a broker; False if a broker already has a fault."""
         if not self._strike(number):
             return False
         self.nodes[number].is_down = True
         return True
 
     def restart(self, number: int) -> None:
-        """Start a killed broker; other brokers lead its logs from then on."""
+        """Starts a killed broker; other brokers lead its logs from then on."""
         node = self.nodes[number]
         if node.is_down:
             self._depose(node, node.spell)
@@ -156,7 +156,7 @@ class Brokers:
             node.spell += 1
 
     def recover(self) -> None:
-        """End all faults: every broker runs and has a current view."""
+        """Ends all faults: every broker runs and has a current view."""
         for node in self.nodes:
             if node.is_frozen or node.is_down or node.believes:
                 self._recover(node)
@@ -175,7 +175,7 @@ class Brokers:
         return True
 
     def _depose(self, node: Node, spell: int) -> None:
-        """The session of a broker without a response has ended: the next broker leads its logs, and the in-sync sets
+        """Ends the session of a broker that does not respond: the next broker leads its logs, and the in-sync sets
         shrink to the brokers that replicate."""
         if node.spell != spell or node.is_deposed:
             return

@@ -75,7 +75,7 @@ class TransactionCoordinator:
         self.decided = {"commit": 0, "abort": 0, "timeout": 0, "fenced": 0, "late": 0}
 
     def init(self, tid: str, timeout_ms: float) -> tuple[int, int]:
-        """A producer id and the epoch that fences every older producer; first aborts an open transaction.
+        """Returns a producer id and the epoch that fences every older producer; aborts an open transaction first.
 
         Raises CONCURRENT_TRANSACTIONS until that transaction has ended.
         """
@@ -95,7 +95,7 @@ class TransactionCoordinator:
         return found.producer, found.epoch
 
     def bump(self, tid: str, producer: int, epoch: int) -> int:
-        """The next epoch for a producer that has dropped records whose outcome it does not know (KIP-360)."""
+        """Returns the next epoch for a producer that has dropped records whose outcome it does not know (KIP-360)."""
         self._here()
         found = self._known(tid, producer, epoch)
         self._settled(found)
@@ -104,7 +104,7 @@ class TransactionCoordinator:
         return found.epoch
 
     def add(self, tid: str, producer: int, epoch: int, part: Partition) -> None:
-        """Add a partition to the transaction; the first one begins it."""
+        """Adds a partition to the transaction; the first one begins it."""
         self._here()
         found = self._known(tid, producer, epoch)
         self._settled(found)
@@ -126,7 +126,8 @@ class TransactionCoordinator:
         )
 
     def end(self, tid: str, producer: int, epoch: int, commit: bool, late: bool = False) -> None:
-        """EndTxn. A repeated request gets the same response as the first; `late` is used only for the counters."""
+        """Handles EndTxn. A repeated request gets the same response as the first; `late` is used only for the
+        counters."""
         self._here()
         found = self._known(tid, producer, epoch)
         if found.phase is Phase.ONGOING:
@@ -138,7 +139,7 @@ class TransactionCoordinator:
             raise refusal(KafkaError.INVALID_TXN_STATE, f"the transaction is {found.phase.value}")
 
     def usurp(self, tid: str) -> None:
-        """A producer of a foreign client takes over the id, if it exists: its owner is fenced. The foreign client does
+        """Lets a foreign producer take over the id, if it exists: its owner is fenced. The foreign client does
         nothing more."""
         found = self._ids.get(tid)
         if found is None or found.phase in (Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT):
@@ -149,7 +150,7 @@ class TransactionCoordinator:
             self._decide(found, commit=False)
 
     def phase(self, tid: str) -> Phase:
-        """The state of the transactional id; EMPTY if it is unknown."""
+        """Returns the state of the transactional id; EMPTY if it is unknown."""
         found = self._ids.get(tid)
         return Phase.EMPTY if found is None else found.phase
 

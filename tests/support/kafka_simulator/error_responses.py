@@ -1,6 +1,6 @@
-"""The errors of the simulated cluster: those of the client library, with its flags.
+"""The errors of the simulated cluster: the errors of librdkafka, with their flags.
 
-So the simulated clients translate them with the same `classification` as the real ones do.
+So the simulated clients translate them with the same `classification` as the real clients do.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _FATAL = frozenset({KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOC
 
 
 def refusal(code: int, why: str) -> KafkaException:
-    """An error with the flags that the library would set."""
+    """Returns an error with the flags that the library would set."""
     return KafkaException(KafkaError(code, why, code in _FATAL, code in _RETRIABLE))
 
 
 def no_answer() -> KafkaException:
-    """The connection broke: the outcome of the request is unknown."""
+    """Returns the error of a broken connection: the outcome of the request is unknown."""
     return refusal(KafkaError._TRANSPORT, "the connection broke")
 
 
 def abort_required(why: str) -> KafkaException:
-    """The end of a transaction failed: the library requires an abort."""
+    """Returns the error of a failed end of a transaction: the library requires an abort."""
     return KafkaException(KafkaError(KafkaError.UNKNOWN, why, False, False, True))
 
 
 def code_of(error: KafkaException) -> int:
-    """The code of an error."""
+    """Returns the code of an error."""
     code: int = error.args[0].code()
     return code

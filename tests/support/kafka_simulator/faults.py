@@ -51,11 +51,11 @@ class Faults:
         return True
 
     def between(self, least: float, most: float) -> float:
-        """A random number from `least` to `most`."""
+        """Returns a random number from `least` to `most`."""
         return self._random.uniform(least, most)
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        """The items in random order."""
+        """Returns the items in random order."""
         mixed = list(items)
         self._random.shuffle(mixed)
         return mixed

@@ -180,7 +180,7 @@ class SimGroupConsumer:
                 "join", lambda: groups.join(self._group_id, self._topics, self._instance_id, self._client_id)
             )
         try:
-            meant = self._link.ask("beat", lambda: groups.beat(self._group_id, self._member_id))
+            meant = self._link.ask("beat", lambda: groups.heartbeat(self._group_id, self._member_id))
         except KafkaException as error:
             if code_of(error) != KafkaError.UNKNOWN_MEMBER_ID:
                 raise

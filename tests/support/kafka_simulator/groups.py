@@ -56,8 +56,8 @@ class GroupCoordinator:
         self.session_timeout_ms = float(limits.SESSION_TIMEOUT_MS)
 
     def join(self, group_id: str, topics: Sequence[str], instance_id: str, client_id: str = "simulated") -> str:
-        """A new member id. A static member takes over the partitions of the member with the same name, and fences
-        it."""
+        """Returns a new member id. A static member takes over the partitions of the member with the same name, and
+        fences it."""
         group = self._groups.setdefault(group_id, _Group())
         member_id = f"{group_id}-member-{next(self._numbers)}"
         for old in [member for member in group.members.values() if instance_id and member.instance_id == instance_id]:
@@ -69,8 +69,8 @@ class GroupCoordinator:
         self._balance(group)
         return member_id
 
-    def beat(self, group_id: str, member_id: str) -> frozenset[Partition]:
-        """A heartbeat: the partitions of this member in the target assignment.
+    def heartbeat(self, group_id: str, member_id: str) -> frozenset[Partition]:
+        """Handles a heartbeat; returns the partitions of this member in the target assignment.
 
         Raises UNKNOWN_MEMBER_ID (removed: join again) and FENCED_INSTANCE_ID.
         """
@@ -85,22 +85,22 @@ class GroupCoordinator:
         return frozenset(part for part, owner in group.meant.items() if owner == member_id)
 
     def take(self, group_id: str, member_id: str, parts: Iterable[Partition]) -> list[Partition]:
-        """The partitions among these that no other member owns; this member owns them from now on. Empty if the member
-        was removed."""
+        """Returns the partitions among these that no other member owns; this member owns them from now on. Empty if the
+        member was removed."""
         group = self._groups[group_id]
         if member_id not in group.members:
             return []
         return [part for part in sorted(parts) if group.held.setdefault(part, member_id) == member_id]
 
     def give(self, group_id: str, member_id: str, parts: Iterable[Partition]) -> None:
-        """Give partitions back."""
+        """Gives partitions back."""
         group = self._groups.get(group_id, _Group())
         for part in parts:
             if group.held.get(part) == member_id:
                 del group.held[part]
 
     def leave(self, group_id: str, member_id: str, for_good: bool = False) -> None:
-        """Leave the group; a static member stays until its session times out, unless it leaves `for_good`."""
+        """Leaves the group; a static member stays until its session times out, unless it leaves `for_good`."""
         group = self._groups.get(group_id, _Group())
         member = group.members.get(member_id)
         if member is not None and (for_good or not member.instance_id):
@@ -114,16 +114,16 @@ class GroupCoordinator:
         return member_id in group.members and group.held.get(part) == member_id
 
     def commit(self, group_id: str, part: Partition, offset: int, note: str = "") -> None:
-        """Store the group's offset and its metadata."""
+        """Stores the group's offset and its metadata."""
         group = self._groups.setdefault(group_id, _Group())
         group.offsets[part], group.notes[part] = offset, note
 
     def note(self, group_id: str, part: Partition) -> str:
-        """The metadata of the committed offset."""
+        """Returns the metadata of the committed offset."""
         return self._groups.get(group_id, _Group()).notes.get(part, "")
 
     def offset(self, group_id: str, part: Partition) -> int | None:
-        """The committed offset of the group."""
+        """Returns the committed offset of the group."""
         return self._groups.get(group_id, _Group()).offsets.get(part)
 
     def knows(self, group_id: str) -> bool:
@@ -131,7 +131,7 @@ class GroupCoordinator:
         return group_id in self._groups
 
     def described(self, group_id: str) -> list[GroupMember]:
-        """The members and the partitions that they own."""
+        """Returns the members and the partitions that they own."""
         group = self._groups.get(group_id, _Group())
         self._expire(group)
         return [
@@ -158,7 +158,7 @@ class GroupCoordinator:
         group.held = {part: owner for part, owner in group.held.items() if owner != member_id}
 
     def _balance(self, group: _Group) -> None:
-        """Compute the target assignment: evenly, and a partition stays with its owner if that is fair."""
+        """Computes the target assignment: evenly, and a partition stays with its owner if that is fair."""
         topics = {topic for member in group.members.values() for topic in member.topics}
         present = (*group.members, *sorted((topic, self._partitions(topic)) for topic in topics))
         if present == group.balanced:

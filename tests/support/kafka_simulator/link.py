@@ -1,6 +1,6 @@
 """The connection between one process and the cluster: every request and every response passes it.
 
-A process may be cut off here, slowed down, or stopped after its request was carried out and before it gets the
+A process may be cut off here, slowed down, or stopped after its request took effect and before it gets the
 response. `at_step` is called with the name of the request and its progress (`sent` or `done`). It may raise to end the
 process there, or let others run first.
 
@@ -54,7 +54,7 @@ class Link:
         self.cut_answers = False
 
     def ask(self, what: str, request: Callable[[], T], node: Node | None = None, timeout_ms: float = 0.0) -> T:
-        """Let the cluster carry out `request`, and return or raise its response. `node`: the broker that gets the
+        """Lets the cluster carry out `request`, and returns or raises its response. `node`: the broker that gets the
         request. A frozen broker carries it out after it resumes, and the client waits for `timeout_ms`.
 
         Raises KafkaException: an error response, or that there was no response, so that the outcome is unknown.

@@ -83,11 +83,11 @@ class PartitionLog:
         return self._held_at is not None
 
     def hold(self) -> None:
-        """Stop the replication: the high watermark stays."""
+        """Stops the replication: the high watermark stays."""
         self._held_at = self.high_watermark
 
     def release(self) -> None:
-        """Resume the replication: the in-sync set has all records at once."""
+        """Resumes the replication: the in-sync set has all records at once."""
         self._held_at = None
 
     @property
@@ -96,12 +96,12 @@ class PartitionLog:
         return min(self._open.values(), default=self.end)
 
     def end_for(self, isolation: Isolation) -> int:
-        """The end that a reader of this isolation level can reach."""
+        """Returns the end that a reader of this isolation level can reach."""
         end = self.high_watermark
         return min(self.stable_end, end) if isolation is Isolation.READ_COMMITTED else end
 
     def append(self, record: Record, producer: int = NO_PRODUCER, epoch: int = 0) -> int:
-        """Append a record and return its offset; with a producer, as part of its transaction."""
+        """Appends a record and returns its offset; with a producer, as part of its transaction."""
         offset = self.end
         placed = Record(offset, record.timestamp_ms, record.log_append, record.key, record.value, record.headers)
         if producer == NO_PRODUCER:
@@ -115,7 +115,7 @@ class PartitionLog:
         return offset
 
     def mark(self, producer: int, epoch: int, commit: bool, timestamp_ms: int) -> None:
-        """End the producer's open transaction in this log. The marker is written even if the transaction has no record
+        """Ends the producer's open transaction in this log. The marker is written even if the transaction has no record
         here."""
         self.epochs[producer] = max(epoch, self.epochs.get(producer, 0))
         first = self._open.pop(producer, None)
@@ -129,8 +129,8 @@ class PartitionLog:
     def read(
         self, offset: int, isolation: Isolation, records_max: int, limit: int | None = None
     ) -> tuple[list[Record], int]:
-        """The visible records from `offset` on, and the position after the last offset that was checked. O(offsets
-        passed). `limit`: the offset at which to stop; None: the end of this isolation level.
+        """Returns the visible records from `offset` on, and the position after the last offset that was checked.
+        O(offsets passed). `limit`: the offset at which to stop; None: the end of this isolation level.
 
         Raises OFFSET_OUT_OF_RANGE outside the log.
         """
@@ -148,28 +148,28 @@ class PartitionLog:
         return found, position
 
     def committed(self, since: int = 0) -> list[Record]:
-        """Every committed record from an offset on, also above the last stable offset; no client can read this.
+        """Returns every committed record from an offset on, also above the last stable offset; no client can read this.
         O(offsets from `since` on)."""
         return [slot.record for slot in self._slots[max(since - self.start, 0) :] if slot.status in _KEPT]
 
     def undecided(self) -> dict[int, int]:
-        """The producers with an open transaction here -> its first offset."""
+        """Returns the producers with an open transaction here -> its first offset."""
         return dict(self._open)
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """The first offset stamped at or after a time, markers included, as in Kafka."""
+        """Returns the first offset stamped at or after a time, markers included, as in Kafka."""
         for slot in self._slots:
             if slot.record.timestamp_ms >= timestamp_ms and slot.status is not Status.GONE:
                 return slot.record.offset
         return None
 
     def first_since(self, timestamp_ms: int) -> int:
-        """The first offset stamped at or after a time, or the end of the log."""
+        """Returns the first offset stamped at or after a time, or the end of the log."""
         found = self.offset_for_time(timestamp_ms)
         return self.end if found is None else found
 
     def delete_before(self, offset: int) -> None:
-        """Move the start up to an offset. Raises OFFSET_OUT_OF_RANGE above the end."""
+        """Moves the start up to an offset. Raises OFFSET_OUT_OF_RANGE above the end."""
         if offset > self.end:
             raise refusal(KafkaError.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the end {self.end}")
         if offset > self.start:
@@ -179,7 +179,7 @@ class PartitionLog:
             self._open = {producer: max(first, offset) for producer, first in self._open.items()}
 
     def compact(self, before: int, now_ms: int, tombstones_ms: int) -> int:
-        """Compact the decided records below an offset, where the active segment begins; returns the number of removed
+        """Compacts the decided records below an offset, where the active segment begins; returns the number of removed
         records.
 
         The last committed record of each key stays. If it is a tombstone, it stays for `tombstones_ms` after the first
@@ -205,7 +205,7 @@ class PartitionLog:
         return gone
 
     def truncate(self, end: int) -> None:
-        """Lose all records from an offset on, as an unclean leader election does."""
+        """Loses all records from an offset on, as an unclean leader election does."""
         self.rewrites += 1
         del self._slots[max(end - self.start, 0) :]
         self._open = {producer: first for producer, first in self._open.items() if first < self.end}

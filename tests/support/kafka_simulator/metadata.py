@@ -27,7 +27,7 @@ TOPIC_AGE_MS_MAX = 300_000.0
 #: ms. How long a fetch waits for a leader that does not respond: the library's default of socket.timeout.ms, six times
 #: that of the product's consumers, so that schedules are harder than the product needs.
 FETCH_TIMEOUT_MS = 60_000.0
-#: The probability that a refresh asks a deposed leader, which names itself: one broker of three.
+#: The probability that a refresh queries a deposed leader, which names itself: one broker of three.
 _ASKS_DEPOSED = 1 / 3
 
 
@@ -44,16 +44,16 @@ class StaleLog:
         return self._log.start
 
     def end_for(self, isolation: Isolation) -> int:
-        """The end that a reader of this isolation level can reach."""
+        """Returns the end that a reader of this isolation level can reach."""
         return self._tail.stable_end if isolation is Isolation.READ_COMMITTED else self._tail.end
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """The first offset stamped at or after a time."""
+        """Returns the first offset stamped at or after a time."""
         found = self._log.offset_for_time(timestamp_ms)
         return found if found is not None and found < self._tail.end else None
 
     def read(self, offset: int, isolation: Isolation, records_max: int) -> tuple[list[Record], int]:
-        """As `PartitionLog.read`; OFFSET_OUT_OF_RANGE above the end in this view."""
+        """Reads like `PartitionLog.read`; raises OFFSET_OUT_OF_RANGE above the end in this view."""
         if offset > self._tail.end:
             raise refusal(KafkaError.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the end {self._tail.end}")
         return self._log.read(offset, isolation, records_max, max(self.end_for(isolation), offset))
@@ -70,14 +70,14 @@ class Metadata:
         self._topics: dict[str, tuple[int, float]] = {}
 
     def leader(self, part: Partition) -> Node:
-        """The broker to ask about a partition; the first broker if the partition is unknown."""
+        """Returns the broker to query about a partition; the first broker if the partition is unknown."""
         node = self._leaders.get(part)
         if node is None:
             node = self._leaders[part] = self._look(part)
         return node
 
     def by_leader(self, parts: Iterable[Partition]) -> dict[int, tuple[Node, list[Partition]]]:
-        """The partitions by the broker to ask about them."""
+        """Returns the partitions, grouped by the broker to query about them."""
         found: dict[int, tuple[Node, list[Partition]]] = {}
         for part in parts:
             node = self.leader(part)
@@ -85,8 +85,8 @@ class Metadata:
         return found
 
     def log(self, part: Partition, node: Node) -> PartitionLog | StaleLog:
-        """The log in the view of a broker. Raises as `SimBroker.log`, and NOT_LEADER_FOR_PARTITION, and a transport
-        error if the broker is down."""
+        """Returns the log in the view of a broker. Raises as `SimBroker.log`, and NOT_LEADER_FOR_PARTITION, and a
+        transport error if the broker is down."""
         log = self._broker.log(part)
         if node.is_down:
             self.forget(part)
@@ -111,12 +111,12 @@ class Metadata:
         return True
 
     def forget(self, part: Partition) -> None:
-        """Drop the leader of a partition; the next request refreshes it."""
+        """Drops the leader of a partition; the next request refreshes it."""
         self._leaders.pop(part, None)
         self._silent_from_ms.pop(part, None)
 
     def partitions(self, topic: str) -> int:
-        """The number of partitions of a topic in the cache; 0 if the topic is unknown or missing."""
+        """Returns the number of partitions of a topic in the cache; 0 if the topic is unknown or missing."""
         now_ms, known = self._broker.time.now_ms, self._broker.topics.get(topic)
         if known is not None:
             self._topics[topic] = (len(known.logs), now_ms + TOPIC_AGE_MS_MAX)
@@ -124,7 +124,7 @@ class Metadata:
         return count if now_ms < until_ms else 0
 
     def forget_topic(self, topic: str) -> None:
-        """Drop a topic if it does not exist in the cluster."""
+        """Drops a topic if it does not exist in the cluster."""
         if topic not in self._broker.topics:
             self._topics.pop(topic, None)
 

@@ -9,7 +9,7 @@ _SEED, _MULTIPLIER, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
 def partition_for(key: bytes | None, partitions: int) -> int:
-    """The partition of a key in a topic with `partitions` partitions. O(length of the key)."""
+    """Returns the partition of a key in a topic with `partitions` partitions. O(length of the key)."""
     if key is None:
         return 0
     return (_murmur2(key) & 0x7FFFFFFF) % partitions

@@ -110,7 +110,7 @@ class SimPlainProducer:
         self._queue.clear()
 
     def _send(self, deadline_ms: float) -> None:
-        """Send the queued records to all logs independently, until each has its report or the time is up."""
+        """Sends the queued records to all logs independently, until each has its report or the time is up."""
         waiting: dict[tuple[str, int], list[Queued]] = {}
         for queued in self._queue:
             waiting.setdefault((queued.topic, queued.partition), []).append(queued)
@@ -124,7 +124,7 @@ class SimPlainProducer:
             self._link.wait(min(RETRY_MS, max(deadline_ms - self._link.time.now_ms, 1.0)))
 
     def _sent(self, records: Sequence[Queued]) -> bool:
-        """One produce request for one log; False if some of its records must be sent again."""
+        """Sends one produce request for one log; False if some of its records must be sent again."""
         records = [queued for queued in records if not queued.reported]
         if not records:
             return True
@@ -161,7 +161,7 @@ class SimPlainProducer:
         return all(queued.reported for queued in records)
 
     def _write(self, part: Partition, node: Node, records: Sequence[Queued]) -> None:
-        """At a broker: write the records of a request; a refused one is reported, the others are written."""
+        """Writes the records of a request at a broker; reports a refused record, and writes the others."""
         log = self._metadata.log(part, node)
         if isinstance(log, StaleLog):
             raise refusal(KafkaError.NOT_ENOUGH_REPLICAS, f"nobody replicates {part.topic}/{part.index} from here")
@@ -184,7 +184,7 @@ class SimPlainProducer:
             raise refusal(KafkaError.REQUEST_TIMED_OUT, f"{part.topic}/{part.index} is not replicated in time")
 
     def _stamp_ms(self) -> int:
-        """The CreateTime of records that are sent now."""
+        """Returns the CreateTime of records that are sent now."""
         return self._created_ms or self._clock.wall_ms()
 
     def _spoil(self, part: Partition, records: Sequence[Queued]) -> bool:
@@ -225,7 +225,7 @@ class SimPlainProducer:
         return True
 
     def _lost(self, queued: Queued, error: KafkaException) -> None:
-        """A record was not written, or its outcome is unknown."""
+        """Called if a record was not written, or its outcome is unknown."""
 
     def _writer(self) -> Writer | None:
         return None

@@ -151,7 +151,8 @@ class SimTransactionalProducer(SimPlainProducer):
             self._end_took_ms += self._link.time.now_ms - started_ms
 
     def _end_once(self, commit: bool) -> None:
-        """EndTxn at the coordinator. As a fault, its first copy stays in the network while the client sends another."""
+        """Sends EndTxn to the coordinator. As a fault, its first copy stays in the network while the client sends
+        another."""
         coordinator = self._broker.transactions
         identity = (self._id, self._producer, self._epoch)
         if self._copied and self._link.faults.strikes("end-refused"):
@@ -174,7 +175,7 @@ class SimTransactionalProducer(SimPlainProducer):
         raise refusal(KafkaError._TRANSPORT, "the connection broke")
 
     def _repeat(self, what: str, request: Callable[[], T], doing: str, deadline_ms: float, unknown: bool = False) -> T:
-        """Repeat a request until it gets a response that is not retriable, or the time is up."""
+        """Repeats a request until it gets a response that is not retriable, or the time is up."""
         while True:
             try:
                 return self._link.ask(what, request)
@@ -216,7 +217,7 @@ class SimTransactionalProducer(SimPlainProducer):
         return True
 
     def _purge(self) -> None:
-        """Drop the records that were not sent; their reports give no cause."""
+        """Drops the records that were not sent; their reports give no cause."""
         purged, self._queue = self._queue, {}
         for queued in purged:
             queued.reported = True

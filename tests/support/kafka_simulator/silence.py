@@ -33,12 +33,12 @@ class Silence:
         self.refuses = False
 
     def begin(self, servers: Collection[Server], for_ms: float, refuses: bool) -> None:
-        """These servers stop serving admin clients for this long."""
+        """Makes these servers stop serving admin clients for this long."""
         self._servers, self.refuses = frozenset(servers), refuses
         self._until_ms = self._time.now_ms + for_ms
 
     def end(self) -> None:
-        """All servers serve again."""
+        """Makes all servers serve again."""
         self._until_ms = 0.0
 
     def covers(self, server: Server) -> bool:

@@ -25,11 +25,11 @@ class SimTime:
         self._numbers = itertools.count()
 
     def at(self, when_ms: float, action: Callable[[], None]) -> None:
-        """Run `action` at a time; if it is past, at the next wait."""
+        """Runs `action` at a time; if it is past, at the next wait."""
         heapq.heappush(self._events, (when_ms, next(self._numbers), action))
 
     def wait(self, wait_ms: float) -> None:
-        """Advance the time, and run the events that are due meanwhile. O(events log events)."""
+        """Advances the time, and runs the events that are due meanwhile. O(events log events)."""
         end = self.now_ms + max(wait_ms, 0.0)
         while self._events and self._events[0][0] <= end:
             when_ms, _, action = heapq.heappop(self._events)
@@ -62,22 +62,22 @@ class SimClock:
         return (now_ms - self._started_ms - self._stopped_at(now_ms)) * self._rate
 
     def stop_steady(self, for_ms: float) -> None:
-        """Stop the steady clock for this long from now, like that of a suspended virtual machine."""
+        """Stops the steady clock for this long from now, like that of a suspended virtual machine."""
         self._stopped_ms = self._stopped_at(self._time.now_ms)
         self._stops_at_ms, self._stops_for_ms = self._time.now_ms, for_ms
 
     def _stopped_at(self, now_ms: float) -> float:
-        """How long the steady clock has been stopped up to a time."""
+        """Returns how long the steady clock has been stopped up to a time."""
         return self._stopped_ms + min(max(now_ms - self._stops_at_ms, 0.0), self._stops_for_ms)
 
     def wall_ms(self) -> int:
-        """Epoch milliseconds by the clock of this machine."""
+        """Returns epoch milliseconds by the clock of this machine."""
         return int(self._time.now_ms + self.skew_ms)
 
     def sleep(self, wait_ms: float) -> None:
-        """Let this many true milliseconds pass."""
+        """Lets this many true milliseconds pass."""
         self._time.wait(wait_ms)
 
     def step(self, by_ms: float) -> None:
-        """Move the wall clock forward or back."""
+        """Moves the wall clock forward or back."""
         self.skew_ms += by_ms

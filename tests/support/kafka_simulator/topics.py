@@ -61,17 +61,17 @@ class Topic:
         return int(self.setting("message.timestamp.after.max.ms"))
 
     def setting(self, name: str) -> str:
-        """The value of a setting, or its default."""
+        """Returns the value of a setting, or its default."""
         return self.config.get(name, SETTINGS[name])
 
     def grow(self, partitions: int) -> None:
-        """Increase the number of partitions. Raises INVALID_PARTITIONS if it is not larger."""
+        """Increases the number of partitions. Raises INVALID_PARTITIONS if it is not larger."""
         if partitions <= len(self.logs):
             raise refusal(KafkaError.INVALID_PARTITIONS, f"{self.name} has {len(self.logs)} partitions")
         self.logs += [PartitionLog() for _ in range(partitions - len(self.logs))]
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Set these settings. Raises INVALID_CONFIG, and then sets none."""
+        """Sets these settings. Raises INVALID_CONFIG, and then sets none."""
         check_settings(config)
         self.config.update(config)
 

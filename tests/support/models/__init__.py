@@ -1,1 +1,1 @@
-"""Models of the protocol, each small enough to be explored completely by a test."""
+"""Models of the protocol, each small enough for a test to explore completely."""

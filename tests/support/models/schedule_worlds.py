@@ -1,4 +1,4 @@
-"""The worlds of the model of recurring schedules: the request topic, the index, the log, STORE and the members."""
+"""The states of the model of recurring schedules: request topic, index, dispatch log, STORE and members."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ NONE = -1
 SCHEDULE, CANCEL, PAUSE, RESUME, EXTRA = "schedule", "cancel", "pause", "resume", "extra"
 STORE, DELIVER, CANCELLED = "store", "deliver", "cancelled"
 
-#: The control's offset, its timestamp, and whether it pauses.
+#: A pause or a resume: the control's offset, its timestamp, and whether it pauses.
 Switch = tuple[int, int, bool]
 
-#: The control's offset, and the number and the nominal time of its next extra delivery, and its last possible time.
+#: An extra delivery: the control's offset, the number and nominal time of the next delivery, and the last possible
+#: time.
 Extra = tuple[int, int, int, int]
 
 
 class ModelRequest(NamedTuple):
-    """One record of the request topic, and when it was appended. An extra without `times` is a trigger; with them it is
-    a backfill of the nominal times between the two, both included."""
+    """One record of the request topic, appended at `at`. An extra without `times` is a trigger; with `times` it is a
+    backfill of the nominal times from the first to the second, both included."""
 
     at: int
     action: str
@@ -27,8 +28,8 @@ class ModelRequest(NamedTuple):
 
 
 class ModelState(NamedTuple):
-    """Where a schedule is: the number and the nominal time of its next occurrence, NONE behind the last one; what has
-    paused it; and its extra deliveries."""
+    """The progress of a schedule: the number and nominal time of its next occurrence (NONE after the last one), its
+    pauses and resumes, and its extra deliveries."""
 
     number: int
     due: int
@@ -45,7 +46,7 @@ class ModelEntry(NamedTuple):
 
 
 class ModelMark(NamedTuple):
-    """Fates of the schedule that were read before its request."""
+    """The fates of the schedule that were read before its request."""
 
     final: bool = False
     state: ModelState | None = None
@@ -54,8 +55,8 @@ class ModelMark(NamedTuple):
 
 
 class ModelFate(NamedTuple):
-    """One fate. `number`: of the occurrence, or the first of a range that ends at `last`, or the control's offset;
-    `last`: of an extra delivery its number, and of the fate `extended` the last possible time."""
+    """One fate. `number`: that of the occurrence, or the first of a range that ends at `last`, or the control's offset;
+    `last`: for an extra delivery its number, and for the fate `extended` the last possible time."""
 
     name: str
     number: int = NONE
@@ -84,7 +85,7 @@ class ModelLog(NamedTuple):
 
 
 class Instance(NamedTuple):
-    """A member: memory is None while it is down; `gate`: the requests that were there when it took over."""
+    """A member: `memory` is None while it is down; `gate`: the number of requests at its takeover."""
 
     memory: Memory | None = None
     disk: Memory | None = None
@@ -93,7 +94,7 @@ class Instance(NamedTuple):
 
 
 class ScheduleWorld(NamedTuple):
-    """Everything that there is."""
+    """One state of the whole model."""
 
     now: int
     log: tuple[ModelLog, ...]

@@ -1,16 +1,15 @@
 """Explicit-state model of recurring schedules: docs/protocol.md, "Schedules".
 
-Takes the core of the protocol as given: a takeover is one atomic step, since after the fence nobody else can append to
-the dispatch log, and a transaction is atomic. Explores what is built on it: the state of a schedule in the index, in
-marks, in STORE and in the log; crashes with a restart from any earlier disk or from none; controls that race an
-occurrence; extra deliveries; and two members whose time zone rules differ.
+The model assumes the core of the protocol: a takeover is one atomic step, since after the fence no other process can
+append to the dispatch log, and a transaction is atomic. It explores the layer above: the state of a schedule in the
+index, in marks, in STORE and in the log; crashes with a restart from any earlier disk or from none; controls that race
+an occurrence; extra deliveries; and two members whose time zone rules differ.
 
-Abstractions: one shard; request 0 is a schedule, the others are controls of it. The clock is a small integer. The
-nominal times of a schedule are a tuple for each version of the time zone rules; the next time follows from the last
-nominal time. An instance remembers its memory and the disk to which a crash rewinds it; the disk may be of any earlier
-moment, or empty.
+Abstractions: one shard; request 0 is a schedule, and the other requests are its controls. The clock is a small integer.
+The nominal times of a schedule are a tuple for each version of the time zone rules; the next time follows from the last
+nominal time. A crash sets the memory of an instance back to its disk, which may be any earlier state, or empty.
 
-Each rule is a flag. With all of them every check passes; without one of them a check finds a counter-example.
+Each rule is a flag. If all rules hold, every check passes; without any one of them, a check finds a counter-example.
 """
 
 from __future__ import annotations
@@ -49,28 +48,28 @@ Late = Literal["all", "last"]
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules under test; the values are those of the protocol."""
+    """The rules under test; the defaults are those of the protocol."""
 
-    next_from_fate: bool = True  # a fate carries the next due time; False: each reader computes it
+    next_from_fate: bool = True  # a fate contains the next due time; False: each reader computes it
     first_from_stored: bool = True  # `stored` publishes the first due time
     marks_number: bool = True  # marks keep the number and the next due time
     store_in_transaction: bool = True  # False: STORE is rewritten after the commit, or not at all
     tombstone: bool = True  # `completed` removes the record of STORE
-    advance_after_commit: bool = True  # False: the entry moves on before its transaction is committed
-    next_from_nominal: bool = True  # False: the next due time follows from the present
-    skips_in_log: bool = True  # False: what was missed is passed over without a fate
-    paused_until_resume: bool = True  # False: an occurrence is skipped as soon as its time comes
-    pauses_in_log: bool = True  # False: a pause or a resume is carried out in the index alone
+    advance_after_commit: bool = True  # False: the entry advances before its transaction is committed
+    next_from_nominal: bool = True  # False: the next due time follows from the current time
+    skips_in_log: bool = True  # False: missed occurrences are skipped without a fate
+    paused_until_resume: bool = True  # False: a paused occurrence is skipped as soon as it is due
+    pauses_in_log: bool = True  # False: a pause or a resume is applied only in the index
     pauses_in_marks: bool = True  # marks keep pauses and resumes
-    pauses_in_store: bool = True  # the record of STORE keeps them
-    pauses_added_once: bool = True  # False: a replay adds those again that ingest has added
-    extras_in_log: bool = True  # False: an extra delivery is asked for in the index alone
+    pauses_in_store: bool = True  # the record in STORE contains them
+    pauses_added_once: bool = True  # False: a replay adds pauses again that ingest has added
+    extras_in_log: bool = True  # False: an extra delivery is requested only in the index
     extras_in_marks: bool = True  # marks keep extra deliveries
-    extras_in_store: bool = True  # the record of STORE keeps them
-    extras_numbered: bool = True  # False: only the commit of the owner itself advances an extra delivery
-    extras_awaited: bool = True  # False: a schedule is completed behind its last occurrence
-    extras_as_published: bool = True  # False: an index that has judged a backfill otherwise than the log goes on
-    cancel_in_log: bool = True  # False: a cancel ends the schedule in the index alone
+    extras_in_store: bool = True  # the record in STORE contains them
+    extras_numbered: bool = True  # False: only the owner's own commit advances an extra delivery
+    extras_awaited: bool = True  # False: a schedule is completed after its last occurrence, despite pending extras
+    extras_as_published: bool = True  # False: an index that disagrees with the log about a backfill continues
+    cancel_in_log: bool = True  # False: a cancel ends the schedule only in the index
 
 
 @dataclass
@@ -82,22 +81,22 @@ class Model:
     end: int = 4
     late: Late = "all"
     crashes_max: int = 2
-    mortal: tuple[int, ...] = (0, 1)  # the members that may die: the disk of another one does not matter
+    mortal: tuple[int, ...] = (0, 1)  # the members that may die: the disk of the other does not matter
     rules: Rules = field(default_factory=Rules)
     reached: dict[str, int] = field(default_factory=dict)
 
     # ---- the calendar ----------------------------------------------------------------------------------------------
 
     def next_after(self, member: int, due: int) -> int:
-        """The nominal time behind `due` by the rules of a member; NONE: there is none."""
+        """Returns the first nominal time after `due` by the rules of a member; NONE if there is none."""
         return next((time for time in self.times[member] if time > due), NONE)
 
     def readable(self, now: int) -> int:
-        """The number of requests at a time."""
+        """Returns the number of requests at a time."""
         return sum(request.at <= now for request in self.requests)
 
     def pauses(self, switches: tuple[Switch, ...]) -> list[tuple[int, int]]:
-        """The intervals [pause, resume) that switches make."""
+        """Returns the intervals [pause, resume) that result from pauses and resumes."""
         found: list[tuple[int, int]] = []
         since = NONE
         for _, at, pauses in switches:
@@ -109,7 +108,7 @@ class Model:
         return [*found, (since, INFINITE)] if since != NONE else found
 
     def settled(self, state: ModelState, *more: Switch) -> ModelState:
-        """A state with more switches, without those that change nothing or whose pause is over."""
+        """Returns the state with more switches, without those that change nothing or whose pause is over."""
         kept: list[Switch] = []
         for switch in sorted({*state.switches, *more}):
             if switch[2] != bool(kept and kept[-1][2]):
@@ -119,18 +118,19 @@ class Model:
         return state._replace(switches=tuple(each for each in kept if each not in over))
 
     def extra_of(self, member: int, offset: int) -> Extra:
-        """The extra deliveries for which a control asks, by the rules of a member; none of a time: NONE."""
+        """Returns the extra deliveries that a control requests, by the rules of a member; their time is NONE if there
+        are none."""
         at, _, times = self.requests[offset]
         first, end = (at, at) if times is None else (self.next_after(member, times[0] - 1), times[1])
         return offset, 1, first if first <= end else NONE, end
 
     def extended(self, state: ModelState, extra: Extra) -> ModelState:
-        """A state with the extra deliveries of one more control, unless it has them."""
+        """Returns the state with the extra deliveries of one more control, unless it has them already."""
         is_new = extra[2] != NONE and all(extra[0] != each[0] for each in state.extras)
         return state._replace(extras=(*state.extras, extra)) if is_new else state
 
     def extra_done(self, state: ModelState, fate: ModelFate) -> ModelState:
-        """A state behind an extra delivery."""
+        """Returns the state after an extra delivery."""
         extras = []
         for control, number, due, end in state.extras:
             if control == fate.number and number <= fate.last:
@@ -142,7 +142,7 @@ class Model:
     # ---- the two pure functions ------------------------------------------------------------------------------------
 
     def ingest(self, member: int, memory: Memory) -> Memory:
-        """The effect of request R."""
+        """Returns the memory after ingest of request R."""
         offset, request = memory.next_request, self.requests[memory.next_request]
         memory = memory._replace(next_request=offset + 1)
         if request.action == SCHEDULE:
@@ -175,9 +175,9 @@ class Model:
         return memory._replace(entry=entry, controls=(*memory.controls, (offset, acts)))
 
     def apply(self, member: int, memory: Memory, fate: ModelFate) -> Memory:
-        """The effect of one committed fate."""
+        """Returns the memory after one committed fate."""
         if fate.name in ("applied", "refused"):
-            if fate.number < memory.next_request:  # ingest has carried it out, as the log has
+            if fate.number < memory.next_request:  # ingest has applied the control, and so has the log
                 left = tuple(each for each in memory.controls if each[0] != fate.number)
                 return memory._replace(controls=left)
             return memory._replace(ended=memory.ended | {fate.number})
@@ -204,7 +204,7 @@ class Model:
         return memory._replace(entry=entry._replace(state=state))
 
     def _behind(self, member: int, state: ModelState, fate: ModelFate) -> ModelState:
-        """A state behind an occurrence."""
+        """Returns the state after an occurrence."""
         return self.settled(state._replace(number=fate.last + 1, due=self._next_due(member, fate)))
 
     def _next_due(self, member: int, fate: ModelFate) -> int:
@@ -236,7 +236,8 @@ class Model:
     def transactions(
         self, world: ScheduleWorld, member: int
     ) -> Iterator[tuple[tuple[ModelFate, ...], ModelState | None, bool]]:
-        """The transactions that a member may run: fates, what STORE holds behind it, and whether it changes STORE."""
+        """Yields the transactions that a member may run: fates, the state in STORE afterwards, and whether it changes
+        STORE."""
         instance = world.members[member]
         memory, entry = instance.memory, instance.memory.entry if instance.memory else None
         assert memory is not None
@@ -277,7 +278,7 @@ class Model:
                         fates.append(ModelFate("extended", offset, extra[3], extra[2]))
                 elif self.rules.pauses_in_log:
                     fates.append(ModelFate("paused" if request.action == PAUSE else "resumed", offset, due=request.at))
-                if entry.kind == DELIVER:  # another owner has stored it, without this control
+                if entry.kind == DELIVER:  # another owner has stored the schedule before this control
                     self._hit("stored by another owner under a control")
                     store, writes = entry.state, True
             is_refused = not acts and request.action == EXTRA and self.extra_of(member, offset)[2] == NONE
@@ -287,7 +288,7 @@ class Model:
     def _occurrence(
         self, now: int, member: int, entry: ModelEntry
     ) -> tuple[tuple[ModelFate, ...], ModelState | None, bool] | None:
-        """Delivers or skips what is due, and completes the schedule behind its last occurrence."""
+        """Delivers or skips due occurrences, and completes the schedule after its last occurrence."""
         number, due = entry.state[:2]
         state = entry.state
         fates: list[ModelFate] = []
@@ -311,7 +312,7 @@ class Model:
     def _extra(
         self, member: int, state: ModelState, extra: Extra
     ) -> tuple[tuple[ModelFate, ...], ModelState | None, bool]:
-        """Delivers an extra, and completes the schedule behind the last one."""
+        """Delivers an extra, and completes the schedule after the last one."""
         control, number, due, end = extra
         following = self.next_after(member, due)
         fate = ModelFate("extra", control, number, due, following if following <= end else NONE)
@@ -325,7 +326,7 @@ class Model:
             fates.append(ModelFate("completed"))
             return tuple(fates), None, self.rules.tombstone
         if state.due == NONE:
-            self._hit("extras behind the last occurrence")
+            self._hit("extras after the last occurrence")
         return tuple(fates), state, True
 
     def _after(self, now: int, member: int, due: int, steps: int) -> int:
@@ -334,7 +335,7 @@ class Model:
         return due
 
     def _skipped(self, now: int, member: int, state: ModelState) -> tuple[int, str] | None:
-        """The last number of a range that is skipped from the next occurrence on, and why."""
+        """Returns the last number of the range to skip, starting with the next occurrence, and the reason; or None."""
         if state.due > now:
             return None
         pauses = self.pauses(state.switches)
@@ -365,7 +366,7 @@ class Model:
     # ---- the steps -------------------------------------------------------------------------------------------------
 
     def steps(self, world: ScheduleWorld) -> Iterator[tuple[str, ScheduleWorld, str]]:
-        """Every next step: its name, the world behind it, and what it has broken."""
+        """Yields every possible step: its name, the world after it, and the violation, if any."""
         if world.now < self.end:
             yield "tick", world._replace(now=world.now + 1), ""
         for member in (0, 1):
@@ -424,14 +425,14 @@ class Model:
         yield text, _with(done, member, instance._replace(memory=memory)), wrong
 
     def _low_water(self, memory: Memory) -> int:
-        """The smallest offset of an entry that is not in STORE, or R."""
+        """Returns the smallest offset of an entry that is not in STORE, or R."""
         unstored = [offset for offset, _ in memory.controls]
         if memory.entry is not None and not memory.entry.stored:
             unstored.append(0)
         return min(unstored, default=memory.next_request)
 
     def _taken_over(self, world: ScheduleWorld, member: int) -> ScheduleWorld:
-        """Fence, rebuild if the disk is empty, and replay."""
+        """Fences, rebuilds if the disk is empty, and replays; returns the world afterwards."""
         instance = world.members[member]
         memory = self._replayed(world, member, instance.disk or self._empty(world))
         if memory is None:
@@ -443,15 +444,15 @@ class Model:
         return _with(others, member, Instance(memory, instance.disk, True, gate if memory.next_request < gate else 0))
 
     def _empty(self, world: ScheduleWorld) -> Memory:
-        """What a start without a disk reads from STORE."""
+        """Returns the memory of a start without a disk, read from STORE."""
         low = world.low_water
-        self._hit("an empty start below its schedule" if low == 0 else "an empty start behind its schedule")
+        self._hit("an empty start before its schedule" if low == 0 else "an empty start after its schedule")
         entry = ModelEntry(DELIVER, world.store, True) if low > 0 and world.store is not None else None
         start = next((at for at, record in enumerate(world.log) if record.readable > low), len(world.log))
         return Memory(low, start, entry)
 
     def _replayed(self, world: ScheduleWorld, member: int, memory: Memory) -> Memory | None:
-        """The index behind the log; None if it contradicts the log: both have judged a backfill differently."""
+        """Returns the index after the log; None if they contradict each other about a backfill."""
         published: set[Extra] = set()
         for record in world.log[memory.next_dispatch :]:
             for fate in record.fates:
@@ -468,7 +469,7 @@ class Model:
     # ---- what must hold --------------------------------------------------------------------------------------------
 
     def judge(self, world: ScheduleWorld, member: int, fates: tuple[ModelFate, ...]) -> str:
-        """What a transaction breaks; empty: nothing. Reads the log and the requests alone."""
+        """Returns the promise that a transaction violates, or empty. Reads only the log and the requests."""
         instance = world.members[member]
         assert instance.memory is not None
         known = max(instance.memory.next_request, instance.gate)
@@ -511,7 +512,7 @@ class Model:
         return next((bad for fate in fates if (bad := self._bad(world.now, member, fate, known))), "")
 
     def _bad(self, now: int, member: int, fate: ModelFate, known: int) -> str:
-        """What one new fate breaks, given the requests below `known`."""
+        """Returns the promise that one new fate violates, given the requests below `known`."""
         if fate.name == "extra" and now < fate.due:
             return f"EARLY: extra {fate.number}/{fate.last}"
         if fate.name not in ("occurred", "skipped"):
@@ -544,14 +545,14 @@ class Model:
         return any(fate.name in ("cancelled", "completed") for record in world.log for fate in record.fates)
 
     def must_end(self) -> bool:
-        """True if the requests let the schedule end."""
+        """True if the requests allow the schedule to end."""
         switches = tuple(
             (o, r.at, r.action == PAUSE) for o, r in enumerate(self.requests) if r.action in (PAUSE, RESUME)
         )
         return all(end < INFINITE for _, end in Model(self.requests).pauses(switches))
 
     def run(self) -> tuple[str, list[str], int]:
-        """Explore everything: what is broken first, the steps that lead there, and the number of worlds."""
+        """Explores all worlds; returns the first violation, the steps that lead to it, and the number of worlds."""
         start = ScheduleWorld(0, (), None, 0, (Instance(), Instance()), 0)
         seen: dict[ScheduleWorld, tuple[str, ScheduleWorld] | None] = {start: None}
         queue = deque([start])

@@ -1,4 +1,4 @@
-"""`python -m support.mutation`: change the product a little, many times, and list what no fast test detects."""
+"""`python -m support.mutation`: makes many small changes of the product, and lists those that no fast test detects."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from support.mutation.undetectable import names
 from support.repository import ROOT
 
 _SIDECAR = "sidecar/postdate/sidecar"
-#: The modules on which exactly-once delivery rests, and those that read what strangers write; and of each the file of
-#: tests/unit that runs first.
+#: The modules on which exactly-once delivery rests, and the parsers of foreign input, each with the file in tests/unit
+#: that runs first.
 MODULES = {
     f"{_SIDECAR}/index/apply_requests.py": "sidecar/index/test_apply_requests.py",
     f"{_SIDECAR}/index/apply_fates.py": "sidecar/index/test_apply_requests.py",
@@ -43,7 +43,7 @@ MODULES = {
 #: The folders of tests/unit whose tests execute these modules.
 FOLDERS = ("sidecar", "wheel", "wire", "client")
 
-#: Runs of the simulation: the first seeds, and two of each theme of what the modules do.
+#: Runs of the simulation: the first seeds, and two of each theme that exercises these modules.
 THEMES = ("controls", "store", "moves", "burst", "power", "stranger", "unknown", "bad target")
 
 

@@ -1,9 +1,9 @@
-"""All small changes of one module, and how one of them takes effect in a process that has imported the module.
+"""Generates all small changes of one module, and applies one of them in a process that has imported the module.
 
-A change replaces one node of the syntax tree: another comparison, `and` for `or`, a negated condition, a constant one
-larger or smaller, a statement left out, `return None`. Assertions, log messages, texts, annotations and default values
-stay as they are. A change inside a function replaces the code of that function object, so every module that has
-imported the function sees it. A change of a module's constant replaces its value in all modules that hold it.
+A change replaces one node of the syntax tree: another comparison, `and` for `or`, a negated condition, a constant plus
+or minus one, a removed statement, `return None`. Assertions, log messages, texts, annotations and default values stay
+unchanged. A change inside a function replaces the code of that function object, so it affects every module that has
+imported the function. A change of a module's constant replaces its value in all modules that hold it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _EXTREMES = {"min": "max", "max": "min"}
 
 @dataclass(slots=True)
 class CodeChange:
-    """One change. `scope`: the qualified name of the function around it, or of the constant of the module."""
+    """One change. `scope`: the qualified name of its function, or of its module constant."""
 
     path: str
     scope: str
@@ -59,11 +59,11 @@ class CodeChange:
 
     @property
     def name(self) -> str:
-        """The place and the change, for people and for the record of results."""
+        """The place and the change, for people and as the key of the results."""
         return f"{self.path}:{max(self.lines)}:{self.column}: {self.scope}: {self.text}"
 
     def scope_text(self) -> str:
-        """The text of the function or the constant with this change. The tree stays as it is."""
+        """Returns the text of the function or the constant with this change, and restores the tree."""
         self.put()
         text = scope_text(self.tree, self.scope)
         self.undo()
@@ -71,13 +71,13 @@ class CodeChange:
 
 
 def changes_of(root: Path, path: str) -> list[CodeChange]:
-    """All changes of the module at `path` below `root`, in the order of its text."""
+    """Returns all changes of the module at `path` below `root`, in the order of its text."""
     tree = ast.parse((root / path).read_text(encoding="utf-8"))
     return [change for node in tree.body for change in _in_module(path, tree, node)]
 
 
 def scope_text(tree: ast.Module, scope: str) -> str:
-    """The text of a function or of a constant, without its layout. `scope`: its qualified name in the module."""
+    """Returns the text of a function or constant without its layout. `scope`: its qualified name in the module."""
     node: Any = tree
     for part in scope.split("."):
         node = next(each for each in node.body if _name(each) == part)
@@ -85,7 +85,7 @@ def scope_text(tree: ast.Module, scope: str) -> str:
 
 
 def _name(node: ast.stmt) -> str | None:
-    """The name that a statement gives to a class, a function or a constant."""
+    """Returns the name of the class, function or constant that a statement defines; otherwise None."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
         return node.name
     if not isinstance(node, ast.Assign | ast.AnnAssign):
@@ -108,7 +108,7 @@ def _in_module(path: str, tree: ast.Module, node: ast.stmt, within: str = "") ->
 
 
 def _below(path: str, tree: ast.Module, scope: str, parent: ast.AST, statement: ast.stmt) -> Iterator[CodeChange]:
-    """The changes of a statement and of all that it holds."""
+    """Yields the changes of a statement and of all nodes below it."""
     for node, put in _nodes(parent, statement):
         for new in _variants(node):
             ast.fix_missing_locations(ast.copy_location(new, node))
@@ -120,13 +120,13 @@ def _below(path: str, tree: ast.Module, scope: str, parent: ast.AST, statement: 
 
 
 def _statement_line(statement: ast.stmt, line: int) -> int:
-    """The first line of the innermost statement that covers a line."""
+    """Returns the first line of the innermost statement that contains a line."""
     inner = [each.lineno for each in ast.walk(statement) if isinstance(each, ast.stmt) and each.lineno <= line]
     return max(inner, default=statement.lineno)
 
 
 def _nodes(parent: ast.AST, node: ast.AST) -> Iterator[tuple[Any, Callable[[ast.AST], None]]]:
-    """A node and those below it, each with a function that puts another in its place."""
+    """Yields a node and those below it, each with a function that replaces it."""
     for name, value in ast.iter_fields(parent):
         for number, each in enumerate(value if isinstance(value, list) else [value]):
             if each is not node:
@@ -139,7 +139,7 @@ def _nodes(parent: ast.AST, node: ast.AST) -> Iterator[tuple[Any, Callable[[ast.
                     setattr(parent, name, new)
 
             yield node, put
-    is_check = isinstance(node, ast.keyword) and node.arg == "strict"  # of zip: an assertion
+    is_check = isinstance(node, ast.keyword) and node.arg == "strict"  # of `zip`: it works as an assertion
     if is_check or isinstance(node, ast.Assert | ast.JoinedStr) or _is_log(node):
         return
     for name, value in ast.iter_fields(node):
@@ -157,7 +157,7 @@ def _is_log(node: ast.AST) -> bool:
 
 
 def _variants(node: ast.AST) -> Iterator[ast.AST]:
-    """What may take the place of a node."""
+    """Yields the replacements of a node."""
     match node:
         case ast.Compare():
             for at, operator in enumerate(node.ops):
@@ -197,7 +197,7 @@ def _short(node: ast.AST) -> str:
 
 
 def take_effect(change: CodeChange, module: ModuleType) -> None:
-    """Let this process run the changed code. Raises ValueError if the code of the function cannot be replaced."""
+    """Makes this process run the changed code. Raises ValueError if the code of the function cannot be replaced."""
     change.put()
     code = compile(change.tree, change.path, "exec")
     if change.is_constant:

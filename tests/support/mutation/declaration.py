@@ -1,4 +1,4 @@
-"""How changes are declared that no test can detect."""
+"""The form in which undetectable changes are declared."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from support.mutation.changes import scope_text
 
 @dataclass(frozen=True)
 class Undetectable:
-    """Changes of one function for one reason. `what`: the changes, for people. `changes`: texts before and after; the
-    text before occurs once in the function."""
+    """Changes of one function that are undetectable for the same reason. `what`: describes the changes. `changes`:
+    texts before and after; the text before occurs once in the function."""
 
     path: str
     function: str
@@ -21,7 +21,7 @@ class Undetectable:
     changes: tuple[tuple[str, str], ...]
 
     def texts(self, root: Path) -> list[str]:
-        """The text of the function after each of the changes, as `CodeChange.scope_text` returns it."""
+        """Returns the text of the function after each of the changes, as `CodeChange.scope_text` returns it."""
         source = (root / self.path).read_text(encoding="utf-8")
         whole = scope_text(ast.parse(source), self.function)
         texts = []
@@ -32,5 +32,5 @@ class Undetectable:
 
 
 def undetectable(path: str, function: str, what: str, reason: str, *changes: tuple[str, str]) -> Undetectable:
-    """A declaration, for a list."""
+    """Returns a declaration, for a list."""
     return Undetectable(path, function, what, reason, changes)

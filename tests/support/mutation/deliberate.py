@@ -1,6 +1,6 @@
-"""Changes made by hand, each of which removes one safeguard: a named fast test must detect it.
+"""Handwritten changes, each of which removes one safeguard: a named fast test must detect it.
 
-Each replaces a text in a copy of the repository, where the named tests then run.
+Each replaces a text in a copy of the repository, in which the named tests then run.
 `tests/unit/support/test_mutation.py` checks that the texts and the tests exist.
 """
 
@@ -14,14 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What the tests read.
+#: The files that tests read.
 COPIED = ("sidecar", "wheel", "connectors", "tests", "charts", "docs", "examples", "pyproject.toml", "README.md")
 _SIDECAR, _WHEEL = "sidecar/postdate/sidecar", "wheel/postdate/wheel"
 
 
 @dataclass(frozen=True)
 class Deliberate:
-    """`old` occurs once in the file at `path`. `test`: a file of tests, and optionally a test, below `tests`."""
+    """`old` occurs once in the file at `path`. `test`: a test file below `tests`, and optionally one of its tests."""
 
     name: str
     path: str
@@ -226,7 +226,7 @@ DELIBERATE = (
 
 
 def survivors(root: Path, jobs: int, chosen: tuple[Deliberate, ...] = DELIBERATE) -> list[str]:
-    """The names of those that their tests do not detect. Each runs in a copy of the repository."""
+    """Returns the names of the changes that their tests do not detect. Each runs in a copy of the repository."""
 
     def survives(change: Deliberate) -> bool:
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:

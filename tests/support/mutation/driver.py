@@ -1,13 +1,13 @@
-"""Runs the fast tests over each change: a pytest plugin whose loop, instead of running the tests, runs changes.
+"""Runs the fast tests on each change: a pytest plugin that replaces pytest's loop over tests by a loop over changes.
 
-pytest collects the tests once. One child process runs all of them, and some runs of the simulation, and records
-which lines of the modules each executes. Then each change takes effect in a child of its own, which runs the tests that
-execute its line, those in the test file declared for the module first, until one fails. So the work tree is never
-changed, and a change costs no import.
+pytest collects the tests once. One child process runs all of them, and some runs of the simulation, and records the
+lines of the modules that each executes. Then a separate child applies each change. It runs the tests that execute the
+changed line, starting with the test file declared for the module, until one fails. So the work tree is never changed,
+and a change costs no import.
 
-A child has a bound of processor time, several times what its tests need, so a busy machine changes no verdict; a change
-that makes the tests run beyond it is detected. Results are appended to a file, so a run that was ended goes on where it
-was. A change that was detected is not run again until its module changes; one that survived, until any test changes.
+A child has a limit of processor time, several times what its tests need, so a busy machine does not affect the result;
+a change that exceeds the limit counts as detected. Results are appended to a file, so an interrupted run can continue.
+A detected change runs again only after its module has changed; a change that survived, after any test has changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from support.repository import ROOT
 
 _CODES = {0: SURVIVED, 1: DETECTED, 2: UNFIT}
 _SPARE_CPU_S, _SPARE_FACTOR, _WALL_S_MAX = 20, 8, 900.0
-_MEMORY = Path("/dev/shm")  # noqa: S108  # timer indexes sync often; where it is missing, the usual place
+_MEMORY = Path("/dev/shm")  # noqa: S108  # timer indexes sync often; if it is missing, the default directory
 _SIMULATION = "simulation"
 
 Lines = dict[str, list[int]]
@@ -49,9 +49,9 @@ Lines = dict[str, list[int]]
 
 @dataclass(frozen=True)
 class Options:
-    """`modules`: those that are changed, of those that are `traced`, each with its own test file. `sample`: how
-    many changes of each, drawn by `seed`; 0: all. `runs`: seed and theme of each run of the simulation.
-    `budget_s`: the processor time of the tests of one change. `kept`: where the results lie."""
+    """`modules`: the modules to change, a subset of `traced`, which maps each to its test file. `sample`: the number of
+    changes of each module, drawn by `seed`; 0: all. `runs`: seed and theme of each run of the simulation. `budget_s`:
+    the processor time of the tests of one change. `kept`: the directory of the results."""
 
     modules: tuple[str, ...]
     traced: Mapping[str, str]
@@ -64,7 +64,7 @@ class Options:
 
 
 class Driver:
-    """The plugin. `survivors`: the names of the changes that no test has detected."""
+    """The plugin. `results`: the verdict on each change."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -73,7 +73,7 @@ class Driver:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Take the place of pytest's own loop."""
+        """Replaces pytest's own loop."""
         self._scratch = Path(tempfile.mkdtemp(prefix="mutants-", dir=_MEMORY if _MEMORY.is_dir() else None))
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(self._scratch / "hypothesis")
         try:
@@ -96,17 +96,17 @@ class Driver:
                     self.results[name] = verdict
                 else:
                     waiting.append((change, module, digest))
-        waiting.sort(key=lambda each: hashlib.sha256(each[0].name.encode()).digest())  # a run cut short is a sample
+        waiting.sort(key=lambda each: hashlib.sha256(each[0].name.encode()).digest())  # an interrupted run is a sample
         running: dict[int, tuple[str, str, float, Path]] = {}
         done = len(self.results)
         while waiting or running:
             while waiting and len(running) < self._options.jobs:
                 change, module, digest = waiting.pop()
                 tests, cpu_s = selected(change, self._options.traced[change.path], covered, self._options.budget_s)
-                told = self._scratch / f"{len(waiting)}.txt"
-                pid = self._fork(functools.partial(self._judge, session, change, module, tests, told), cpu_s)
-                running[pid] = change.name, digest, time.monotonic() + _WALL_S_MAX, told
-            for pid, (name, digest, until, told) in list(running.items()):
+                output_file = self._scratch / f"{len(waiting)}.txt"
+                pid = self._fork(functools.partial(self._judge, session, change, module, tests, output_file), cpu_s)
+                running[pid] = change.name, digest, time.monotonic() + _WALL_S_MAX, output_file
+            for pid, (name, digest, until, output_file) in list(running.items()):
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if not ended and time.monotonic() > until:
                     os.kill(pid, signal.SIGKILL)
@@ -116,8 +116,10 @@ class Driver:
                     done += 1
                     error = self._scratch / f"{pid}.error"
                     assert not error.exists(), f"{name}: {error.read_text(encoding='utf-8')}"
-                    self._confirm(session, name, told)
-                    self._note(name, _verdict(status), digest, told, f"{done} of {done + len(waiting) + len(running)}")
+                    self._confirm(session, name, output_file)
+                    self._note(
+                        name, _verdict(status), digest, output_file, f"{done} of {done + len(waiting) + len(running)}"
+                    )
             time.sleep(0.02)
 
     def _drawn(self, path: str) -> list[CodeChange]:
@@ -130,19 +132,19 @@ class Driver:
         rows = map(json.loads, file.read_text(encoding="utf-8").splitlines()) if file.exists() else ()
         return {row["change"]: (row["verdict"], row["module"], row["tests"]) for row in rows}
 
-    def _note(self, name: str, verdict: str, digest: str, told: Path, progress: str) -> None:
+    def _note(self, name: str, verdict: str, digest: str, output_file: Path, progress: str) -> None:
         self.results[name] = verdict
-        by = told.read_text(encoding="utf-8") if told.exists() else ""
+        by = output_file.read_text(encoding="utf-8") if output_file.exists() else ""
         row = {"change": name, "verdict": verdict, "by": by, "module": digest, "tests": self._tests}
         with (self._options.kept / "results.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         if verdict != DETECTED:
             print(f"{progress}: {verdict}: {name}", flush=True)
 
-    def _confirm(self, session: pytest.Session, change: str, told: Path) -> None:
-        """Run the test that detected a change once more without it: a test that fails for another reason proves
+    def _confirm(self, session: pytest.Session, change: str, output_file: Path) -> None:
+        """Runs the test that detected a change once more without it: a test that fails for another reason proves
         nothing."""
-        by = told.read_text(encoding="utf-8") if told.exists() else ""
+        by = output_file.read_text(encoding="utf-8") if output_file.exists() else ""
         item = next((each for each in session.items if each.nodeid == by), None)
         if item is not None:
             pid = self._fork(lambda: self._run(session, [item], lambda name: os._exit(1), lambda name: None), 100)
@@ -153,7 +155,7 @@ class Driver:
     # ---- children --------------------------------------------------------------------------------------------------
 
     def _fork(self, action: Callable[[], int | None], cpu_s: float) -> int:
-        """A child that runs `action` and exits with its result, None for 0."""
+        """Forks a child that runs `action` and exits with its result, None for 0; returns its process id."""
         pid = os.fork()
         if pid:
             return pid
@@ -172,7 +174,7 @@ class Driver:
             os._exit(code)
 
     def _judge(
-        self, session: pytest.Session, change: CodeChange, module: ModuleType, tests: list[str], told: Path
+        self, session: pytest.Session, change: CodeChange, module: ModuleType, tests: list[str], output_file: Path
     ) -> int:
         try:
             take_effect(change, module)
@@ -181,7 +183,7 @@ class Driver:
         by_name = {item.nodeid: item for item in session.items}
 
         def failed(name: str) -> None:
-            told.write_text(name, encoding="utf-8")
+            output_file.write_text(name, encoding="utf-8")
             os._exit(1)
 
         self._run(session, [by_name[name] for name in tests if name in by_name], failed, lambda name: None)
@@ -197,7 +199,7 @@ class Driver:
         failed: Callable[[str], None],
         ended: Callable[[str], None],
     ) -> None:
-        """Run these tests in this child."""
+        """Runs these tests in this child process."""
 
         class Reports:
             def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -217,17 +219,17 @@ class Driver:
             ended(item.nodeid)
 
     def _folder(self, pid: int) -> Path:
-        """The files of the tests in a child."""
+        """Returns the temporary directory of the tests in a child."""
         return self._scratch / str(pid)
 
     def _remove_files(self, pid: int) -> None:
-        """Remove the files of a child that has ended; a child that detects a change does not reach its own end."""
+        """Removes the files of a child that has exited; a child that detects a change exits without clean-up."""
         shutil.rmtree(self._folder(pid), ignore_errors=True)
 
     # ---- which test executes which line ----------------------------------------------------------------------------
 
     def _covered(self, session: pytest.Session) -> dict[str, tuple[float, Lines]]:
-        """The processor time and the lines of each test that passes. Only what has changed since is traced again."""
+        """Returns the processor time and the lines of each test that passes. Traces only tests that have changed."""
         product = [_digest(_sources("sidecar", "wheel", "connectors")), *self._options.traced]
         file = self._options.kept / "coverage.json"
         content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -239,12 +241,15 @@ class Driver:
         items = [item for item in session.items if item.nodeid not in tests]
         runs = [each for each in map(_run_name, self._options.runs) if each not in tests]
         groups = [(list(each), list[str]()) for _, each in itertools.groupby(items, lambda item: item.path)]
-        for group in (*groups, *(([], [each]) for each in runs)):  # each is kept, for a run that is ended
-            told = self._scratch / "coverage.json"
-            pid = self._fork(functools.partial(self._trace, session, *group, told), 10_000)
+        for group in (
+            *groups,
+            *(([], [each]) for each in runs),
+        ):  # each result is saved, in case the run is interrupted
+            output_file = self._scratch / "coverage.json"
+            pid = self._fork(functools.partial(self._trace, session, *group, output_file), 10_000)
             assert os.waitpid(pid, 0)[1] == 0, "the tests could not be traced"
             self._remove_files(pid)
-            traced = json.loads(told.read_text(encoding="utf-8"))
+            traced = json.loads(output_file.read_text(encoding="utf-8"))
             names = [*(item.nodeid for item in group[0]), *group[1]]
             tests |= {name: (*traced.get(name, (0.0, None)), of_item[name]) for name in names}
             file.write_text(json.dumps({"product": product, "tests": tests}), encoding="utf-8")
@@ -253,7 +258,7 @@ class Driver:
             print(f"not used, since they fail without any change: {failed}", flush=True)
         return {name: (cpu_s, lines) for name, (cpu_s, lines, _) in tests.items() if lines}
 
-    def _trace(self, session: pytest.Session, items: list[pytest.Item], runs: list[str], told: Path) -> int:
+    def _trace(self, session: pytest.Session, items: list[pytest.Item], runs: list[str], output_file: Path) -> int:
         paths = {str(ROOT / path): path for path in self._options.traced}
         seen: set[tuple[str, int]] = set()
         tests: dict[str, tuple[float, Lines]] = {}
@@ -286,7 +291,7 @@ class Driver:
             assert _run_passes(name), f"{name} fails without any change"
             ended(name)
         sys.settrace(None)
-        told.write_text(json.dumps(tests), encoding="utf-8")
+        output_file.write_text(json.dumps(tests), encoding="utf-8")
         return 0
 
 
@@ -304,9 +309,9 @@ def _run_passes(name: str) -> bool:
 def selected(
     change: CodeChange, own: str, covered: Mapping[str, tuple[float, Lines]], budget_s: float
 ) -> tuple[list[str], float]:
-    """The tests that execute a change, then runs of the simulation, and the time that they need together: at most
-    the budget for the tests, and half of it for the runs. The tests in tests/unit/`own` come first, then the others,
-    the fastest first."""
+    """Returns the tests that execute a change, then runs of the simulation, and their total time: at most the budget
+    for the tests, and half of it for the runs. The tests in tests/unit/`own` come first, then the others, the fastest
+    first."""
     found = sorted(
         (name.startswith(_SIMULATION), f"unit/{own}::" not in name, cpu_s, name)
         for name, (cpu_s, lines) in covered.items()
@@ -326,7 +331,7 @@ def _verdict(status: int) -> str:
 
 
 def _sources(*folders: str) -> list[Path]:
-    """All modules in these folders except those of this package."""
+    """Returns all modules in these folders except those of this package."""
     own = Path(__file__).parent
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")) if path.parent != own]
 

@@ -1,4 +1,4 @@
-"""The report of a run: by module, and two scores, of all changes and of those that can be detected."""
+"""The report of a run: counts by module, and the scores over all changes and over the detectable ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ SCORE_MIN = 0.95
 
 
 def report(results: dict[str, str], undetectable: AbstractSet[str]) -> tuple[str, bool]:
-    """The report, and True if enough was detected of what can be detected. `results`: verdicts by the name of a change.
-    A change that was declared undetectable, and that a test detected, is named: the declaration is wrong."""
+    """Returns the report, and True if enough of the detectable changes were detected. `results`: verdicts by the name
+    of a change. The report names each change that was declared undetectable although a test detected it."""
     counts: dict[str, Counter[str]] = {}
     for name, verdict in results.items():
         excused = verdict == SURVIVED and name in undetectable

@@ -1,7 +1,7 @@
 """Changes that no test can detect, each with the reason. They survive, and do not count against the score.
 
-They affect nothing that a user, a topic or a file shows. `tests/unit/support/test_mutation.py` checks that the tool
-makes each of them.
+They affect nothing that is visible to a user, in a topic or in a file. `tests/unit/support/test_mutation.py` checks
+that the tool makes each of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOVES, _OVERLAY = f"{_SIDECAR}/index/moves.py", f"{_SIDECAR}/index/overlay.py"
 _QUOTA = f"{_SIDECAR}/ingest/quota.py"
 _REQUESTS = f"{_WIRE}/requests/parser.py"
 
-#: By module and function. The texts are those that Python prints for a syntax tree: one statement a line.
+#: By module and function. The texts have the form that Python prints for a syntax tree: one statement on each line.
 UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _REQUESTS,
@@ -255,7 +255,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
 
 
 def names(root: Path, declared: tuple[Undetectable, ...] = UNDETECTABLE) -> set[str]:
-    """The names of the declared changes. Raises AssertionError if one of them is none that the tool makes."""
+    """Returns the names of the declared changes. Raises AssertionError if the tool does not make one of them."""
     found = set()
     for path in {each.path for each in declared}:
         made: dict[tuple[str, str], CodeChange] = {

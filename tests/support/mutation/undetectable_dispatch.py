@@ -1,4 +1,4 @@
-"""The undetectable changes of the package `dispatch`: a part of the list of `undetectable`."""
+"""The undetectable changes of the package `dispatch`: a part of the list in `undetectable`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of `undetectable` that concerns a takeover, the timer log and the file of the wheel."""
+"""The undetectable changes of takeovers, the timer log and the wheel's file: a part of the list in `undetectable`."""
 
 from __future__ import annotations
 

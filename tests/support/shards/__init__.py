@@ -1,1 +1,1 @@
-"""Parts of a shard in the process of a test: its index, and one shard of a simulated cluster."""
+"""Parts of a shard inside the test process: its index, and one shard on a simulated cluster."""

@@ -9,15 +9,15 @@ from postdate.wheel.timing_wheel.platform import LocalPlatform
 
 
 class FakePlatform(LocalPlatform):
-    """A machine whose boot and disk space the test decides."""
+    """A machine whose boot id and disk space the test sets."""
 
     def __init__(self, boot: str = "boot-1", room_bytes: int | None = None) -> None:
-        """`room_bytes` None: whatever the real disk has."""
+        """`room_bytes`: the free space; None: that of the real disk."""
         self.boot = boot
         self.room_bytes = room_bytes
 
     def boot_id(self) -> bytes:
-        """Derived from `boot`."""
+        """Returns an id derived from `boot`."""
         return hashlib.sha256(self.boot.encode()).digest()[:16]
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Transactions that never ran, as `FaultAttribution` is told of them, and a clock that a test moves."""
+"""Finished transactions as inputs of `FaultAttribution`, without a Kafka, and a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def finished(
     took_ms: float,
     **more: Any,
 ) -> FinishedTransaction:
-    """One that has messages for all of `counts` that are no topics of Postdate's own."""
+    """Returns a transaction with messages for all topics of `counts` that are not Postdate's own."""
     targets = [topic for topic, count in counts.items() if count and topic not in (STORE, VERDICTS)]
     return FinishedTransaction(trial, size, counts, outcomes, took_ms, **{"targets": targets, **more})
 
@@ -73,5 +73,5 @@ def isolate(faults: FaultAttribution, count: int, why: RecordRejected = TIMED_OU
 
 
 def quick(faults: FaultAttribution, first_ms: float = 3.0) -> None:
-    """A common transaction was committed that nothing held up."""
+    """Reports a common transaction that was committed without a delay."""
     faults.committed(finished(None, 20, {"good": 20}, {"good": outcome(20)}, first_ms + 5), first_ms, 0.0)

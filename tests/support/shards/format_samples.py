@@ -1,6 +1,6 @@
-"""Samples of what this version writes, kept in `tests/samples`: what later versions must be able to read.
+"""Samples of the formats that this version writes, kept in `tests/samples`: later versions must be able to read them.
 
-`python -m support.shards.format_samples` writes the samples of the present format versions. Run it once for each new
+`python -m support.shards.format_samples` writes the samples of the current format versions. Run it once for each new
 version, and keep the samples of the older ones: an existing sample never changes.
 """
 
@@ -201,12 +201,12 @@ MARKS = {12: Mark(True, False, -1, True), 13: Mark(False, True, NOW_MS)}
 
 
 def lines(path: Path) -> list[bytes]:
-    """The records of a sample, one a line."""
+    """Returns the records of a sample, one on each line."""
     return path.read_bytes().splitlines()
 
 
 def verdict_line(answer: VerdictRecord) -> bytes:
-    """The record of an answer."""
+    """Returns the record of a verdict."""
     if answer.count is not None:
         return encode_bulk_verdict(answer.origin.encode(), answer.count, answer.at_ms)
     origin, id, of, by = ((text or "").encode() for text in (answer.origin, answer.id, answer.of, answer.by))
@@ -214,23 +214,23 @@ def verdict_line(answer: VerdictRecord) -> bytes:
 
 
 def stored_line(request: StoredRequest) -> bytes:
-    """The record that keeps a request: key, value and headers, bytes as base64."""
+    """Returns the record of a stored request: key, value and headers, with bytes as base64."""
     return msgspec.json.encode(encode_stored(request))
 
 
 def stored_record(line: bytes) -> tuple[bytes, bytes, Headers]:
-    """The inverse of `stored_line`."""
+    """Returns the inverse of `stored_line`."""
     return msgspec.json.decode(line, type=tuple[bytes, bytes, list[tuple[str, bytes | None]]])
 
 
 def unpack(sample: Path, directory: Path) -> None:
-    """The timer index of a sample, below a directory."""
+    """Unpacks the timer index of a sample into a directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["tar", "-xzf", sample, "-C", directory], check=True)  # tarfile's own filters are not in every 3.11
+    subprocess.run(["tar", "-xzf", sample, "-C", directory], check=True)  # not every 3.11 has tarfile's filters
 
 
 def write_timer_log(directory: Path) -> None:
-    """The timer index with ENTRIES and MARKS; its wheel is left out, since it is never believed elsewhere."""
+    """Writes the timer index with ENTRIES and MARKS, without its wheel, which no other machine trusts."""
     index = TimerIndex.open(directory, IDENTITY, IndexOptions(), NOW_MS)
     changes = EntryChanges()
     for key, entry in ENTRIES.items():
@@ -244,14 +244,14 @@ def write_timer_log(directory: Path) -> None:
 
 
 def _of_nobody(file: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without owner and time of this machine."""
+    """Removes owner and time from an archive member."""
     file.uid = file.gid = file.mtime = 0
     file.uname = file.gname = ""
     return file
 
 
 def main() -> None:
-    """Write the samples of the present versions."""
+    """Writes the samples of the current versions."""
     SAMPLES.mkdir(exist_ok=True)
     DISPATCH_LOG.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS))
     DISPATCH_LOG_2.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS_2))
@@ -266,7 +266,7 @@ def main() -> None:
         write_timer_log(Path(made))
         with tarfile.open(TIMER_LOG, "w:gz") as packed:
             for path in sorted(Path(made, "log").iterdir()):
-                if not path.name.startswith(("LOG", "OPTIONS")):  # not needed, and with paths of this machine
+                if not path.name.startswith(("LOG", "OPTIONS")):  # unnecessary, and they contain paths of this machine
                     packed.add(path, f"log/{path.name}", filter=_of_nobody)
 
 

@@ -1,7 +1,7 @@
-"""A shard's timer index with its STORE beside it: requests in, transactions out, and a rebuild from nothing.
+"""A shard's timer index with a STORE beside it: ingests requests, runs transactions, and rebuilds from nothing.
 
-No broker: what a transaction writes to STORE is kept here as compaction would keep it, and what a successor did is
-played by applying its fates. Every family of the timer log can be compared.
+There is no broker: `store` is the compacted state of the records that transactions write to STORE, and a successor's
+work is simulated by applying its fates. Every family of the timer log can be compared.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from postdate.wire.topics import OwnTopics
 
 BASE_MS = 1_000_000_000_000
 STORE_AFTER_MS = 10_000
-#: Due too soon to be stored; due so late that it is; later still.
+#: A due time too soon for STORE; one late enough for it; and a later one.
 SOON_MS, FAR_MS, FARTHER_MS = BASE_MS + 500, BASE_MS + 50_000, BASE_MS + 90_000
 OWN = OwnTopics.of("requests")
 _SIZE_BYTES_MAX = 1 << 30
 
 
 class LongDelayShard:
-    """One timer index and the STORE that its transactions write to; `store` holds the last record of each key."""
+    """One timer index, and the STORE to which its transactions write; `store` contains the last record of each key."""
 
     def __init__(self, directory: Path, mode: Verdicts = "none", format_version: int = 2) -> None:
         options = IndexOptions(ended_window_ms=60_000)
@@ -70,19 +70,19 @@ class LongDelayShard:
         self._builder = BatchBuilder(OWN, 0, rules, verdicts)
 
     def begin(self, next_request: int = 0) -> None:
-        """R and D of a shard that begins."""
+        """Writes the initial R and D of a new shard."""
         overlay = IndexOverlay(self.index)
         overlay.advance(next_request=next_request, next_dispatch=0, seq=0)
         overlay.write()
 
     def feed(self, *records: Record, now_ms: int = BASE_MS) -> None:
-        """Ingests all of these."""
+        """Ingests these records."""
         intake = Intake(self.rules, 0, store_after_ms=STORE_AFTER_MS)
         used = ingest(self.index, intake, list(records), BASE_MS, now_ms=now_ms)
         assert used == len(records)
 
     def recover(self, *fates: Fate, ids: Sequence[IdRow] = (), at_ms: int = BASE_MS, logged_ms: int = -1) -> int:
-        """Applies a record of the dispatch log, whose last one was written at `logged_ms`; returns the number of its
+        """Applies a record of the dispatch log, whose predecessor was written at `logged_ms`; returns the number of its
         `ids` that are not remembered."""
         overlay = IndexOverlay(self.index, BASE_MS, origin_prefix=b"requests/0/")
         overlay.logged_ms = logged_ms
@@ -96,9 +96,9 @@ class LongDelayShard:
     def commit(
         self, now_ms: int = SOON_MS, locally: bool = True, logged_ms: int = BASE_MS, behind_ms: int = 0
     ) -> Batch:
-        """The transaction with all that is due before `now_ms`, on Kafka, and if `locally`, in the index as well.
-        `logged_ms`: the timestamp of its record of the dispatch log. `behind_ms`: the cancel gate admits only entries
-        due this long before `now_ms`."""
+        """Commits the transaction with all entries due before `now_ms` on Kafka, and if `locally`, in the index as
+        well. `logged_ms`: the timestamp of its record in the dispatch log. `behind_ms`: the cancel gate admits only
+        entries due this long before `now_ms`."""
         overlay = IndexOverlay(self.index, BASE_MS)
         due = Due(*self.index.scan_due(now_ms - behind_ms, 1_000), now_ms=now_ms, behind_ms=behind_ms)
         batch = self._builder.build(overlay, due, 0.0)
@@ -116,7 +116,7 @@ class LongDelayShard:
         return batch
 
     def park(self, offset: int) -> None:
-        """Moves an entry aside, as if its target failed."""
+        """Parks an entry, as if its target failed."""
         overlay = IndexOverlay(self.index)
         key = overlay.find(offset)
         assert key is not None
@@ -126,31 +126,31 @@ class LongDelayShard:
         overlay.write()
 
     def kept(self) -> set[int]:
-        """The requests that STORE keeps, tombstones left out."""
+        """Returns the requests in STORE, without tombstones."""
         return {int(key) for key, record in self.store.items() if record.value is not None}
 
     def rebuild(self, other: LongDelayShard, low: int, logged_ms: int = -1) -> None:
-        """Takes from the STORE of `other` what an empty start takes, where the low-water mark is `low`. `logged_ms`:
-        the time of the last record of the dispatch log."""
+        """Rebuilds an empty index from the STORE of `other`, with the low-water mark `low`. `logged_ms`: the time of
+        the last record of the dispatch log."""
         apply_stored(self.index, Partition(OWN.store, 0), list(other.store.values()), low, logged_ms)
         self.begin(low)
 
     def held(self) -> dict[int, tuple[Kind, int, bool]]:
-        """Request offset -> (kind, due time of its key, stored)."""
+        """Returns request offset -> (kind, due time of its key, stored)."""
         return {offset: (Kind(entry.kind), due_ms, entry.stored) for offset, (due_ms, entry) in self.entries().items()}
 
     def entries(self) -> dict[int, tuple[int, Entry]]:
-        """Request offset -> (due time of its key, entry)."""
+        """Returns request offset -> (due time of its key, entry)."""
         keys, values = self.index.timer_log.scan(None, b"\xff" * 16, 10_000, _SIZE_BYTES_MAX)
         return {split_key(k)[1]: (split_key(k)[0], decode_entry(v)) for k, v in zip(keys, values, strict=True)}
 
     def check_schedule_count(self) -> None:
-        """Asserts that the counted schedules are those among the entries, parked or not."""
+        """Asserts that the counter of schedules equals their number among the entries, parked or not."""
         rows = [*self.families()["entries"], *self.families()["parked"]]
         assert self.index.checkpoint.schedules == sum(decode_entry(value).next is not None for _, value in rows)
 
     def families(self) -> dict[str, list[tuple[bytes, bytes]]]:
-        """Every row of the timer log but its own identity and counters, for comparison."""
+        """Returns every row of the timer log except its identity and counters, for comparison."""
         database = self.index._log._db
         found = {}
         for name in set(FAMILIES) - {"meta"}:
@@ -169,29 +169,29 @@ def schedule(offset: int, due_ms: int, **headers: str | int) -> Record:
 
 
 def timed(record: Record, at_ms: int) -> Record:
-    """The same record with another timestamp."""
+    """Returns the same record with another timestamp."""
     return msgspec.structs.replace(record, timestamp_ms=at_ms)
 
 
 def verdict_texts(batch: Batch) -> list[tuple[str, str, str | None, str | None]]:
-    """What a transaction answers: (verdict, origin answered, `of`, `by`)."""
-    told = [json.loads(value) for _, topic, _, _, value, _ in batch.messages if topic == OWN.verdicts and value]
-    return [(said["verdict"], said["origin"], said["of"], said.get("by")) for said in told]
+    """Returns the verdicts of a transaction: (verdict, origin of the control, `of`, `by`)."""
+    answers = [json.loads(value) for _, topic, _, _, value, _ in batch.messages if topic == OWN.verdicts and value]
+    return [(answer["verdict"], answer["origin"], answer["of"], answer.get("by")) for answer in answers]
 
 
 def verdicts(batch: Batch) -> list[tuple[str, int]]:
-    """What a transaction answers: (verdict, offset answered)."""
-    told = [json.loads(value) for _, topic, _, _, value, _ in batch.messages if topic == OWN.verdicts and value]
-    return [(said["verdict"], int(said["origin"].rpartition("/")[2])) for said in told]
+    """Returns the verdicts of a transaction: (verdict, offset of the control)."""
+    answers = [json.loads(value) for _, topic, _, _, value, _ in batch.messages if topic == OWN.verdicts and value]
+    return [(answer["verdict"], int(answer["origin"].rpartition("/")[2])) for answer in answers]
 
 
 @contextmanager
 def new_shards(
     directory: Path, mode: Verdicts = "none", format_version: int = 2
 ) -> Iterator[Callable[..., LongDelayShard]]:
-    """Opens shards in separate directories; at the end, compares their numbers of schedules with their entries, and
-    closes them. With `begins=False` a shard has not
-    begun; the other arguments replace those given here."""
+    """Yields a function that opens shards in separate directories; at the end, compares their counters of schedules
+    with their entries, and closes them. With `begins=False` a shard has no initial R and D; other arguments override
+    those given here."""
     opened: list[LongDelayShard] = []
 
     def make(begins: bool = True, **options: Any) -> LongDelayShard:

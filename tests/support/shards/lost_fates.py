@@ -1,4 +1,5 @@
-"""Losses of fates on a simulated cluster, for tests of takeovers: their causes, and how an operator accepts them."""
+"""Losses of fates on a simulated cluster, for tests of takeovers: causes of a loss, and its acceptance by an
+operator."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ REQUESTS = Partition(R, 0)
 
 
 def break_seq(env: ShardEnvironment, shard: Shard) -> None:
-    """Close the shard, and forge a record whose `seq` does not follow."""
+    """Closes the shard, and forges a record whose `seq` does not follow its predecessor's."""
     shard.close()
     last = env.log()[-1]
     forged = encode_record(msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[]))
@@ -29,7 +30,7 @@ def break_seq(env: ShardEnvironment, shard: Shard) -> None:
 
 
 def open_transaction(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> TransactionalProducer:
-    """That of another program: with a request, and with two requests of others behind it."""
+    """Opens a transaction of a foreign producer with one request, and appends two other requests after it."""
     producer = env.kafka.producer("somebody")
     with monkeypatch.context() as patched:
         patched.setattr(limits, "TRANSACTION_TIMEOUT_MS", 900_000)  # the highest that brokers allow by default
@@ -43,7 +44,7 @@ def open_transaction(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def accept_loss(env: ShardEnvironment, shard: Shard) -> str:
-    """Resume a halted shard, accepting the loss that its status names; returns the range of that loss."""
+    """Resumes a halted shard, and accepts the loss that its status names; returns the range of that loss."""
     status = read_status(env.directory / "0")
     assert status is not None
     assert status.loss is not None
@@ -53,7 +54,7 @@ def accept_loss(env: ShardEnvironment, shard: Shard) -> str:
 
 
 def delivery_counts(env: ShardEnvironment, shard: Shard) -> Counter[int]:
-    """How often each request was delivered, after a while."""
+    """Runs the shard for 20 s; returns the number of deliveries of each request."""
     until_ms = env.time.now_ms + 20_000
     env.until(shard, lambda: env.time.now_ms > until_ms)
     origins = [dict(record.headers or [])["postdate-origin"] or b"" for record in env.read("orders")]

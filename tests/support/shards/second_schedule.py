@@ -1,4 +1,4 @@
-"""A schedule that fires each second: its requests and controls, its nominal times by arithmetic, and its entry."""
+"""A schedule that fires every second: its requests, controls and entry, and its nominal times by arithmetic."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from support.shards.long_delays import BASE_MS, OWN, LongDelayShard, request, ti
 EVERY_MS: Final = 1_000
 FIRST_MS: Final = BASE_MS + EVERY_MS
 
-#: The schedule at offset 0 is stored.
+#: The fates of the transaction that stores the schedule at offset 0.
 IS_STORED: Final = PlainFate(0, FIRST_MS, STORED)
 
 
 def nominal_ms(number: int) -> int:
-    """The nominal time of an occurrence."""
+    """Returns the nominal time of an occurrence."""
     return BASE_MS + number * EVERY_MS
 
 
 def drawn_ms(number: int, window_ms: int) -> int:
-    """The time of an occurrence of the schedule at offset 0, within its window: drawn as docs/protocol.md says."""
+    """Returns the drawn time within its window (docs/protocol.md) of an occurrence of the schedule at offset 0."""
     return nominal_ms(number) + (((window_ms + 1) * (crc32(b"requests/0/0/%d" % number) >> 8)) >> 24)
 
 
 def calendar(offset: int, **headers: str | int) -> Record:
-    """The request for the schedule with the id `c`; `headers` change or complete it."""
+    """Returns the request for the schedule with the id `c`; `headers` change or extend it."""
     return request(offset, topic="orders", every="1s", **{"id": "c", **headers})
 
 
 def control(offset: int, action: str, at_ms: int, **headers: str | int) -> Record:
-    """A control with this timestamp, on the id `c` unless `headers` say otherwise."""
+    """Returns a control with this timestamp, for the id `c` unless `headers` override it."""
     return timed(request(offset, action=action, **(headers or {"id": "c"})), at_ms)
 
 
 def applied(control: int) -> PlainFate:
-    """The final fate of a control."""
+    """Returns the final fate of a control."""
     return PlainFate(control, 0, APPLIED)
 
 
 def stored(shard: LongDelayShard, **headers: str | int) -> LongDelayShard:
-    """The shard, once it has ingested and stored the schedule at offset 0."""
+    """Lets the shard ingest and store the schedule at offset 0; returns the shard."""
     shard.feed(calendar(0, **headers))
     shard.commit()
     return shard
 
 
 def state(shard: LongDelayShard) -> tuple[Kind, int, Next | None]:
-    """Kind, due time of the key and next occurrence of the schedule at offset 0."""
+    """Returns kind, due time of the key and next occurrence of the schedule at offset 0."""
     due_ms, entry = shard.entries()[0]
     return Kind(entry.kind), due_ms, entry.next
 
 
 def drained(shard: LongDelayShard, now_ms: int) -> list[Fate]:
-    """The fates of all transactions up to a time."""
+    """Commits all transactions up to a time; returns their fates."""
     found: list[Fate] = []
     while fates := shard.commit(now_ms).fates:
         found += fates
@@ -65,7 +65,7 @@ def drained(shard: LongDelayShard, now_ms: int) -> list[Fate]:
 
 
 def recovered_twice(shard: LongDelayShard, fates: Sequence[Fate]) -> None:
-    """Asserts that the fates, read a second time, change nothing."""
+    """Asserts that a second replay of the fates changes nothing."""
     shard.recover(*fates)
     once = shard.families()
     shard.recover(*fates)
@@ -73,7 +73,7 @@ def recovered_twice(shard: LongDelayShard, fates: Sequence[Fate]) -> None:
 
 
 def refusal(shard: LongDelayShard) -> tuple[bytes | None, list[str]]:
-    """The reason of the only dead letter of the next transaction, and its verdicts."""
+    """Returns the reason of the only dead letter of the next transaction, and its verdicts."""
     batch = shard.commit()
     (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
     return dict(letter[5])["postdate-dead-reason"], [verdict for verdict, *_ in verdict_texts(batch)]

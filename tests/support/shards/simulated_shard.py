@@ -1,4 +1,4 @@
-"""One shard of a simulated cluster, driven by the test: no thread, no process, and time passes only while it waits."""
+"""One shard on a simulated cluster, driven by the test: no thread and no process; time passes only while it waits."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ BUDGET_MS = 2_000
 
 
 class ShardEnvironment:
-    """A cluster, and shards of its one request partition, one after the other, on one disk."""
+    """A simulated cluster, and successive shards of its one request partition on the same disk."""
 
     def __init__(self, directory: Path, clock: Callable[[SimBroker], SimClock] | None = None) -> None:
-        """`clock`: that of the machine on which the shards run; by default it is right."""
+        """`clock`: makes the clock of the machine on which the shards run; by default it is exact."""
         self.directory = directory
         self.broker = SimBroker()
         self.kafka = SimKafka(self.broker, clock=clock(self.broker) if clock is not None else None)
@@ -55,7 +55,7 @@ class ShardEnvironment:
         self.format_version = 1
 
     def shard(self, topic: RequestTopicConfig | None = None, instance: str = "") -> Shard:
-        """A shard that has taken over. A former one on the same disk must have been closed."""
+        """Returns a shard that has taken over. REQUIRES: an earlier shard on the same disk is closed."""
         made = self.new_shard(topic, instance)
         self.until(made, lambda: made.state is State.RUNNING)
         return made
@@ -68,7 +68,7 @@ class ShardEnvironment:
         place: str = "0",
         partition: int = 0,
     ) -> Shard:
-        """A shard that has not begun. `place`: its directory below that of the environment."""
+        """Returns a shard that has not started. `place`: its directory below that of the environment."""
         self.shards += 1
         config = Config(
             format_version=self.format_version,
@@ -94,7 +94,7 @@ class ShardEnvironment:
         return made
 
     def until(self, shard: Shard, reached: Callable[[], bool], within_ms: float = 60_000) -> None:
-        """Runs turns, and the steps of the poll thread, until the condition holds."""
+        """Runs turns of the shard and steps of the poll thread until the condition holds."""
         deadline = self.time.now_ms + within_ms
         while not reached():
             assert self.time.now_ms < deadline, f"{shard.state} {shard.why}"
@@ -104,7 +104,7 @@ class ShardEnvironment:
             self.time.wait(max(min(wait_ms, most_ms), 1.0))
 
     def poll(self, shard: Shard) -> None:
-        """Do one step of the poll thread."""
+        """Runs one step of the poll thread."""
         inbox = shard.inbox
         start = inbox.start_at
         if start >= 0:
@@ -123,7 +123,7 @@ class ShardEnvironment:
             inbox.note_position(self._position)
 
     def ask(self, *headers: tuple[str, bytes], key: bytes | None = b"k", value: bytes | None = b"v") -> int:
-        """A request; its offset."""
+        """Sends a request; returns its offset."""
         producer = self.kafka.plain_producer()
         offsets: list[int] = []
         producer.produce(R, value, key, list(headers), 0, lambda fault, offset, _: offsets.append(offset))
@@ -146,11 +146,11 @@ class ShardEnvironment:
         return [decode_record(record.value) for record in self.read(OWN.dispatch_log)]
 
     def fates(self) -> list[list[tuple[int, str]]]:
-        """The fates of each transaction that has any: (request offset, fate)."""
-        return [[(fate.offset, fate.name) for fate in said.fates] for said in self.log() if said.fates]
+        """Returns (request offset, fate) of the fates in each transaction that has any."""
+        return [[(fate.offset, fate.name) for fate in record.fates] for record in self.log() if record.fates]
 
     def letters(self) -> list[tuple[bytes, bytes | None]]:
-        """(reason, value) of each dead letter."""
+        """Returns (reason, value) of each dead letter."""
         found = []
         for record in self.read(OWN.dead_letters):
             headers: Headers = record.headers or []
@@ -162,19 +162,19 @@ class ShardEnvironment:
 
 
 def parts(shard: Shard) -> tuple[TimerIndex, ShardOwnership]:
-    """The index and the ownership of a shard that runs."""
+    """Returns the index and the ownership of a running shard."""
     assert shard._index is not None
     assert shard._ownership is not None
     return shard._index, shard._ownership
 
 
 def takeovers(shard: Shard) -> int:
-    """The number of takeovers that the shard has completed."""
+    """Returns the number of takeovers that the shard has completed."""
     return shard.ctx.counts.states.entered[State.CATCHING_UP]
 
 
 def read_requests(env: ShardEnvironment, shard: Shard) -> None:
-    """Let a shard read all requests, and dispatch none."""
+    """Lets a shard read all requests without dispatching."""
     count = len(env.read("requests"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
@@ -182,7 +182,7 @@ def read_requests(env: ShardEnvironment, shard: Shard) -> None:
 
 
 def hold_controls(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
-    """The index with so many entries under key 0, which do not leave."""
+    """Fills the index with `count` entries under key 0, which are not dispatched; returns the index."""
     index = shard._index
     assert index is not None
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
@@ -193,14 +193,14 @@ def hold_controls(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.Monke
 
 
 def read_due(env: ShardEnvironment, shard: Shard) -> Due:
-    """The input of the next transaction."""
+    """Returns the input of the next transaction."""
     assert shard._index is not None
     return shard._dispatcher._reader.read(shard._index, shard.ctx.clock.steady_ms(), env.broker.now_ms())
 
 
 @cache
 def _fates_of(value: bytes | None) -> int:
-    """The number of fates in a record, which is decoded only once: conditions count all of them after each turn."""
+    """Returns the number of fates in a record. Cached, because conditions count all fates after each turn."""
     return len(decode_record(value).fates)
 
 
@@ -209,8 +209,8 @@ def refuse(
     wanted: Callable[[str, bytes | None], bool],
     code: int = KafkaError.POLICY_VIOLATION,
 ) -> None:
-    """From now on the broker refuses each transactional record for whose topic and value `wanted` holds, one by one.
-    `code`: the error; that of the default may pass with time."""
+    """Makes the broker refuse each transactional record for whose topic and value `wanted` holds, one by one. `code`:
+    the error; the default is one that may pass with time."""
     honest = SimBroker.append
 
     def append(self: SimBroker, part: Partition, key: bytes | None, value: bytes | None, *more: Any) -> tuple[int, int]:
@@ -222,8 +222,8 @@ def refuse(
 
 
 def slow_down(monkeypatch: pytest.MonkeyPatch, topic: str, records_max: int) -> None:
-    """From now on a topic takes so many records of one producer in the 2 s of message.timeout.ms; what is over times
-    out."""
+    """Limits a topic to `records_max` records of one producer within the 2 s of message.timeout.ms; further records
+    time out."""
     honest = SimPlainProducer._sent
 
     def sent(self: SimPlainProducer, records: list[Any]) -> bool:

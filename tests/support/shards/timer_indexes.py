@@ -1,4 +1,5 @@
-"""Timer indexes for tests: tiny rings that wrap after milliseconds, short ways to fill them, and a heap as model."""
+"""Timer indexes for tests: tiny rings that wrap after milliseconds, short ways to fill them, and a heap as
+reference."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ def open_index(
     identity: Identity = IDENTITY,
     platform: Platform | None = None,
 ) -> TimerIndex:
-    """A timer index of the identity that all tests share."""
+    """Opens a timer index with the identity that all tests share."""
     return TimerIndex.open(directory, identity, options, now_ms, platform)
 
 
 def put_entries(index: TimerIndex, keys: Iterable[tuple[int, int]], size_bytes: int = 10) -> None:
-    """Put entries of one size in one write; R follows the highest offset."""
+    """Puts entries of one size in one write; R follows the highest offset."""
     changes = EntryChanges()
     pairs = list(keys)
     for due_ms, offset in pairs:
@@ -42,14 +43,14 @@ def put_entries(index: TimerIndex, keys: Iterable[tuple[int, int]], size_bytes: 
 
 
 def note_firsts(index: TimerIndex, first_offset: int, dues_ms: list[int]) -> None:
-    """Note the first dues of consecutive requests in one write."""
+    """Records the first due times of consecutive requests in one write."""
     changes = EntryChanges()
     changes.firsts.append((first_offset, struct.pack(f"<{len(dues_ms)}Q", *dues_ms)))
     index.write(changes)
 
 
 def finish_wheel(index: TimerIndex, now_ms: int) -> None:
-    """Load or rebuild until nothing is left to do; fails rather than go on for ever."""
+    """Loads or rebuilds the wheel until it is complete; fails instead of looping without end."""
     for _ in range(100_000):
         if not index.load_step(now_ms, keys_max=7):
             return
@@ -57,7 +58,7 @@ def finish_wheel(index: TimerIndex, now_ms: int) -> None:
 
 
 def drain(index: TimerIndex, before_ms: int, limit: int = 1_000_000) -> list[tuple[int, int]]:
-    """What a dispatcher would deliver: all that is due, scanned and ended piece by piece."""
+    """Scans and ends all due entries in small steps, as a dispatcher does; returns them."""
     result: list[tuple[int, int]] = []
     while True:
         keys, values = index.scan_due(before_ms, limit)
@@ -70,34 +71,34 @@ def drain(index: TimerIndex, before_ms: int, limit: int = 1_000_000) -> list[tup
 
 
 def counted_twice(snapshot: WheelSnapshot) -> tuple[int, int]:
-    """The total as counted at each change, and as summed over all slots: equal in every untorn copy."""
+    """Returns the total as counted at each change, and the sum over all slots: every consistent copy has them equal."""
     rings = snapshot._rings
     slots = rings.fine.sums()[0] + rings.hours.sums()[0]
     return rings.total.count, slots + rings.overdue.count + rings.ending.count + rings.beyond.count
 
 
 class HeapTimer:
-    """The reference: all entries in a heap, and in a dict for what else is asked."""
+    """The reference implementation: all entries in a heap, and their sizes in a dict."""
 
     def __init__(self) -> None:
         self.held: dict[tuple[int, int], int] = {}
         self._heap: list[tuple[int, int]] = []
 
     def put(self, due_ms: int, offset: int, size_bytes: int) -> None:
-        """Hold an entry."""
+        """Adds an entry."""
         self.held[due_ms, offset] = size_bytes
         heapq.heappush(self._heap, (due_ms, offset))
 
     def remove(self, due_ms: int, offset: int) -> int:
-        """Hold it no more; returns its size."""
+        """Removes an entry; returns its size."""
         return self.held.pop((due_ms, offset))
 
     def first(self) -> tuple[int, int] | None:
-        """The earliest entry."""
+        """Returns the earliest entry."""
         while self._heap and self._heap[0] not in self.held:
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else None
 
     def due(self, before_ms: int) -> list[tuple[int, int]]:
-        """All entries due before a time, in order."""
+        """Returns all entries due before a time, in order."""
         return sorted(key for key in self.held if key[0] < before_ms)

@@ -32,7 +32,7 @@ def main(seed: int, count: int, theme: str | None, trace: bool) -> None:
 
 
 def _tell(results: Iterable[Result], theme: str | None) -> int:
-    """Print the violations, with the command that replays them, and the counters; returns the number of failed
+    """Prints the violations, with the command that replays them, and the counters; returns the number of failed
     runs."""
     reached: Counter[str] = Counter()
     count = failed = 0

@@ -29,13 +29,13 @@ def workers(count: int = 0) -> Iterator[ProcessPoolExecutor]:
 
 
 def run_many(pool: ProcessPoolExecutor, seeds: Iterable[int], theme: str | None = None) -> Iterator[Result]:
-    """The result of each seed, in order."""
+    """Yields the result of each seed, in order."""
     return pool.map(functools.partial(run_seed, theme=theme), seeds, chunksize=4)
 
 
-def first_caught(name: str, seeds: range) -> Result | None:
-    """A run that detects the mutation of this name: that of its known seed, or the first of `seeds` that detects
-    it; None if none does.
+def first_detection(name: str, seeds: range) -> Result | None:
+    """Returns a run that detects the mutation of this name: that of its known seed, or the first of `seeds` that
+    detects it; None if none does.
 
     Raises AssertionError if the mutation no longer fits the code that it changes, since its own error would be
     detected.
@@ -45,7 +45,7 @@ def first_caught(name: str, seeds: range) -> Result | None:
 
 
 def search(name: str, seeds: Iterable[int]) -> Result | None:
-    """The first of these runs that detects the mutation. Raises as `first_caught`."""
+    """Returns the first of these runs that detects the mutation. Raises as `first_caught`."""
     mutation, theme = MUTATIONS[name]
     for seed in seeds:
         result = run_seed(seed, mutation, theme)
@@ -57,6 +57,6 @@ def search(name: str, seeds: Iterable[int]) -> Result | None:
 
 
 def replay(seed: int, theme: str = "") -> str:
-    """The command that runs one seed again and prints every step; `theme` is empty if the seed drew its own."""
+    """Returns the command that runs one seed again and prints every step; `theme` is empty if the seed drew its own."""
     about = f' THEME="{theme}"' if theme else ""
     return f"make simulate SEED={seed} SEEDS=1 TRACE=1{about}"

@@ -4,7 +4,7 @@ foreign clients.
 A plan is drawn from the seed before the run begins, as events at times. `peace` ends all faults, starts killed
 processes again, and makes distant due times come.
 
-Thread rule: one thread; an event never waits, it only changes the state of the world.
+Thread rule: one thread; an event never waits, it only changes the state of the run.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ from support.simulation.requests.expiry import EXPIRED, Expiry
 from support.simulation.requests.returns import CONFIGURED
 from support.simulation.requests.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, SimulatedTraffic
 from support.simulation.requests.volume import VOLUME, Volume
+from support.simulation.runtime.patches import STORE_APPLIED
+from support.simulation.runtime.process import Machine, SimulatedProcess
+from support.simulation.runtime.settings import Operators, Settings
+from support.simulation.runtime.simulated_run import SimulatedRun
 from support.simulation.themes import BROKERS, CALM, Themes
-from support.simulation.world.patches import STORE_APPLIED
-from support.simulation.world.process import Machine, SimulatedProcess
-from support.simulation.world.settings import Operators, Settings
-from support.simulation.world.world import World
 
 GROUP = "postdate"
 #: The main subject of a run; empty: none.
 THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls", "moves", "clocks", "store", "store")
 #: A theme that no seed draws: records are lost or forged, and a shard must halt.
 LOST = "lost"
-#: Another one: frequent holds and releases, while owners change.
+#: A further theme: frequent holds and releases, while owners change.
 HELD = "held"
 #: ms. The delay from which on entries are stored; 0: never. The retention of the requests limits it, too.
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
-#: Another: bursts for two targets, small transactions, and a rate for each target.
+#: A further theme: bursts for two targets, small transactions, and a rate for each target.
 BURST = "burst"
-#: Another: all runs have messages with windows, as some runs of other themes do.
+#: A further theme: all runs have messages with windows, as some runs of other themes do.
 WINDOWS = "windows"
-#: Another: most messages have ids, with policies for pending messages, as in some runs of other themes.
+#: A further theme: most messages have ids, with policies for pending messages, as in some runs of other themes.
 IDS = "ids"
-#: Another: all runs have recurring requests, as some runs of other themes do.
+#: A further theme: all runs have recurring requests, as some runs of other themes do.
 CALENDAR = "calendar"
-#: More of them: every start of a process draws its own settings; the rest of the run has the named theme.
+#: Further themes: every start of a process draws its own settings; the rest of the run has the named theme.
 DIFFERING = {"settings": "", "settings, moves": "moves", "settings, controls": "controls", "settings, store": "store"}
-#: The settings that differ in a theme, so that one process accepts a move that another refuses. In the others they are
-#: drawn.
+#: The settings that differ in a theme, so that one process accepts a move that another refuses. In the other themes
+#: they are drawn.
 _DIFFER_IN = {"settings, moves": ("horizon_ms", "levels_ms")}
 #: The rates of targets, in messages per second and shard; two of five runs have none. No rate is so low that a
 #: run cannot finish, or that three messages within a second are late.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
 #: ms. A request that is due later than this after the faults is not waited for: time jumps to its due time.
 _LATENESS_MS_MAX = 25_000
-#: ms. How long ids are remembered, if a request may be dropped because of an earlier delivery.
+#: ms. The time for which ids are remembered, if a request may be dropped because of an earlier delivery.
 _ENDED_WINDOWS_MS = (1_000, 5_000, 20_000, HOUR_MS)
 #: The faults that any run may have; the others belong to themes.
 _USUAL_FAULTS = tuple(name for name in FAULTS if name != "end-refused")
@@ -75,11 +75,11 @@ _SPECIAL = {"small": {"max.message.bytes": str(SMALL_BYTES_MAX)}, "compacted": {
 
 
 class RunPlan:
-    """One run: creates the world, plans its events, and ends its faults."""
+    """The plan of one run: creates its state, plans its events, and ends its faults."""
 
-    def __init__(self, world: World, seed: int, theme: str | None = None) -> None:
+    def __init__(self, run: SimulatedRun, seed: int, theme: str | None = None) -> None:
         """`theme`: the main subject of this run, one of THEMES; drawn if None."""
-        self.world = world
+        self.run = run
         self.random = Random(f"{seed}/plan")
         choose = self.random
         drawn = choose.choice(THEMES)
@@ -114,64 +114,62 @@ class RunPlan:
         self._operators = Operators(by_operators, self._usual, STORE_AFTER_MS, RATES, _DIFFER_IN.get(theme or "", ()))
         self._settings: list[Settings] = []
         self._readings = Readings([], RETENTION_MS // 2)
-        self.traffic = SimulatedTraffic(
-            world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ
-        )
+        self.traffic = SimulatedTraffic(run.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ)
         self._policies = Random(f"{seed}/policies")
         self.traffic.names_policies = self.theme != LOST
         self._draw_features(is_plain, moves_in_bulk)
         self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
         self.stamps = _ANY_STAMP
-        self.events = RunEvents(world, choose, self.traffic, self.partitions, self.theme)
-        self.losses = Losses(world, choose)
+        self.events = RunEvents(run, choose, self.traffic, self.partitions, self.theme)
+        self.losses = Losses(run, choose)
         # a separate stream: the rest of a run is the same with and without holds
         self._by_people = Random(f"{seed}/people")
-        self.holding = Holding(world, self._by_people, self.partitions)
+        self.holding = Holding(run, self._by_people, self.partitions)
         self._numbers = 0
         self.themes = Themes(self, seed)
-        world.retention_ms = RETENTION_MS
-        world.polled_max = choose.choice([3, 5_000])
+        run.retention_ms = RETENTION_MS
+        run.polled_max = choose.choice([3, 5_000])
         if self.theme in CALM:  # lateness is judged here, so no other cause of it is permitted
-            world.polled_min, world.polled_max, world.clocks_drift = 5_000, 5_000, False
-        world.replayed_max = choose.choice([1, 200])
-        world.store_records_max = choose.choice([1, 3] if self.theme == "store" else [1, 3, 1_000])
-        world.tail_offsets = choose.choice([1, 64])
+            run.polled_min, run.polled_max, run.clocks_drift = 5_000, 5_000, False
+        run.replayed_max = choose.choice([1, 200])
+        run.store_records_max = choose.choice([1, 3] if self.theme == "store" else [1, 3, 1_000])
+        run.tail_offsets = choose.choice([1, 64])
         if self.theme == VOLUME:
-            world.replayed_max, world.store_records_max = 200, 1_000
-        world.on_exit = self._start_later
+            run.replayed_max, run.store_records_max = 200, 1_000
+        run.on_exit = self._start_later
 
     def prepare(self) -> None:
-        """Create topics, machines and processes, and plan the events."""
-        world, choose = self.world, self.random
+        """Creates topics, machines and processes, and plans the events."""
+        run, choose = self.run, self.random
         self.themes.before_topics()
         self._create_topics()
-        world.readers_differ = self.relay
+        run.readers_differ = self.relay
         for number in range(2 if self.relay or self.theme == EXPIRED else choose.choice([1, 2, 2, 3])):
-            world.new_machine(f"m{number}")
+            run.new_machine(f"m{number}")
         if self.theme == EXPIRED:
-            self.duration_ms = Expiry(world, choose, self.traffic, self.losses).plan(self.start)
+            self.duration_ms = Expiry(run, choose, self.traffic, self.losses).plan(self.start)
             return
         if self.theme == VOLUME:
             self._plan_volume()
-        for machine in world.machines[: 1 if self.relay else None]:
+        for machine in run.machines[: 1 if self.relay else None]:
             self.start(machine)
         if self.theme == VOLUME:
             return
         self._plan_recurrences()
-        world.switch_rate = choose.choice([0.0, 0.05, 0.3])
+        run.switch_rate = choose.choice([0.0, 0.05, 0.3])
         if self.themes.is_calm:
             self.themes.plan_events()
             return
         if choose.random() < 0.4 and not self.relay:
-            world.kill_rate = choose.choice([0.0005, 0.003])
+            run.kill_rate = choose.choice([0.0005, 0.003])
         if choose.random() < 0.4:
-            world.pause_rate = choose.choice([0.0005, 0.003])
+            run.pause_rate = choose.choice([0.0005, 0.003])
         for name in _USUAL_FAULTS:
             if choose.random() < 0.4:
                 high = 0.4 if name in ("markers-late", "any-order", "sent-early", "end-copied", "added-apart") else 0.03
-                world.faults.rates[name] = choose.uniform(0.0, high)
+                run.faults.rates[name] = choose.uniform(0.0, high)
         for _ in range(choose.choice([0, 1, 2, 4])):
-            world.ambushes[choose.choice(_AMBUSHED), choose.randrange(1, 12)] = choose.choice(["kill", "pause"])
+            run.ambushes[choose.choice(_AMBUSHED), choose.randrange(1, 12)] = choose.choice(["kill", "pause"])
         self._plan_traffic()
         for _ in range(choose.choice([0, 2, 5, 9])):
             self._plan(choose.choice(self.events.menu()))
@@ -180,7 +178,7 @@ class RunPlan:
         self._plan_holds()
 
     def _draw_features(self, is_plain: bool, moves_in_bulk: bool) -> None:
-        """Draw which features the traffic uses. Each draws from a separate random stream, so runs without it stay
+        """Draws which features the traffic uses. Each draws from a separate random stream, so runs without it stay
         the same."""
         seed, theme, traffic = self._seed, self._asked_theme, self.traffic
         windows = Random(f"{seed}/windows")
@@ -190,7 +188,7 @@ class RunPlan:
         if theme == BULK or (not is_plain and bulks.random() < 0.15):
             traffic.bulks = bulks
             traffic.moves_in_bulk = moves_in_bulk
-        self.world.swept_max = bulks.choice([1, 1, 2] if theme == BULK else [1, 2, 1_000])
+        self.run.swept_max = bulks.choice([1, 1, 2] if theme == BULK else [1, 2, 1_000])
         policies = Random(f"{seed}/ids")
         if theme == IDS or (not is_plain and policies.random() < 0.25):
             traffic.policies = policies
@@ -200,7 +198,7 @@ class RunPlan:
             traffic.ended_window_ms = drops.choice(_ENDED_WINDOWS_MS)
 
     def _plan_recurrences(self) -> None:
-        """Plan recurring schedules, in some runs of each theme, and in all runs of two themes."""
+        """Plans recurring schedules, in some runs of each theme, and in all runs of two themes."""
         drawn = Random(f"{self._seed}/recurrences")  # a separate stream: the others stay the same
         if self.theme in CALM:
             self.traffic.recurrences.target = GOOD  # the other target has the fault
@@ -217,76 +215,74 @@ class RunPlan:
             if backfills.random() < (0.6 if self._asked_theme == CALENDAR else 0.3):
                 self.traffic.recurrences.backfills = backfills
                 self.traffic.recurrences.fills_far = not self.rates and not self.differ  # drawn settings may have rates
-            self.traffic.recurrences.plan(self.world, share * self.duration_ms, drawn.choice(counts))
+            self.traffic.recurrences.plan(self.run, share * self.duration_ms, drawn.choice(counts))
 
     def _plan_volume(self) -> None:
-        """Plan many requests, and few other events."""
-        world = self.world
-        world.polled_min, world.polled_max = self.random.choice([2_000, 5_000, 5_000]), 5_000
-        self.duration_ms = Volume(world, self.random, self.traffic, self.events).plan()
+        """Plans many requests, and few other events."""
+        run = self.run
+        run.polled_min, run.polled_max = self.random.choice([2_000, 5_000, 5_000]), 5_000
+        self.duration_ms = Volume(run, self.random, self.traffic, self.events).plan()
 
     def start(self, machine: Machine) -> None:
-        """Start a process on a machine that has none."""
-        world = self.world
-        if world.process_on(machine) is not None or (self.events.at_peace and self.by_hand and self._another(machine)):
+        """Starts a process on a machine that has none."""
+        run = self.run
+        if run.process_on(machine) is not None or (self.events.at_peace and self.by_hand and self._another(machine)):
             return
         self._numbers += 1
         machine.clock.stop_steady(0.0)
         config = self._config(f"{machine.name}.{self._numbers}", self._new_settings())
-        world.gates[config.instance] = config.request_topics[0].cancel_gate
+        run.gates[config.instance] = config.request_topics[0].cancel_gate
         group = f"by hand {self._numbers}" if self.by_hand else GROUP
-        world.processes.append(SimulatedProcess(world, machine, self._numbers, config, group))
-        world.trace(f"start {machine.name}.{self._numbers}")
+        run.processes.append(SimulatedProcess(run, machine, self._numbers, config, group))
+        run.trace(f"start {machine.name}.{self._numbers}")
         if self.relay and not self.events.at_peace:
             self.events.hand_over(machine)
 
     def _another(self, machine: Machine) -> bool:
         """True if another machine already has a process."""
-        return any(process.machine is not machine for process in self.world.processes)
+        return any(process.machine is not machine for process in self.run.processes)
 
     def peace(self) -> None:
-        """End all faults, and start a process on every machine; without a group, only on the first one."""
-        world = self.world
-        world.faults.rates.clear()
-        world.kill_rate = world.pause_rate = 0.0
-        world.ambushes.clear()
+        """Ends all faults, and starts a process on every machine; without a group, only on the first one."""
+        run = self.run
+        run.faults.rates.clear()
+        run.kill_rate = run.pause_rate = 0.0
+        run.ambushes.clear()
         self.events.cease()
         self.themes.cease()
         self.traffic.is_last = True
-        late_ms = self.traffic.last_due_ms() - world.broker.now_ms()
+        late_ms = self.traffic.last_due_ms() - run.broker.now_ms()
         if late_ms > _LATENESS_MS_MAX:
             self.events.let_time_pass(late_ms)
         if self.by_hand:
-            for process in world.processes[1:]:
-                world.kill(process)
-        for machine in world.machines:
+            for process in run.processes[1:]:
+                run.kill(process)
+        for machine in run.machines:
             self.start(machine)
 
     def _plan(self, event: Callable[[], None]) -> None:
-        self.world.time.at(self.world.time.now_ms + self.random.uniform(0.0, self.duration_ms), event)
+        self.run.time.at(self.run.time.now_ms + self.random.uniform(0.0, self.duration_ms), event)
 
     def _set_theme(self) -> None:
-        """Set rates of faults and plan events that occur together too rarely by chance."""
-        world, choose = self.world, self.random
+        """Sets rates of faults and plans events that occur together too rarely by chance."""
+        run, choose = self.run, self.random
         if self.theme == "torn":
-            world.faults.rates |= {"end-copied": 0.5, "added-apart": 0.7, "sent-early": 0.3, "slow": 0.02}
+            run.faults.rates |= {"end-copied": 0.5, "added-apart": 0.7, "sent-early": 0.3, "slow": 0.02}
             for _ in range(4):
-                world.ambushes[choose.choice(["dispatch.flushed", "dispatch.produced"]), choose.randrange(1, 20)] = (
-                    "kill"
-                )
+                run.ambushes[choose.choice(["dispatch.flushed", "dispatch.produced"]), choose.randrange(1, 20)] = "kill"
                 self._plan(self.events.step_broker_clock)
         elif self.theme == "controls":
             for _ in range(6):
-                world.ambushes["dispatch.written", choose.randrange(2, 60)] = "kill"
+                run.ambushes["dispatch.written", choose.randrange(2, 60)] = "kill"
         elif self.theme == BULK:  # an owner dies during the takeover, and the next one has another disk
             for _ in range(8):
-                world.ambushes["dispatch.written", choose.randrange(2, 80)] = "kill"
+                run.ambushes["dispatch.written", choose.randrange(2, 80)] = "kill"
             for _ in range(2):
                 self._plan(self.events.empty_out)
         elif self.theme == "unknown":
             for _ in range(4):
                 step = choose.choice(["commit.sent", "commit.done"])
-                world.ambushes[step, choose.randrange(1, 15)] = choose.choice(["cut", "cut answers"])
+                run.ambushes[step, choose.randrange(1, 15)] = choose.choice(["cut", "cut answers"])
         elif self.theme == "stranger":
             for _ in range(3):
                 self._plan(self.events.let_stranger_in_and_kill)
@@ -298,7 +294,7 @@ class RunPlan:
                 self._plan(choose.choice([self.events.empty_out, self.events.empty_out, self.events.lose_power]))
                 self._plan(self.events.compact_store)
             for _ in range(3):
-                world.ambushes[STORE_APPLIED, choose.randrange(1, 8)] = "kill"
+                run.ambushes[STORE_APPLIED, choose.randrange(1, 8)] = "kill"
         elif self.theme == "clocks":
             for _ in range(6):
                 self._plan(choose.choice([self.events.step_clock, self.events.step_broker_clock]))
@@ -306,10 +302,10 @@ class RunPlan:
                 self._plan(self.events.step_broker_clock_far)
         elif self.theme == CALENDAR:  # schedules continue after the last request: then only STORE has them
             for _ in range(3):
-                world.time.at(world.time.now_ms + choose.uniform(0.6, 1.0) * self.duration_ms, self.events.empty_out)
+                run.time.at(run.time.now_ms + choose.uniform(0.6, 1.0) * self.duration_ms, self.events.empty_out)
         elif self.theme == LOST:
             for _ in range(4):  # the first time at which there is anything to lose
-                world.time.at(world.time.now_ms + choose.uniform(0.5, 1.0) * self.duration_ms, self.losses.strike)
+                run.time.at(run.time.now_ms + choose.uniform(0.5, 1.0) * self.duration_ms, self.losses.strike)
         elif self.theme == "power":
             for _ in range(4):
                 self._plan(self.events.lose_power)
@@ -317,7 +313,7 @@ class RunPlan:
     # ---- set-up ----------------------------------------------------------------------------------------------------
 
     def _create_topics(self) -> None:
-        create = self.world.broker.create
+        create = self.run.broker.create
         stamped = {"message.timestamp.type": "LogAppendTime"}
         create(NewTopic(REQUESTS, self.partitions, 1, stamped | {"retention.ms": str(RETENTION_MS)}))
         kept = {"retention.ms": str(LOG_RETENTION_MS)}
@@ -329,18 +325,18 @@ class RunPlan:
         for name, partitions in TARGETS.items():
             if name != "later":
                 create(NewTopic(name, partitions, 1, _SPECIAL.get(name, {}) | self.stamps))
-        self.world.broker.denied.add("secret")
+        self.run.broker.denied.add("secret")
 
     def readings(self) -> Readings:
-        """How the processes that were started so far interpret requests."""
+        """Returns how the processes that were started so far interpret requests."""
         return self._readings
 
     def _new_settings(self) -> Settings:
-        """The settings of the next process."""
+        """Returns the settings of the next process."""
         settings = self._usual
         if self.differ:
             settings = self._operators.draw()
-        self.world.reached["settings differ"] += bool(self._settings) and settings not in self._settings
+        self.run.reached["settings differ"] += bool(self._settings) and settings not in self._settings
         if settings not in self._settings:
             self._settings.append(settings)
             self._readings = Readings(self._settings, RETENTION_MS // 2)
@@ -377,7 +373,7 @@ class RunPlan:
         )
 
     def _plan_traffic(self) -> None:
-        choose, time = self.random, self.world.time
+        choose, time = self.random, self.run.time
         if self.theme == CALENDAR and choose.random() < 0.5:
             return
         counts = {
@@ -395,16 +391,16 @@ class RunPlan:
             if self.theme in ("controls", "moves", IDS, BURST, BULK):
                 when -= when % 2_000.0
             time.at(max(when, time.now_ms), self.traffic.send)
-        self.world.troubles.begin(UNKNOWN, inf, target="later")
+        self.run.troubles.begin(UNKNOWN, inf, target="later")
         if choose.random() < 0.7:
             time.at(time.now_ms + choose.uniform(0.0, self.duration_ms), self._create_later)
 
     def _create_later(self) -> None:
-        self.world.broker.create(NewTopic("later", TARGETS["later"], 1, self.stamps))
-        self.world.troubles.end(UNKNOWN)
+        self.run.broker.create(NewTopic("later", TARGETS["later"], 1, self.stamps))
+        self.run.troubles.end(UNKNOWN)
 
     def _plan_holds(self) -> None:
-        """Plan holds. They are stored with the offsets of the group, which processes without a group do not share."""
+        """Plans holds. They are stored with the offsets of the group, which processes without a group do not share."""
         choose = self._by_people
         if self.by_hand or self.theme == LOST:
             return
@@ -414,8 +410,8 @@ class RunPlan:
             self.holding.plan(choose.choice([1, 3]), self.duration_ms)
 
     def _start_later(self, machine: Machine) -> None:
-        """Restart a process that has ended, as a supervisor does."""
-        time, machines = self.world.time, self.world.machines
+        """Restarts a process that has ended, as a supervisor does."""
+        time, machines = self.run.time, self.run.machines
         wait_ms = self.random.choice([1.0, 300.0, 2_000.0] if self.relay else [1.0, 300.0, 5_000.0, 20_000.0])
         if self.relay:
             machine = machines[(machines.index(machine) + 1) % len(machines)]

@@ -34,18 +34,18 @@ from support.simulation.requests.bulk import judge_bulks
 from support.simulation.requests.recurring import judge_recurrences
 from support.simulation.requests.traffic import REQUESTS
 from support.simulation.requests.volume import VOLUME
-from support.simulation.world.patches import simulated
-from support.simulation.world.world import World
+from support.simulation.runtime.patches import simulated
+from support.simulation.runtime.simulated_run import SimulatedRun
 
 #: ms. After the last fault every request must have ended within this. The slowest case: a member is removed from the
 #: group, a transaction times out, and the retry budget of an entry begins only then.
 REST_MS_MAX = 90_000.0
 
 #: ms. Requests after the recovery must have ended this long after the last was sent. A process that was fenced while
-#: idle detects this only now: then it asks the group, every 5 s, and the shard is taken over again.
+#: idle detects this only now: then it queries the group every 5 s, and the shard is taken over again.
 ENCORE_MS_MAX = 10_000.0
 
-_MEMORY = Path("/dev/shm")  # noqa: S108  # only small files that are mapped; where it is missing, the usual place
+_MEMORY = Path("/dev/shm")  # noqa: S108  # only small files that are mapped; if it is missing, the default directory
 
 
 @dataclass(frozen=True)
@@ -77,94 +77,94 @@ def run_seed(
     theme: str | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Result:
-    """Simulate one run; with a mutation, on code without one safeguard. `tell` gets a line for every step; a `theme`
+    """Simulates one run; with a mutation, on code without one safeguard. `tell` gets a line for every step; a `theme`
     replaces the one that the seed would draw."""
     with _silence(tell is None), tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as directory:
-        world = World(seed, Path(directory))
-        world.tell = tell
-        plan = RunPlan(world, seed, theme)
+        run = SimulatedRun(seed, Path(directory))
+        run.tell = tell
+        plan = RunPlan(run, seed, theme)
         # a mutation must be detected from the content of the topics alone
         if mutation is None and plan.theme != VOLUME:
-            world.look = Invariants(world, plan.traffic, plan.readings).check
-        with simulated(world), counted(world), mutation(world) if mutation else nullcontext():
-            _play(world, plan)
+            run.check_index = Invariants(run, plan.traffic, plan.readings).check
+        with simulated(run), counted(run), mutation(run) if mutation else nullcontext():
+            _play(run, plan)
             plan.themes.before_judgement()
-            outcome = gather(world.broker, plan.partitions, world.archive)
-            settle_returns(world.broker, plan.traffic, world.archive)
+            outcome = gather(run.broker, plan.partitions, run.archive)
+            settle_returns(run.broker, plan.traffic, run.archive)
             settle_series(outcome, plan.traffic)
             readings = plan.readings()
-            judge(outcome, plan.traffic, readings, world.troubles, plan.losses.halted())
+            judge(outcome, plan.traffic, readings, run.troubles, plan.losses.halted())
             judge_ids(outcome, plan.traffic, readings)
-            judge_recurrences(outcome, plan.traffic, readings, world, plan.losses.halted())
-            judge_stores(outcome, world.broker, plan.partitions)
-            judge_lateness(outcome, plan.traffic, world)
-            judge_bulks(outcome, plan.traffic, readings, world.broker, plan.partitions, world.archive)
-            judge_in_time(outcome, plan.traffic, readings, world)
+            judge_recurrences(outcome, plan.traffic, readings, run, plan.losses.halted())
+            judge_stores(outcome, run.broker, plan.partitions)
+            judge_lateness(outcome, plan.traffic, run)
+            judge_bulks(outcome, plan.traffic, readings, run.broker, plan.partitions, run.archive)
+            judge_in_time(outcome, plan.traffic, readings, run)
             plan.holding.judge(outcome, plan.traffic)
             plan.themes.judge(outcome)
             if plan.theme != VOLUME:  # it compares all pairs
-                judge_order(outcome, plan.traffic, readings, world)
-            judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
-            judge_halts(outcome, world, {LOSER} if plan.losses.kind else set())
-            judge_indexes(outcome, world, plan.traffic, plan.losses.halted())
-            for process in list(world.processes):
-                world.exited(process)
-            world.scheduler.unwind()
-    world.reached.update(outcome.reached)
-    world.reached.update({f"transactions {name}": count for name, count in world.broker.transactions.decided.items()})
-    world.reached.update({f"fault {name}": count for name, count in world.faults.struck.items()})
-    world.reached["requests"] += len(plan.traffic.asked)
-    wrong = world.wrong + outcome.wrong
-    return Result(seed, world.digest, plan.losses.excused(wrong) if plan.losses.kind else wrong, world.reached)
+                judge_order(outcome, plan.traffic, readings, run)
+            judge_verdicts(outcome, plan.traffic, run.broker, plan.partitions)
+            judge_halts(outcome, run, {LOSER} if plan.losses.kind else set())
+            judge_indexes(outcome, run, plan.traffic, plan.losses.halted())
+            for process in list(run.processes):
+                run.exited(process)
+            run.scheduler.unwind()
+    run.reached.update(outcome.reached)
+    run.reached.update({f"transactions {name}": count for name, count in run.broker.transactions.decided.items()})
+    run.reached.update({f"fault {name}": count for name, count in run.faults.struck.items()})
+    run.reached["requests"] += len(plan.traffic.requests)
+    wrong = run.wrong + outcome.wrong
+    return Result(seed, run.digest, plan.losses.excused(wrong) if plan.losses.kind else wrong, run.reached)
 
 
-def _play(world: World, plan: RunPlan) -> None:
+def _play(run: SimulatedRun, plan: RunPlan) -> None:
     plan.prepare()
-    world.run_until(world.time.now_ms + plan.duration_ms)
+    run.run_until(run.time.now_ms + plan.duration_ms)
     while plan.themes.extra_wait_ms():
-        world.run_until(world.time.now_ms + plan.themes.extra_wait_ms())
+        run.run_until(run.time.now_ms + plan.themes.extra_wait_ms())
     plan.peace()
-    peace_ms = world.time.now_ms
-    _rest(world, plan, REST_MS_MAX)
-    world.rest_ms = world.time.now_ms - peace_ms
-    commits = world.reached["dispatch.committed"]
-    _send_more(world, plan)
-    if world.reached["dispatch.committed"] < commits + plan.partitions:
+    peace_ms = run.time.now_ms
+    _rest(run, plan, REST_MS_MAX)
+    run.rest_ms = run.time.now_ms - peace_ms
+    commits = run.reached["dispatch.committed"]
+    _send_more(run, plan)
+    if run.reached["dispatch.committed"] < commits + plan.partitions:
         # a gate may have delayed the first ones, and a process detects its fence only by a transaction
-        _send_more(world, plan)
-    fences, before = world.reached["fenced"], set(plan.traffic.asked)
-    _send_more(world, plan)
-    world.encore = plan.traffic.asked.keys() - before
-    if world.reached["fenced"] > fences:
-        world.wrong.append(f"O9: {world.reached['fenced'] - fences} times fenced, though nobody else is there")
-    world.trace(f"{len(plan.traffic.asked)} requests, {world.scheduler.steps} steps")
+        _send_more(run, plan)
+    fences, before = run.reached["fenced"], set(plan.traffic.requests)
+    _send_more(run, plan)
+    run.encore = plan.traffic.requests.keys() - before
+    if run.reached["fenced"] > fences:
+        run.wrong.append(f"O9: {run.reached['fenced'] - fences} times fenced, though nobody else is there")
+    run.trace(f"{len(plan.traffic.requests)} requests, {run.scheduler.steps} steps")
 
 
-def _send_more(world: World, plan: RunPlan) -> None:
-    """Send some requests to each partition after the recovery."""
+def _send_more(run: SimulatedRun, plan: RunPlan) -> None:
+    """Sends some requests to each partition after the recovery."""
     for index in range(plan.partitions):
         for number in range(3):
-            world.time.at(world.time.now_ms + 500.0 * number, functools.partial(plan.traffic.send_plain, index))
-    world.run_until(world.time.now_ms + 1_500.0)
-    _rest(world, plan, ENCORE_MS_MAX)
+            run.time.at(run.time.now_ms + 500.0 * number, functools.partial(plan.traffic.send_plain, index))
+    run.run_until(run.time.now_ms + 1_500.0)
+    _rest(run, plan, ENCORE_MS_MAX)
 
 
-def _rest(world: World, plan: RunPlan, limit_ms: float) -> None:
-    """Run until all requests have ended, or the time limit is reached."""
+def _rest(run: SimulatedRun, plan: RunPlan, limit_ms: float) -> None:
+    """Runs until all requests have ended, or the time limit is reached."""
     # the broker that stamps a request may have another clock than the one that stamps its fate
-    give_up_ms = world.time.now_ms + limit_ms + world.broker.brokers.apart_ms()
+    give_up_ms = run.time.now_ms + limit_ms + run.broker.brokers.apart_ms()
     at_rest = False
-    while world.time.now_ms < give_up_ms:
+    while run.time.now_ms < give_up_ms:
         plan.holding.release_all()
-        was_at_rest, at_rest = at_rest, _at_rest(world, plan)
+        was_at_rest, at_rest = at_rest, _at_rest(run, plan)
         if at_rest and was_at_rest:  # nothing has changed for a while, so a process that was fenced has detected it
             break
-        world.run_until(world.time.now_ms + (1_500.0 if at_rest else 500.0))
+        run.run_until(run.time.now_ms + (1_500.0 if at_rest else 500.0))
 
 
-def _at_rest(world: World, plan: RunPlan) -> bool:
+def _at_rest(run: SimulatedRun, plan: RunPlan) -> bool:
     """True if every request has ended, and every partition has exactly one owner."""
-    shards = [actor for process in world.processes for actor in process.shards()]
+    shards = [actor for process in run.processes for actor in process.shards()]
     if plan.traffic.unsent or sorted(actor.part.index for actor in shards) != list(range(plan.partitions)):
         return False
     halted = plan.losses.halted()
@@ -172,7 +172,7 @@ def _at_rest(world: World, plan: RunPlan) -> bool:
         return False
     if any(actor.shard.state is not State.RUNNING for actor in shards if actor.part.index not in halted):
         return False
-    outcome = gather_fates(world.broker, plan.partitions, world.archive)
+    outcome = gather_fates(run.broker, plan.partitions, run.archive)
     open_yet = plan.traffic.origins() - {origin for origin, fates in outcome.fates.items() if fates}
     return all(index in halted for index, _ in open_yet)
 

@@ -56,8 +56,8 @@ class Themes:
         self._plan = plan
         self._theme = plan.theme
         self._random = Random(f"{seed}/cluster")
-        self.cluster = ClusterEvents(plan.world, self._random, plan.events)
-        self.targets = TargetEvents(plan.world, self._random, plan.traffic, {})
+        self.cluster = ClusterEvents(plan.run, self._random, plan.events)
+        self.targets = TargetEvents(plan.run, self._random, plan.traffic, {})
         self._late: frozenset[str] = frozenset()  # targets whose messages must not be late
         self._rare = frozenset[str]()  # themes whose faults are added to this run of another theme
         if self._theme not in NO_OTHERS:
@@ -79,51 +79,51 @@ class Themes:
         return self._theme in CALM
 
     def before_topics(self) -> None:
-        """Set up what must exist before the topics."""
+        """Sets up what must exist before the topics."""
         if self._theme == BROKERS or BROKERS in self._rare:
             self.cluster.several_brokers()
 
     def plan_events(self) -> None:
-        """Plan the events of the theme. REQUIRES: the machines exist."""
-        plan, choose, world = self._plan, self._random, self._plan.world
-        now = world.time.now_ms
+        """Plans the events of the theme. REQUIRES: the machines exist."""
+        plan, choose, run = self._plan, self._random, self._plan.run
+        now = run.time.now_ms
         if self._theme == BROKERS:
             for number in range(3):
-                world.time.at(now + number * 20_000.0 + choose.uniform(500.0, 4_000.0), self._strike_broker)
+                run.time.at(now + number * 20_000.0 + choose.uniform(500.0, 4_000.0), self._strike_broker)
             for _ in range(6):
-                world.time.at(now + choose.uniform(0.0, plan.duration_ms), self.cluster.move_leader)
+                run.time.at(now + choose.uniform(0.0, plan.duration_ms), self.cluster.move_leader)
         elif self._theme == STALLS:
             for _ in range(2):
                 event = choose.choice(self.cluster.stalls())
-                world.time.at(now + choose.uniform(0.3, 0.9) * plan.duration_ms, event)
+                run.time.at(now + choose.uniform(0.3, 0.9) * plan.duration_ms, event)
         elif self._theme == STAMPS:
-            for machine in world.machines:
+            for machine in run.machines:
                 machine.clock.skew_ms = choose.choice([2.0, 2.0, -2.0, 1.1]) * _HOUR_MS
         elif self._theme == DISKS:
             for _ in range(5):
-                world.time.at(now + choose.uniform(0.0, plan.duration_ms), self.cluster.fill_disk)
+                run.time.at(now + choose.uniform(0.0, plan.duration_ms), self.cluster.fill_disk)
         elif self._theme == ENDS:
-            world.faults.rates |= {"end-copied": 0.5, "end-refused": 0.6, "added-apart": 0.7, "sent-early": 0.3}
-            world.faults.rates["slow"] = 0.1  # a late copy can meet only a transaction that takes long
-            world.faults.copy_ms_max = _COPY_MS_MAX
+            run.faults.rates |= {"end-copied": 0.5, "end-refused": 0.6, "added-apart": 0.7, "sent-early": 0.3}
+            run.faults.rates["slow"] = 0.1  # a late copy can meet only a transaction that takes long
+            run.faults.copy_ms_max = _COPY_MS_MAX
             for number in range(3):
-                world.time.at(now + number * 10_500.0 + choose.uniform(2_000.0, 6_000.0), self._leap)
+                run.time.at(now + number * 10_500.0 + choose.uniform(2_000.0, 6_000.0), self._leap)
         elif self._theme == ADMIN:
             self.targets.load(plan.partitions, plan.duration_ms - 5_000.0)
             silence_ms = choose.choice([60_000.0, 110_000.0])
-            world.time.at(now + 8_000.0, lambda: self.cluster.silence_admin(silence_ms))
+            run.time.at(now + 8_000.0, lambda: self.cluster.silence_admin(silence_ms))
             self._late = frozenset({GOOD, BAD})
         elif self._theme == BAD_TARGET:
             trouble, for_ms = choose.choice(self.targets.menu()), choose.choice([15_000.0, 40_000.0])
             self.targets.load(plan.partitions, plan.duration_ms - 5_000.0, burst_at_ms=9_500.0)
-            world.time.at(now + 10_000.0, lambda: trouble(for_ms))
+            run.time.at(now + 10_000.0, lambda: trouble(for_ms))
             self._late = frozenset({GOOD})
 
         self._plan_rare()
 
     def _plan_rare(self) -> None:
-        """Plan one or two faults of each of the rare themes."""
-        plan, choose, world = self._plan, self._random, self._plan.world
+        """Plans one or two faults of each of the rare themes."""
+        plan, choose, run = self._plan, self._random, self._plan.run
         events: dict[str, list[Callable[[], None]]] = {
             BROKERS: [self._strike_broker, self.cluster.move_leader],
             ADMIN: [functools.partial(self.cluster.silence_admin, 5_000.0)],
@@ -131,21 +131,21 @@ class Themes:
             DISKS: [self.cluster.fill_disk, self.cluster.fill_disk],
         }
         for name in sorted(self._rare):
-            world.reached[f"rare: {name}"] += 1
+            run.reached[f"rare: {name}"] += 1
             for event in events.get(name, []):
-                world.time.at(world.time.now_ms + choose.uniform(0.0, plan.duration_ms), event)
+                run.time.at(run.time.now_ms + choose.uniform(0.0, plan.duration_ms), event)
         if ENDS in self._rare:
-            world.faults.rates |= {"end-copied": 0.2, "end-refused": 0.3}
+            run.faults.rates |= {"end-copied": 0.2, "end-refused": 0.3}
 
     def _leap(self) -> None:
-        """Move the cluster's clock forward by ten seconds, and send a request that shows this: the shard first commits
-        a beat, and then the messages that have become due."""
-        world = self._plan.world
-        world.reached["broker's clock stepped"] += 1
-        world.troubles.clocks_are_true = False
-        world.broker.skew_ms += 10_000.0
+        """Moves the cluster's clock forward by ten seconds, and sends a request that shows this: the shard first
+        commits a heartbeat, and then the messages that have become due."""
+        run = self._plan.run
+        run.reached["broker's clock stepped"] += 1
+        run.troubles.clocks_are_true = False
+        run.broker.skew_ms += 10_000.0
         for index in range(self._plan.partitions):
-            if world.broker.serves(world.broker.topics[REQUESTS].logs[index]):
+            if run.broker.serves(run.broker.topics[REQUESTS].logs[index]):
                 self._plan.traffic.send_plain(index)
 
     def _strike_broker(self) -> None:
@@ -154,26 +154,26 @@ class Themes:
         self._random.choice([*frozen, cluster.kill_broker])()
 
     def extra_wait_ms(self) -> float:
-        """How much longer than its duration the run lasts: until the last stall has ended."""
-        return max(self.cluster.stalled_until_ms - self._plan.world.time.now_ms, 0.0)
+        """Returns the additional duration of the run, until the last stall has ended."""
+        return max(self.cluster.stalled_until_ms - self._plan.run.time.now_ms, 0.0)
 
     def cease(self) -> None:
-        """End all lasting faults."""
+        """Ends all lasting faults."""
         self.cluster.cease()
         self.targets.cease()
 
     def before_judgement(self) -> None:
-        """Keep deleted targets for the judges, and permit the dead letters that the faults explain."""
-        world = self._plan.world
-        for topic in world.broker.deleted:
+        """Keeps deleted targets for the judges, and permits the dead letters that the faults explain."""
+        run = self._plan.run
+        for topic in run.broker.deleted:
             assert topic.name != REQUESTS
             for index, log in enumerate(topic.logs):
-                world.archive.setdefault(Partition(topic.name, index), []).extend(log.committed())
-        world.reached["write found no room"] += world.disks.refused
-        world.reached["a deposed leader answers"] += world.broker.stale_answers
+                run.archive.setdefault(Partition(topic.name, index), []).extend(log.committed())
+        run.reached["write found no space"] += run.disks.refused
+        run.reached["a deposed leader answers"] += run.broker.stale_answers
         self.targets.excuse()
 
     def judge(self, outcome: JudgedOutcome) -> None:
-        """Late messages are added to `outcome.wrong`."""
+        """Adds late messages to `outcome.wrong`."""
         if self._late:
             self.targets.judge(outcome, self._late)

@@ -1,1 +1,1 @@
-"""Rules for the repository's code, documents, chart and test lanes, which tests apply."""
+"""Rules for the repository's code, documents, chart and test lanes; tests apply them."""

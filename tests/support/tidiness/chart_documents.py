@@ -2,8 +2,8 @@
 
 `make chart` (or `python -m support.tidiness.chart_documents`) writes them; tests/chart compares the files with its
 output. The tables come from the comments of values.yaml that begin with `# --`. The schema of `config` and
-`requestTopics` comes from the options of the program, so an option that is added there can be set here; the names below
-`kafka.common|consumer|producer|admin` come from the client library that is installed.
+`requestTopics` comes from the program's options, so the chart accepts a new option without a change. The property names
+below `kafka.common|consumer|producer|admin` come from the installed client library.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from support.brokers.librdkafka_names import librdkafka_names
 from support.repository import ROOT
 
 CHART = ROOT / "charts" / "postdate"
-#: Options that the chart itself decides: they follow from the pod, or have values of their own.
+#: Options that the chart sets itself: they follow from the pod, or the chart has separate values for them.
 OWNED = frozenset({"data_dir", "group_instance_id", "instance", "workers", REQUEST_TOPICS})
 OWNED_SECTIONS = frozenset({"http", "kafka"})
 
 _KEY = re.compile(r"^( *)([\w.-]+):( .*|)$")
 _DURATION = r"^([0-9]+(ms|s|m|h|d)?)+$|^P[0-9DTHMS.]+$"
 _SIZE = r"^[0-9]+ *(B|KiB|MiB|GiB)?$"
-#: What is in a list of texts, where not every text will do: as RateRules has it, from 0.001 to 1,000,000 a second.
+#: A rate in a list of texts: from 0.001 to 1,000,000 a second, as RateRules accepts it.
 _RATE = r"0*(1000000(\.0*)?|[1-9][0-9]{0,5}(\.[0-9]+)?)|0+\.(00[1-9]|0[1-9]|[1-9])[0-9]*"
 _LISTED: Mapping[str, dict[str, Any]] = {
     "messages_per_second_max": {"type": "string", "pattern": rf"^ *[A-Za-z0-9._*?\[\]!-]+ *= *({_RATE}) *$"},
@@ -43,7 +43,7 @@ _HEAD = f"{_VALUES}\n`make chart` generates these tables from values.yaml.\n"
 
 @dataclass(frozen=True)
 class Value:
-    """One row: the path of a value, its default, and what its comment says."""
+    """One row: the path of a value, its default, and its comment."""
 
     path: str
     default: Any
@@ -51,7 +51,8 @@ class Value:
 
 
 def described(text: str) -> Iterator[Value]:
-    """The values of a values.yaml, in its order. Raises ValueError: one that is no section has no description."""
+    """Yields the values of a values.yaml in order. Raises ValueError if a value that is no section has no
+    description."""
     tree = yaml.safe_load(text)
     path: list[str] = []
     comment: list[str] = []
@@ -86,7 +87,7 @@ def _at(tree: Any, path: list[str]) -> Any:
 
 
 def readme(present: str, values: str) -> str:
-    """Returns the chart's README: the text above `## Values` as it is, and below it the tables of its values.yaml."""
+    """Returns the chart's README: the text above `## Values` unchanged, and below it the tables of its values.yaml."""
     sections: dict[str, list[str]] = {}
     for value in described(values):
         default = json.dumps(value.default, ensure_ascii=False).replace("|", "\\|")
@@ -99,7 +100,7 @@ def readme(present: str, values: str) -> str:
 
 
 def config_schema() -> dict[str, Any]:
-    """What `config` may hold: every option that the chart does not decide, in tables as in the file."""
+    """Returns the schema of `config`: every option that the chart does not set itself, in the tables of the file."""
     top = _closed({})
     for leaf in leaves().values():
         if leaf.path in OWNED or leaf.section in OWNED_SECTIONS:
@@ -112,12 +113,12 @@ def config_schema() -> dict[str, Any]:
 
 
 def request_topic_schema() -> dict[str, Any]:
-    """What one of `requestTopics` may hold. `allow` is looked for by the template, in words that help."""
+    """Returns the schema of an item of `requestTopics`. The template checks `allow`, with a helpful message."""
     return _closed({leaf.name: option_schema(leaf) for leaf in topic_leaves().values()}) | {"required": ["name"]}
 
 
 def properties_schema() -> dict[str, Any]:
-    """What a table of librdkafka properties may hold. What a value may be is the library's to say."""
+    """Returns the schema of a table of librdkafka properties: their names, but not their values."""
     return _closed({name: {"$ref": "#/definitions/property"} for name in librdkafka_names()})
 
 
@@ -126,13 +127,13 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def option_schema(leaf: Leaf) -> dict[str, Any]:
-    """What the loader takes for an option. Durations and sizes may be written with their units."""
-    told = {"description": leaf.option.doc}
+    """Returns the values that the loader accepts for an option. Durations and sizes may have units."""
+    described = {"description": leaf.option.doc}
     if leaf.choices:
-        return {"enum": list(leaf.choices), **told}
+        return {"enum": list(leaf.choices), **described}
     if get_origin(leaf.hint) is tuple:
-        return {"type": "array", "items": _LISTED.get(leaf.name) or _item(leaf, get_args(leaf.hint)[0]), **told}
-    return {**_item(leaf, leaf.hint), **told}
+        return {"type": "array", "items": _LISTED.get(leaf.name) or _item(leaf, get_args(leaf.hint)[0]), **described}
+    return {**_item(leaf, leaf.hint), **described}
 
 
 def _item(leaf: Leaf, hint: Any) -> dict[str, Any]:
@@ -150,7 +151,7 @@ def _item(leaf: Leaf, hint: Any) -> dict[str, Any]:
 
 
 def schema(present: str) -> str:
-    """The text of the schema with the parts that the program decides made anew; the rest as it is."""
+    """Returns the text of the schema with its generated parts replaced and the rest unchanged."""
     tree = json.loads(present)
     tree["properties"]["config"] = config_schema()
     tree["properties"]["requestTopics"]["items"] = request_topic_schema()

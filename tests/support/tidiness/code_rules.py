@@ -1,7 +1,7 @@
-"""House rules as pure functions: each takes a file's place and text and returns what breaks the rule.
+"""House rules as pure functions: each takes a file's place and text, and yields violations of the rule.
 
-A complaint is one sentence that begins with the place. `tests/unit/repository/test_code_rules.py` runs every rule over
-the repository, and over a text made to break it.
+A complaint is one sentence that begins with the place. `tests/unit/repository/test_code_rules.py` applies every rule to
+the repository, and to a text that breaks it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 MODULE_LINES_MAX = 600
-"""Above it a module has more than one subject; most have 80 to 400, and are cut by subject and not by length."""
+"""A longer module has more than one subject; most have 80 to 400 lines. Split by subject, not by length."""
 FUNCTION_LINES_MAX = 70
-"""A function fits a screen, with a little slack for a docstring."""
+"""A function fits on a screen, with a little slack for a docstring."""
 
 FUNCTION_ARGUMENTS_MAX = 6
-"""Above it a call does not show which argument is which; what belongs together becomes a type."""
+"""With more arguments, a call does not show which is which; combine related ones in a type."""
 
 MANY_ARGUMENTS = {
     "encode_accepted": "one call for each request: an object to carry the fields would be made for each",
@@ -26,10 +26,10 @@ MANY_ARGUMENTS = {
     "repeat": "the client's function: all but the first two are named options",
     "fixed_ranges": "all but the first three are named options with a default",
 }
-"""Functions that take more all the same, and why. Remove a name here once its function takes no more than six."""
+"""Functions that may take more, and why. Remove a name here once its function takes no more than six."""
 
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "core", "misc", "wheel"})
-"""Module names that say nothing; and `wheel`, which beside an importable root would shadow PyPA's package."""
+"""Module names without meaning; and `wheel`, which beside an importable root would shadow PyPA's package."""
 
 SIDECAR_LAYERS = (
     *("config", "index", "context", "operation", "transaction", "ingest", "takeover", "dispatch", "shard", "group"),
@@ -38,7 +38,7 @@ SIDECAR_LAYERS = (
 """The packages of the sidecar: each may import those before it."""
 
 SIDECAR_VOCABULARY = ("clock", "counts", "errors", "failpoints", "limits", "logs", "privacy", "states")
-"""The sidecar's flat modules, which every package may import, and which import none."""
+"""The flat modules of the sidecar, which every package may import, and which import no package."""
 
 SPARK_SHARED = ("columns", "output", "session", "records", "job")
 """The packages that all Spark jobs share: each may import those before it."""
@@ -47,7 +47,7 @@ SPARK_AUDIT = ("rules", "judging", "state", "audit")
 """The packages of the audit: each may import those before it, and the shared ones."""
 
 SPARK_OTHERS = {"bulk": (), "report": (), "repair": ("rules", "state", "bulk")}
-"""The packages of the other Spark jobs: what each may import besides the shared ones."""
+"""The packages of the other Spark jobs, with those that each may import besides the shared ones."""
 
 SPARK_VOCABULARY = ("errors", "limits")
 """The flat modules of the Spark jobs that every package may import, and which import none. The others are programs."""
@@ -71,14 +71,15 @@ _BELOW_SIDECAR = ("postdate.kafka", "postdate.wire", "postdate.wheel")
 
 
 def _before(layers: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Each of these packages, with those before it."""
+    """Returns for each of these packages the ones before it."""
     return {name: tuple(layers[:number]) for number, name in enumerate(layers)}
 
 
 def _arrows(
     root: str, packages: Mapping[str, Sequence[str]], vocabulary: Sequence[str], below: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """What each of the `packages` of `root` may import: the packages that it names, the vocabulary, and `below`."""
+    """Returns the imports permitted to each of the `packages` of `root`: those it names, the vocabulary, and
+    `below`."""
     words = tuple(f"{root}.{name}" for name in vocabulary)
     named = {f"{root}.{name}": tuple(f"{root}.{other}" for other in others) for name, others in packages.items()}
     return {name: (*below, *words, *others) for name, others in {**dict.fromkeys(words, ()), **named}.items()}
@@ -100,8 +101,8 @@ INNER = {
         *("unread_causes", "claims", "survivors", "verdict_checks", "unanswered", "ordering"),
     ),
 }
-"""The modules and packages of a package on which its other modules rest, lowest first: each may import those before it,
-and what the package may import."""
+"""Packages whose modules are layered: their layers, lowest first, each of which may import those before it; and the
+imports that the package permits."""
 
 _OUTER: dict[str, tuple[str, ...]] = {
     **_arrows("postdate.sidecar", _before(SIDECAR_LAYERS), SIDECAR_VOCABULARY, _BELOW_SIDECAR),
@@ -128,10 +129,10 @@ ARROWS = {
     },
     **_OUTER,
 }
-"""Which of our packages each of our packages may import, besides itself. Inner ones come before their outer one."""
+"""The packages of Postdate that each package may import, besides itself. Inner packages precede their outer one."""
 
 LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.cli.spark": ("postdate.spark",)}
-"""What may be imported inside a function only: the command that needs Spark loads it, no other command pays for it."""
+"""Libraries that may be imported only inside functions: only the command that needs Spark loads it."""
 
 OWNERS: dict[str, tuple[str, ...]] = {
     "cronsim": ("postdate.wire.schedules",),
@@ -140,7 +141,8 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "pyspark": ("postdate.spark",),
     "rocksdict": ("postdate.wheel",),
 }
-"""Who may import a library: the one package that hides its errors and quirks, and what asks a new broker directly."""
+"""The modules that may import a library: the package that hides its errors and quirks, and those that query a new
+broker directly."""
 
 JUDGES = (
     "tests/support/oracles/expected_records.py",
@@ -153,15 +155,15 @@ JUDGES = (
     "tests/support/simulation/oracles/order.py",
     "tests/support/simulation/oracles/outcomes.py",
     "tests/support/simulation/oracles/interpretations.py",
-    "tests/support/simulation/world/settings.py",
+    "tests/support/simulation/runtime/settings.py",
     "tests/support/simulation/oracles/stored_entries.py",
     "tests/support/simulation/faults/target_faults.py",
 )
-"""How the places of the judges begin: what they expect is computed by code of their own."""
+"""The prefixes of the judges' places: their code computes expected results without the product."""
 
 JUDGES_MAY_IMPORT = frozenset(
     {
-        # Types of what is read, and the simulated cluster that it is read from.
+        # Types of records, and the simulated cluster from which they are read.
         "postdate.kafka.interface.Headers",
         "postdate.kafka.interface.Isolation",
         "postdate.kafka.interface.Partition",
@@ -169,7 +171,7 @@ JUDGES_MAY_IMPORT = frozenset(
         "support.kafka_simulator.SimBroker",
         "support.kafka_simulator.SimTime",
         "support.kafka_simulator.log.PartitionLog",
-        # Decoders of what Postdate writes, and the names that they use.
+        # Decoders of records that Postdate writes, and the names that they use.
         "postdate.wire.dispatch_log.ChosenFate",
         "postdate.wire.dispatch_log.BulkCancelled",
         "postdate.wire.dispatch_log.BulkProgress",
@@ -184,7 +186,7 @@ JUDGES_MAY_IMPORT = frozenset(
         "postdate.wire.verdicts.Verdict",
         "postdate.wire.verdicts.decode_verdict",
         "postdate.sidecar.states.State",
-        # The timer index, where the index itself is what is judged.
+        # The timer index, for judges of the index itself.
         "postdate.wheel.entry.Entry",
         "postdate.wheel.entry.PENDING",
         "postdate.wheel.entry.decode_entry",
@@ -193,7 +195,7 @@ JUDGES_MAY_IMPORT = frozenset(
         "postdate.wheel.keys.split_key",
     }
 )
-"""The names of the product that a judge may import: types, names, and decoders. None computes what is expected."""
+"""The names of the product that a judge may import: types, names, and decoders. None computes an expected result."""
 
 
 def module_name(place: str) -> str:
@@ -228,7 +230,7 @@ def _inside(name: str, package: str) -> bool:
 
 
 def import_complaints(place: str, text: str) -> Iterator[str]:
-    """Arrows point one way, and each guarded library is imported by its owner alone."""
+    """Yields imports against the direction of the map, and imports of guarded libraries outside of their owner."""
     module = module_name(place)
     package = module if place.endswith("__init__.py") else module.rpartition(".")[0]
     home = next((name for name in ARROWS if _inside(module, name)), module)
@@ -243,7 +245,7 @@ def import_complaints(place: str, text: str) -> Iterator[str]:
 
 
 def import_cycle(texts: Mapping[str, str]) -> list[str]:
-    """The modules of a cycle of imports, the first once more at its end; empty if there is none.
+    """Returns the modules of an import cycle, with the first repeated at the end; empty if there is none.
 
     `texts` are the modules by their places. Imports inside functions and for type checkers count like all others.
     """
@@ -264,7 +266,7 @@ def import_cycle(texts: Mapping[str, str]) -> list[str]:
 
 
 def judge_complaints(place: str, text: str) -> Iterator[str]:
-    """A judge shares no code with the product."""
+    """Yields the code of the product that a judge imports."""
     if place.startswith(JUDGES):
         for name, line, _ in _imports(ast.parse(text), "support"):
             if _inside(name, "postdate") and name not in JUDGES_MAY_IMPORT:
@@ -272,7 +274,7 @@ def judge_complaints(place: str, text: str) -> Iterator[str]:
 
 
 def size_complaints(place: str, text: str) -> Iterator[str]:
-    """Modules have one subject and functions fit a screen."""
+    """Yields modules and functions that are too long: a module has one subject, a function fits on a screen."""
     lines = text.count("\n")
     if lines > MODULE_LINES_MAX:
         yield f"{place}: {lines} lines, at most {MODULE_LINES_MAX}"
@@ -284,7 +286,7 @@ def size_complaints(place: str, text: str) -> Iterator[str]:
 
 
 def argument_complaints(place: str, text: str) -> Iterator[str]:
-    """A function takes few arguments. The parameters of a command are its options."""
+    """Yields functions with too many arguments. The parameters of a command are its options, and do not count."""
     for name, line, count in _argument_counts(text):
         if count > FUNCTION_ARGUMENTS_MAX and name not in MANY_ARGUMENTS:
             yield f"{place}:{line}: {name} takes {count} arguments"
@@ -308,13 +310,13 @@ def _is_command(decorator: ast.expr) -> bool:
 
 
 def name_complaints(place: str, _text: str) -> Iterator[str]:
-    """The name of a module is its subject; folders that the map of the code fixes are exempt."""
+    """Yields modules without a meaningful name; folders that the map of the code names are exempt."""
     if PurePosixPath(place).stem in FORBIDDEN_NAMES:
         yield f"{place}: no module may be called {PurePosixPath(place).stem}"
 
 
 def class_complaints(texts: Mapping[str, str]) -> list[str]:
-    """A class name with two meanings. Private names and groups of tests are local."""
+    """Returns the class names with two meanings. Private names and test classes are local."""
     places: dict[str, list[str]] = {}
     for place, text in texts.items():
         for node in ast.parse(text).body:
@@ -334,7 +336,7 @@ _UNFINISHED = re.compile(
 
 
 def unfinished_complaints(place: str, text: str) -> Iterator[str]:
-    """Nothing is left for later, and no test steps aside but for a program that the machine lacks."""
+    """Yields unfinished work, and tests that are skipped although the machine has the program."""
     if place == "tests/support/deployments/programs.py":
         return
     for number, line in enumerate(text.splitlines(), 1):
@@ -344,7 +346,7 @@ def unfinished_complaints(place: str, text: str) -> Iterator[str]:
 
 
 def except_complaints(place: str, text: str) -> Iterator[str]:
-    """No handler takes every error and goes on: whoever catches `Exception` raises, or uses what was caught."""
+    """Yields handlers that catch `Exception` and neither raise nor use the error."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.ExceptHandler):
             continue
@@ -364,7 +366,7 @@ _FOREIGN = re.compile(
 
 
 def machine_complaints(place: str, text: str) -> Iterator[str]:
-    """No path of one machine and no address of a package registry."""
+    """Yields paths of one machine and addresses of package registries."""
     for number, line in enumerate(text.splitlines(), 1):
         found = _FOREIGN.search(line)
         if found and place != "tests/support/tidiness/code_rules.py":

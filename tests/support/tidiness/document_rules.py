@@ -18,11 +18,11 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 _MENTION = re.compile(r"(?<![\w/.-])docs/[a-z-]+\.md\b")
 _TABLE_HEADER = re.compile(r"^\| `(postdate-[a-z-]+)`", re.MULTILINE)
-#: Not the name of a release, as in `helm install postdate`.
+#: Not the release name in a command such as `helm install postdate`.
 _COMMAND = re.compile(r"(?<!install)(?<!template)(?<!upgrade)(?<!test)(?:^|[\s&|;(])postdate (?=[a-z])(.*)")
-#: The most characters in a line of prose. A row of a table and a code block cannot be wrapped.
+#: The maximum length of a line of prose. Rows of tables and code blocks cannot be wrapped.
 LINE_CHARACTERS_MAX = 132
-#: Words that make a reader go back, by rule 0 of the house style.
+#: Words that make a sentence hard to read, by rule 0 of the house style.
 _WORDS = re.compile(
     r"""\b(?:anew|amiss|mend(?:s|ed|ing)?|likewise|whoever
     |(?<!nothing\s)(?<!what\s)(?<!anything\s)(?<!everything\s)(?<!something\s)(?<!who\s)else
@@ -30,7 +30,7 @@ _WORDS = re.compile(
     |tell(?:s|ing)?|told|sa(?:y|ys|id|ying))\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-#: A sentence or a cell of a table whose subject is "what …" or "who …"; a question is none.
+#: A sentence or a table cell whose subject is "what …" or "who …"; questions are exempt.
 _NOUN_PHRASE = re.compile(r"(?:^|(?<=[.:;|] ))(?:What|Who)\s[^.?|]*(?:[.|]|$)")
 
 
@@ -44,7 +44,7 @@ def anchors(text: str) -> set[str]:
 
 
 def link_complaints(root: Path, place: str, text: str) -> Iterator[str]:
-    """Every relative link names a file of the repository, and its anchor a heading there."""
+    """Yields relative links that name no file of the repository, and anchors without a heading."""
     here = root / place
     for link in _LINK.findall(_FENCE.sub("", text)):
         if re.match(r"[a-z]+:", link):
@@ -58,14 +58,14 @@ def link_complaints(root: Path, place: str, text: str) -> Iterator[str]:
 
 
 def mention_complaints(root: Path, place: str, text: str) -> Iterator[str]:
-    """Every document that a source names, such as `docs/protocol.md`, exists."""
+    """Yields documents that a source names, such as `docs/protocol.md`, and that do not exist."""
     for name in sorted(set(_MENTION.findall(text))):
         if not (root / name).exists():
             yield f"{place}: {name} does not exist"
 
 
 def length_complaints(place: str, text: str) -> Iterator[str]:
-    """No line of prose has more than LINE_CHARACTERS_MAX characters."""
+    """Yields lines of prose with more than LINE_CHARACTERS_MAX characters."""
     prose = _FENCE.sub(lambda block: "\n" * block.group().count("\n"), text)
     for number, line in enumerate(prose.splitlines(), 1):
         if len(line) > LINE_CHARACTERS_MAX and not line.lstrip().startswith("|"):
@@ -73,7 +73,7 @@ def length_complaints(place: str, text: str) -> Iterator[str]:
 
 
 def word_complaints(place: str, text: str) -> Iterator[str]:
-    """No sentence needs a second reading because of a word; code and headings are left out."""
+    """Yields the words that make a sentence hard to read; code and headings are exempt."""
     for paragraph in re.split(r"\n\s*\n|\n(?=[-|] |\d+\. )", _FENCE.sub("", text)):
         if paragraph.lstrip().startswith("#"):
             continue
@@ -99,12 +99,12 @@ def _until_the_end(words: Iterator[str]) -> Iterator[str]:
             if set(word) <= set(";&|)>"):
                 return
             yield word
-    except ValueError:  # a quotation that goes on in the next line
+    except ValueError:  # a quotation that continues on the next line
         return
 
 
 def command_complaints(program: click.Group, place: str, text: str) -> Iterator[str]:
-    """Every command of the document exists, and so does each of its options."""
+    """Yields commands of a document that do not exist, and options that a command does not have."""
     for words in commands(text):
         command: click.Command = program
         names: list[str] = []
@@ -129,13 +129,13 @@ def table_headers(text: str) -> set[str]:
 
 
 def prose_complaints(place: str, source: str) -> Iterator[str]:
-    """The docstrings and comments of a Python file follow the rules for words (`word_complaints`)."""
+    """Yields violations of the rules for words (`word_complaints`) in the docstrings and comments of a Python file."""
     for number, text in _docstrings_and_comments(source):
         yield from word_complaints(f"{place}:{number}", text)
 
 
 def _docstrings_and_comments(source: str) -> Iterator[tuple[int, str]]:
-    """Line number and text of each docstring, and of each block of comments."""
+    """Yields line number and text of each docstring and each block of comments."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value

@@ -1,4 +1,4 @@
-"""Which lane of the test command a test file belongs to; tests/lanes.toml declares them."""
+"""The lane of the test command to which each test file belongs; tests/lanes.toml declares the lanes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from support.repository import TESTS
 
 @cache
 def lanes() -> dict[str, str]:
-    """The lane of each folder and file that tests/lanes.toml names, relative to `tests`."""
+    """Returns the lane of each folder and file that tests/lanes.toml names, relative to `tests`."""
     return parse_lanes((TESTS / "lanes.toml").read_text())
 
 
 def parse_lanes(text: str) -> dict[str, str]:
-    """Place -> lane. Raises ValueError if two lanes name the same place."""
+    """Returns place -> lane. Raises ValueError if two lanes name the same place."""
     declared: dict[str, list[str]] = tomllib.loads(text)
     found: dict[str, str] = {}
     for lane, places in declared.items():
@@ -28,7 +28,7 @@ def parse_lanes(text: str) -> dict[str, str]:
 
 
 def lane_of(test_file: Path) -> str:
-    """The lane of a test file. Raises ValueError if neither the file nor its folder has one."""
+    """Returns the lane of a test file. Raises ValueError if neither the file nor its folder has one."""
     place = test_file.resolve().relative_to(TESTS)
     for each in (place, *place.parents):
         if lane := lanes().get(each.as_posix()):

@@ -1,13 +1,13 @@
-"""Measures how long other programs kept those of a test from running; bounds on time exclude these waits.
+"""Measures how long other programs kept those of a test from running; time limits exclude these waits.
 
-A process of its own samples the kernel's pressure figures (`/proc/pressure`: how long tasks were ready and waited for a
-core, or waited for a disk) and how much later than asked it woke up itself. Such a wait counts only while processes
-outside the tree of the test used the machine: load that a test or a sidecar makes excuses nothing, so on a machine with
-nothing else to do the bounds hold as they stand, and a sidecar that burns the processor is not excused for it.
+A child process samples the kernel's pressure figures (`/proc/pressure`: how long tasks waited for a core or a disk),
+and its own oversleep: how much later than planned it woke up. A wait counts only while processes outside the test's
+process tree use the processor. So load that a test or a sidecar causes does not extend a limit, and on an idle machine
+the limits hold unchanged.
 
-The pressure of a moment is an average over the cores, so a single task can have waited for the figure times the number
-of cores: what takes milliseconds is held against that. What takes seconds is a chain of steps by many programs, and
-is held against the average. Neither is attributed to single programs.
+The pressure is an average over the cores, so a single task may have waited for up to that figure times the number of
+cores. Limits of milliseconds use this maximum (`most`). Steps that take seconds are chains of work by many programs, so
+their limits use the average. Neither is attributed to single programs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: s. Between two samples, and between two looks at who uses the processor, whose figures have steps of 10 ms.
+#: s. Between two samples; and between two reads of processor usage, which the kernel counts in steps of 10 ms.
 _SAMPLE_S, _POLL_INTERVAL_S = 0.01, 0.25
-#: Of one core. The background of a machine that does nothing else stays below it.
+#: The share of one core that other programs must use for a wait to count. The background of an idle machine is lower.
 FOREIGN_SHARE = 0.1
 _SAMPLER = f"""
 import os, sys, time
@@ -41,8 +41,8 @@ sample(int(sys.argv[1]))
 
 @dataclass(frozen=True, slots=True)
 class ContentionSample:
-    """One look: epoch ms, how much later than asked it was, all pressure so far (ms), and the share of one core that
-    others used around it."""
+    """One sample: its time (epoch ms), its oversleep, the total pressure so far (ms), and the share of one core that
+    other programs used around it."""
 
     at_ms: float
     overslept_ms: float
@@ -52,14 +52,15 @@ class ContentionSample:
 
 @dataclass
 class Waits:
-    """How long others kept programs from running, as a rising curve over time."""
+    """The cumulative time for which other programs kept those of the test from running, as a function of time."""
 
     _at_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     _waited_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
     def most(cls, samples: Sequence[ContentionSample], cores: int) -> Waits:
-        """The most that a single task can have waited: pressure on one core of all, or what the sampler overslept."""
+        """Returns the maximum wait of a single task: the pressure as if it fell on one core, or the sampler's
+        oversleep."""
         return cls._of(
             samples,
             [max(b.overslept_ms, cores * (b.pressure_ms - a.pressure_ms)) for a, b in pairwise(samples)],
@@ -67,8 +68,8 @@ class Waits:
 
     @classmethod
     def average(cls, samples: Sequence[ContentionSample]) -> Waits:
-        """What tasks waited on average over the cores: so much of a chain of steps by many programs was waiting. It is
-        at least what the sampler overslept, the only figure of a kernel that measures no pressure."""
+        """Returns the average wait over the cores, which estimates the waiting time in a chain of steps by many
+        programs. It is at least the sampler's oversleep, the only figure if the kernel does not measure pressure."""
         return cls._of(samples, [max(b.overslept_ms, b.pressure_ms - a.pressure_ms) for a, b in pairwise(samples)])
 
     @classmethod
@@ -82,24 +83,24 @@ class Waits:
         return cls(np.array([each.at_ms for each in samples]), np.array(waited))
 
     def between(self, from_ms: NDArray[np.float64], until_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """For each pair of times (epoch ms), how much of what lies between them was spent waiting for others."""
+        """Returns for each pair of times (epoch ms) the ms between them that were spent waiting for other programs."""
         found = np.interp(until_ms, self._at_ms, self._waited_ms) - np.interp(from_ms, self._at_ms, self._waited_ms)
         return np.asarray(found, dtype=np.float64)
 
     def undisturbed(self, from_ms: Sequence[float], until_ms: Sequence[float]) -> NDArray[np.float64]:
-        """For each pair of times (epoch ms), how many ms lie between them without what was spent waiting for others."""
+        """Returns for each pair of times (epoch ms) the ms between them without the waits for other programs."""
         begins, ends = np.array(from_ms, dtype=np.float64), np.array(until_ms, dtype=np.float64)
         return np.asarray(ends - begins - self.between(begins, ends), dtype=np.float64)
 
     @property
     def share(self) -> float:
-        """Of the whole time."""
+        """The waits as a share of the whole time."""
         lasted = float(self._at_ms[-1] - self._at_ms[0])
         return float(self._waited_ms[-1]) / lasted if lasted else 0.0
 
 
 class Watch:
-    """Samples until it is closed. Its curves may be asked for as often as one likes."""
+    """Samples until it is closed. Its curves may be queried at any time."""
 
     def __init__(self) -> None:
         self._samples: list[ContentionSample] = []
@@ -113,11 +114,11 @@ class Watch:
         assert self._sampler.stdout.readline() == "sampling\n"
 
     def most(self) -> Waits:
-        """The most that a single task can have waited, up to now."""
+        """Returns the maximum wait of a single task up to now."""
         return Waits.most(self._taken(), os.cpu_count() or 1)
 
     def average(self) -> Waits:
-        """What tasks waited on average over the cores, up to now."""
+        """Returns the average wait over the cores up to now."""
         return Waits.average(self._taken())
 
     def _taken(self) -> list[ContentionSample]:
@@ -139,8 +140,8 @@ class Watch:
 
 @contextmanager
 def watch_contention() -> Iterator[Watch]:
-    """Samples while the context lasts. The process of the test collects no garbage meanwhile: with 100,000 records a
-    full collection stops its reader for 0.4 s, which counted as lateness of the messages that arrived then."""
+    """Samples while the context lasts. Disables the test process's garbage collection meanwhile: with 100,000 records a
+    full collection stops its reader for 0.4 s, which would count as lateness of the messages that arrive then."""
     watch, collects = Watch(), gc.isenabled()
     gc.disable()
     try:
@@ -152,31 +153,31 @@ def watch_contention() -> Iterator[Watch]:
 
 
 def sample(own_pid: int) -> None:
-    """The sampler's program: it prints what it has seen since the last time for each line that it reads."""
+    """Runs the sampler: for each line that it reads, it prints the samples since the previous one."""
     import select
     import time
 
     opened: list[int] = []
     for kind in ("cpu", "io"):
-        with suppress(OSError):  # a kernel without these figures: only what was overslept counts
+        with suppress(OSError):  # a kernel without these figures: only the oversleep counts
             opened.append(os.open(f"/proc/pressure/{kind}", os.O_RDONLY))
-    waiting: list[tuple[float, float, float]] = []  # not told yet who used the processor around them
+    waiting: list[tuple[float, float, float]] = []  # samples whose share of foreign load is not known yet
     ready: list[str] = []
-    looked, busy, own = time.monotonic(), busy_s(), used_s(own_pid)
+    polled, busy, own = time.monotonic(), busy_s(), used_s(own_pid)
     print("sampling", flush=True)
     while True:
-        asked = time.monotonic()
+        started = time.monotonic()
         time.sleep(_SAMPLE_S)
         now = time.monotonic()
-        waiting.append((time.time() * 1000, (now - asked - _SAMPLE_S) * 1000, _pressure_ms(opened)))
-        is_asked = bool(select.select([sys.stdin], [], [], 0)[0])
-        if now - looked >= _POLL_INTERVAL_S:
+        waiting.append((time.time() * 1000, (now - started - _SAMPLE_S) * 1000, _pressure_ms(opened)))
+        is_requested = bool(select.select([sys.stdin], [], [], 0)[0])
+        if now - polled >= _POLL_INTERVAL_S:
             busy_now, own_now = busy_s(), used_s(own_pid)
-            share = max(busy_now - busy - max(own_now - own, 0.0), 0.0) / (now - looked)
+            share = max(busy_now - busy - max(own_now - own, 0.0), 0.0) / (now - polled)
             ready += [f"{at} {overslept} {pressure} {share}" for at, overslept, pressure in waiting]
             waiting.clear()
-            looked, busy, own = now, busy_now, own_now
-        if is_asked and not waiting:
+            polled, busy, own = now, busy_now, own_now
+        if is_requested and not waiting:
             if not sys.stdin.readline():
                 return
             print(*ready, "end", sep="\n", flush=True)
@@ -184,13 +185,13 @@ def sample(own_pid: int) -> None:
 
 
 def _pressure_ms(opened: Sequence[int]) -> float:
-    """How long some task was ready and waited for a core, or waited for a disk, since the machine started."""
+    """Returns the ms for which some task waited for a core or a disk since the machine started."""
     firsts = [os.pread(each, 200, 0).partition(b"\n")[0] for each in opened]
     return sum(int(line.rpartition(b"total=")[2]) for line in firsts) / 1000
 
 
 def busy_s() -> float:
-    """Seconds that all cores together were not idle since the machine started, or were taken from it by its host."""
+    """Returns the seconds for which cores were busy, or taken by the host, since the machine started; cores add up."""
     user, nice, system, _, _, irq, softirq, steal = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     )
@@ -198,7 +199,7 @@ def busy_s() -> float:
 
 
 def used_s(pid: int) -> float:
-    """Processor seconds of a process and all that descend from it, children that have ended included.
+    """Returns the processor seconds of a process and all its descendants, including children that have exited.
 
     Every thread can have children, and three brokers have hundreds of threads, so pathlib is too slow here.
     """

@@ -1,12 +1,13 @@
-"""Measures lateness in transactions instead of seconds: how many committed without a due message.
+"""Measures lateness in transactions instead of seconds: the number that were committed without a due message.
 
-A shard builds a transaction before the dispatch log stamps it, so one stamped after a due time may rightly lack the
-message, and the next one may not. The count is the same however slow the machine is. A transaction knows the requests
-below its `next_request`.
+A shard builds a transaction before the dispatch log stamps it, so a transaction stamped after a due time may rightly
+lack the message; the next one may not. This count does not depend on the speed of the machine. A transaction knows the
+requests below its `next_request`.
 
-After a fault a transaction takes few messages, so on a slow machine those that are due by then need several, in the
-order of their due times. On a busy machine a shard may also take over several times in a row. `out_of_turn` leaves both
-out: it counts only transactions that overtook the message, and a record of a new owner carries none that could.
+After a fault a transaction takes few messages, so on a slow machine a backlog of due messages needs several
+transactions, in the order of due times. On a busy machine a shard may also take over several times in a row.
+`out_of_turn` excludes both: it counts only transactions that delivered a later message first, and the record of a
+takeover delivers none.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from postdate.wire.dispatch_log import DELIVERED, DispatchRecord, Fate
 from postdate.wire.origins import format_origin
 from support.oracles.exactly_once import Outcome, Seen, Sent
 
-#: Transactions before its own that are looked at for each message; more than that are counted as so many.
+#: The maximum number of earlier transactions that are checked for each message, and so the maximum count.
 _LOOKS_BACK = 50
 
-#: What `explained` shows at most: messages, and transactions of each.
+#: The maximum number of messages that `explained` lists, and of transactions for each of them.
 _MESSAGES_SHOWN = 10
 _TRANSACTIONS_SHOWN = 8
 
@@ -33,7 +34,7 @@ Transaction = tuple[Seen, DispatchRecord]
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The transactions that passed a message, and the one that delivered it."""
+    """The transactions that overtook a message, and the one that delivered it."""
 
     origin: bytes
     by: list[Transaction]
@@ -41,9 +42,9 @@ class Passed:
 
 
 def passed_messages(outcome: Outcome, due: Mapping[bytes, int], out_of_turn: bool = False) -> list[Passed]:
-    """What passed each of the messages in `due` (origin -> ms): the transactions of its shard that knew its request and
-    were stamped after its due time. `out_of_turn`: only those that ended some message, and delivered none of `due`
-    that was due as early or earlier. O(messages).
+    """Returns for each message in `due` (origin -> ms) the transactions of its shard that knew its request and were
+    stamped after its due time. `out_of_turn`: only those that ended some message, and delivered none of `due` that was
+    due as early or earlier. O(messages).
     """
     found, before = list[Passed](), dict[int, list[tuple[Transaction, float]]]()
     for seen, record in outcome.log:
@@ -66,21 +67,21 @@ def passed_messages(outcome: Outcome, due: Mapping[bytes, int], out_of_turn: boo
 
 
 def passed_by(outcome: Outcome, due: Mapping[bytes, int], out_of_turn: bool = False) -> Counter[int]:
-    """Number of transactions -> how many of the messages in `due` were passed by so many: see `passed_messages`."""
+    """Returns number of transactions -> how many messages in `due` were passed by so many: see `passed_messages`."""
     return counted(passed_messages(outcome, due, out_of_turn))
 
 
 def counted(passed: Iterable[Passed]) -> Counter[int]:
-    """Number of transactions -> how many of these messages were passed by so many."""
+    """Returns number of transactions -> how many of these messages were passed by so many."""
     return Counter(len(each.by) for each in passed)
 
 
 def explained(passed: Iterable[Passed], sent: Mapping[bytes, Sent], arrived_ms: Mapping[bytes, float]) -> str:
-    """A few lines about each of these messages, the most passed ones first: the transactions that passed it and the one
-    that delivered it, with the numbers of their messages, and all times relative to the due time.
+    """Describes each of these messages in a few lines, the most passed ones first: the transactions that passed it and
+    the one that delivered it, with the numbers of their messages, and all times relative to the due time.
 
-    `sent`: the requests by origin, also those of other messages. `arrived_ms`: when a read_committed reader received
-    some of their messages, so the transaction was committed by then. At most some 100 lines.
+    `sent`: the requests by origin, also those of other messages. `arrived_ms`: the time at which a read_committed
+    reader received a message, an upper bound for the commit of its transaction. Returns at most about 100 lines.
     """
     lines = []
     for each in sorted(passed, key=lambda each: -len(each.by))[:_MESSAGES_SHOWN]:
@@ -95,7 +96,7 @@ def explained(passed: Iterable[Passed], sent: Mapping[bytes, Sent], arrived_ms: 
 
 
 def _line(transaction: Transaction, due_ms: int, sent: Mapping[bytes, Sent], arrived_ms: Mapping[bytes, float]) -> str:
-    """A transaction: when it was built, logged and read, and how many messages of each target it ended."""
+    """Describes a transaction: when it was built, logged and read, and how many messages of each target it ended."""
     seen, record = transaction
     origins = [_origin(seen, fate) for fate in record.fates]
     counts = Counter(
@@ -110,5 +111,5 @@ def _line(transaction: Transaction, due_ms: int, sent: Mapping[bytes, Sent], arr
 
 
 def _origin(seen: Seen, fate: Fate) -> bytes:
-    """The origin of the request that a fate in this record names."""
+    """Returns the origin of the request that a fate in this record names."""
     return format_origin(seen.topic.removesuffix(".dispatch-log"), seen.partition, fate.offset)

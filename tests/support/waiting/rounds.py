@@ -1,11 +1,11 @@
-"""Scenarios with a deadline, such as a cancel before the due time: a slow machine gets another round with more time.
+"""Repeats scenarios with a deadline, such as a cancel before the due time, with more time on a slow machine.
 
-Each further round takes the machine to be slower, and the play gives its steps so much more time; what it expects stays
-what it was. The first round that is in time is the last one, so a machine that is quick plays only one. Do not use
-rounds for claims about speed, but `contention.py` or `lateness_in_commits.py`.
+Each further round assumes a slower machine and allows its steps more time; the expectations stay the same. The first
+round that meets its deadlines is the last one, so a fast machine runs only one. To check speed itself, use
+`contention.py` or `lateness_in_commits.py` instead.
 
-Only what hangs on being in time goes through `expect`. What must hold at any speed (once, never early, for this reason)
-is asserted in every round, and fails at once.
+Only conditions that depend on the speed of the machine go through `expect`. Conditions that hold at any speed, such as
+"delivered once" or "never early", are asserted in every round and fail immediately.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-#: How much slower than this project's own machines each round takes the machine to be.
+#: For each round, the factor by which the machine is assumed to be slower than this project's own machines.
 LONGER: Sequence[int] = (1, 4, 16)
 
 _Played = TypeVar("_Played")
 
 
 class TooSlow(Exception):
-    """The machine was too slow for this round; another may succeed."""
+    """The machine was too slow for this round; another round may succeed."""
 
 
 def expect(kept: bool, missed: str) -> None:
-    """Ends the round with `missed` where what hangs on speed was not kept."""
+    """Ends the round with the message `missed` unless a condition that depends on speed was met."""
     if not kept:
         raise TooSlow(missed)
 
 
 def first_kept(play: Callable[[int], _Played], slower: Sequence[int]) -> _Played:
-    """What the first round returns that keeps all it expects; fails with what each round missed where none does.
+    """Returns the result of the first round that meets all its expectations; fails with the message of every round if
+    none does.
 
-    `play` is called with each of `slower` in turn. It must be able to begin anew after a round that it left midway.
+    Calls `play` with each of `slower` in turn. `play` must be able to start again after a round that ended midway.
     """
     missed: list[str] = []
     for times in slower:

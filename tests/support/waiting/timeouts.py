@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: s. Nothing that is waited for takes a tenth of it on this project's own machines; other machines are several times
-#: slower, and do other things as well. Less than the five minutes after which Kafka's clients look at everything anew
-#: by themselves, for then what nobody told them would be found all the same.
+#: s. On this project's own machines no wait takes a tenth of it; other machines are several times slower, and run other
+#: programs as well. It is less than the five minutes after which Kafka's clients refresh their metadata: after that
+#: they would also find a change of which nothing had notified them, and the test would not detect the defect.
 WAIT_TIMEOUT_S = 240.0

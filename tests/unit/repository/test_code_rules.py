@@ -1,7 +1,7 @@
-"""The house rules hold over the whole repository.
+"""Goal: the whole repository follows the house rules.
 
-Each rule is a pure function over a file's place and text. It is run over every file, and once over a text that breaks
-it: a rule that finds nothing there could find nothing anywhere.
+Method: each rule is a pure function of a file's place and text. It runs on every file, and on a text that violates it:
+a rule that finds no violation there might find none anywhere.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def complaints(rule: Rule, paths: list[Path]) -> list[str]:
         pytest.param(code_rules.machine_complaints, CODE + TESTS + BENCHMARKS + DOCS + OTHERS, id="machine"),
     ],
 )
-def test_the_repository_keeps_the_rule(rule: Rule, paths: list[Path]) -> None:
+def test_the_repository_follows_the_rule(rule: Rule, paths: list[Path]) -> None:
     assert complaints(rule, paths) == []
 
 
@@ -61,7 +61,7 @@ def test_each_class_name_has_one_meaning() -> None:
     assert code_rules.class_complaints(two) == ["Step has 2 meanings: a.py:1, b.py:1"]
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_there_is_no_cycle_of_imports() -> None:
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in CODE}
     assert code_rules.import_cycle(texts) == []
     wire = "connectors/postdate/wire"
@@ -182,7 +182,7 @@ SPARK = "connectors/postdate/spark"
         ),
     ],
 )
-def test_the_rule_sees_a_breach(rule: Rule, place: str, text: str) -> None:
+def test_the_rule_detects_a_violation(rule: Rule, place: str, text: str) -> None:
     assert len(list(rule(place, text))) == 1
 
 
@@ -204,12 +204,12 @@ def test_every_exception_to_the_number_of_arguments_is_needed() -> None:
     )
 
 
-def test_every_judge_that_the_rule_names_is_there() -> None:
+def test_every_judge_that_the_rule_names_exists() -> None:
     places = [path.relative_to(ROOT).as_posix() for path in TESTS]
     assert [begin for begin in code_rules.JUDGES if not any(place.startswith(begin) for place in places)] == []
 
 
-def test_the_inner_modules_that_the_rule_names_are_there_and_it_names_every_inner_package() -> None:
+def test_the_rule_names_every_inner_package_and_only_existing_modules() -> None:
     places = [path.relative_to(ROOT).as_posix() for path in CODE]
     named = {f"{outer}.{name}" for outer, names in code_rules.INNER.items() for name in names}
     assert named - {code_rules.module_name(place) for place in places} == set()
@@ -217,7 +217,7 @@ def test_the_inner_modules_that_the_rule_names_are_there_and_it_names_every_inne
     assert {name for name in packages if name.rpartition(".")[0] in code_rules.INNER} - named == set()
 
 
-def test_the_lock_file_holds_exact_versions_only() -> None:
+def test_the_lock_file_contains_only_exact_versions() -> None:
     lines = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8").splitlines()
     entries = [line for line in lines if line and not line.startswith(("#", " "))]
     assert [entry for entry in entries if "==" not in entry.partition(";")[0]] == []

@@ -1,8 +1,8 @@
-"""Goal: links, anchors and commands of the documents exist, every sentence is plain, no line is too long, and the
+"""Goal: the links, anchors and commands in the documents exist, every sentence is plain, no line is too long, and the
 README stays short.
 
-Method: each rule is a pure function over a document's place and text. It runs over every document, and once over a text
-that breaks it.
+Method: each rule is a pure function of a document's place and text. It runs on every document, and on a text that
+violates it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_every_link_and_anchor_resolves(path: Path) -> None:
         ("docs/protocol.md#no-heading", "names no heading"),
     ],
 )
-def test_a_broken_link_and_a_broken_anchor_are_seen(link: str, complaint: str) -> None:
+def test_a_broken_link_and_a_broken_anchor_are_reported(link: str, complaint: str) -> None:
     text = f"[good](LICENSE) [good](#try-it) [good](docs/protocol.md#takeover) [bad]({link})"
     (found,) = document_rules.link_complaints(ROOT, "README.md", text)
     assert complaint in found
@@ -79,7 +79,7 @@ def test_every_document_that_a_source_names_exists() -> None:
     ] == []
 
 
-def test_a_source_that_names_a_missing_document_is_seen() -> None:
+def test_a_source_that_names_a_missing_document_is_reported() -> None:
     assert len(list(document_rules.mention_complaints(ROOT, "x.py", "# docs/nowhere" + ".md, docs/protocol.md"))) == 1
 
 
@@ -88,7 +88,7 @@ def test_no_line_is_too_long(path: Path) -> None:
     assert list(document_rules.length_complaints(place(path), path.read_text(encoding="utf-8"))) == []
 
 
-def test_a_long_line_is_seen_outside_tables_and_code_blocks() -> None:
+def test_a_long_line_is_reported_outside_tables_and_code_blocks() -> None:
     fits, is_long = "x" * document_rules.LINE_CHARACTERS_MAX, "x" * (document_rules.LINE_CHARACTERS_MAX + 1)
     text = f"{fits}\n| {is_long} |\n```\n{is_long}\n```\n- {fits}\n"
     assert list(document_rules.length_complaints("x.md", text)) == ["x.md:6: 134 characters, at most 132"]
@@ -107,8 +107,8 @@ def test_no_sentence_of_the_help_and_of_the_reference_needs_a_second_reading() -
 
 
 def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
-    """The help of a command and of all commands below it."""
-    names = ["-h", "--help"]  # a command keeps the names that its first context gave
+    """Yields the help of a command and of all commands below it."""
+    names = ["-h", "--help"]  # a command keeps the names from its first context
     with click.Context(command, info_name=name, terminal_width=1_000, help_option_names=names) as context:
         yield name, command.get_help(context).replace("\n", "\n\n")
     for below in command.commands.values() if isinstance(command, click.Group) else ():
@@ -132,7 +132,7 @@ def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
         "- Mend the cause.",
     ],
 )
-def test_a_word_that_makes_a_reader_go_back_is_seen(sentence: str) -> None:
+def test_a_word_that_forces_a_second_reading_is_reported(sentence: str) -> None:
     assert list(document_rules.word_complaints("x.md", f"Plain text.\n\n{sentence}\n")) != []
 
 
@@ -163,7 +163,7 @@ def test_the_documents_have_commands() -> None:
         "```\npostdate send -b x \\\n  --dely 5s\n```",
     ],
 )
-def test_a_command_that_does_not_exist_is_seen(text: str) -> None:
+def test_a_command_that_does_not_exist_is_reported(text: str) -> None:
     assert len(list(document_rules.command_complaints(postdate, "x.md", text))) == 1
 
 
@@ -177,7 +177,7 @@ def test_the_readme_and_the_site_list_every_document() -> None:
 
 
 def _pages(entry: str | list[object] | dict[str, object]) -> list[str]:
-    """The pages of an entry of the site's navigation."""
+    """Returns the pages of an entry in the site's navigation."""
     if isinstance(entry, str):
         return [entry]
     entries = entry.values() if isinstance(entry, dict) else entry
@@ -200,7 +200,7 @@ def test_each_place_that_answers_a_question_exists() -> None:
     assert [found for row in rows for found in _place_complaints(row)] == []
 
 
-def test_a_place_that_does_not_exist_is_seen() -> None:
+def test_a_place_that_does_not_exist_is_reported() -> None:
     assert list(_place_complaints("| q | `_outcome` of `dispatch/gone.py` |")) == ["dispatch/gone.py"]
     assert list(_place_complaints("| q | `_gone` of `shard/cancel_gate.py` |")) == ["_gone"]
 
@@ -244,7 +244,7 @@ def test_the_formats_name_every_reason_and_every_column_family() -> None:
 
 
 def test_the_audit_document_has_a_row_for_each_verdict() -> None:
-    """Names in the first column of its tables; a row may have several."""
+    """The first column of its tables contains the names; a row may have several."""
     rows = re.findall(r"(?m)^\| ((?:`[a-z-]+` ?)+)\|", text_of("docs/audit.md"))
     named = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)}
     assert {*VERDICTS, OUTSIDE_WINDOW} - named == set()

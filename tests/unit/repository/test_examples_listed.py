@@ -1,6 +1,6 @@
-"""Every example is listed, has a command, is run by a test, and keeps the rules of the repository.
+"""Goal: every example is listed, has a command, is run by a test, and follows the rules of the repository.
 
-Method: the rules are pure functions over texts. Each is run over the real files, and once over texts that break it.
+Method: the rules are pure functions of texts. Each runs on the real files, and on texts that violate it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from support.tidiness import code_rules, document_rules
 
 TESTS = (ROOT / "tests/integration/test_examples.py").read_text(encoding="utf-8")
 TEXT = README.read_text(encoding="utf-8")
-#: An example is read from top to bottom in one go.
+#: An example is read in one go, from top to bottom.
 LINES_MAX = 110
 
 
@@ -36,13 +36,13 @@ def test_every_example_is_listed_and_run() -> None:
         pytest.param(TEXT, TESTS.replace('"go/', '"gone/'), "no test runs go/", id="test"),
     ],
 )
-def test_an_example_that_is_left_out_is_seen(text: str, tests: str, complaint: str) -> None:
+def test_a_missing_example_is_reported(text: str, tests: str, complaint: str) -> None:
     (found,) = listing_complaints(text, programs(), tests)
     assert complaint in found
 
 
 @pytest.mark.parametrize("program", programs())
-def test_an_example_is_short_says_how_to_run_it_and_is_finished(program: str) -> None:
+def test_an_example_is_short_finished_and_shows_its_command(program: str) -> None:
     place, text = f"examples/{program}", (EXAMPLES / program).read_text(encoding="utf-8")
     assert text.count("\n") <= LINES_MAX
     assert program.rpartition("/")[2] in text, "the header says how to run it"

@@ -1,6 +1,6 @@
 """Goal: each published figure has a record with its command, commit, date, machine and raw values in `benchmarks`.
 
-Method: the tables of the documents that list records are read; each row must link existing files below `benchmarks`.
+Method: reads the documents' tables of records; each row must link existing files below `benchmarks`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
 def rows(text: str, head: str) -> Iterator[str]:
-    """The rows of the table whose first row is `head`."""
+    """Yields the rows of the table whose first row is `head`."""
     table = text[text.index(head) :].partition("\n\n")[0]
     yield from table.splitlines()[2:]
 
 
 def complaints(folder: Path, row: str, cell: int) -> Iterator[str]:
-    """The cell links at least one file below `benchmarks`, and each of its links exists."""
+    """Yields a complaint unless the cell links at least one file below `benchmarks` and each of its links exists."""
     text = re.split(r"(?<!\\) \| ", row.strip("| "))[cell]
     links = [(folder / link).resolve() for link in _LINK.findall(text)]
     if not any(path.is_relative_to(BENCHMARKS) for path in links):
@@ -47,7 +47,7 @@ def test_each_result_of_a_larger_form_has_a_record() -> None:
 
 
 @pytest.mark.parametrize("cell", ["not kept", "[lost](raw/lost.txt)", "[kept](bench.json), earlier runs not kept"])
-def test_a_row_without_raw_values_is_seen(cell: str) -> None:
+def test_a_row_without_raw_values_is_reported(cell: str) -> None:
     assert len(list(complaints(BENCHMARKS, f"| record | {cell} |", -1))) >= 1
 
 

@@ -1,8 +1,8 @@
 """Goal: docs/testing.md names a test for each promise of docs/guarantees.md, which names one for each broker,
-client and tool; each test that they name exists.
+client and tool; each named test exists.
 
-Method: the tables are read as text. A test is a link whose text is a function and whose address is its file; the file
-is parsed, so a comment does not count as a test. The same is done with pages that break the rule.
+Method: reads the tables as text. A test is a link whose text is a function and whose address is its file; the file is
+parsed, so a comment does not count as a test. The rules also run on pages that violate them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TEST = re.compile(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")
 
 
 def table(text: str, heading: str) -> dict[str, str]:
-    """The rows of the first table below a heading: the first cell, and the rest of its row."""
+    """Returns the rows of the first table below a heading: the first cell -> the rest of its row."""
     below = text.partition(f"\n{heading}\n")[2].partition("\n#")[0]
     rows = [line.strip("| ").split(" | ", 1) for line in below.splitlines() if line.startswith("| ")]
     return {row[0]: row[1] for row in rows[2:]}
@@ -44,7 +44,7 @@ def complaints(guarantees: str, testing: str) -> Iterator[str]:
 
 
 def functions(file: Path) -> set[str]:
-    """The names of the functions of a module."""
+    """Returns the names of the functions of a module."""
     nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
 
@@ -55,7 +55,7 @@ def test_each_promise_names_tests_that_exist() -> None:
     assert list(complaints(guarantees, testing)) == []
 
 
-def test_a_promise_without_a_test_and_a_test_that_does_not_exist_are_found() -> None:
+def test_a_promise_without_a_test_and_a_missing_test_are_reported() -> None:
     place = "../tests/unit/repository/test_guarantees_docs.py"
     guarantees = """
 ## What is promised

@@ -1,6 +1,6 @@
-"""Goal: the lanes of the test command hold every test once.
+"""Goal: every test is in exactly one lane of the test command.
 
-Method: the declared lanes against the files of the repository, and declarations that are wrong.
+Method: compares the declared lanes with the files of the repository; and checks wrong declarations.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ def test_a_wrong_declaration_is_refused() -> None:
         lane_of(TESTS / "elsewhere" / "test_x.py")
 
 
-def test_a_file_that_is_named_leaves_the_lane_of_its_folder() -> None:
+def test_the_lane_of_a_file_overrides_that_of_its_folder() -> None:
     named = next(place for place in lanes() if place.endswith(".py"))
     assert lane_of(TESTS / named) != lanes()[Path(named).parent.as_posix()]

@@ -1,7 +1,7 @@
-"""Goal: the built wheel installs, and its packages can be imported from each of the three source roots.
+"""Goal: the built wheel is complete, and packages can be imported from each of the three source roots.
 
-Method: the wheel is built once from this tree, without a network; its list of files is the evidence. An installed or
-editable project is judged in a process of its own, from an empty directory, with the source roots on its path.
+Method: builds the wheel once from this tree, without a network, and checks its list of files. A separate process
+imports the packages from an empty directory, with the source roots on its path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PACKAGES = tuple(
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The names of the files in the wheel built from this tree."""
+    """Returns the names of the files in the wheel built from this tree."""
     out = tmp_path_factory.mktemp("dist")
     done = subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)],
@@ -39,7 +39,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         return files.namelist()
 
 
-def test_the_wheel_holds_nothing_but_the_namespace_and_its_metadata(built: list[str]) -> None:
+def test_the_wheel_contains_only_the_namespace_and_its_metadata(built: list[str]) -> None:
     top = {name.split("/")[0] for name in built}
     assert {name for name in top if not name.endswith(".dist-info")} == {"postdate"}
 
@@ -51,7 +51,7 @@ def test_no_portion_of_the_namespace_closes_it(built: list[str]) -> None:
         assert not (ROOT / root / "postdate" / "__init__.py").exists()
 
 
-def test_the_packages_say_that_they_are_typed(built: list[str]) -> None:
+def test_the_packages_are_marked_as_typed(built: list[str]) -> None:
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(built)
 
 
@@ -80,7 +80,7 @@ assert importlib.util.find_spec("wheel") is None, "a source root makes a top-lev
 
 def test_three_roots_make_one_namespace_and_no_top_level_wheel(tmp_path: Path) -> None:
     roots = [str(ROOT / root) for root in SOURCE_ROOTS]
-    # -S: without the site packages, so that a PyPA `wheel` or an editable install of this project decides nothing.
+    # -S excludes the site packages, so that neither PyPA's `wheel` nor an editable install affects the result.
     done = subprocess.run(
         [sys.executable, "-S", "-c", _PROBE, *roots],
         cwd=tmp_path,

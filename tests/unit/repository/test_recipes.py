@@ -1,10 +1,10 @@
-"""Goal: the recipes for the nightly audit retry it only if it could not judge, and never after a violation; the recipe
-for KEDA asks for a number that Postdate answers.
+"""Goal: the recipes for the nightly audit retry it only if it reached no verdict, and never after a violation; the
+recipe for KEDA queries a figure that Postdate serves.
 
-Method: the Airflow DAG runs with a stand-in for Airflow, which only keeps the task, and a `postdate` that ends with a
-given exit code; of the Kubernetes Job the exit codes that end it are read; the arguments of the SparkApplication are
-parsed by the program that gets them. The query of the ScaledObject is compared with the description of the API and with
-the chart; `test_pending_api.py` sends it to real processes.
+Method: runs the Airflow DAG with a stand-in for Airflow, which only keeps the task, and a `postdate` with a given exit
+code; reads the exit codes at which the Kubernetes Job ends; lets the program parse the arguments of the
+SparkApplication. The query of the ScaledObject is compared with the description of the API and with the chart;
+`test_pending_api.py` sends it to real processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from postdate.spark.session.start import image_packages
 from support.deployments.examples import EXAMPLES, keda_trigger
 from support.repository import ROOT
 
-#: What the audit found is for a person: 2 usage, 3 too late, 4 violation, 5 not verified; 1 is to be tried again.
+#: Exit codes that a person must handle: 2 usage, 3 too late, 4 violation, 5 not verified. After 1 the audit is retried.
 FINAL = (2, 3, 4, 5)
 
 
@@ -41,7 +41,7 @@ class AirflowFailException(AirflowException):
 
 @pytest.fixture
 def audit(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
-    """The DAG's task as a plain function."""
+    """Returns the DAG's task as a plain function."""
     kept: list[Callable[[], str]] = []
 
     def task(**options: Any) -> Callable[[Callable[[], str]], Callable[[], None]]:
@@ -92,7 +92,7 @@ def test_kubernetes_retries_only_audits_without_a_verdict() -> None:
 
 
 def test_the_spark_operator_restarts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks at no exit code."""
+    """It ignores exit codes."""
     text = (EXAMPLES / "kubernetes" / "audit-sparkapplication.yaml").read_text(encoding="utf-8")
     spec = yaml.safe_load(text)["spec"]
     assert (spec["concurrencyPolicy"], spec["template"]["restartPolicy"]) == ("Forbid", {"type": "Never"})

@@ -1,9 +1,9 @@
-"""Goal: no file enters the virtual environment or an image unless the repository names its SHA-256, and no system
-package enters the machine unless CI=true.
+"""Goal: no file enters the virtual environment or an image unless the repository contains its SHA-256, and no system
+package is installed on the machine unless CI=true.
 
-Method: the lock file is read entry by entry, and every call of pip in scripts and Dockerfiles is found. A call may
-install the verified lock, follow it as a constraint, or take no file from an index at all. Scripts run with
-programs that only record how they were called.
+Method: reads the lock file entry by entry, and finds every call of pip in scripts and Dockerfiles. A call may install
+the verified lock, use it as a constraint, or use no index at all. Scripts run with stand-in programs that only record
+their calls.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ DOCS_LOCK = ROOT / "requirements-docs.lock"
 CALLERS = [ROOT / "Dockerfile", ROOT / "audit.Dockerfile", *sorted(ROOT.glob("scripts/*"))]
 
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
-#: A call of pip that reads packages, up to the end of its command; a line that ends with a backslash goes on.
+#: A call of pip that reads packages, up to the end of its command; a backslash at the end of a line continues it.
 _CALL = re.compile(r"\bpip(?:\s+--[\w-]+(?:\s+/\S+)?)*\s+(?:install|download|wheel)\b(?:\\\n|[^\n&|])*")
-#: pip verifies hashes with each of the first two; with the others it takes only what is already there.
+#: With each of the first two options pip verifies hashes; with the others it uses only local files.
 _VERIFIED = ("--require-hashes", "requirements-dev.lock", "--no-deps --no-index", "--no-deps --no-build-isolation")
 
 
@@ -49,7 +49,7 @@ def test_the_lock_file_has_a_hash_for_each_package(lock: Path, hashes_min: int) 
     assert len(_HASH.findall(text)) > hashes_min
 
 
-def test_an_entry_without_a_hash_is_found() -> None:
+def test_an_entry_without_a_hash_is_reported() -> None:
     hashed = "a==1 \\\n    --hash=sha256:" + "0" * 64 + "\n"
     assert entries_without_hash(hashed) == []
     assert entries_without_hash(hashed + "b==2 ; sys_platform == 'win32'\n") == ["b==2 ; sys_platform == 'win32'"]
@@ -60,7 +60,7 @@ def test_every_call_of_pip_verifies_what_it_reads(path: Path) -> None:
     assert list(unverified_calls(path.read_text(encoding="utf-8"))) == []
 
 
-def test_an_unverified_call_of_pip_is_found() -> None:
+def test_an_unverified_call_of_pip_is_reported() -> None:
     for call in ("python -m pip install -r x", "pip --python /a/b install \\\n  pyspark", "pip download x && y"):
         assert len(list(unverified_calls(call))) == 1, call
     found = sum(len(_CALL.findall(path.read_text(encoding="utf-8"))) for path in CALLERS)
@@ -68,7 +68,8 @@ def test_an_unverified_call_of_pip_is_found() -> None:
 
 
 def run_script(programs: Path, *command: str, **environment: str) -> tuple[int, str]:
-    """The exit code and the output of a script for which root, apt-get and docker are recorders in `programs`."""
+    """Returns the exit code and output of a script; stand-ins in `programs` record its calls of root, apt-get and
+    docker."""
     for name in ("bash", "env", "dirname", "sed", "awk"):
         found = shutil.which(name)
         assert found is not None

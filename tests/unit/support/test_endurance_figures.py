@@ -1,6 +1,7 @@
-"""Goal: the endurance run counts what it claims, and a message that is lost, repeated, early or cancelled shows.
+"""Goal: the figures of an endurance run are correct, and it reports every lost, repeated, early or wrongly delivered
+message.
 
-Method: the plan as it is; outcomes made by hand; a sender and a reader whose client library is replaced by lists.
+Method: the real plan; handwritten outcomes; a sender and a reader whose client library is replaced by lists.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KILL_MS = NOW_MS + 60_000
 
 @pytest.fixture
 def outcomes(tmp_path: Path) -> Outcomes:
-    """Five messages that came once and 10 ms late, and a cancelled one that did not come."""
+    """Returns five messages that arrived once and 10 ms late, and a cancelled one that did not arrive."""
     made = Outcomes(tmp_path, 6, create=True)
     made.due_ms[:] = [*(NOW_MS + 1_000 * number for number in range(5)), -1]
     made.arrived[:] = [1, 1, 1, 1, 1, 0]
@@ -50,13 +51,13 @@ class TestPlan:
         acts_on = [each.acts_on for each in plan(200, 4_000, 60_000, 1) if each.kind != MESSAGE]
         assert len(acts_on) == len(set(acts_on))
 
-    def test_the_seed_decides(self) -> None:
+    def test_the_plan_follows_from_the_seed(self) -> None:
         assert list(plan(100, 100, 60_000, 1)) == list(plan(100, 100, 60_000, 1))
         assert list(plan(100, 100, 60_000, 1)) != list(plan(100, 100, 60_000, 2))
 
 
 class TestCounts:
-    def test_a_run_as_it_should_be_has_nothing_to_report(self, outcomes: Outcomes) -> None:
+    def test_a_correct_run_has_nothing_to_report(self, outcomes: Outcomes) -> None:
         found = counts(outcomes)
         assert (found["requests"], found["messages"]) == (6, 5)
         assert not any(found[name] for name in list(found)[2:])
@@ -73,7 +74,7 @@ class TestCounts:
             ("early", "late_ms", 4, -1),
         ],
     )
-    def test_what_goes_wrong_is_counted(
+    def test_each_violation_is_counted(
         self, outcomes: Outcomes, name: str, column: str, number: int, value: int
     ) -> None:
         getattr(outcomes, column)[number] = value
@@ -94,10 +95,10 @@ class TestLateness:
         assert (found["all"]["messages"], found["all"]["max"]) == (5, 4_000)
         assert (found["apart from kills"]["messages"], found["apart from kills"]["max"]) == (2, 5)
 
-    def test_a_run_without_a_message_apart_from_kills_has_no_percentiles(self, outcomes: Outcomes) -> None:
+    def test_without_messages_apart_from_kills_there_are_no_percentiles(self, outcomes: Outcomes) -> None:
         assert lateness(outcomes, [NOW_MS])["apart from kills"]["p99"] is None
 
-    def test_each_minute_has_its_own(self, outcomes: Outcomes) -> None:
+    def test_each_minute_has_separate_percentiles(self, outcomes: Outcomes) -> None:
         outcomes.due_ms[4] = NOW_MS + 61_000
         outcomes.late_ms[4] = 99
         assert [(each["minute"], each["max"]) for each in by_minute(outcomes, NOW_MS)] == [(0, 10), (1, 99)]
@@ -106,16 +107,16 @@ class TestLateness:
 class TestTrend:
     @staticmethod
     def samples(memory_mb: tuple[float, float]) -> list[Sample]:
-        """Samples over 900 s; the memory of the second and of the last 300 s."""
+        """Returns samples over 900 s, with the given memory before and after 600 s."""
         return [
             Sample(at_s, "a", memory_mb[at_s >= 600], files=50, disk_mb=100.0, pending=1_000)
             for at_s in range(0, 900, 10)
         ]
 
-    def test_what_stays_within_a_tenth_is_flat(self) -> None:
+    def test_a_change_within_a_tenth_is_flat(self) -> None:
         assert trend(self.samples((100.0, 109.0)), 0, 900)["memory_mb"]["flat"] == "yes"
 
-    def test_what_grows_is_not(self) -> None:
+    def test_a_larger_change_is_not_flat(self) -> None:
         found = trend(self.samples((100.0, 111.0)), 0, 900)
         assert (found["memory_mb"]["before"], found["memory_mb"]["after"]) == (100.0, 111.0)
         assert (found["memory_mb"]["flat"], found["files"]["flat"]) == ("no", "yes")
@@ -168,7 +169,7 @@ class TestPrograms:
         assert outcomes.arrived[5] == 255
 
 
-def test_the_page_names_what_went_wrong(tmp_path: Path, outcomes: Outcomes) -> None:
+def test_the_page_names_each_violation(tmp_path: Path, outcomes: Outcomes) -> None:
     outcomes.arrived[1] = 0
     figures: dict[str, Figures] = {"all": {"messages": 1, "p50": 1.0}}
     run = Run(

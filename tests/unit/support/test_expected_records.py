@@ -1,6 +1,6 @@
-"""Goal: the judges' own idea of a record is that of docs/formats.md and of Kafka's clients.
+"""Goal: the judges expect the records of docs/formats.md, and the partitions of Kafka's clients.
 
-Method: the vectors of Kafka's `UtilsTest.testMurmur2`, and records written out by hand.
+Method: the vectors of Kafka's `UtilsTest.testMurmur2`, and handwritten records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from support.oracles.expected_records import (
         (b"abc", 479470107),
     ],
 )
-def test_it_hashes_as_kafkas_clients_do(key: bytes, hashed: int) -> None:
+def test_a_key_is_hashed_as_by_kafkas_clients(key: bytes, hashed: int) -> None:
     assert murmur2(key) == hashed & 0xFFFFFFFF
     assert partition_of(key, 7) == (hashed & 0x7FFFFFFF) % 7
 

@@ -1,6 +1,7 @@
-"""Goal: the load of the fault rig goes on after its client has lost all brokers, and counts what that client gives up.
+"""Goal: the load of the fault rig continues after its client has lost all brokers, and counts the requests that the
+client gives up.
 
-Method: a bootstrap address that never answers; the report that a client of librdkafka writes after the loss.
+Method: a bootstrap address that never responds; the report that librdkafka writes after the loss.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Goal: the proxy forwards all bytes unchanged, and applies exactly the faults that a test sets.
 
-Method: a server on this machine that answers each frame with its own bytes, and clients that come by the proxy. Frames
-are like Kafka's: a length, then an API key.
+Method: a local server that echoes each frame, and clients that connect through the proxy. Frames are like Kafka's: a
+length, then an API key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 @dataclass
 class _Server:
-    """Notes every frame that arrives, and answers it with itself."""
+    """Records every frame that arrives, and echoes it."""
 
     frames: list[bytes] = field(default_factory=list)
     listener: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
@@ -97,7 +97,7 @@ def _connect(proxy: Proxy) -> socket.socket:
 
 
 @pytest.mark.parametrize("armed", [False, True])
-def test_frames_of_all_sizes_pass_whatever_pieces_they_come_in(
+def test_frames_of_all_sizes_pass_in_any_chunks(
     proxy: Proxy, server: _Server, client: socket.socket, armed: bool
 ) -> None:
     chance = random.Random(3)
@@ -118,9 +118,7 @@ def test_frames_of_all_sizes_pass_whatever_pieces_they_come_in(
     assert server.frames == frames
 
 
-def test_a_cut_holds_everything_and_what_was_sent_arrives_when_it_ends(
-    proxy: Proxy, server: _Server, client: socket.socket
-) -> None:
+def test_a_cut_holds_all_data_which_arrives_when_it_ends(proxy: Proxy, server: _Server, client: socket.socket) -> None:
     proxy.cut()
     client.sendall(_frame(PRODUCE, b"1"))
     client.settimeout(0.3)
@@ -132,7 +130,7 @@ def test_a_cut_holds_everything_and_what_was_sent_arrives_when_it_ends(
     assert _read_frame(client) == _frame(PRODUCE, b"1")
 
 
-def test_a_cut_of_the_answers_lets_requests_arrive(proxy: Proxy, server: _Server, client: socket.socket) -> None:
+def test_a_cut_of_the_responses_lets_requests_arrive(proxy: Proxy, server: _Server, client: socket.socket) -> None:
     proxy.cut(to_broker=False)
     client.sendall(_frame(PRODUCE, b"1"))
     wait_until(lambda: server.frames == [_frame(PRODUCE, b"1")], "the request arrives", WAIT_TIMEOUT_S)
@@ -141,7 +139,7 @@ def test_a_cut_of_the_answers_lets_requests_arrive(proxy: Proxy, server: _Server
         client.recv(1)
 
 
-def test_a_delay_takes_its_time_each_way(proxy: Proxy, client: socket.socket) -> None:
+def test_a_delay_applies_in_each_direction(proxy: Proxy, client: socket.socket) -> None:
     proxy.delay(100, 101)
     began = time.monotonic()
     client.sendall(_frame(PRODUCE, b"1"))
@@ -149,7 +147,7 @@ def test_a_delay_takes_its_time_each_way(proxy: Proxy, client: socket.socket) ->
     assert time.monotonic() - began >= 0.2
 
 
-def test_a_held_request_holds_the_requests_behind_it(proxy: Proxy, server: _Server, client: socket.socket) -> None:
+def test_a_held_request_holds_the_requests_after_it(proxy: Proxy, server: _Server, client: socket.socket) -> None:
     hold = proxy.hold(PRODUCE, lose_client=False, skip=1)
     frames = [_frame(key, b"x") for key in (PRODUCE, END_TXN, PRODUCE, END_TXN)]
     client.sendall(b"".join(frames))
@@ -166,7 +164,7 @@ def test_a_request_whose_client_was_lost_arrives_late(proxy: Proxy, server: _Ser
     assert hold.caught.wait(WAIT_TIMEOUT_S)
     with pytest.raises(ConnectionResetError):
         _read(client, 1_000)
-    # What comes over two connections has no order of its own.
+    # Frames of two connections may arrive in any order.
     wait_until(lambda: server.frames == [_frame(PRODUCE, b"before")], "what was sent before it arrives", WAIT_TIMEOUT_S)
     with _connect(proxy) as again:
         again.sendall(_frame(END_TXN, b"again"))
@@ -188,7 +186,7 @@ def test_connections_are_reset_and_new_ones_pass(proxy: Proxy, client: socket.so
         assert _read_frame(again) == _frame(PRODUCE, b"2")
 
 
-def test_where_the_broker_is_down_so_is_its_proxy(server: _Server) -> None:
+def test_the_proxy_refuses_connections_while_the_broker_is_down(server: _Server) -> None:
     server.listener.close()
     with Proxy() as proxy:
         proxy.serve(1)

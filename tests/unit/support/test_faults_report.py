@@ -1,6 +1,6 @@
 """Goal: the report of a soak counts each fault, and never calls a run with an error clean.
 
-Method: runs written down by hand, one that is clean, and the same with something wrong in each place where it can be.
+Method: handwritten runs: a clean one, and copies with one error in each possible place.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_clients_of_the_load_that_were_replaced_are_named() -> None:
         pytest.param(lambda run: run.steps[1].wrong.append("it"), id="in a step"),
     ],
 )
-def test_a_run_with_anything_wrong_is_not_clean(spoil: Callable[[Run], None]) -> None:
+def test_a_run_with_any_error_is_not_clean(spoil: Callable[[Run], None]) -> None:
     run = _run()
     spoil(run)
     page = markdown(run)

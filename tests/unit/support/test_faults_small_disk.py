@@ -1,7 +1,7 @@
-"""Goal: a filled disk accepts nothing, and accepts writes again when it is freed, with and without the right to mount.
+"""Goal: a filled disk refuses writes, and accepts them again once it is freed, with and without the right to mount.
 
-Method: a child process appends to a file, asked to by its stdin, and says whether it could. Once with the right to
-mount where the machine gives it, and once without `mount`.
+Method: a child process appends to a file on request and reports the result: once with the right to mount, if the
+machine grants it, and once without `mount`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _fill_and_free(disk: SmallDisk, appender: subprocess.Popen[str]) -> str:
     return refused
 
 
-def test_a_full_disk_takes_nothing_until_it_is_freed(appender: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_full_disk_refuses_writes_until_it_is_freed(appender: subprocess.Popen[str], tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", size_mib=1) as disk:
         assert _fill_and_free(disk, appender) in ("No space left on device", "File too large")
 

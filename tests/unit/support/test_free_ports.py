@@ -1,8 +1,8 @@
-"""Goal: between the choice of a port and the start of the server that a test wants on it, no other program gets the
-port; otherwise the test would talk to that program.
+"""Goal: after a test has chosen a port, no other program gets it before the test's server listens; otherwise the test
+would connect to that program.
 
-Method: the ports are compared with the range from which the kernel serves programs that ask for any port, and with
-those that another process chooses.
+Method: compares the ports with the range from which the kernel serves requests for any port, and with the ports that
+another process chooses.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from support.deployments.ports import free_port, free_ports
 from support.repository import TESTS
 
 
-def test_a_program_that_asks_for_any_port_does_not_get_one_of_a_test() -> None:
+def test_a_program_that_requests_any_port_gets_none_of_the_tests() -> None:
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert max(free_port() for _ in range(50)) < lowest
 
 
 def test_no_other_process_gets_the_same_port() -> None:
-    """The other process begins its search at the same number."""
+    """The other process starts its search at the same port."""
     program = f"import os; os.getpid = lambda: {os.getpid()}; from support.deployments.ports import free_port\n"
     program += "print(*(free_port() for _ in range(200)))"
     own = {free_port() for _ in range(200)}
@@ -33,14 +33,14 @@ def test_no_other_process_gets_the_same_port() -> None:
     assert len(own) == len(done.stdout.split()) == 200
 
 
-def test_a_port_in_use_is_passed_over() -> None:
+def test_a_port_in_use_is_skipped() -> None:
     first = free_port()
     with socket.create_server(("127.0.0.1", first + 1)):
         ports = {free_port() for _ in range(20)}
     assert first + 1 not in ports
 
 
-def test_consecutive_ports_are_all_its_own() -> None:
+def test_consecutive_ports_are_all_reserved() -> None:
     first = free_ports(3)
     later = {free_port() for _ in range(20)}
     assert later.isdisjoint(range(first, first + 3))

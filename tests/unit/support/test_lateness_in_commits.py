@@ -1,6 +1,6 @@
-"""Goal: lateness in transactions counts those that left without a due message, and only these; it can show them.
+"""Goal: lateness in transactions counts exactly the transactions that left without a due message, and can list them.
 
-Method: a log of transactions, each with the messages that it delivered, the next later than the one before.
+Method: a log of transactions at increasing times, each with the messages that it delivered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DUE = {b"requests/0/%d" % offset: due_ms for offset, due_ms in ((0, 100), (1, 2
 
 
 def _log(*transactions: tuple[int, list[int]]) -> Outcome:
-    """(time, delivered offsets) of each. Every one knows all requests."""
+    """Returns a log of (time, delivered offsets); every transaction knows all requests."""
     log = []
     for seq, (at_ms, offsets) in enumerate(transactions):
         fates = [PlainFate(offset, 0, "delivered") for offset in offsets]
@@ -38,7 +38,7 @@ def _log(*transactions: tuple[int, list[int]]) -> Outcome:
     ],
     ids=["usual", "in turn", "others first", "a later one first", "takeovers", "small ones in turn"],
 )
-def test_transactions_without_a_due_message(
+def test_transactions_without_a_due_message_are_counted(
     transactions: list[tuple[int, list[int]]], passed: dict[int, int], overtook: dict[int, int]
 ) -> None:
     outcome = _log(*transactions)
@@ -47,7 +47,7 @@ def test_transactions_without_a_due_message(
 
 
 def test_the_transactions_that_passed_a_message_are_shown() -> None:
-    """The message that was passed most comes first, with what each of the transactions carried instead."""
+    """The message with the most such transactions comes first, with the messages that they delivered instead."""
     outcome = _log((220, [2, 8]), (230, []), (250, [0, 1]))
     sent = {
         origin: Sent(f"target-{at}", None, None, [], due_ms, appended_ms=90)
@@ -67,7 +67,7 @@ def test_the_transactions_that_passed_a_message_are_shown() -> None:
     ]
 
 
-def test_what_is_shown_is_bounded() -> None:
+def test_the_explanation_is_bounded() -> None:
     due = {b"requests/0/%d" % offset: 100 for offset in range(200)}
     outcome = _log(*((150 + at, [998]) for at in range(60)), (300, list(range(200))))
     sent = {origin: Sent("target", None, None, [], 100) for origin in due}

@@ -1,6 +1,6 @@
-"""Goal: the program that compares Postdate with other systems counts and reports what has arrived, and nothing else.
+"""Goal: the comparison of Postdate with other systems counts and reports exactly the messages that have arrived.
 
-Method: rows as a receiver writes them, made by hand; and a receiver that is a small program.
+Method: handwritten rows in the format of a receiver; and a small program as receiver.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ DUE_MS = 1_800_000_000_000
 
 
 def rows(*each: tuple[int, float, int]) -> Rows:
-    """Rows of (sequence, arrival in ms after the due time, position)."""
+    """Returns rows of (sequence, arrival in ms after the due time, position)."""
     return np.array([(number, DUE_MS, round((DUE_MS + ms) * 1_000), place) for number, ms, place in each])
 
 
-def test_a_second_record_counts_as_twice_and_a_record_read_again_does_not() -> None:
+def test_a_second_record_is_a_duplicate_but_a_record_read_again_is_not() -> None:
     found = rows((0, 1, 10), (1, 2, 11), (1, 3, 11), (0, 4, 12), (0, 5, 13))
     assert count_figures(found, 3) == {"lost": 1, "twice": 1, "records": 4}
 
@@ -38,7 +38,7 @@ def test_a_message_that_was_never_sent_fails_the_count() -> None:
         count_figures(rows((3, 1, 10)), 3)
 
 
-def test_lateness_leaves_the_warm_up_out_and_counts_early_messages() -> None:
+def test_lateness_excludes_the_warm_up_and_counts_early_messages() -> None:
     found = rows((0, 500, 1), (1, -2, 2), (2, 10, 3), (3, 30, 4))
     figures = lateness_figures(found, 1)
     assert (figures["p50_ms"], figures["max_ms"], figures["early"]) == (10.0, 30.0, 1)
@@ -53,7 +53,7 @@ def test_a_drain_is_timed_from_the_due_time_to_the_last_arrival() -> None:
     assert figures["messages_by_100_ms"] == {"0": 1, "100": 1, "500": 1}
 
 
-def test_a_kill_is_timed_from_its_moment() -> None:
+def test_arrivals_are_timed_from_the_kill() -> None:
     figures = kill_figures(rows((0, 20, 1), (1, 1_100, 2), (0, 1_600, 3)), 2, DUE_MS + 100)
     assert figures == {
         "lost": 0,
@@ -84,7 +84,7 @@ def test_a_receiver_waits_for_each_message_and_not_for_a_number_of_records(tmp_p
         assert running.rows()[:, 0].tolist() == [0, 0, 1, 2]
 
 
-def test_a_receiver_that_ends_is_reported_with_its_words(tmp_path: Path) -> None:
+def test_a_receiver_that_exits_is_reported_with_its_output(tmp_path: Path) -> None:
     with pytest.raises(PeerFailed, match="no such broker"), receiver("sys.exit('no such broker')", tmp_path):
         pass
 
@@ -95,7 +95,7 @@ def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyP
         need("mvn")
 
 
-def test_the_report_has_a_table_for_each_case_and_names_what_failed() -> None:
+def test_the_report_has_a_table_for_each_case_and_names_failures() -> None:
     cases = [
         Case("Postdate", "1,000/s", {"p50_ms": 10.5, "messages_by_ms": {"10": 1}}, (0.5, 1.0)),
         Case("NATS", "1,000/s", {"p50_ms": 150.0, "lost": 2_000}, (1.0, 1.5)),

@@ -1,7 +1,7 @@
-"""Goal: the ledger in which a soak keeps its accounts sees every way in which a promise can be broken.
+"""Goal: the ledger of a soak detects every violation of a promise.
 
-Method: records written down by hand, first those of a run in which all went well, then the same with one of them
-missing, repeated or changed: each must be complained of, in the words of the promise that it breaks.
+Method: handwritten records of a correct run, and copies in which one record is missing, repeated or changed: the judge
+must report each, and name the violated promise.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _ASKED_MS = 10_000
 
 @dataclass
 class Story:
-    """Records in the order in which they are filed; a test changes them before."""
+    """Records in the order in which they are filed; tests change them first."""
 
     requests: list[tuple[int, bytes, Headers]] = field(default_factory=list)
     fates: list[tuple[int, list[Any]]] = field(default_factory=list)
-    """When the broker took it, and the fates of one record."""
+    """The broker's timestamp and the fates of each record."""
     delivered: list[tuple[bytes, bytes, Headers]] = field(default_factory=list)
-    letters: list[Headers] = field(default_factory=list)
+    dead_letters: list[Headers] = field(default_factory=list)
     verdicts: list[tuple[int, Verdict, int]] = field(default_factory=list)
     seqs: dict[int, int] = field(default_factory=dict)
 
@@ -55,8 +55,8 @@ class Story:
             ledger.file_log(0, number, at_ms, encode_record(record))
         for place, (key, value, headers) in enumerate(self.delivered):
             ledger.file_delivered("orders", 0, place, key, value, headers)
-        for headers in self.letters:
-            ledger.file_letter(headers)
+        for headers in self.dead_letters:
+            ledger.file_dead_letter(headers)
         for origin, verdict, of in self.verdicts:
             named = None if of < 0 else _origin(of)
             ledger.file_verdict(0, encode_verdict(verdict, _origin(origin), b"x", named or b"", 1)[1])
@@ -77,7 +77,8 @@ def _ours(offset: int, due_ms: int) -> Headers:
 
 
 def _story() -> Story:
-    """0 delivered, 1 dead, 2 cancelled by 3, 4 moved by 5 and delivered, 6 with a relative delay and another key."""
+    """Returns the records of a correct run: 0 delivered, 1 dead, 2 cancelled by 3, 4 moved by 5 and delivered, 6 with a
+    relative delay and another key."""
     to = (TOPIC, b"orders")
     return Story(
         requests=[
@@ -100,12 +101,12 @@ def _story() -> Story:
             (b"other", b"D6", _ours(6, 15_000)),
             (b"b", b"I4", [*_ours(4, 40_000), (ID, b"b")]),
         ],
-        letters=[[*_ours(1, 0), (DEAD_REASON, b"missing-time")]],
+        dead_letters=[[*_ours(1, 0), (DEAD_REASON, b"missing-time")]],
         verdicts=[(3, Verdict.CANCELLED, 2), (5, Verdict.RESCHEDULED, 4)],
     )
 
 
-def test_a_run_in_which_all_went_well_is_clean() -> None:
+def test_a_correct_run_is_clean() -> None:
     found = judge(_story().ledger())
     assert found.wrong == []
     assert (found.requests, found.delivered, found.dead, found.controls, found.cancelled) == (7, 3, 1, 2, 1)
@@ -143,12 +144,12 @@ def _not_found_and_ended_later(story: Story) -> None:
     ("change", "complaint"),
     [
         pytest.param(_twice("delivered", 0), "O1", id="delivered twice"),
-        pytest.param(_twice("letters", 0), "O1", id="dead letter twice"),
+        pytest.param(_twice("dead_letters", 0), "O1", id="dead letter twice"),
         pytest.param(_twice("fates", 3), "O1", id="two fates"),
         pytest.param(_drop("fates", 3), "O2: asked for, and no end", id="no end"),
         pytest.param(_drop("fates", 3), "O3: a record without its fate", id="no fate"),
         pytest.param(_drop("delivered", 0), "O3: a fate without its record", id="no record"),
-        pytest.param(_drop("letters", 0), "O3: a fate without its record", id="no letter"),
+        pytest.param(_drop("dead_letters", 0), "O3: a fate without its record", id="no dead letter"),
         pytest.param(_put("delivered", 1, (b"k", b"D6", _ours(6, 15_000))), "O4", id="another key"),
         pytest.param(_put("delivered", 1, (b"other", b"d6", _ours(6, 15_000))), "O4", id="another value"),
         pytest.param(_put("delivered", 1, (b"other", b"D6", _ours(6, 15_001))), "O4: another due", id="another due"),
@@ -170,7 +171,7 @@ def _not_found_and_ended_later(story: Story) -> None:
         pytest.param(_put("verdicts", 1, (0, Verdict.CANCELLED, 4)), "asked nothing", id="answers nobody"),
     ],
 )
-def test_each_broken_promise_is_seen(change: Callable[[Story], None], complaint: str) -> None:
+def test_each_broken_promise_is_detected(change: Callable[[Story], None], complaint: str) -> None:
     story = _story()
     change(story)
     assert any(complaint in line for line in judge(story.ledger()).wrong), judge(story.ledger()).wrong
@@ -179,7 +180,7 @@ def test_each_broken_promise_is_seen(change: Callable[[Story], None], complaint:
 @pytest.mark.parametrize(
     ("value", "fate"), [(b"D0", "dead"), (b"X0", "delivered"), (b"I0", "applied"), (b"C0", "dead")]
 )
-def test_an_end_of_another_kind_is_seen(value: bytes, fate: str) -> None:
+def test_a_wrong_kind_of_end_is_detected(value: bytes, fate: str) -> None:
     headers: Headers = [(ID, b"a"), (TOPIC, b"orders"), (AT, b"1")]
     story = Story(requests=[(0, value, headers)], fates=[(20_000, [(0, 1, fate)])])
     assert any("ended otherwise" in line for line in judge(story.ledger()).wrong)
@@ -199,7 +200,7 @@ def test_overdue_entries_are_counted_until_they_end() -> None:
 
 
 def _two_of_one_key(first: int, second: int, next_request: int) -> RequestLedger:
-    """Requests 0 and 1 of one key, due at 20,000 and 20,500; `first` leaves before `second`."""
+    """Returns a ledger with requests 0 and 1 of one key, due at 20,000 and 20,500; `first` leaves before `second`."""
     ledger, dues = RequestLedger(R), (20_000, 20_500)
     for offset, due_ms in enumerate(dues):
         ledger.file_request(0, offset, _ASKED_MS, b"k", b"D", [(TOPIC, b"orders"), (AT, b"%d" % due_ms)])
@@ -212,7 +213,7 @@ def _two_of_one_key(first: int, second: int, next_request: int) -> RequestLedger
     return ledger
 
 
-def test_a_message_that_overtakes_another_of_its_key_is_found() -> None:
+def test_a_message_that_overtakes_another_of_its_key_is_detected() -> None:
     judged, wrong = judge_order(_two_of_one_key(1, 0, next_request=2), [(19_000, 21_000)])
     assert judged == 2
     assert wrong == ["order: request 0 of partition 0, due 20000, left after request 1, due 20500"]

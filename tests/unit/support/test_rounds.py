@@ -1,6 +1,6 @@
-"""Goal: a test in rounds fails only if every round is late; a failure that does not depend on time counts at once.
+"""Goal: a test in rounds fails only if every round is late; a failure that does not depend on time counts immediately.
 
-Method: plays that miss and keep as they are told.
+Method: scenarios that succeed or fail as planned.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from support.waiting.rounds import LONGER, expect, first_kept
 
 
 def _keeping(times: int, played: list[int]) -> Callable[[int], str]:
-    """A play that is kept where it takes the machine to be this slow at least."""
+    """Returns a scenario that succeeds if it assumes that the machine is at least this much slower."""
 
     def play(slower: int) -> str:
         played.append(slower)
@@ -23,14 +23,14 @@ def _keeping(times: int, played: list[int]) -> Callable[[int], str]:
     return play
 
 
-def test_a_round_that_is_kept_is_the_last() -> None:
+def test_a_successful_round_is_the_last() -> None:
     played: list[int] = []
     assert first_kept(_keeping(1, played), LONGER) == "kept at 1"
     assert first_kept(_keeping(4, played), LONGER) == "kept at 4"
     assert played == [1, 1, 4]
 
 
-def test_if_no_round_is_valid_each_gives_its_reason() -> None:
+def test_if_no_round_succeeds_each_reason_is_reported() -> None:
     played: list[int] = []
     with pytest.raises(AssertionError) as failed:
         first_kept(_keeping(100, played), LONGER)
@@ -39,7 +39,7 @@ def test_if_no_round_is_valid_each_gives_its_reason() -> None:
     assert [line.rpartition(": ")[2] for line in said] == [f"{slower} is not 100" for slower in LONGER]
 
 
-def test_what_does_not_hang_on_speed_is_not_tried_again() -> None:
+def test_a_failure_that_does_not_depend_on_speed_is_not_retried() -> None:
     played: list[int] = []
 
     def twice(slower: int) -> None:

@@ -3,7 +3,7 @@ for long.
 
 Each method injects one fault. A lasting fault ends after its time, or with `cease`.
 
-Thread rule: one thread; an event never waits, it only changes the state of the world.
+Thread rule: one thread; an event never waits, it only changes the state of the run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from support.kafka_simulator.silence import Server
 from support.simulation.faults.process_events import RunEvents
 from support.simulation.faults.target_faults import UNAVAILABLE
 from support.simulation.requests.traffic import REQUESTS, TARGETS
-from support.simulation.world.world import World
+from support.simulation.runtime.simulated_run import SimulatedRun
 
 #: The number of brokers of a cluster with several.
 BROKERS = 3
@@ -34,57 +34,57 @@ _OWN = (REQUESTS, f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dispatch-log", f"{REQ
 class ClusterEvents:
     """The cluster events of one run. `stalled_until_ms`: the end of the last stall."""
 
-    def __init__(self, world: World, random: Random, events: RunEvents) -> None:
+    def __init__(self, run: SimulatedRun, random: Random, events: RunEvents) -> None:
         self.stalled_until_ms = 0.0
-        self._world = world
+        self._run = run
         self._random = random
         self._events = events
 
     def several_brokers(self) -> None:
-        """Give the cluster several brokers, whose clocks differ. REQUIRES: no topic exists yet."""
-        brokers = self._world.broker.brokers
-        self._world.troubles.clocks_are_true = False
+        """Gives the cluster several brokers, whose clocks differ. REQUIRES: no topic exists yet."""
+        brokers = self._run.broker.brokers
+        self._run.troubles.clocks_are_true = False
         brokers.grow(BROKERS)
         for node in brokers.nodes:
             node.skew_ms = self._random.uniform(-APART_MS_MAX, APART_MS_MAX)
             node.drift = self._random.choice([0.0, self._random.uniform(-DRIFT_MAX, DRIFT_MAX)])
 
     def cease(self) -> None:
-        """End all lasting faults."""
-        world = self._world
-        world.broker.brokers.recover()
-        world.broker.silence.end()
-        world.disks.full.clear()
-        world.poll_ms = world.POLL_MS
+        """Ends all lasting faults."""
+        run = self._run
+        run.broker.brokers.recover()
+        run.broker.silence.end()
+        run.disks.full.clear()
+        run.poll_ms = run.POLL_MS
 
     # ---- brokers ---------------------------------------------------------------------------------------------------
 
     def freeze_leader(self) -> None:
-        """The leader of a log freezes until it is deposed. Then the owner of a shard ends and another takes over. The
+        """Freezes the leader of a log until it is deposed. Then the owner of a shard ends and another takes over. The
         deposed broker resumes at about that time."""
-        world, choose = self._world, self._random
-        brokers, number = world.broker.brokers, self._leader()
+        run, choose = self._run, self._random
+        brokers, number = run.broker.brokers, self._leader()
         if self._events.at_peace or not brokers.freeze(number):
             return
-        world.reached["broker frozen"] += 1
-        world.trace(f"broker {number} freezes")
-        now = world.time.now_ms
+        run.reached["broker frozen"] += 1
+        run.trace(f"broker {number} freezes")
+        now = run.time.now_ms
         goes_ms = SESSION_MS + choose.uniform(300.0, 6_000.0)
-        world.time.at(now + goes_ms, choose.choice([self._events.kill, self._events.stop]))
+        run.time.at(now + goes_ms, choose.choice([self._events.kill, self._events.stop]))
         if choose.random() < 0.2:  # too early: the broker was not deposed
             goes_ms = SESSION_MS - choose.uniform(200.0, 8_000.0)
-        world.time.at(now + goes_ms + choose.uniform(0.0, 12_000.0), functools.partial(self._resume, number))
+        run.time.at(now + goes_ms + choose.uniform(0.0, 12_000.0), functools.partial(self._resume, number))
 
     def freeze_until_a_commit(self) -> None:
-        """The leader of a log freezes. Other brokers lead its logs, and an owner continues there. Then the broker
+        """Freezes the leader of a log. Other brokers lead its logs, and an owner continues there. Then the broker
         resumes, and the owner ends or needs a new producer: the next takeover may read from the stale broker."""
-        world, choose = self._world, self._random
+        run, choose = self._run, self._random
         topic = choose.choice([*[f"{REQUESTS}.dispatch-log", REQUESTS] * 2, f"{REQUESTS}.store"])
-        number = choose.choice(world.broker.topics[topic].logs).leader
-        if self._events.at_peace or not world.broker.brokers.freeze(number):
+        number = choose.choice(run.broker.topics[topic].logs).leader
+        if self._events.at_peace or not run.broker.brokers.freeze(number):
             return
-        world.reached["broker frozen"] += 1
-        world.trace(f"broker {number} freezes until a commit")
+        run.reached["broker frozen"] += 1
+        run.trace(f"broker {number} freezes until a commit")
         step, goes = ("ingest.written", ["recycle"]) if topic == REQUESTS else ("dispatch.written", ["burn", "burn"])
         self._note_unwell(number, SESSION_MS + 9_000.0)
         times, how = choose.choice([1, 2, 4, 8]), choose.choice(["stop", "kill", *goes])
@@ -93,157 +93,157 @@ class ClusterEvents:
             self._resume(number)
             if self._events.at_peace:
                 return
-            owner = world.acting()
+            owner = run.acting()
             if how == "stop":
                 owner.stopping = True
             elif how == "kill":
-                world.kill(owner)
+                run.kill(owner)
             elif how == "burn":
-                world.lose_disk(owner.machine)
+                run.lose_disk(owner.machine)
             else:
-                world.cut(owner.machine, 100.0, answers=True)
+                run.cut(owner.machine, 100.0, answers=True)
 
         def lie_in_wait() -> None:
-            world.ambushes[step, world.reached[step] + times] = go_on
+            run.ambushes[step, run.reached[step] + times] = go_on
 
-        deposed_ms = world.time.now_ms + SESSION_MS + 1.0
-        world.time.at(deposed_ms, lie_in_wait)
-        world.time.at(deposed_ms + choose.uniform(6_000.0, 9_000.0), functools.partial(self._resume, number))
+        deposed_ms = run.time.now_ms + SESSION_MS + 1.0
+        run.time.at(deposed_ms, lie_in_wait)
+        run.time.at(deposed_ms + choose.uniform(6_000.0, 9_000.0), functools.partial(self._resume, number))
 
     def kill_broker(self) -> None:
-        """The leader of a log is killed, and started again some time later."""
-        world, choose, number = self._world, self._random, self._leader()
-        if self._events.at_peace or not world.broker.brokers.kill(number):
+        """Kills the leader of a log, and restarts it some time later."""
+        run, choose, number = self._run, self._random, self._leader()
+        if self._events.at_peace or not run.broker.brokers.kill(number):
             return
-        world.reached["broker killed"] += 1
-        world.trace(f"broker {number} is killed")
-        restart = functools.partial(world.broker.brokers.restart, number)
-        world.time.at(world.time.now_ms + choose.uniform(1_000.0, 20_000.0), restart)
+        run.reached["broker killed"] += 1
+        run.trace(f"broker {number} is killed")
+        restart = functools.partial(run.broker.brokers.restart, number)
+        run.time.at(run.time.now_ms + choose.uniform(1_000.0, 20_000.0), restart)
 
     def move_leader(self) -> None:
-        """The leadership of a log moves: from now on another clock stamps its records."""
-        world = self._world
-        log = self._random.choice(world.broker.topics[self._random.choice(_OWN)].logs)
-        number = self._random.randrange(len(world.broker.brokers.nodes))
-        world.reached["leader moved"] += world.broker.brokers.move(log, number)
+        """Moves the leadership of a log: from now on another clock stamps its records."""
+        run = self._run
+        log = self._random.choice(run.broker.topics[self._random.choice(_OWN)].logs)
+        number = self._random.randrange(len(run.broker.brokers.nodes))
+        run.reached["leader moved"] += run.broker.brokers.move(log, number)
 
     def _note_unwell(self, number: int, for_ms: float) -> None:
-        """Messages for the targets that a broker leads may become dead letters during this time, and while it considers
-        itself the leader."""
+        """Records that messages for the targets that a broker leads may become dead letters during this time, and while
+        it considers itself the leader."""
         for name in TARGETS:
-            logs = self._world.broker.topics[name].logs if name in self._world.broker.topics else []
+            logs = self._run.broker.topics[name].logs if name in self._run.broker.topics else []
             if any(log.leader == number for log in logs):
-                self._world.troubles.begin(UNAVAILABLE, for_ms + BELIEF_MS_MAX, target=name)
+                self._run.troubles.begin(UNAVAILABLE, for_ms + BELIEF_MS_MAX, target=name)
 
     def _leader(self) -> int:
-        topics = self._world.broker.topics
+        topics = self._run.broker.topics
         return self._random.choice(topics[self._random.choice(_OWN)].logs).leader
 
     def _resume(self, number: int) -> None:
-        self._world.trace(f"broker {number} goes on")
-        self._world.broker.brokers.resume(number)
+        self._run.trace(f"broker {number} goes on")
+        self._run.broker.brokers.resume(number)
 
     # ---- admin requests --------------------------------------------------------------------------------------------
 
     def silence_admin(self, for_ms: float | None = None) -> None:
-        """Requests of admin clients fail or hang; producers and consumers are served."""
-        choose, world = self._random, self._world
+        """Makes requests of admin clients fail or hang; producers and consumers are served."""
+        choose, run = self._random, self._run
         if self._events.at_peace:
             return
         servers = choose.choice([[Server.CONTROLLER], [Server.CONTROLLER, Server.LEADERS], list(Server)])
         wait_ms = choose.choice([5_000.0, 20_000.0, 60_000.0]) if for_ms is None else for_ms
-        world.broker.silence.begin(servers, wait_ms, refuses=choose.random() < 0.5)
-        world.reached["admin path silent"] += 1
-        world.trace(f"{[server.value for server in servers]} serve no admin client for {wait_ms:.0f}")
+        run.broker.silence.begin(servers, wait_ms, refuses=choose.random() < 0.5)
+        run.reached["admin path silent"] += 1
+        run.trace(f"{[server.value for server in servers]} serve no admin client for {wait_ms:.0f}")
 
     # ---- stalls ----------------------------------------------------------------------------------------------------
 
     def stalls(self) -> list[Callable[[], None]]:
-        """All kinds of stalls."""
+        """Returns all kinds of stalls."""
         in_takeover = [self.lose_leader_in_takeover, self.lose_leader_in_takeover, self.suspend_in_takeover]
         return [self.lose_leader_for_long, self.suspend, *in_takeover]
 
     def lose_leader_for_long(self) -> None:
-        """A topic has no leaders for minutes, up to an hour. An owner dies meanwhile, so that a takeover needs the
-        topic."""
-        choose, world = self._random, self._world
+        """Takes all leaders of a topic away for minutes, up to an hour. An owner dies meanwhile, so that a takeover
+        needs the topic."""
+        choose, run = self._random, self._run
         self._lose_leader(choose.choice([*_OWN, "orders"]))
         for _ in range(choose.choice([1, 2])):
-            world.time.at(world.time.now_ms + choose.choice([50.0, 3_000.0, 30_000.0]), self._events.kill)
+            run.time.at(run.time.now_ms + choose.choice([50.0, 3_000.0, 30_000.0]), self._events.kill)
 
     def _lose_leader(self, topic: str) -> None:
-        world, choose = self._world, self._random
+        run, choose = self._run, self._random
         if self._events.at_peace:
             return
-        logs, wait_ms = world.broker.topics[topic].logs, self._stall()
+        logs, wait_ms = run.broker.topics[topic].logs, self._stall()
         logs = logs if choose.random() < 0.7 else [choose.choice(logs)]
         for log in logs:
             log.has_leader = False
-        world.reached["leader gone for long"] += 1
-        world.troubles.begin(UNAVAILABLE, wait_ms, target=topic)
-        world.trace(f"{topic} has no leader for {wait_ms:.0f}")
+        run.reached["leader gone for long"] += 1
+        run.troubles.begin(UNAVAILABLE, wait_ms, target=topic)
+        run.trace(f"{topic} has no leader for {wait_ms:.0f}")
 
         def back() -> None:
             for log in logs:
                 log.has_leader = True
 
-        world.time.at(world.time.now_ms + wait_ms, back)
+        run.time.at(run.time.now_ms + wait_ms, back)
 
     def lose_leader_in_takeover(self) -> None:
-        """The next takeover loses the leader of a log that it is about to read, for minutes up to an hour."""
-        world, choose = self._world, self._random
+        """Takes the leader away from a log that the next takeover is about to read, for minutes up to an hour."""
+        run, choose = self._run, self._random
         step = choose.choice(["takeover.bounded", "takeover.bounded", "takeover.record-applied"])
         topic = choose.choice([f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dispatch-log", f"{REQUESTS}.store", REQUESTS])
-        world.ambushes[step, world.reached[step] + 1] = functools.partial(self._lose_leader, topic)
-        world.time.at(world.time.now_ms + 100.0, self._events.kill)
+        run.ambushes[step, run.reached[step] + 1] = functools.partial(self._lose_leader, topic)
+        run.time.at(run.time.now_ms + 100.0, self._events.kill)
 
     def suspend_in_takeover(self) -> None:
-        """The machine of the next owner is suspended during the takeover, and its connections are broken when it
+        """Suspends the machine of the next owner during the takeover; its connections are broken when it
         resumes."""
-        world, choose = self._world, self._random
+        run, choose = self._run, self._random
         step = choose.choice(["takeover.bounded", "takeover.record-applied"])
-        world.ambushes[step, world.reached[step] + 1] = self.suspend
-        world.time.at(world.time.now_ms + 100.0, self._events.kill)
+        run.ambushes[step, run.reached[step] + 1] = self.suspend
+        run.time.at(run.time.now_ms + 100.0, self._events.kill)
 
     def suspend(self) -> None:
-        """Machines are suspended for minutes, up to an hour. Their steady clocks continue, or stop as well."""
-        world, choose = self._world, self._random
+        """Suspends machines for minutes, up to an hour. Their steady clocks continue, or stop as well."""
+        run, choose = self._run, self._random
         if self._events.at_peace:
             return
         wait_ms = self._stall()
-        for machine in choose.choice([world.machines, world.machines[:1]]):
-            process = world.process_on(machine)
+        for machine in choose.choice([run.machines, run.machines[:1]]):
+            process = run.process_on(machine)
             if process is None:
                 continue
-            world.pause(process, wait_ms)
+            run.pause(process, wait_ms)
             if choose.random() < 0.5:
                 machine.clock.stop_steady(wait_ms)
-            world.cut(machine, wait_ms + choose.uniform(0.0, 5_000.0), answers=False)
-        world.reached["machine suspended"] += 1
+            run.cut(machine, wait_ms + choose.uniform(0.0, 5_000.0), answers=False)
+        run.reached["machine suspended"] += 1
 
     def _stall(self) -> float:
-        """Begin a stall and return its duration: poll threads act less often until it ends."""
-        world, wait_ms = self._world, self._random.choice(STALLS_MS)
-        self.stalled_until_ms = max(self.stalled_until_ms, world.time.now_ms + wait_ms)
-        world.poll_ms = STALLED_POLL_MS
+        """Begins a stall and returns its duration: poll threads act less often until it ends."""
+        run, wait_ms = self._run, self._random.choice(STALLS_MS)
+        self.stalled_until_ms = max(self.stalled_until_ms, run.time.now_ms + wait_ms)
+        run.poll_ms = STALLED_POLL_MS
 
         def over() -> None:
-            if world.time.now_ms >= self.stalled_until_ms:
-                world.poll_ms = world.POLL_MS
+            if run.time.now_ms >= self.stalled_until_ms:
+                run.poll_ms = run.POLL_MS
 
-        world.time.at(world.time.now_ms + wait_ms, over)
+        run.time.at(run.time.now_ms + wait_ms, over)
         return wait_ms
 
     # ---- disks -----------------------------------------------------------------------------------------------------
 
     def fill_disk(self) -> None:
-        """The disk of a machine is full for some time."""
-        world = self._world
+        """Fills the disk of a machine for some time."""
+        run = self._run
         if self._events.at_peace:
             return
-        root = self._random.choice(world.machines).directory
-        world.disks.full.add(root)
-        world.reached["disk filled"] += 1
-        world.trace(f"the disk of {root.name} is full")
-        free_ms = world.time.now_ms + self._random.choice([100.0, 2_000.0, 10_000.0])
-        world.time.at(free_ms, functools.partial(world.disks.full.discard, root))
+        root = self._random.choice(run.machines).directory
+        run.disks.full.add(root)
+        run.reached["disk filled"] += 1
+        run.trace(f"the disk of {root.name} is full")
+        free_ms = run.time.now_ms + self._random.choice([100.0, 2_000.0, 10_000.0])
+        run.time.at(free_ms, functools.partial(run.disks.full.discard, root))

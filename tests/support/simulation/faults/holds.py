@@ -1,6 +1,6 @@
 """Holds and releases by operators: of the delivery of a shard, its intake, or one target; and the oracle of holds.
 
-O11: from the commit of a hold until its release is requested, the shard delivers no held message, whoever owns it,
+O11: from the commit of a hold until its release is requested, the shard delivers no held message, under any owner,
 except in one transaction that may already have been in progress. The other oracles check that held messages are
 delivered once after the release.
 
@@ -26,17 +26,17 @@ from support.simulation.oracles.outcomes import JudgedOutcome, committed
 from support.simulation.requests.traffic import REQUESTS, TARGETS, SimulatedTraffic
 
 if TYPE_CHECKING:
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 _LOG = f"{REQUESTS}.dispatch-log"
-#: ms. How long a hold lasts: shorter and longer than a takeover, a session time-out, and the bypass.
+#: ms. The durations of holds: shorter and longer than a takeover, a session time-out, and the bypass.
 _HELD_MS = (500.0, 3_000.0, 12_000.0)
 _ASKED_AGAIN_MS = 500.0
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """A requested hold."""
+class _RequestedHold:
+    """A hold that an operator requests."""
 
     index: int
     what: str
@@ -57,76 +57,76 @@ class _Window:
 class _Served(threading.Event):
     """Calls `tell` in the same step of the poll thread in which a request is handled."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self, notify: Callable[[], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._notify = notify
 
     def set(self) -> None:
         super().set()
-        self._tell()
+        self._notify()
 
 
 class Holding:
     """The holds and releases that operators request in one run."""
 
-    def __init__(self, world: World, random: Random, partitions: int) -> None:
-        self._world = world
+    def __init__(self, run: SimulatedRun, random: Random, partitions: int) -> None:
+        self._run = run
         self._random = random
         self._partitions = partitions
         self._windows: list[_Window] = []
-        self._releasing: Counter[_Wish] = Counter()  # requested releases that are not done
+        self._releasing: Counter[_RequestedHold] = Counter()  # requested releases that are not done
         self._at_peace = False
 
     def plan(self, count: int, duration_ms: float, then: Callable[[], None] | None = None) -> None:
-        """Plan `count` holds at random times, each released after some time. `then`: an event shortly after each
+        """Plans `count` holds at random times, each released after some time. `then`: an event shortly after each
         hold."""
         for _ in range(count):
             index = self._random.randrange(self._partitions)
             what = self._random.choice([DELIVERY, DELIVERY, INTAKE, TARGET])
             target = self._random.choice(sorted(TARGETS)) if what == TARGET else ""
-            self._later(self._random.uniform(0.0, duration_ms), self._hold, _Wish(index, what, target), then)
+            self._later(self._random.uniform(0.0, duration_ms), self._hold, _RequestedHold(index, what, target), then)
 
     def is_held(self) -> bool:
         """True while an owned shard holds anything."""
-        return any(actor.shard.ctx.held.current != NOTHING for each in self._world.processes for actor in each.shards())
+        return any(actor.shard.ctx.held.current != NOTHING for each in self._run.processes for actor in each.shards())
 
     def release_all(self) -> None:
-        """After all faults: request the release of everything that is held. A shard that cannot release yet gets a
+        """Requests the release of everything that is held, after all faults. A shard that cannot release yet gets a
         further request later."""
         self._at_peace = True
         for window in self._windows:
             self._close(window)
-        for process in self._world.processes:
+        for process in self._run.processes:
             for actor in process.shards():
                 if actor.shard.ctx.held.current != NOTHING:
                     self._ask(actor.part.index, lambda _: NOTHING)
 
-    def _hold(self, wish: _Wish, then: Callable[[], None] | None) -> None:
+    def _hold(self, hold: _RequestedHold, then: Callable[[], None] | None) -> None:
         def done() -> None:
             # otherwise an earlier release may be handled after this hold
-            if not (self._releasing[wish] or self._at_peace):
-                self._windows.append(_Window(wish.index, wish.what, wish.target, self._log_end(wish.index)))
-            self._later(self._random.choice(_HELD_MS), self._release, wish)
+            if not (self._releasing[hold] or self._at_peace):
+                self._windows.append(_Window(hold.index, hold.what, hold.target, self._log_end(hold.index)))
+            self._later(self._random.choice(_HELD_MS), self._release, hold)
             if then is not None:
                 self._later(self._random.uniform(0.0, 1_000.0), then)
 
-        held = functools.partial(Holds.changed, what=wish.what, is_held=True, target=wish.target)
-        self._insist(f"held {wish.what}", wish.index, held, done)
+        held = functools.partial(Holds.changed, what=hold.what, is_held=True, target=hold.target)
+        self._insist(f"held {hold.what}", hold.index, held, done)
 
-    def _release(self, wish: _Wish) -> None:
+    def _release(self, hold: _RequestedHold) -> None:
         for window in self._windows:
-            if (window.index, window.what, window.target) == (wish.index, wish.what, wish.target):
+            if (window.index, window.what, window.target) == (hold.index, hold.what, hold.target):
                 self._close(window)
-        released = functools.partial(Holds.changed, what=wish.what, is_held=False, target=wish.target)
-        self._releasing[wish] += 1
+        released = functools.partial(Holds.changed, what=hold.what, is_held=False, target=hold.target)
+        self._releasing[hold] += 1
 
         def done() -> None:
-            self._releasing[wish] -= 1
+            self._releasing[hold] -= 1
 
-        self._insist(f"released {wish.what}", wish.index, released, done)
+        self._insist(f"released {hold.what}", hold.index, released, done)
 
     def _insist(self, name: str, index: int, change: Callable[[Holds], Holds], done: Callable[[], None]) -> None:
-        """Repeat a request until it succeeds, as an operator would, since a shard that is being taken over can neither
+        """Repeats a request until it succeeds, as an operator would, since a shard that is being taken over can neither
         hold nor release. After a success the remaining requests are withdrawn."""
         was_done = False
         waiting: list[tuple[deque[_Asked], _Asked]] = []
@@ -135,15 +135,15 @@ class Holding:
             nonlocal was_done
             if not was_done:
                 was_done = True
-                for queue, asked in waiting:
-                    if asked in queue:
-                        queue.remove(asked)
-                self._world.reached[name] += 1
+                for queue, request in waiting:
+                    if request in queue:
+                        queue.remove(request)
+                self._run.reached[name] += 1
                 done()
 
         def ask() -> None:
             if not was_done and not self._at_peace:
-                waiting[:] = [(queue, asked) for queue, asked in waiting if asked in queue]
+                waiting[:] = [(queue, request) for queue, request in waiting if request in queue]
                 waiting.extend(self._ask(index, change, success, [queue for queue, _ in waiting]))
                 self._later(_ASKED_AGAIN_MS, ask)
 
@@ -156,31 +156,31 @@ class Holding:
         done: Callable[[], None] = lambda: None,
         but: Sequence[deque[_Asked]] = (),
     ) -> list[tuple[deque[_Asked], _Asked]]:
-        """Send a request to every process, as a command does that looks for the owner; only the owner can carry it out.
+        """Sends a request to every process, like a command that searches for the owner; only the owner can apply it.
         The queues in `but` have the request already. Returns the queues in which it waits now."""
         placed = []
-        for process in self._world.processes:
+        for process in self._run.processes:
             queue = process.poller.holds._waiting
             if all(queue is not other for other in but):
-                asked = _Asked([Partition(REQUESTS, index)], change)
-                asked.done = _Served(functools.partial(_tell_success, asked, done))
-                queue.append(asked)
-                placed.append((queue, asked))
+                request = _Asked([Partition(REQUESTS, index)], change)
+                request.done = _Served(functools.partial(_notify_success, request, done))
+                queue.append(request)
+                placed.append((queue, request))
         return placed
 
     def _later(self, wait_ms: float, act: Callable[..., None], *given: object) -> None:
-        self._world.time.at(self._world.time.now_ms + wait_ms, functools.partial(act, *given))
+        self._run.time.at(self._run.time.now_ms + wait_ms, functools.partial(act, *given))
 
     def _close(self, window: _Window) -> None:
         if window.end < 0:
             window.end = self._log_end(window.index)
 
     def _log_end(self, index: int) -> int:
-        """The end of the dispatch log, including records that are not committed yet."""
-        return self._world.broker.topics[_LOG].logs[index].end
+        """Returns the end of the dispatch log, including records that are not committed yet."""
+        return self._run.broker.topics[_LOG].logs[index].end
 
     def judge(self, outcome: JudgedOutcome, traffic: SimulatedTraffic) -> None:
-        """The oracle O11."""
+        """Checks O11."""
         for window in self._windows:
             if window.what != INTAKE:
                 found = self._deliveries(window, traffic)
@@ -190,23 +190,25 @@ class Holding:
             outcome.reached["held over a takeover"] += bool(owners)
 
     def _records(self, window: _Window) -> list[tuple[int, str, list[int]]]:
-        """The takeover, kind and delivered requests of each record of Postdate within the window."""
-        said = []
-        archived = self._world.archive.get(Partition(_LOG, window.index), [])
-        for record in (*archived, *committed(self._world.broker, _LOG, window.index)):
+        """Returns the takeover, kind and delivered requests of each record of Postdate within the window."""
+        records = []
+        archived = self._run.archive.get(Partition(_LOG, window.index), [])
+        for record in (*archived, *committed(self._run.broker, _LOG, window.index)):
             if window.first <= record.offset < window.end:
                 try:
                     each = decode_record(record.value)
                 except FormatError:
                     continue
-                said.append((each.takeover, each.kind, [fate.offset for fate in each.fates if fate.name == DELIVERED]))
-        return said
+                records.append(
+                    (each.takeover, each.kind, [fate.offset for fate in each.fates if fate.name == DELIVERED])
+                )
+        return records
 
     def _deliveries(self, window: _Window, traffic: SimulatedTraffic) -> list[tuple[int, list[int]]]:
-        """The takeover and the requests of each transaction that delivers a held message."""
+        """Returns the takeover and the requests of each transaction that delivers a held message."""
         index = window.index
-        targets = {at: each.target for at, each in traffic.asked.items()}
-        targets |= {at: each.target for at, each in traffic.recurrences.asked.items()}
+        targets = {at: each.target for at, each in traffic.requests.items()}
+        targets |= {at: each.target for at, each in traffic.recurrences.requests.items()}
         found = [
             (takeover, [each for each in offsets if window.target in ("", targets[index, each])])
             for takeover, _, offsets in self._records(window)
@@ -214,6 +216,6 @@ class Holding:
         return [(takeover, offsets) for takeover, offsets in found if offsets]
 
 
-def _tell_success(asked: _Asked, done: Callable[[], None]) -> None:
-    if not asked.why_not:
+def _notify_success(request: _Asked, done: Callable[[], None]) -> None:
+    if not request.why_not:
         done()

@@ -19,7 +19,7 @@ from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, decode_record, encode_record
 from support.simulation.oracles.stored_entries import STORE
 from support.simulation.requests.traffic import REQUESTS
-from support.simulation.world.world import World
+from support.simulation.runtime.simulated_run import SimulatedRun
 
 #: The partition with the loss.
 LOSER = 0
@@ -41,17 +41,17 @@ _MAY_HALT = LOSSES | {LOG_EXPIRED: frozenset({HaltReason.DISPATCH_LOG_EMPTY, Hal
 class Losses:
     """The loss of one run; `kind` is empty until it has happened."""
 
-    def __init__(self, world: World, random: Random) -> None:
+    def __init__(self, run: SimulatedRun, random: Random) -> None:
         self.kind = ""
         self._silent_to = 0  # the last seq of a deleted log without fates
-        self._world = world
+        self._run = run
         self._random = random
 
     def strike(self) -> None:
-        """Inject the loss."""
+        """Injects the loss."""
         if self.kind:
             return
-        world, kind = self._world, self._random.choice(sorted(LOSSES))
+        run, kind = self._run, self._random.choice(sorted(LOSSES))
         what: dict[str, Callable[[], bool]] = {
             "requests deleted": self._delete_requests,
             "fates deleted": self._delete_fates,
@@ -62,22 +62,22 @@ class Losses:
         if not what[kind]():
             return
         self.kind = kind
-        world.reached[f"loss: {kind}"] += 1
-        world.trace(f"loss: {kind}")
-        for machine in world.machines:
-            process = world.process_on(machine)
+        run.reached[f"loss: {kind}"] += 1
+        run.trace(f"loss: {kind}")
+        for machine in run.machines:
+            process = run.process_on(machine)
             if self._random.random() < 0.8:
-                world.lose_disk(machine)
+                run.lose_disk(machine)
             elif process is not None:
-                world.kill(process)
+                run.kill(process)
 
     def halted(self) -> set[int]:
-        """The partitions whose shards are halted for a permitted reason."""
+        """Returns the partitions whose shards are halted for a permitted reason."""
         if not self.kind:
             return set()
         why = [
             actor.shard.why
-            for process in self._world.processes
+            for process in self._run.processes
             for actor in process.shards()
             if actor.part.index == LOSER and actor.shard.state is State.HALTED
         ]
@@ -85,9 +85,10 @@ class Losses:
         return {LOSER} if any(text.startswith(f"{reason}:") for text in why for reason in reasons) else set()
 
     def excused(self, wrong: list[str]) -> list[str]:
-        """The violations that the loss does not excuse. It excuses those about the forged record itself, about requests
-        that were read before they were deleted, and about a log that repeats `seq`. The last is permitted if all
-        deleted records were owner records without fates: the new owner continues from the `seq` of its disk."""
+        """Returns the violations that the loss does not excuse. It excuses violations about the forged record itself,
+        about requests that were read before they were deleted, and about a log that repeats `seq`. The last is
+        permitted if all deleted records were owner records without fates: the new owner continues from the `seq` of its
+        disk."""
         last = self._silent_to
         counts_again = [f"O6: partition {LOSER} has seq {seq} after {last} at " for seq in range(1, last + 1)]
         excuses = {
@@ -98,44 +99,44 @@ class Losses:
         return [line for line in wrong if not line.startswith(excuses.get(self.kind, ("-",)))]
 
     def _delete_requests(self) -> bool:
-        log = self._world.broker.topics[REQUESTS].logs[LOSER]
-        said = self._said()
+        log = self._run.broker.topics[REQUESTS].logs[LOSER]
+        records = self._log_records()
         # without a record of the dispatch log, no owner can know that the shard had requests
-        if not said or log.stable_end < log.end:
+        if not records or log.stable_end < log.end:
             return False
-        low = decode_record(said[-1].value).low_water
+        low = decode_record(records[-1].value).low_water
         if log.end <= low + 1:
             return False
         log.delete_before(self._random.randint(low + 1, log.end))
         return True
 
     def _delete_fates(self) -> bool:
-        """Delete the first part of the dispatch log, or all of it."""
-        log, said = self._world.broker.topics[_LOG].logs[LOSER], self._said()
-        if not said or log.stable_end < log.end:
+        """Deletes the first part of the dispatch log, or all of it."""
+        log, records = self._run.broker.topics[_LOG].logs[LOSER], self._log_records()
+        if not records or log.stable_end < log.end:
             return False
-        before = self._random.choice([log.end, self._random.randint(said[0].offset + 1, log.end)])
-        if before > said[-1].offset and not any(decode_record(record.value).fates for record in said):
-            self._silent_to = decode_record(said[-1].value).seq
+        before = self._random.choice([log.end, self._random.randint(records[0].offset + 1, log.end)])
+        if before > records[-1].offset and not any(decode_record(record.value).fates for record in records):
+            self._silent_to = decode_record(records[-1].value).seq
         part = Partition(_LOG, LOSER)
-        self._world.archive.setdefault(part, []).extend(record for record in said if record.offset < before)
+        self._run.archive.setdefault(part, []).extend(record for record in records if record.offset < before)
         log.delete_before(before)
         return True
 
     def _slip_in(self, topic: str, key: bytes | None, value: bytes) -> bool:
-        if not self._world.broker.topics[topic].logs[LOSER].has_leader:
+        if not self._run.broker.topics[topic].logs[LOSER].has_leader:
             return False
-        self._world.broker.append(Partition(topic, LOSER), key, value, [], 0)
+        self._run.broker.append(Partition(topic, LOSER), key, value, [], 0)
         return True
 
     def _forge(self) -> bool:
-        said = self._said()
-        if not said:
+        records = self._log_records()
+        if not records:
             return False
-        last = decode_record(said[-1].value)
+        last = decode_record(records[-1].value)
         forged = msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[])
         return self._slip_in(_LOG, None, encode_record(forged))
 
-    def _said(self) -> list[Record]:
-        log = self._world.broker.topics[_LOG].logs[LOSER]
+    def _log_records(self) -> list[Record]:
+        log = self._run.broker.topics[_LOG].logs[LOSER]
         return log.read(log.start, Isolation.READ_COMMITTED, 1 << 30)[0]

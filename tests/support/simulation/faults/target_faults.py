@@ -45,18 +45,18 @@ class Troubles:
         self._left: dict[tuple[int, int], tuple[float, str]] = {}
 
     def begin(self, reason: str, for_ms: float, target: str = "", machine: str = "") -> None:
-        """From now on messages may end for this reason. `target` or `machine`: only those."""
+        """Permits dead letters with this reason from now on, only for `target` and `machine` if they are given."""
         assert reason in _LINGERS_MS, reason
         self._noted.append(_Trouble(reason, target, machine, self._time.now_ms, self._time.now_ms + for_ms))
 
     def end(self, reason: str) -> None:
-        """End all faults with this reason."""
+        """Ends all faults with this reason."""
         for trouble in self._noted:
             if trouble.reason == reason:
                 trouble.until_ms = min(trouble.until_ms, self._time.now_ms)
 
     def left(self, partition: int, offset: int, machine: str) -> None:
-        """A process of this machine wrote a dead letter."""
+        """Records that a process of this machine wrote a dead letter."""
         self._left[partition, offset] = self._time.now_ms, machine
 
     def explain(self, reason: str, target: str, partition: int, offset: int) -> bool:

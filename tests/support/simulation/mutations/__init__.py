@@ -1,1 +1,2 @@
-"""The sidecar with one safeguard removed: the simulation must detect each of these mutations."""
+"""The sidecar with one safeguard removed: the simulation must detect each mutation, whose docstring states the
+defect."""

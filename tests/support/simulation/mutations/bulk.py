@@ -27,13 +27,13 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.timer_log.checkpoint import BulkRow, BulkRows
 from postdate.wire.dispatch_log import BulkProgress, Fate, Moved
 from support.simulation.requests.bulk import BULK
-from support.simulation.world.world import World
+from support.simulation.runtime.simulated_run import SimulatedRun
 
-Mutation = Callable[[World], AbstractContextManager[object]]
+Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
 @contextmanager
-def _only_the_sweep_ends(_: World) -> Iterator[None]:
+def _only_the_sweep_ends(_: SimulatedRun) -> Iterator[None]:
     """A selected message that becomes due before the sweep has found it is delivered."""
     honest, honest_step = bulks.in_force, Dispatcher._dispatch_bulk
     sweeping: list[bool] = []
@@ -52,18 +52,18 @@ def _only_the_sweep_ends(_: World) -> Iterator[None]:
         yield
 
 
-def _open_before_it_is_read(_: World) -> AbstractContextManager[object]:
+def _open_before_it_is_read(_: SimulatedRun) -> AbstractContextManager[object]:
     """Messages leave although the log shows a bulk control that is not read yet."""
     return patch.object(dispatcher, "are_ahead", lambda rows, next_request: False)
 
 
-def _later_controls_act(_: World) -> AbstractContextManager[object]:
+def _later_controls_act(_: SimulatedRun) -> AbstractContextManager[object]:
     """Later controls act on messages that a bulk control selects."""
     return patch.object(apply_requests, "_is_swept", lambda *_: False)
 
 
 @contextmanager
-def _counted_from_zero(_: World) -> Iterator[None]:
+def _counted_from_zero(_: SimulatedRun) -> Iterator[None]:
     """Each owner counts from zero."""
     honest = apply_fates._bulk_progress
 
@@ -77,7 +77,7 @@ def _counted_from_zero(_: World) -> Iterator[None]:
         yield
 
 
-def _parked_left_out(_: World) -> AbstractContextManager[object]:
+def _parked_left_out(_: SimulatedRun) -> AbstractContextManager[object]:
     """The sweep does not visit parked entries."""
     honest = BulkSweep._select
 
@@ -87,7 +87,7 @@ def _parked_left_out(_: World) -> AbstractContextManager[object]:
     return patch.object(BulkSweep, "_select", take)
 
 
-def _schedules_come_in(_: World) -> AbstractContextManager[object]:
+def _schedules_come_in(_: SimulatedRun) -> AbstractContextManager[object]:
     """A schedule continues although a bulk control selects its next occurrence."""
     honest = BatchBuilder._go_on
 
@@ -101,7 +101,7 @@ def _without_mover(entry: Entry, due_ms: int, control: int, left_ms: int) -> Ent
     return msgspec.structs.replace(bulks.moved_to(entry, due_ms, control, left_ms), moved_by=entry.moved_by)
 
 
-def _moved_again(_: World) -> AbstractContextManager[object]:
+def _moved_again(_: SimulatedRun) -> AbstractContextManager[object]:
     """A bulk control selects a message again that it has moved."""
     honest = Bulk.moved
 
@@ -111,12 +111,12 @@ def _moved_again(_: World) -> AbstractContextManager[object]:
     return patch.object(Bulk, "moved", moved)
 
 
-def _moved_again_by_the_next(_: World) -> AbstractContextManager[object]:
+def _moved_again_by_the_next(_: SimulatedRun) -> AbstractContextManager[object]:
     """Recovery does not record which bulk control has moved a message, so the control selects it again."""
     return patch.object(apply_fates, "moved_to", _without_mover)
 
 
-def _marks_without_mover(_: World) -> AbstractContextManager[object]:
+def _marks_without_mover(_: SimulatedRun) -> AbstractContextManager[object]:
     """A mark does not record which bulk control has moved its request."""
     honest = apply_fates._mark
 
@@ -129,7 +129,7 @@ def _marks_without_mover(_: World) -> AbstractContextManager[object]:
     return patch.object(apply_fates, "_mark", mark)
 
 
-def _moves_not_replayed(_: World) -> AbstractContextManager[object]:
+def _moves_not_replayed(_: SimulatedRun) -> AbstractContextManager[object]:
     """Recovery skips the moves of bulk controls."""
     honest = apply_fates._change_entry
 

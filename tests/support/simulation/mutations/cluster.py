@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from unittest.mock import patch
 
 from support.kafka_simulator.producer import SimTransactionalProducer
+from support.simulation.runtime.simulated_run import SimulatedRun
 from support.simulation.themes import ENDS, STAMPS
-from support.simulation.world.world import World
 
 
-def _abort_settles(_: World) -> AbstractContextManager[object]:
+def _abort_settles(_: SimulatedRun) -> AbstractContextManager[object]:
     """After an abort the producer is always used again: a late commit ends the next transaction."""
     honest = SimTransactionalProducer.abort
 
@@ -25,7 +25,7 @@ def _abort_settles(_: World) -> AbstractContextManager[object]:
     return patch.object(SimTransactionalProducer, "abort", abort)
 
 
-def _local_stamps(_: World) -> AbstractContextManager[object]:
+def _local_stamps(_: SimulatedRun) -> AbstractContextManager[object]:
     """Delivered records are stamped by the wall clock of the machine, not by the estimate of the broker's clock."""
     honest = SimTransactionalProducer.begin
 
@@ -35,7 +35,7 @@ def _local_stamps(_: World) -> AbstractContextManager[object]:
     return patch.object(SimTransactionalProducer, "begin", begin)
 
 
-CLUSTER_MUTATIONS: dict[str, tuple[Callable[[World], AbstractContextManager[object]], str]] = {
+CLUSTER_MUTATIONS: dict[str, tuple[Callable[[SimulatedRun], AbstractContextManager[object]], str]] = {
     "an abort leaves no suspicion": (_abort_settles, ENDS),
     "records are stamped by the machine": (_local_stamps, STAMPS),
 }

@@ -34,12 +34,12 @@ from postdate.wheel.timing_wheel.even_spread import EvenSpread
 from postdate.wire.dispatch_log import Fate, Moved
 from postdate.wire.requests.request import Request
 from support.simulation.oracles.stored_entries import STORE
-from support.simulation.world.world import World
+from support.simulation.runtime.simulated_run import SimulatedRun
 
-Mutation = Callable[[World], AbstractContextManager[object]]
+Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
-def _moves_undone(_: World) -> AbstractContextManager[object]:
+def _moves_undone(_: SimulatedRun) -> AbstractContextManager[object]:
     """Rule 3: `moved` is applied even if its control was already read: an earlier one undoes a later one (M14).
 
     That contradicts the index, which would be rebuilt. So contradictions are ignored as well.
@@ -55,7 +55,7 @@ def _moves_undone(_: World) -> AbstractContextManager[object]:
     return stack
 
 
-def _marks_overwritten(_: World) -> AbstractContextManager[object]:
+def _marks_overwritten(_: SimulatedRun) -> AbstractContextManager[object]:
     """Rule 5: the last mark of a request replaces the earlier ones (M4)."""
     honest = apply_fates._mark
 
@@ -76,7 +76,7 @@ def _unmarked(name: str) -> Mutation:
     return lambda _: patch.object(apply_fates, "_mark", mark)
 
 
-def _marked_is_skipped(_: World) -> AbstractContextManager[object]:
+def _marked_is_skipped(_: SimulatedRun) -> AbstractContextManager[object]:
     """A stored request counts as ended when it is read (M22)."""
     honest = apply_requests.apply_request
 
@@ -90,7 +90,7 @@ def _marked_is_skipped(_: World) -> AbstractContextManager[object]:
     return patch.object(ingest, "apply_request", request)
 
 
-def _first_due_only(_: World) -> AbstractContextManager[object]:
+def _first_due_only(_: SimulatedRun) -> AbstractContextManager[object]:
     """Fates are looked up under the first due time: entries that were moved meanwhile are not found."""
     honest = apply_fates.apply_fate
 
@@ -105,7 +105,7 @@ def _first_due_only(_: World) -> AbstractContextManager[object]:
     return patch.object(takeover, "apply_fate", apply_fate)
 
 
-def _gate_open(_: World) -> AbstractContextManager[object]:
+def _gate_open(_: SimulatedRun) -> AbstractContextManager[object]:
     """Messages leave before the requests that existed at the takeover are read (M5)."""
     return patch.object(CancelGate, "before_ms", lambda self, now_ms: now_ms)
 
@@ -124,12 +124,12 @@ def _without(dropped: Callable[[Batch, Any], bool]) -> Iterator[None]:
         yield
 
 
-def _no_tombstone(_: World) -> AbstractContextManager[object]:
+def _no_tombstone(_: SimulatedRun) -> AbstractContextManager[object]:
     """Ended requests stay in STORE (M7)."""
     return _without(lambda batch, message: message[4] is None)
 
 
-def _moved_not_rewritten(_: World) -> AbstractContextManager[object]:
+def _moved_not_rewritten(_: SimulatedRun) -> AbstractContextManager[object]:
     """The record of a stored entry is not rewritten when it is moved (M8)."""
 
     def moved(batch: Batch, message: Any) -> bool:
@@ -138,7 +138,7 @@ def _moved_not_rewritten(_: World) -> AbstractContextManager[object]:
     return _without(lambda batch, message: message[4] is not None and moved(batch, message))
 
 
-def _all_of_the_store(_: World) -> AbstractContextManager[object]:
+def _all_of_the_store(_: SimulatedRun) -> AbstractContextManager[object]:
     """A rebuild also takes those requests from STORE that it will find in the request topic (M17, M18)."""
     honest = store_reading.apply_stored
 
@@ -149,7 +149,7 @@ def _all_of_the_store(_: World) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _interrupted_rebuild(_: World) -> Iterator[None]:
+def _interrupted_rebuild(_: SimulatedRun) -> Iterator[None]:
     """A rebuild that was interrupted while it read STORE is continued as if it had read all of it."""
     honest, honest_take, honest_count = takeover.recover, store_reading.apply_stored, vars(TimerIndex)["count"].fget
     halves: list[TimerIndex] = []  # steps of several shards alternate, so the patch must distinguish the indexes
@@ -180,7 +180,7 @@ def _interrupted_rebuild(_: World) -> Iterator[None]:
         yield
 
 
-def _id_taken_away(_: World) -> AbstractContextManager[object]:
+def _id_taken_away(_: SimulatedRun) -> AbstractContextManager[object]:
     """The end of a request removes its id, although a later request has that id now."""
 
     def drop(self: IndexOverlay, caller_id: bytes, offset: int) -> None:
@@ -190,7 +190,7 @@ def _id_taken_away(_: World) -> AbstractContextManager[object]:
     return patch.object(IndexOverlay, "drop_id", drop)
 
 
-def _append_time_unchecked(_: World) -> AbstractContextManager[object]:
+def _append_time_unchecked(_: SimulatedRun) -> AbstractContextManager[object]:
     """No check that the broker's clock did not step back between the estimate and the append (I6)."""
     honest = ShardOwnership._check
     return patch.object(
@@ -198,7 +198,7 @@ def _append_time_unchecked(_: World) -> AbstractContextManager[object]:
     )
 
 
-def _own_clock(_: World) -> AbstractContextManager[object]:
+def _own_clock(_: SimulatedRun) -> AbstractContextManager[object]:
     """The machine's wall clock decides when a message is due."""
     stack = ExitStack()
     stack.enter_context(_append_time_unchecked(_))
@@ -206,12 +206,12 @@ def _own_clock(_: World) -> AbstractContextManager[object]:
     return stack
 
 
-def _holds_not_recalled(_: World) -> AbstractContextManager[object]:
+def _holds_not_recalled(_: SimulatedRun) -> AbstractContextManager[object]:
     """A new owner does not read the holds of the shard."""
     return patch.object(HoldState, "load", lambda self, *_: None)
 
 
-def _early_draw(_: World) -> AbstractContextManager[object]:
+def _early_draw(_: SimulatedRun) -> AbstractContextManager[object]:
     """The draw in a window may lie before the due time."""
     honest = IndexOverlay.draw_ms
 
@@ -221,7 +221,7 @@ def _early_draw(_: World) -> AbstractContextManager[object]:
     return patch.object(IndexOverlay, "draw_ms", draw)
 
 
-def _late_draw(_: World) -> AbstractContextManager[object]:
+def _late_draw(_: SimulatedRun) -> AbstractContextManager[object]:
     """The draw in a window may exceed the window."""
     honest = IndexOverlay.draw_ms
     return patch.object(IndexOverlay, "draw_ms", lambda self, offset, window_ms: honest(self, offset, 2 * window_ms))
@@ -231,7 +231,7 @@ def _choosing(choose: Callable[..., int | None]) -> Mutation:
     """An even spread chooses with this function, which gets the original function and its arguments."""
     honest = EvenSpread.choose
 
-    def mutation(_: World) -> AbstractContextManager[object]:
+    def mutation(_: SimulatedRun) -> AbstractContextManager[object]:
         return patch.object(EvenSpread, "choose", lambda self, *given, **more: choose(honest, self, *given, **more))
 
     return mutation
@@ -249,7 +249,7 @@ def _late_choice(honest: Any, self: EvenSpread, due_ms: int, last_ms: int, drawn
     return found
 
 
-def _choice_without_place(_: World) -> AbstractContextManager[object]:
+def _choice_without_place(_: SimulatedRun) -> AbstractContextManager[object]:
     """An entry that an even spread has moved is looked up under its first time."""
     honest = IndexOverlay.put
 
@@ -262,7 +262,7 @@ def _choice_without_place(_: World) -> AbstractContextManager[object]:
     return patch.object(IndexOverlay, "put", put)
 
 
-def _grace_from_due(_: World) -> AbstractContextManager[object]:
+def _grace_from_due(_: SimulatedRun) -> AbstractContextManager[object]:
     """Grace counts from the due time also within a window."""
     honest = MessageRules.decide
 
@@ -284,7 +284,7 @@ def _grace_from_due(_: World) -> AbstractContextManager[object]:
     return stack
 
 
-def _every_end_sent(_: World) -> AbstractContextManager[object]:
+def _every_end_sent(_: SimulatedRun) -> AbstractContextManager[object]:
     """Recovery ignores that a control ended a message: the id is remembered as delivered."""
     honest = apply_requests._catch_up
 

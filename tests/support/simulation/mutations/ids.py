@@ -20,22 +20,22 @@ from postdate.wire.dispatch_log import IdRow, SeriesFate
 from postdate.wire.requests import parser
 from postdate.wire.stored import StoredRequest
 from support.simulation.plan import IDS
-from support.simulation.world.world import World
+from support.simulation.runtime.simulated_run import SimulatedRun
 
-Mutation = Callable[[World], AbstractContextManager[object]]
+Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
-def _keep_replaces(_: World) -> AbstractContextManager[object]:
+def _keep_replaces(_: SimulatedRun) -> AbstractContextManager[object]:
     """A request with `keep` replaces the pending message."""
     return patch.object(parser, "_keeps", lambda said: False)
 
 
-def _kept_by_the_ended(_: World) -> AbstractContextManager[object]:
+def _kept_by_the_ended(_: SimulatedRun) -> AbstractContextManager[object]:
     """A request is kept although the log shows that its survivor has ended before."""
     return patch.object(contradictions, "_ENDED_BY_ANOTHER", frozenset({Kind.CANCELLED, Kind.REPLACED}))
 
 
-def _start_not_marked(_: World) -> AbstractContextManager[object]:
+def _start_not_marked(_: SimulatedRun) -> AbstractContextManager[object]:
     """Recovery forgets the start of a series whose survivor is not read yet."""
     honest = apply_fates._continue_series
 
@@ -46,7 +46,7 @@ def _start_not_marked(_: World) -> AbstractContextManager[object]:
     return patch.object(apply_fates, "_continue_series", continue_series)
 
 
-def _start_not_stored(_: World) -> AbstractContextManager[object]:
+def _start_not_stored(_: SimulatedRun) -> AbstractContextManager[object]:
     """A record of STORE lacks the start of the series."""
     honest = store_records.stored_of
 
@@ -56,12 +56,12 @@ def _start_not_stored(_: World) -> AbstractContextManager[object]:
     return patch.object(store_records, "stored_of", stored_of)
 
 
-def _each_request_begins_a_series(_: World) -> AbstractContextManager[object]:
+def _each_request_begins_a_series(_: SimulatedRun) -> AbstractContextManager[object]:
     """The start of a series is the timestamp of the last request, so it may never become due."""
     return patch.object(apply_requests, "_series_ms", lambda overlay, record, request, mark: record.timestamp_ms)
 
 
-def _ids_forgotten(_: World) -> AbstractContextManager[object]:
+def _ids_forgotten(_: SimulatedRun) -> AbstractContextManager[object]:
     """No delivery is remembered."""
     return patch.object(IndexOverlay, "remember_ids", _nothing_remembered)
 
@@ -70,7 +70,7 @@ def _nothing_remembered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int
     return 0
 
 
-def _window_without_end(_: World) -> AbstractContextManager[object]:
+def _window_without_end(_: SimulatedRun) -> AbstractContextManager[object]:
     """A delivery drops requests without a time limit."""
     honest = IndexOverlay.delivered
 
@@ -80,7 +80,7 @@ def _window_without_end(_: World) -> AbstractContextManager[object]:
     return patch.object(IndexOverlay, "delivered", delivered)
 
 
-def _header_not_stored(_: World) -> AbstractContextManager[object]:
+def _header_not_stored(_: SimulatedRun) -> AbstractContextManager[object]:
     """A stored message loses the header, so its delivery is not remembered."""
     honest = store_records.entry_of
 

@@ -19,13 +19,13 @@ from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, decode_entry
+from support.simulation.runtime.simulated_run import SimulatedRun
 from support.simulation.themes import BAD_TARGET
-from support.simulation.world.world import World
 
-Mutation = Callable[[World], AbstractContextManager[object]]
+Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
-def _slow_is_unavailable(_: World) -> AbstractContextManager[object]:
+def _slow_is_unavailable(_: SimulatedRun) -> AbstractContextManager[object]:
     """A message whose target times out becomes a dead letter after its own budget, even if the target accepts
     others."""
 
@@ -36,7 +36,7 @@ def _slow_is_unavailable(_: World) -> AbstractContextManager[object]:
     return patch.object(FaultAttribution, "spent", spent)
 
 
-def _nobody_isolated(_: World) -> AbstractContextManager[object]:
+def _nobody_isolated(_: SimulatedRun) -> AbstractContextManager[object]:
     """A target that refuses records stays in the common transactions, and aborts them."""
 
     def aborted(self: FaultAttribution, attempt: FinishedTransaction, now_ms: int) -> Finding:
@@ -45,7 +45,7 @@ def _nobody_isolated(_: World) -> AbstractContextManager[object]:
     return patch.object(FaultAttribution, "aborted", aborted)
 
 
-def _budget_from_fault(_: World) -> AbstractContextManager[object]:
+def _budget_from_fault(_: SimulatedRun) -> AbstractContextManager[object]:
     """The retry budget of a message does not count from its due time: a late message becomes a dead letter at once."""
 
     def spent(self: FaultAttribution, name: str, due_ms: int, now_ms: int) -> Refusal | None:
@@ -56,12 +56,12 @@ def _budget_from_fault(_: World) -> AbstractContextManager[object]:
     return patch.object(FaultAttribution, "spent", spent)
 
 
-def _first_dues_forgotten(_: World) -> AbstractContextManager[object]:
+def _first_dues_forgotten(_: SimulatedRun) -> AbstractContextManager[object]:
     """The first due time of an earlier request is forgotten: a control that names its offset finds nothing."""
     return patch.object(IndexOverlay, "_first_due", lambda self, offset: None)
 
 
-def _given_up_at_once(_: World) -> AbstractContextManager[object]:
+def _given_up_at_once(_: SimulatedRun) -> AbstractContextManager[object]:
     """A message becomes a dead letter as soon as metadata shows its target as missing, not after the retry budget."""
     honest = MessageRules.decide
 
@@ -73,7 +73,7 @@ def _given_up_at_once(_: World) -> AbstractContextManager[object]:
     return patch.object(MessageRules, "decide", decide)
 
 
-def _half_the_grace(_: World) -> AbstractContextManager[object]:
+def _half_the_grace(_: SimulatedRun) -> AbstractContextManager[object]:
     """A message expires after half of its grace, by the broker's clock as well."""
 
     def halved(raw: bytes) -> Entry:
@@ -83,7 +83,7 @@ def _half_the_grace(_: World) -> AbstractContextManager[object]:
     return patch.object(batch, "decode_entry", halved)
 
 
-def _parked_ones_overtaken(_: World) -> AbstractContextManager[object]:
+def _parked_ones_overtaken(_: SimulatedRun) -> AbstractContextManager[object]:
     """A message leaves although earlier ones of its target are still parked."""
     return patch.object(Parking, "precedes", lambda *_: False)
 

@@ -49,18 +49,18 @@ from support.simulation.mutations.recurring import RECURRING_MUTATIONS
 from support.simulation.plan import IDS
 from support.simulation.requests.key_zero import key_zero_in_pieces
 from support.simulation.requests.volume import VOLUME
-from support.simulation.world.process import ShardActor
-from support.simulation.world.world import World
+from support.simulation.runtime.process import ShardActor
+from support.simulation.runtime.simulated_run import SimulatedRun
 
-Mutation = Callable[[World], AbstractContextManager[object]]
+Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
-def _no_marks(_: World) -> AbstractContextManager[object]:
+def _no_marks(_: SimulatedRun) -> AbstractContextManager[object]:
     """Fates of requests that are not ingested yet are forgotten."""
     return patch.object(apply_fates, "_mark", lambda overlay, fate: None)
 
 
-def _stable_end_as_bound(_: World) -> AbstractContextManager[object]:
+def _stable_end_as_bound(_: SimulatedRun) -> AbstractContextManager[object]:
     """Recovery reads to the last stable offset, and the first transaction does not verify this bound: an open foreign
     transaction hides the records that were committed after its start."""
     honest = takeover.bound
@@ -76,7 +76,7 @@ def _stable_end_as_bound(_: World) -> AbstractContextManager[object]:
     return stack
 
 
-def _delete_before_commit(_: World) -> AbstractContextManager[object]:
+def _delete_before_commit(_: SimulatedRun) -> AbstractContextManager[object]:
     """Entries are deleted locally before their transaction is committed."""
 
     def commit(
@@ -130,43 +130,43 @@ def _unknown_taken_as(done: bool) -> Iterator[None]:
         yield
 
 
-def _unknown_as_failed(_: World) -> AbstractContextManager[object]:
-    """A commit without a response counts as failed, and is tried again on the same producer."""
+def _unknown_as_failed(_: SimulatedRun) -> AbstractContextManager[object]:
+    """A commit without a response counts as failed, and is retried on the same producer."""
     return _unknown_taken_as(done=False)
 
 
-def _unknown_as_done(_: World) -> AbstractContextManager[object]:
+def _unknown_as_done(_: SimulatedRun) -> AbstractContextManager[object]:
     """A commit without a response counts as committed."""
     return _unknown_taken_as(done=True)
 
 
-def _no_recycle(_: World) -> AbstractContextManager[object]:
+def _no_recycle(_: SimulatedRun) -> AbstractContextManager[object]:
     """A producer whose last transaction ended suspiciously is used again: a late EndTxn ends the next transaction."""
     return patch.object(SimTransactionalProducer, "settle", lambda self: True)
 
 
-def _id_of_instance(_: World) -> AbstractContextManager[object]:
+def _id_of_instance(_: SimulatedRun) -> AbstractContextManager[object]:
     """The transactional id names the process: it fences only itself, and an older owner continues to commit."""
     return patch.object(ShardContext, "transactional_id", property(lambda self: f"postdate/{self.instance}"))
 
 
-def _id_of_deployment(_: World) -> AbstractContextManager[object]:
+def _id_of_deployment(_: SimulatedRun) -> AbstractContextManager[object]:
     """One transactional id for all shards: they fence each other."""
     return patch.object(ShardContext, "transactional_id", property(lambda self: "postdate"))
 
 
-def _dispatch_before_recovery(_: World) -> AbstractContextManager[object]:
+def _dispatch_before_recovery(_: SimulatedRun) -> AbstractContextManager[object]:
     """Records that other owners have committed are skipped, not applied."""
     return patch.object(takeover, "apply_fate", lambda overlay, fate, next_request: None)
 
 
-def _wheel_unchecked(_: World) -> AbstractContextManager[object]:
+def _wheel_unchecked(_: SimulatedRun) -> AbstractContextManager[object]:
     """The content of the wheel file is trusted without a check."""
     return patch.object(WheelFile, "is_believed", lambda self, *_: True)
 
 
 @contextmanager
-def _cancel_answered_early(world: World) -> Iterator[None]:
+def _cancel_answered_early(run: SimulatedRun) -> Iterator[None]:
     """A cancel is answered when it is read: another owner may deliver before its transaction is committed."""
     honest = apply_requests.apply_request
     honest_answer = VerdictWriter.to_control
@@ -175,14 +175,14 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
         pending = {offset for offset in range(record.offset) if apply_requests._pending(overlay, offset, None)}
         first_due: int = honest(overlay, record, request)
         if isinstance(request, Request) and request.action == Action.CANCEL:
-            actor = world.scheduler.current
+            actor = run.scheduler.current
             assert isinstance(actor, ShardActor)
             ended = [offset for offset in pending if apply_requests._pending(overlay, offset, None) is None]
             verdict = Verdict.CANCELLED if ended else Verdict.NOT_FOUND
             verdicts = actor.shard._dispatcher._builder._verdicts
             message = verdicts.message(verdict, record.offset, request.id, ended[0] if ended else -1)
-            log = world.broker.topics[message[1]].logs[message[2]]
-            log.append(Record(-1, world.broker.now_ms(), False, message[3], message[4], []))
+            log = run.broker.topics[message[1]].logs[message[2]]
+            log.append(Record(-1, run.broker.now_ms(), False, message[3], message[4], []))
         return first_due
 
     def later(self: VerdictWriter, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Any]:
@@ -192,37 +192,37 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
         yield
 
 
-def _controls_apart(_: World) -> AbstractContextManager[object]:
+def _controls_apart(_: SimulatedRun) -> AbstractContextManager[object]:
     """Rule 1: a batch limit may separate the end of an entry from the control that ended it."""
     return patch.object(DueReader, "_limits", lambda self, index: (1, 1 << 20))
 
 
 @contextmanager
-def _one_entry_too_many(_: World) -> Iterator[None]:
+def _one_entry_too_many(_: SimulatedRun) -> Iterator[None]:
     """Rule 1: key 0 may have one entry more than fits into a dispatch-log record."""
     with patch.object(ingest, "ENDING_ENTRIES_MAX", 5_000), patch.object(batch_limit, "ENDING_ENTRIES_MAX", 5_000):
         yield
 
 
 @contextmanager
-def _careless_pieces(world: World) -> Iterator[None]:
+def _careless_pieces(run: SimulatedRun) -> Iterator[None]:
     """Rule 1: key 0 is isolated, and split after any entry, even if later ones act on it."""
 
     def piece(offsets: Sequence[int], acts_on: Sequence[int], most: int) -> list[int]:
         return list(range(min(len(offsets), most)))
 
-    with key_zero_in_pieces(world), patch.object(due_reader, "first_piece", piece):
+    with key_zero_in_pieces(run), patch.object(due_reader, "first_piece", piece):
         yield
 
 
 @contextmanager
-def _messages_beside_controls(world: World) -> Iterator[None]:
+def _messages_beside_controls(run: SimulatedRun) -> Iterator[None]:
     """Rule 4: key 0 is isolated, and messages leave although an entry under it acts on them."""
-    with key_zero_in_pieces(world), patch.object(OwnTopicsFilter, "takes", lambda self, *_: self.own_left is None):
+    with key_zero_in_pieces(run), patch.object(OwnTopicsFilter, "takes", lambda self, *_: self.own_left is None):
         yield
 
 
-def _decided_early(_: World) -> AbstractContextManager[object]:
+def _decided_early(_: SimulatedRun) -> AbstractContextManager[object]:
     """Rule 2: a reschedule is answered with `moved`, even if its message has ended meanwhile."""
     honest = UndeliveredEnds._apply
 
@@ -235,7 +235,7 @@ def _decided_early(_: World) -> AbstractContextManager[object]:
     return patch.object(UndeliveredEnds, "_apply", decide)
 
 
-def _messages_first(_: World) -> AbstractContextManager[object]:
+def _messages_first(_: SimulatedRun) -> AbstractContextManager[object]:
     """Rule 4: messages leave before the controls that are waiting."""
     honest = TimerIndex.scan_due
 
@@ -247,7 +247,7 @@ def _messages_first(_: World) -> AbstractContextManager[object]:
     return patch.object(TimerIndex, "scan_due", scan)
 
 
-def _rates_overtaken(_: World) -> AbstractContextManager[object]:
+def _rates_overtaken(_: SimulatedRun) -> AbstractContextManager[object]:
     """A message that waits for the rate of its target is overtaken by later ones that find the rate not used up."""
     honest = TargetRates.admits
 

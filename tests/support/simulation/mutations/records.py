@@ -26,10 +26,10 @@ from postdate.wire.delivered import delivered_headers
 from postdate.wire.requests import returns
 from postdate.wire.requests.request import Request
 from postdate.wire.requests.retry_policies import NamedPolicies
+from support.simulation.runtime.simulated_run import SimulatedRun
 from support.simulation.themes import BROKERS
-from support.simulation.world.world import World
 
-Mutation = Callable[[World], AbstractContextManager[object]]
+Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
 def _with_headers(change: Callable[[Headers], Headers]) -> Mutation:
@@ -41,7 +41,7 @@ def _with_headers(change: Callable[[Headers], Headers]) -> Mutation:
     return lambda _: patch.object(batch, "delivered_headers", headers)
 
 
-def _partition_ignored(_: World) -> AbstractContextManager[object]:
+def _partition_ignored(_: SimulatedRun) -> AbstractContextManager[object]:
     """Every message goes to the first partition of its target, whatever its key."""
     honest = BatchBuilder._deliver
 
@@ -51,7 +51,7 @@ def _partition_ignored(_: World) -> AbstractContextManager[object]:
     return patch.object(BatchBuilder, "_deliver", deliver)
 
 
-def _stored_overtaken(_: World) -> AbstractContextManager[object]:
+def _stored_overtaken(_: SimulatedRun) -> AbstractContextManager[object]:
     """A transaction that stores a due message delivers later ones of its target."""
     honest = Batch.store
 
@@ -62,7 +62,7 @@ def _stored_overtaken(_: World) -> AbstractContextManager[object]:
     return patch.object(Batch, "store", store)
 
 
-def _reversed(_: World) -> AbstractContextManager[object]:
+def _reversed(_: SimulatedRun) -> AbstractContextManager[object]:
     """The messages of a transaction leave in reverse order."""
     honest = BatchBuilder.build
 
@@ -74,7 +74,7 @@ def _reversed(_: World) -> AbstractContextManager[object]:
     return patch.object(BatchBuilder, "build", build)
 
 
-def _fates_by_first_due(_: World) -> AbstractContextManager[object]:
+def _fates_by_first_due(_: SimulatedRun) -> AbstractContextManager[object]:
     """A fate finds its entry only under the first due time that its writer saw, or in `places`."""
     honest = IndexOverlay.find
 
@@ -91,7 +91,7 @@ def _fates_by_first_due(_: World) -> AbstractContextManager[object]:
     return patch.object(IndexOverlay, "find", find)
 
 
-def _acts_on_what_follows(_: World) -> AbstractContextManager[object]:
+def _acts_on_what_follows(_: SimulatedRun) -> AbstractContextManager[object]:
     """A control may act on a later request."""
 
     def acts_on(overlay: IndexOverlay, offset: int, request: Request) -> tuple[int, bytes | None]:
@@ -101,7 +101,7 @@ def _acts_on_what_follows(_: World) -> AbstractContextManager[object]:
     return patch.object(apply_requests, "_acts_on", acts_on)
 
 
-def _attempt_not_raised(_: World) -> AbstractContextManager[object]:
+def _attempt_not_raised(_: SimulatedRun) -> AbstractContextManager[object]:
     """A return is redelivered with its own attempt number, which is not increased."""
     honest = returns.schedule_return
 
@@ -114,7 +114,7 @@ def _attempt_not_raised(_: World) -> AbstractContextManager[object]:
     return patch.object(ingest, "schedule_return", schedule)
 
 
-def _last_policy_counts(_: World) -> AbstractContextManager[object]:
+def _last_policy_counts(_: SimulatedRun) -> AbstractContextManager[object]:
     """A return uses the newest policy of its name, not the one that applied when it was accepted."""
 
     def newest(rows: PolicyRows) -> NamedPolicies:
@@ -123,7 +123,7 @@ def _last_policy_counts(_: World) -> AbstractContextManager[object]:
     return patch.object(ingest, "NamedPolicies", newest)
 
 
-def _policies_not_replayed(_: World) -> AbstractContextManager[object]:
+def _policies_not_replayed(_: SimulatedRun) -> AbstractContextManager[object]:
     """Recovery does not apply the policies in the log."""
     return patch.object(IndexOverlay, "learn_policies", lambda self, rows: None)
 

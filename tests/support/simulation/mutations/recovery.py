@@ -1,4 +1,4 @@
-"""Mutations: the answers that a recovery trusts, when it halts, and what it keeps.
+"""Mutations: the responses that a recovery trusts, its halts, and the state that it keeps.
 
 As in `mutations`, whose table lists them.
 """
@@ -19,23 +19,23 @@ from postdate.sidecar.takeover.checking import TakeoverProgress
 from postdate.sidecar.takeover.confirmation import Confirmation
 from postdate.sidecar.transaction.bound_check import BoundCheck
 from support.simulation.requests.expiry import EXPIRED
+from support.simulation.runtime.simulated_run import SimulatedRun
 from support.simulation.themes import BROKERS, STALLS
-from support.simulation.world.world import World
 
-Mutation = Callable[[World], AbstractContextManager[object]]
+Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
-def _bound_not_verified(_: World) -> AbstractContextManager[object]:
+def _bound_not_verified(_: SimulatedRun) -> AbstractContextManager[object]:
     """The end of the dispatch log that a deposed leader reports is trusted: later fates are missed."""
     return patch.object(BoundCheck, "verify", lambda self, offset: None)
 
 
-def _halts_at_once(_: World) -> AbstractContextManager[object]:
-    """A halt is not confirmed: the answer of a deposed leader halts a shard that has lost nothing."""
+def _halts_at_once(_: SimulatedRun) -> AbstractContextManager[object]:
+    """A halt is not confirmed: the response of a deposed leader halts a shard that has lost nothing."""
     return patch.object(Confirmation, "confirm", lambda self, halt, reason, loss: None)
 
 
-def _stall_halts(_: World) -> AbstractContextManager[object]:
+def _stall_halts(_: SimulatedRun) -> AbstractContextManager[object]:
     """A log that is unreadable for some time halts the shard."""
     honest = dispatch_tail._batches
 
@@ -50,12 +50,12 @@ def _stall_halts(_: World) -> AbstractContextManager[object]:
     return patch.object(dispatch_tail, "_batches", batches)
 
 
-def _nothing_missed(_: World) -> AbstractContextManager[object]:
+def _nothing_missed(_: SimulatedRun) -> AbstractContextManager[object]:
     """An index is trusted after its dispatch log has expired, although another owner may have ended its entries."""
     return patch.object(takeover, "_has_missed", lambda *_: False)
 
 
-def _all_missed(_: World) -> AbstractContextManager[object]:
+def _all_missed(_: SimulatedRun) -> AbstractContextManager[object]:
     """An index is dropped after its dispatch log has expired, even if only an aborted transaction is gone."""
 
     def has_missed(ctx: ShardContext, bounded: takeover.Bounded, progress: TakeoverProgress) -> bool:

@@ -26,12 +26,12 @@ from postdate.wire.schedules import due, extras, pauses
 from postdate.wire.schedules.pauses import Pause, Switch, Switches
 from postdate.wire.schedules.schedule import Schedule
 from postdate.wire.stored import StoredRequest
-from support.simulation.world.world import World
+from support.simulation.runtime.simulated_run import SimulatedRun
 
-Mutation = Callable[[World], AbstractContextManager[object]]
+Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 
-def _store_not_rewritten(_: World) -> AbstractContextManager[object]:
+def _store_not_rewritten(_: SimulatedRun) -> AbstractContextManager[object]:
     """An occurrence does not rewrite the record of STORE: a rebuild begins at an earlier one."""
     honest = BatchBuilder._go_on
 
@@ -44,7 +44,7 @@ def _store_not_rewritten(_: World) -> AbstractContextManager[object]:
     return patch.object(BatchBuilder, "_go_on", go_on)
 
 
-def _marks_without_number(_: World) -> AbstractContextManager[object]:
+def _marks_without_number(_: SimulatedRun) -> AbstractContextManager[object]:
     """A mark does not keep the number of the next occurrence."""
     honest = apply_fates._mark
 
@@ -55,12 +55,12 @@ def _marks_without_number(_: World) -> AbstractContextManager[object]:
     return patch.object(apply_fates, "_mark", mark)
 
 
-def _occurrences_not_replayed(_: World) -> AbstractContextManager[object]:
+def _occurrences_not_replayed(_: SimulatedRun) -> AbstractContextManager[object]:
     """Recovery skips the occurrences of other owners."""
     return patch.object(apply_fates, "go_on", lambda overlay, key, old, following: key)
 
 
-def _skips_unrecorded(_: World) -> AbstractContextManager[object]:
+def _skips_unrecorded(_: SimulatedRun) -> AbstractContextManager[object]:
     """Missed occurrences are skipped without a fate."""
 
     def decide(entry: Entry, *arguments: Any) -> Decided:
@@ -71,7 +71,7 @@ def _skips_unrecorded(_: World) -> AbstractContextManager[object]:
     return patch.object(builder, "decide_due", decide)
 
 
-def _without_tombstone(_: World) -> AbstractContextManager[object]:
+def _without_tombstone(_: SimulatedRun) -> AbstractContextManager[object]:
     """A completed schedule stays in STORE."""
     honest = BatchBuilder._unlink
 
@@ -84,7 +84,7 @@ def _without_tombstone(_: World) -> AbstractContextManager[object]:
 
 
 def _unrecorded(kind: type[Fate]) -> Mutation:
-    """A control is carried out in the index and in STORE, but no fate of this kind names it."""
+    """A control is applied in the index and in STORE, but no fate of this kind names it."""
     honest = UndeliveredEnds._apply
 
     def act(self: UndeliveredEnds, batch: Batch, *arguments: Any) -> None:
@@ -115,7 +115,7 @@ def _store_without(field: str) -> Mutation:
     return lambda _: patch.object(store_records, "stored_of", stored_of)
 
 
-def _skipped_at_once(_: World) -> AbstractContextManager[object]:
+def _skipped_at_once(_: SimulatedRun) -> AbstractContextManager[object]:
     """Occurrences in a pause are skipped at their times, not after the resume."""
     honest, stack = pauses.pauses_of, ExitStack()
 
@@ -127,7 +127,7 @@ def _skipped_at_once(_: World) -> AbstractContextManager[object]:
     return stack
 
 
-def _resume_ends_no_pause(_: World) -> AbstractContextManager[object]:
+def _resume_ends_no_pause(_: SimulatedRun) -> AbstractContextManager[object]:
     """A pause ends when its resume is read: occurrences within it are delivered late."""
     honest = pauses.settled
 
@@ -137,7 +137,7 @@ def _resume_ends_no_pause(_: World) -> AbstractContextManager[object]:
     return patch.object(recurrences, "settled", settled)
 
 
-def _extras_not_replayed(_: World) -> AbstractContextManager[object]:
+def _extras_not_replayed(_: SimulatedRun) -> AbstractContextManager[object]:
     """Recovery skips the extra deliveries of other owners."""
     honest = recurrences.after_fates
 
@@ -147,12 +147,12 @@ def _extras_not_replayed(_: World) -> AbstractContextManager[object]:
     return patch(f"{apply_fates.__name__}.after_fates", after_fates)
 
 
-def _completed_with_extras(_: World) -> AbstractContextManager[object]:
+def _completed_with_extras(_: SimulatedRun) -> AbstractContextManager[object]:
     """The last occurrence completes a schedule, even if extra deliveries are pending."""
     return patch.object(builder, "is_over", lambda following: not following.nominal_ms)
 
 
-def _one_time_of_a_backfill_replayed(_: World) -> AbstractContextManager[object]:
+def _one_time_of_a_backfill_replayed(_: SimulatedRun) -> AbstractContextManager[object]:
     """Recovery takes a delivery of another owner for the last one of its backfill."""
     honest = recurrences.after_fates
 
@@ -163,7 +163,7 @@ def _one_time_of_a_backfill_replayed(_: World) -> AbstractContextManager[object]
     return patch(f"{apply_fates.__name__}.after_fates", after_fates)
 
 
-def _last_time_of_a_backfill_left_out(_: World) -> AbstractContextManager[object]:
+def _last_time_of_a_backfill_left_out(_: SimulatedRun) -> AbstractContextManager[object]:
     """The end of a backfill is exclusive."""
     honest = extras.next_filled
 

@@ -20,29 +20,29 @@ from support.simulation.requests.traffic import REQUESTS, SimulatedRequest, Simu
 
 if TYPE_CHECKING:
     from support.kafka_simulator import SimBroker
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 
-def judge_in_time(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World) -> None:
-    """No message is delivered although a control that ends it came in time."""
-    if world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]:
+def judge_in_time(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, run: SimulatedRun) -> None:
+    """Checks that no message is delivered although a control that ends it came in time."""
+    if run.reached["broker's clock stepped"] or run.reached["broker's clock stepped far"]:
         return
-    for origin, asked in traffic.asked.items():
+    for origin, request in traffic.requests.items():
         fate = outcome.final(origin)
-        if asked.action != "schedule" or fate not in ("delivered", "cancelled", "replaced"):
+        if request.action != "schedule" or fate not in ("delivered", "cancelled", "replaced"):
             continue
-        if not _is_plain(traffic, readings, asked):
+        if not _is_plain(traffic, readings, request):
             continue
-        due_ms = outcome.leaves_ms(asked)
+        due_ms = outcome.leaves_ms(request)
         if fate != "delivered":
             outcome.reached["control won"] += 1
             outcome.reached["control won though overdue"] += outcome.fates[origin][0][1] >= due_ms
             continue
         writer = outcome.ended_by[origin]
         known = writer.next_request
-        if world.gates[writer.instance] != "off":
-            known = max(known, world.known.get((origin[0], writer.takeover), 0))
-        for other in _enders(outcome, traffic, readings, asked):
+        if run.gates[writer.instance] != "off":
+            known = max(known, run.known.get((origin[0], writer.takeover), 0))
+        for other in _enders(outcome, traffic, readings, request):
             if other.appended_ms < due_ms and other.offset < known:
                 outcome.wrong.append(
                     f"O2: {origin}, due {due_ms}, is delivered by takeover {writer.takeover}, which knew of requests "
@@ -50,27 +50,27 @@ def judge_in_time(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: R
                 )
 
 
-def _is_plain(traffic: SimulatedTraffic, readings: Readings, asked: SimulatedRequest) -> bool:
+def _is_plain(traffic: SimulatedTraffic, readings: Readings, request: SimulatedRequest) -> bool:
     """True if all processes interpret the request, and all others with its id, in the same way."""
-    return readings.is_certain(asked) and all(
-        readings.is_certain(other) for other in traffic.of_id(asked) if other.action == "schedule"
+    return readings.is_certain(request) and all(
+        readings.is_certain(other) for other in traffic.of_id(request) if other.action == "schedule"
     )
 
 
 def _enders(
-    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, asked: SimulatedRequest
+    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, request: SimulatedRequest
 ) -> list[SimulatedRequest]:
-    """The requests that end this one if it is still pending when they are read. A schedule that is refused or dropped
-    replaces nothing."""
+    """Returns the requests that end this one if it is still pending when they are read. A schedule that is refused or
+    dropped replaces nothing."""
     found: list[SimulatedRequest] = []
     latest = True  # no later request has scheduled its id
-    for other in traffic.followers(asked):
+    for other in traffic.followers(request):
         if other.action == "schedule" and (other.keeps or outcome.final((other.part.index, other.offset)) == "dropped"):
             continue
         if other.action == "schedule" and not any(each.accepts for each in readings.of(other)):
             continue
-        same_id = bool(asked.id) and other.id == asked.id and latest
-        if (other.action == "cancel" and (same_id or other.names == asked.offset)) or (
+        same_id = bool(request.id) and other.id == request.id and latest
+        if (other.action == "cancel" and (same_id or other.names == request.offset)) or (
             other.action == "schedule" and same_id
         ):
             found.append(other)
@@ -80,7 +80,7 @@ def _enders(
 
 
 def judge_verdicts(outcome: JudgedOutcome, traffic: SimulatedTraffic, broker: SimBroker, partitions: int) -> None:
-    """Verdicts are true, and each control and each ended request has exactly one."""
+    """Checks that verdicts are true, and that each control and each ended request has exactly one."""
     movers = {
         (origin, fate.control) for origin, moves in outcome.moved.items() for fate in moves if isinstance(fate, Moved)
     }
@@ -92,9 +92,9 @@ def judge_verdicts(outcome: JudgedOutcome, traffic: SimulatedTraffic, broker: Si
             answer = decode_verdict(record.value)
             outcome.reached[f"verdict {answer.verdict}"] += 1
             by = named_origin(answer.origin.encode())
-            if by in traffic.recurrences.asked:
+            if by in traffic.recurrences.requests:
                 continue
-            if traffic.asked[by].action in ("cancel", "reschedule", BULK):
+            if traffic.requests[by].action in ("cancel", "reschedule", BULK):
                 to_controls[by] += 1
             if answer.of is None:
                 of_itself[answer.verdict, by] += 1
@@ -106,10 +106,10 @@ def judge_verdicts(outcome: JudgedOutcome, traffic: SimulatedTraffic, broker: Si
                 if not _is_true(outcome, movers, answer.verdict, of, by[1]):
                     fate = outcome.final(of)
                     outcome.wrong.append(f"verdict {answer.verdict} of {answer.of} by {by}, which ended as {fate!r}")
-    for origin, asked in traffic.asked.items():
+    for origin, request in traffic.requests.items():
         fate = outcome.final(origin)
-        if asked.action in ("cancel", "reschedule", BULK) and fate and to_controls[origin] != 1:
-            outcome.wrong.append(f"verdict: {to_controls[origin]} answers to the {asked.action} {origin}")
+        if request.action in ("cancel", "reschedule", BULK) and fate and to_controls[origin] != 1:
+            outcome.wrong.append(f"verdict: {to_controls[origin]} answers to the {request.action} {origin}")
         if of_itself["accepted", origin] != (origin in outcome.stored):
             outcome.wrong.append(f"verdict: {of_itself['accepted', origin]} times accepted: {origin}, {fate}")
         if fate in ("delivered", "cancelled", "replaced", "kept", "dropped") and of_itself[fate, origin] != 1:
@@ -120,7 +120,7 @@ def judge_verdicts(outcome: JudgedOutcome, traffic: SimulatedTraffic, broker: Si
 
 
 def _survivor(outcome: JudgedOutcome, origin: Origin) -> str | None:
-    """The origin of the request that survived this one, by its final fate."""
+    """Returns the origin of the request that survived this one, by its final fate."""
     fates = [fate for fate, _ in outcome.fates.get(origin, []) if isinstance(fate, SurvivorFate | SeriesFate)]
     return f"{REQUESTS}/{origin[0]}/{fates[0].survivor}" if fates else None
 

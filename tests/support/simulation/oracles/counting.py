@@ -31,33 +31,33 @@ from postdate.wire.dispatch_log import FINAL, Fate, Moved, SeriesFate
 from support.kafka_simulator.coordinator import Phase
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.simulation.requests.volume import BYTES_MAX, ENTRIES_MAX
-from support.simulation.world.process import ShardActor
-from support.simulation.world.world import World
+from support.simulation.runtime.process import ShardActor
+from support.simulation.runtime.simulated_run import SimulatedRun
 
 
 @contextmanager
-def counted(world: World) -> Iterator[None]:
-    """A context in which situations are counted in `world.reached`."""
+def counted(run: SimulatedRun) -> Iterator[None]:
+    """Counts situations in `reached` while the context lasts."""
     with ExitStack() as stack:
-        stack.enter_context(patch.object(takeover, "apply_fate", _fates(world)))
-        stack.enter_context(patch.object(takeover, "bound", _bounds(world)))
-        stack.enter_context(patch.object(takeover, "_pieces", _pieces(world)))
-        stack.enter_context(patch.object(takeover, "start_empty", _empty_starts(world)))
-        stack.enter_context(patch.object(CancelGate, "before_ms", _gates(world)))
-        stack.enter_context(patch.object(VerdictWriter, "to_control", _answers(world)))
-        stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
-        stack.enter_context(patch.object(FaultAttribution, "_isolate", _isolations(world)))
-        stack.enter_context(patch.object(BacklogBypass, "next_messages", _counts_bypassed(world)))
-        stack.enter_context(patch.object(TargetRates, "next_messages", _rates(world)))
-        stack.enter_context(patch.object(Parking, "maintain", _maintains(world)))
-        stack.enter_context(patch.object(Isolated, "retry_alone", _refusals(world)))
-        stack.enter_context(patch.object(Isolated, "refuse_again", _refusals_alone(world)))
-        stack.enter_context(patch.object(IndexOverlay, "contradicted", _contradictions(world)))
-        stack.enter_context(patch.object(DueReader, "_limits", _limits(world)))
+        stack.enter_context(patch.object(takeover, "apply_fate", _fates(run)))
+        stack.enter_context(patch.object(takeover, "bound", _bounds(run)))
+        stack.enter_context(patch.object(takeover, "_pieces", _pieces(run)))
+        stack.enter_context(patch.object(takeover, "start_empty", _empty_starts(run)))
+        stack.enter_context(patch.object(CancelGate, "before_ms", _gates(run)))
+        stack.enter_context(patch.object(VerdictWriter, "to_control", _answers(run)))
+        stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(run)))
+        stack.enter_context(patch.object(FaultAttribution, "_isolate", _isolations(run)))
+        stack.enter_context(patch.object(BacklogBypass, "next_messages", _counts_bypassed(run)))
+        stack.enter_context(patch.object(TargetRates, "next_messages", _rates(run)))
+        stack.enter_context(patch.object(Parking, "maintain", _maintains(run)))
+        stack.enter_context(patch.object(Isolated, "retry_alone", _refusals(run)))
+        stack.enter_context(patch.object(Isolated, "refuse_again", _refusals_alone(run)))
+        stack.enter_context(patch.object(IndexOverlay, "contradicted", _contradictions(run)))
+        stack.enter_context(patch.object(DueReader, "_limits", _limits(run)))
         yield
 
 
-def _fates(world: World) -> Callable[[IndexOverlay, Fate, int], None]:
+def _fates(run: SimulatedRun) -> Callable[[IndexOverlay, Fate, int], None]:
     """Counts how recovery treats each fate that it reads."""
     honest = apply_fates.apply_fate
 
@@ -65,156 +65,156 @@ def _fates(world: World) -> Callable[[IndexOverlay, Fate, int], None]:
         key = overlay.find(fate.offset, fate.first_due_ms)
         if key is not None:
             if fate.name in FINAL:
-                world.reached["recovery: ends an entry"] += 1
-                world.reached["recovery: finds an entry that was moved"] += key != entry_key(
+                run.reached["recovery: ends an entry"] += 1
+                run.reached["recovery: finds an entry that was moved"] += key != entry_key(
                     fate.first_due_ms, fate.offset
                 )
             elif isinstance(fate, Moved):
                 read = fate.control < next_request
                 entry = overlay.entry(key)
-                world.reached[f"recovery: moved by a control that was {'read' if read else 'not read'}"] += 1
-                world.reached["recovery: moved again since"] += read and entry.due != fate.due_ms
+                run.reached[f"recovery: moved by a control that was {'read' if read else 'not read'}"] += 1
+                run.reached["recovery: moved again since"] += read and entry.due != fate.due_ms
             else:
-                world.reached["recovery: stored by another"] += 1
+                run.reached["recovery: stored by another"] += 1
         elif fate.offset < next_request:
-            world.reached["recovery: known already"] += 1
+            run.reached["recovery: known already"] += 1
         if isinstance(fate, SeriesFate) and fate.survivor >= next_request:
-            world.reached["recovery: the start of a series before its survivor"] += 1
+            run.reached["recovery: the start of a series before its survivor"] += 1
         honest(overlay, fate, next_request)
 
     return apply_fate
 
 
-def _bounds(world: World) -> Callable[[ShardContext, takeover.FencedOff], takeover.Bounded]:
+def _bounds(run: SimulatedRun) -> Callable[[ShardContext, takeover.FencedOff], takeover.Bounded]:
     honest = takeover.bound
 
     def bound(ctx: ShardContext, fenced: takeover.FencedOff) -> takeover.Bounded:
         bounded = honest(ctx, fenced)
-        log = world.broker.topics[ctx.own.dispatch_log].logs[ctx.partition]
+        log = run.broker.topics[ctx.own.dispatch_log].logs[ctx.partition]
         hidden = any(record.offset >= log.stable_end for record in log.committed())
-        world.reached["fates behind the last stable offset"] += hidden
+        run.reached["fates behind the last stable offset"] += hidden
         return bounded
 
     return bound
 
 
-def _pieces(world: World) -> Callable[..., Iterator[list[Any]]]:
+def _pieces(run: SimulatedRun) -> Callable[..., Iterator[list[Any]]]:
     honest = takeover._pieces
 
     def pieces(*arguments: Any) -> Iterator[list[Any]]:
         fates = 0
         for piece in honest(*arguments):
-            world.reached["a recovery applies its fates in several pieces"] += fates > 0
+            run.reached["a recovery applies its fates in several pieces"] += fates > 0
             fates += sum(len(decoded.fates) for _, decoded in piece)
             yield piece
 
     return pieces
 
 
-def _empty_starts(world: World) -> Callable[..., object]:
+def _empty_starts(run: SimulatedRun) -> Callable[..., object]:
     honest = empty_start.start_empty
 
     def start_empty(*arguments: object, **more: object) -> object:
-        world.reached["started empty"] += 1
+        run.reached["started empty"] += 1
         return honest(*arguments, **more)  # type: ignore[arg-type]  # passed on as they came
 
     return start_empty
 
 
-def _gates(world: World) -> Callable[[CancelGate, int], int]:
+def _gates(run: SimulatedRun) -> Callable[[CancelGate, int], int]:
     honest = CancelGate.before_ms
 
     def before_ms(self: CancelGate, now_ms: int) -> int:
         before = honest(self, now_ms)
-        actor = world.scheduler.current
+        actor = run.scheduler.current
         index = actor.shard._index if isinstance(actor, ShardActor) else None
         if before < now_ms and index is not None:
             held = index.timer_log.scan_keys(entry_key(max(before, 1), 0), entry_key(now_ms, 0), 1)
-            world.reached["gate holds a due message"] += bool(held)
+            run.reached["gate holds a due message"] += bool(held)
         return before
 
     return before_ms
 
 
-def _isolations(world: World) -> Callable[..., Isolated]:
+def _isolations(run: SimulatedRun) -> Callable[..., Isolated]:
     honest = FaultAttribution._isolate
 
     def isolate(self: FaultAttribution, name: str, *arguments: Any) -> Isolated:
-        world.key_zero_isolated |= not name
-        world.reached["isolated a target" if name else "isolated key 0"] += 1
+        run.key_zero_isolated |= not name
+        run.reached["isolated a target" if name else "isolated key 0"] += 1
         return honest(self, name, *arguments)
 
     return isolate
 
 
-def _counts_bypassed(world: World) -> Callable[..., BypassedMessages | None]:
+def _counts_bypassed(run: SimulatedRun) -> Callable[..., BypassedMessages | None]:
     honest = BacklogBypass.next_messages
 
     def next_messages(self: BacklogBypass, *arguments: Any) -> BypassedMessages | None:
         bypassed = honest(self, *arguments)
-        world.reached["the second cursor takes a message"] += bypassed is not None and bool(bypassed.keys)
+        run.reached["the second cursor takes a message"] += bypassed is not None and bool(bypassed.keys)
         return bypassed
 
     return next_messages
 
 
-def _rates(world: World) -> Callable[..., list[tuple[bytes, bytes]]]:
+def _rates(run: SimulatedRun) -> Callable[..., list[tuple[bytes, bytes]]]:
     honest = TargetRates.next_messages
 
     def next_messages(self: TargetRates, *arguments: Any) -> list[tuple[bytes, bytes]]:
         rows = honest(self, *arguments)
-        world.reached["rate: leaves when its turn comes"] += bool(rows)
+        run.reached["rate: leaves when its turn comes"] += bool(rows)
         return rows
 
     return next_messages
 
 
-def _limits(world: World) -> Callable[[DueReader, TimerIndex], tuple[int, int]]:
+def _limits(run: SimulatedRun) -> Callable[[DueReader, TimerIndex], tuple[int, int]]:
     honest = DueReader._limits
 
     def limits(self: DueReader, index: TimerIndex) -> tuple[int, int]:
-        world.reached["key 0 holds as many entries as it may"] += index.ending_count >= ENTRIES_MAX
-        world.reached["key 0 holds as many bytes as it may"] += index.checkpoint.totals.ending_bytes >= BYTES_MAX
+        run.reached["key 0 holds as many entries as it may"] += index.ending_count >= ENTRIES_MAX
+        run.reached["key 0 holds as many bytes as it may"] += index.checkpoint.totals.ending_bytes >= BYTES_MAX
         return honest(self, index)
 
     return limits
 
 
-def _contradictions(world: World) -> Callable[[IndexOverlay, str], None]:
+def _contradictions(run: SimulatedRun) -> Callable[[IndexOverlay, str], None]:
     honest = IndexOverlay.contradicted
 
     def contradicted(self: IndexOverlay, why: str) -> None:
-        world.reached["recovery: the log contradicts the index"] += 1
+        run.reached["recovery: the log contradicts the index"] += 1
         honest(self, why)
 
     return contradicted
 
 
-def _refusals(world: World) -> Callable[..., None]:
+def _refusals(run: SimulatedRun) -> Callable[..., None]:
     honest = Isolated.retry_alone
 
     def retry_alone(self: Isolated, offsets: Any, now: float) -> None:
-        actor = world.scheduler.current
+        actor = run.scheduler.current
         assert isinstance(actor, ShardActor)
-        world.refused.update((actor.shard.ctx.partition, offset) for offset in offsets)
+        run.refused.update((actor.shard.ctx.partition, offset) for offset in offsets)
         honest(self, offsets, now)
 
     return retry_alone
 
 
-def _refusals_alone(world: World) -> Callable[..., None]:
+def _refusals_alone(run: SimulatedRun) -> Callable[..., None]:
     honest = Isolated.refuse_again
 
     def refuse_again(self: Isolated, offset: int, now: float) -> None:
-        actor = world.scheduler.current
+        actor = run.scheduler.current
         assert isinstance(actor, ShardActor)
-        world.refused.add((actor.shard.ctx.partition, offset))
+        run.refused.add((actor.shard.ctx.partition, offset))
         honest(self, offset, now)
 
     return refuse_again
 
 
-def _maintains(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
+def _maintains(run: SimulatedRun) -> Callable[[Parking, TimerIndex, int], bool]:
     honest = Parking.maintain
 
     def maintain(self: Parking, index: TimerIndex, now_ms: int) -> bool:
@@ -222,38 +222,38 @@ def _maintains(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
         known = rates is None or any(rates._buckets.values())
         moved = honest(self, index, now_ms)
         waits = rates is not None and bool(rates._turns)
-        world.reached["rate: waits where another owner left it"] += waits and not known
+        run.reached["rate: waits where another owner left it"] += waits and not known
         return moved
 
     return maintain
 
 
-def _answers(world: World) -> Callable[[VerdictWriter, IndexOverlay, Entry, int], list[OutgoingRecord]]:
+def _answers(run: SimulatedRun) -> Callable[[VerdictWriter, IndexOverlay, Entry, int], list[OutgoingRecord]]:
     honest = VerdictWriter.to_control
 
     def to_control(self: VerdictWriter, overlay: IndexOverlay, entry: Entry, offset: int) -> list[OutgoingRecord]:
         key = overlay.find(entry.acts_on) if entry.acts_on >= 0 else None
         if entry.acts_on >= 0 and key is None:
-            world.reached["control: its message is gone"] += 1
+            run.reached["control: its message is gone"] += 1
         elif key is not None:
             other = overlay.entry(key)
             overtaken = other.kind not in PENDING and (other.kind != Kind.CANCELLED or other.acts_on != offset)
-            world.reached["control: overtaken by another"] += overtaken
+            run.reached["control: overtaken by another"] += overtaken
         return honest(self, overlay, entry, offset)
 
     return to_control
 
 
-def _commits(world: World) -> Callable[[SimTransactionalProducer], None]:
+def _commits(run: SimulatedRun) -> Callable[[SimTransactionalProducer], None]:
     honest = SimTransactionalProducer.commit
 
     def commit(self: SimTransactionalProducer) -> None:
         try:
             honest(self)
         except UnknownOutcome:
-            done = world.broker.transactions.phase(self._id) in (Phase.PREPARE_COMMIT, Phase.COMPLETE_COMMIT)
-            world.reached["unknown outcome"] += 1
-            world.reached[f"unknown outcome: {'committed' if done else 'not committed'}"] += 1
+            done = run.broker.transactions.phase(self._id) in (Phase.PREPARE_COMMIT, Phase.COMPLETE_COMMIT)
+            run.reached["unknown outcome"] += 1
+            run.reached[f"unknown outcome: {'committed' if done else 'not committed'}"] += 1
             raise
 
     return commit

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from support.oracles.expected_records import Headers, data_headers, origin_of
 from support.simulation.requests.returns import longest_policy_ms
 from support.simulation.requests.traffic import SimulatedRequest
-from support.simulation.world.settings import Settings, allows
+from support.simulation.runtime.settings import Settings, allows
 
 _BAD_RETRY = "bad-retry"
 _FORBIDDEN, _TOO_FAR, _NO_TARGET, _TOO_MANY = (
@@ -41,33 +41,33 @@ class RequestReading:
         return not self.refusals
 
 
-def reading(asked: SimulatedRequest, settings: Settings, horizon_ms_max: int) -> RequestReading:
-    """The interpretation by a process with these settings. `horizon_ms_max`: the limit that retention sets to the
-    horizon of a process that stores nothing."""
-    target, headers = asked.target, data_headers(asked.headers)
-    speaks = asked.foreign and "rabbitmq" in settings.dialects
+def reading(request: SimulatedRequest, settings: Settings, horizon_ms_max: int) -> RequestReading:
+    """Returns the interpretation by a process with these settings. `horizon_ms_max`: the limit that retention sets to
+    the horizon of a process that stores nothing."""
+    target, headers = request.target, data_headers(request.headers)
+    speaks = request.foreign and "rabbitmq" in settings.dialects
     if speaks:
         target, headers = settings.default_target, [pair for pair in headers if pair[0] != "x-delay"]
-    due_ms = max(asked.due_at(settings.levels_ms), 1)
+    due_ms = max(request.due_at(settings.levels_ms), 1)
     horizon_ms = settings.horizon_ms if settings.store_after_ms else min(settings.horizon_ms, horizon_ms_max)
     refusals: set[str] = set()
-    if asked.action == "schedule":
-        if asked.foreign and not (speaks and target):
+    if request.action == "schedule":
+        if request.foreign and not (speaks and target):
             refusals.add(_NO_TARGET)
         elif not allows(settings.allow, target):
             refusals.add(_FORBIDDEN)
-    if asked.selected is not None and asked.selected.by_ms > 0 and not settings.store_after_ms:
+    if request.selected is not None and request.selected.by_ms > 0 and not settings.store_after_ms:
         refusals.add(_TOO_FAR)
-    if asked.selected is not None and abs(asked.selected.by_ms) > horizon_ms:
+    if request.selected is not None and abs(request.selected.by_ms) > horizon_ms:
         refusals.add(_TOO_FAR)
-    if longest_policy_ms(asked) > horizon_ms:
+    if longest_policy_ms(request) > horizon_ms:
         refusals.add(_BAD_RETRY)
-    latest_ms = max(asked.requested_at(settings.levels_ms), 1) + asked.window_ms
-    if asked.action in ("schedule", "reschedule") and latest_ms - asked.appended_ms > horizon_ms:
+    latest_ms = max(request.requested_at(settings.levels_ms), 1) + request.window_ms
+    if request.action in ("schedule", "reschedule") and latest_ms - request.appended_ms > horizon_ms:
         refusals.add(_TOO_FAR)
     tail = []
-    if asked.returned is not None:
-        tail = asked.returned.tail(origin_of(asked.part.topic, asked.part.index, asked.offset), due_ms)
+    if request.returned is not None:
+        tail = request.returned.tail(origin_of(request.part.topic, request.part.index, request.offset), due_ms)
     return RequestReading(target, due_ms, tuple(headers), frozenset(refusals), tuple(tail))
 
 
@@ -84,35 +84,36 @@ class Readings:
         """The shortest retry budget of all processes."""
         return min(each.retry_budget_ms for each in self.settings)
 
-    def of(self, asked: SimulatedRequest) -> list[RequestReading]:
-        """The different interpretations of one request; at least one."""
-        at = (asked.part.index, asked.offset)
-        if at not in self._known or asked.returned is not None or asked.latest_ms:
-            each = (reading(asked, settings, self.horizon_ms_max) for settings in self.settings)
+    def of(self, request: SimulatedRequest) -> list[RequestReading]:
+        """Returns the different interpretations of one request; at least one."""
+        at = (request.part.index, request.offset)
+        if at not in self._known or request.returned is not None or request.latest_ms:
+            each = (reading(request, settings, self.horizon_ms_max) for settings in self.settings)
             self._known[at] = list(dict.fromkeys(each))
         return self._known[at]
 
-    def refusals(self, asked: SimulatedRequest) -> frozenset[str]:
-        """The reasons for which at least one process refuses it by its settings."""
-        found = frozenset().union(*(each.refusals for each in self.of(asked)))
-        if asked.action == "schedule" and any(each.has_quota for each in self.settings):
+    def refusals(self, request: SimulatedRequest) -> frozenset[str]:
+        """Returns the reasons for which at least one process refuses it by its settings."""
+        found = frozenset().union(*(each.refusals for each in self.of(request)))
+        if request.action == "schedule" and any(each.has_quota for each in self.settings):
             found |= {_TOO_MANY}
-        targets = {each.target for each in self.of(asked) if each.accepts}
+        targets = {each.target for each in self.of(request) if each.accepts}
         if any(not allows(each.allow, target) for each in self.settings for target in targets):
             found |= {_FORBIDDEN}  # the allow list of the dispatching process counts as well
-        if asked.action == "bad" and any("*" not in each.allow for each in self.settings):
+        if request.action == "bad" and any("*" not in each.allow for each in self.settings):
             found |= {_FORBIDDEN}
         return found
 
-    def dues_ms(self, asked: SimulatedRequest) -> set[int]:
-        """Its due times in the processes that accept it."""
-        return {each.due_ms for each in self.of(asked) if each.accepts}
+    def dues_ms(self, request: SimulatedRequest) -> set[int]:
+        """Returns the due times of a request in the processes that accept it."""
+        return {each.due_ms for each in self.of(request) if each.accepts}
 
-    def is_certain(self, asked: SimulatedRequest) -> bool:
+    def is_certain(self, request: SimulatedRequest) -> bool:
         """True if all processes interpret it in the same way, whatever other requests there are."""
-        return len(self.of(asked)) == 1 and not any(each.has_quota for each in self.settings)
+        return len(self.of(request)) == 1 and not any(each.has_quota for each in self.settings)
 
 
 def accepted_headers(readings: Iterable[RequestReading], target: str) -> list[tuple[Headers, Headers]]:
-    """The headers of the message in the processes that deliver it to this target, and those of its redelivery."""
+    """Returns the headers of the message in the processes that deliver it to this target, and those of its
+    redelivery."""
     return [(list(each.headers), list(each.tail)) for each in readings if each.accepts and each.target == target]

@@ -27,14 +27,14 @@ from support.simulation.requests.traffic import REQUESTS, STRANGERS_FROM, Simula
 if TYPE_CHECKING:
     from support.kafka_simulator.log import PartitionLog
     from support.simulation.oracles.interpretations import Readings
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 _LOG = f"{REQUESTS}.dispatch-log"
 _ALL, _BEHIND = 1 << 30, b"\xff" * 17
 
 
 @dataclass
-class _Said:
+class _LogContent:
     """The content of the dispatch log below an offset, valid while the log is not rewritten."""
 
     below: int = 0
@@ -80,62 +80,66 @@ class _Said:
 
 
 class Invariants:
-    """Checks the timer indexes of one run; violations are added to the world."""
+    """Checks the timer indexes of one run; adds violations to `wrong`."""
 
-    def __init__(self, world: World, traffic: SimulatedTraffic, readings: Callable[[], Readings]) -> None:
+    def __init__(self, run: SimulatedRun, traffic: SimulatedTraffic, readings: Callable[[], Readings]) -> None:
         """`readings`: how the processes that were started so far interpret the requests."""
-        self._world = world
+        self._run = run
         self._traffic = traffic
         self._readings = readings
         self._decoded: dict[tuple[int, int], list[Fate]] = {}
-        self._last: dict[int, _Said] = {}
+        self._last: dict[int, _LogContent] = {}
         """By partition, the result of the last check: the next one reads only the records written since."""
 
     def check(self, part: int, index: TimerIndex, when: str) -> None:
-        """Compare an index with the logs. Does nothing while a transaction of Postdate has no marker yet."""
-        world = self._world
-        log, store = (world.broker.topics[name].logs[part] for name in (_LOG, STORE))
+        """Compares an index with the logs. Does nothing while a transaction of Postdate has no marker yet."""
+        run = self._run
+        log, store = (run.broker.topics[name].logs[part] for name in (_LOG, STORE))
         read, applied = index.checkpoint.next_request, index.checkpoint.next_dispatch
         assert read is not None
         assert applied is not None
         if _is_between(log, applied):
             return
-        world.reached["I3 looked at"] += 1
-        said = self._said(part, log, applied)
+        run.reached["I3 looked at"] += 1
+        content = self._content(part, log, applied)
         entries = {split_key(key)[1]: entry for key, entry in _entries(index)}
-        wrong = self._compare(part, index, entries, said, read)
+        wrong = self._compare(part, index, entries, content, read)
         if not log.committed(applied) and not _is_between(log, log.end) and not _is_between(store, store.end):
-            wrong += self._look_at_store(part, held(store.committed()), entries, said, read)
-        world.wrong += [f"{complaint} ({world.acting().name}, {when})" for complaint in wrong]
+            wrong += self._look_at_store(part, held(store.committed()), entries, content, read)
+        run.wrong += [f"{complaint} ({run.acting().name}, {when})" for complaint in wrong]
 
-    def _compare(self, part: int, index: TimerIndex, entries: dict[int, Entry], said: _Said, read: int) -> list[str]:
+    def _compare(
+        self, part: int, index: TimerIndex, entries: dict[int, Entry], content: _LogContent, read: int
+    ) -> list[str]:
         wrong: list[str] = []
-        asked = {offset for index_, offset in self._traffic.origins() if index_ == part}
-        expected = {offset for offset in asked if offset < read} - said.final
+        requests = {offset for index_, offset in self._traffic.origins() if index_ == part}
+        expected = {offset for offset in requests if offset < read} - content.final
         bulks = {row.offset: row.count for row in index.timer_log.bulks}
-        begun = {offset: count for offset, count in said.swept.items() if offset not in said.final}
+        begun = {offset: count for offset, count in content.swept.items() if offset not in content.final}
         if begun != {offset: count for offset, count in bulks.items() if count >= 0}:
             wrong.append(f"I3: the bulk controls are {bulks}, the log shows {begun}")
         expected -= bulks.keys()
-        self._world.reached["a bulk control has begun"] += bool(begun)
-        self._world.reached["one that is not read yet has begun"] += any(offset >= read for offset in begun)
+        self._run.reached["a bulk control has begun"] += bool(begun)
+        self._run.reached["one that is not read yet has begun"] += any(offset >= read for offset in begun)
         if entries.keys() != expected:
             wrong.append(f"I3: entries {sorted(entries)} are held below {read}, not {sorted(expected)}")
-        for offset in sorted(asked):
+        for offset in sorted(requests):
             mark = index.timer_log.mark(offset)
-            ahead = offset >= read and offset in said.touched
+            ahead = offset >= read and offset in content.touched
             if (mark is not None) != ahead:
                 wrong.append(f"I3: the mark of {offset} is {mark}, R is {read}")
             elif mark is not None:
-                final = offset in said.final
+                final = offset in content.final
                 is_so = (mark.final, mark.stored, mark.due, mark.series_ms)
-                due_ms, series_ms = (-1, -1) if final else (said.moved.get(offset, -1), said.series.get(offset, -1))
-                if is_so != (final, not final and offset in said.stored, due_ms, series_ms):
+                due_ms, series_ms = (
+                    (-1, -1) if final else (content.moved.get(offset, -1), content.series.get(offset, -1))
+                )
+                if is_so != (final, not final and offset in content.stored, due_ms, series_ms):
                     wrong.append(f"I3: the mark of {offset} is {is_so}")
-                self._count_mark(offset, said)
+                self._count_mark(offset, content)
         for offset, entry in entries.items():
-            if entry.series_ms not in (-1, said.series.get(offset, entry.series_ms)):
-                wrong.append(f"I3: the series of {offset} began at {entry.series_ms}, not {said.series[offset]}")
+            if entry.series_ms not in (-1, content.series.get(offset, entry.series_ms)):
+                wrong.append(f"I3: the series of {offset} began at {entry.series_ms}, not {content.series[offset]}")
         pending = [(entry.id, entry_key(entry.due, o)) for o, entry in entries.items() if entry.kind in PENDING]
         named = [(caller, key) for caller, key in pending if caller]
         found = [(caller, index.timer_log.id_key(caller)) for caller, _ in named]
@@ -145,56 +149,56 @@ class Invariants:
         return wrong
 
     def _look_at_store(
-        self, part: int, kept: dict[int, Record], entries: dict[int, Entry], said: _Said, read: int
+        self, part: int, kept: dict[int, Record], entries: dict[int, Entry], content: _LogContent, read: int
     ) -> list[str]:
-        """STORE contains exactly the requests that the index marks as stored, each in its present state, and those that
-        REQ no longer contains (I5)."""
+        """Checks that STORE contains exactly the requests that the index marks as stored, each in its present state,
+        and those that REQ no longer contains (I5)."""
         wrong: list[str] = []
         believed = {offset for offset, entry in entries.items() if entry.stored}
-        believed |= {offset for offset in said.stored - said.final if offset >= read}
+        believed |= {offset for offset in content.stored - content.final if offset >= read}
         if kept.keys() != believed:
             wrong.append(f"I3: STORE holds {sorted(kept)}, the index believes {sorted(believed)}")
         for offset, record in kept.items():
-            recurring = self._traffic.recurrences.asked.get((part, offset))
+            recurring = self._traffic.recurrences.requests.get((part, offset))
             if recurring is not None and recurring.action == "schedule":
-                switches, extras = said.switches.get(offset, []), sorted(said.extras.get(offset, {}).values())
-                wrong += recurring_differences(recurring, said.decided.get(offset, 0), switches, extras, record)
-            asked = self._traffic.asked.get((part, offset))
-            if asked is None:
+                switches, extras = content.switches.get(offset, []), sorted(content.extras.get(offset, {}).values())
+                wrong += recurring_differences(recurring, content.decided.get(offset, 0), switches, extras, record)
+            request = self._traffic.requests.get((part, offset))
+            if request is None:
                 continue
-            wrong += differences(asked, said.moved.get(offset, -1), self._readings(), record)
-        start = self._world.broker.topics[REQUESTS].logs[part].start
+            wrong += differences(request, content.moved.get(offset, -1), self._readings(), record)
+        start = self._run.broker.topics[REQUESTS].logs[part].start
         alone = {offset for offset in entries if offset < start}
-        self._world.reached["in STORE alone"] += len(alone)
+        self._run.reached["in STORE alone"] += len(alone)
         if alone - kept.keys():
             wrong.append(f"I5: requests {sorted(alone - kept.keys())} are neither ended nor kept anywhere")
         return wrong
 
-    def _count_mark(self, offset: int, said: _Said) -> None:
-        reached = self._world.reached
-        if offset in said.final:
+    def _count_mark(self, offset: int, content: _LogContent) -> None:
+        reached = self._run.reached
+        if offset in content.final:
             reached["mark final"] += 1
         else:
-            reached["mark stored"] += offset in said.stored
-            reached["mark moved"] += offset in said.moved
-            reached["mark stored and moved"] += offset in said.stored and offset in said.moved
+            reached["mark stored"] += offset in content.stored
+            reached["mark moved"] += offset in content.moved
+            reached["mark stored and moved"] += offset in content.stored and offset in content.moved
 
-    def _said(self, part: int, log: PartitionLog, before: int) -> _Said:
-        old = self._world.archive.get(Partition(_LOG, part), [])
-        said = self._last.pop(part, _Said())
-        if old or said.rewrites != log.rewrites or said.below > before:
-            said = _Said()
-        for record in (*old, *log.committed(said.below)):
+    def _content(self, part: int, log: PartitionLog, before: int) -> _LogContent:
+        old = self._run.archive.get(Partition(_LOG, part), [])
+        content = self._last.pop(part, _LogContent())
+        if old or content.rewrites != log.rewrites or content.below > before:
+            content = _LogContent()
+        for record in (*old, *log.committed(content.below)):
             if record.offset < before:
                 for fate in self._fates(part, record):
-                    said.add(fate)
+                    content.add(fate)
         if not old and log.stable_end >= before:  # otherwise some records may still be undecided
-            said.below, said.rewrites = before, log.rewrites
-            self._last[part] = said
-        return said
+            content.below, content.rewrites = before, log.rewrites
+            self._last[part] = content
+        return content
 
     def _fates(self, part: int, record: Record) -> list[Fate]:
-        """The fates of a record of the dispatch log; none if it is not a record of Postdate."""
+        """Returns the fates of a record of the dispatch log; none if it is not a record of Postdate."""
         found = self._decoded.get((part, record.offset))
         if found is None:
             found = []
@@ -210,7 +214,7 @@ def _is_between(log: PartitionLog, before: int) -> bool:
 
 
 def _entries(index: TimerIndex) -> Iterator[tuple[bytes, Entry]]:
-    """All entries of the index, parked ones included."""
+    """Yields all entries of the index, parked ones included."""
     keys, values = index.timer_log.scan(None, _BEHIND, _ALL, _ALL)
     yield from zip(keys, map(decode_entry, values), strict=True)
     for key in index.timer_log.scan_parked_keys(b"", _ALL):

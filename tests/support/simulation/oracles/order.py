@@ -5,7 +5,7 @@ messages are compared if the sender of the earlier one knew the later one: its r
 that transaction. Two messages of one transaction are compared by their offsets, if they are in one partition of their
 target.
 
-As in the promise, these are not checked: a message that its target refused, which is tried again alone; a schedule in
+As in the promise, these are not checked: a message that its target refused, which is retried alone; a schedule in
 which Postdate's own topics were isolated, since then only messages of one key wait for each other; moved messages;
 stored messages, if the broker's clock was stepped, since the gate then lets a rebuilt index deliver before it has read
 all; and messages that the processes interpret differently.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from support.simulation.oracles.interpretations import Readings
 from support.simulation.oracles.outcomes import JudgedOutcome, Origin
 from support.simulation.requests.traffic import SimulatedTraffic
-from support.simulation.world.world import World
+from support.simulation.runtime.simulated_run import SimulatedRun
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ class _Left:
     known: int
 
 
-def judge_order(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World) -> None:
-    """Overtaken messages are added to `outcome.wrong`."""
+def judge_order(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, run: SimulatedRun) -> None:
+    """Adds overtaken messages to `outcome.wrong`."""
     by_target: dict[tuple[int, str], list[_Left]] = defaultdict(list)
-    if world.key_zero_isolated:
+    if run.key_zero_isolated:
         return
-    is_stepped = world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]
+    is_stepped = run.reached["broker's clock stepped"] or run.reached["broker's clock stepped far"]
     for origin, copies in outcome.delivered.items():
-        if origin not in traffic.asked or _is_excepted(outcome, traffic, readings, origin) or origin in world.refused:
+        if origin not in traffic.requests or _is_excepted(outcome, traffic, readings, origin) or origin in run.refused:
             continue
         if is_stepped and origin in outcome.stored:
             continue
-        arrival, said = copies[0], outcome.ended_by[origin]
-        key = (outcome.leaves_ms(traffic.asked[origin]), origin[1])
+        arrival, transaction = copies[0], outcome.ended_by[origin]
+        key = (outcome.leaves_ms(traffic.requests[origin]), origin[1])
         where = (arrival.partition, arrival.record.offset)
-        by_target[origin[0], arrival.target].append(_Left(key, said.seq, *where, said.next_request))
+        by_target[origin[0], arrival.target].append(_Left(key, transaction.seq, *where, transaction.next_request))
     for (part, target), left in by_target.items():
         outcome.reached["order judged"] += len(left) > 1
         left.sort(key=lambda each: (each.seq, each.partition, each.place))
@@ -62,4 +62,6 @@ def judge_order(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Rea
 
 
 def _is_excepted(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, origin: Origin) -> bool:
-    return origin in outcome.moved or origin not in outcome.ended_by or not readings.is_certain(traffic.asked[origin])
+    return (
+        origin in outcome.moved or origin not in outcome.ended_by or not readings.is_certain(traffic.requests[origin])
+    )

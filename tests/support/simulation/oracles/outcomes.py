@@ -1,4 +1,4 @@
-"""The oracles: compare the requests with the records that a read_committed reader finds after everything has ended.
+"""The oracles: they compare the requests with the records that a read_committed reader finds after the run.
 
 O1 no origin twice. O2 one final fate for each request. O3 a fate and its record together. O4 bytes equal. O5 never
 early, by the broker's clock. O6 `seq` without a gap. O7 the timer index contains exactly the requests that have not
@@ -37,7 +37,7 @@ from support.simulation.requests.traffic import REQUESTS, TARGETS, SimulatedRequ
 if TYPE_CHECKING:
     from support.kafka_simulator import SimBroker
     from support.simulation.faults.target_faults import Troubles
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 #: ms. The maximum lateness without faults: a poll, an ingest and a commit, on clocks that run a tenth slow.
 LATE_MS_MAX = 2_000
@@ -73,33 +73,34 @@ class JudgedOutcome:
     ended_by: dict[Origin, DispatchRecord] = field(default_factory=dict)
 
     def final(self, origin: Origin) -> str:
-        """The name of the final fate; empty if there is none yet."""
+        """Returns the name of the final fate; empty if there is none yet."""
         return self.fates[origin][0][0].name if self.fates.get(origin) else ""
 
-    def leaves_ms(self, asked: SimulatedRequest) -> int:
-        """The time at which it leaves: its chosen time, if it has a window and has ended; otherwise its due time."""
-        chosen_ms = chosen_of(self.fates.get((asked.part.index, asked.offset), []))
-        return self.due_ms(asked) if chosen_ms is None else chosen_ms
+    def leaves_ms(self, request: SimulatedRequest) -> int:
+        """Returns the time at which it leaves: its chosen time, if it has a window and has ended; otherwise its due
+        time."""
+        chosen_ms = chosen_of(self.fates.get((request.part.index, request.offset), []))
+        return self.due_ms(request) if chosen_ms is None else chosen_ms
 
-    def due_ms(self, asked: SimulatedRequest) -> int:
-        """The present due time: that of the last control that moved it, or the first one. If the levels differ between
-        processes, the first one follows the levels of the process that ended it."""
-        origin = (asked.part.index, asked.offset)
+    def due_ms(self, request: SimulatedRequest) -> int:
+        """Returns the present due time: that of the last control that moved it, or the first one. If the levels differ
+        between processes, the first one follows the levels of the process that ended it."""
+        origin = (request.part.index, request.offset)
         last = max(self.moved.get(origin, []), key=lambda fate: fate.control, default=None)
         if last is not None:
             return last.due_ms
-        if asked.level and self.delivered.get(origin):
+        if request.level and self.delivered.get(origin):
             return int(last_header(self.delivered[origin][0].record, "postdate-due"))
-        return asked.due_ms
+        return request.due_ms
 
 
 def chosen_of(fates: list[tuple[Fate, int]]) -> int | None:
-    """The chosen time that a final fate records; None if it records none."""
+    """Returns the chosen time that a final fate records; None if it records none."""
     return next((fate.chosen_ms for fate, _ in fates if isinstance(fate, ChosenFate)), None)
 
 
 def committed(broker: SimBroker, topic: str, index: int) -> list[Record]:
-    """The records of a log that a read_committed reader finds."""
+    """Returns the records of a log that a read_committed reader finds."""
     log = broker.topics[topic].logs[index]
     return log.read(log.start, Isolation.READ_COMMITTED, 1_000_000)[0]
 
@@ -139,23 +140,23 @@ def _read_log(outcome: JudgedOutcome, index: int, records: list[Record]) -> None
     seq = 0
     for record in records:
         try:
-            said = decode_record(record.value)
+            decoded = decode_record(record.value)
         except FormatError:
             outcome.reached["foreign record"] += 1
             continue
-        if said.seq != seq + 1:
-            outcome.wrong.append(f"O6: partition {index} has seq {said.seq} after {seq} at offset {record.offset}")
-        seq = said.seq
-        outcome.reached[f"record {said.kind}"] += 1
-        names = [name for _, name, _ in said.policies or []]
+        if decoded.seq != seq + 1:
+            outcome.wrong.append(f"O6: partition {index} has seq {decoded.seq} after {seq} at offset {record.offset}")
+        seq = decoded.seq
+        outcome.reached[f"record {decoded.kind}"] += 1
+        names = [name for _, name, _ in decoded.policies or []]
         outcome.reached["policy changed while it is needed"] += len(names) > len(set(names))
         for most in FATES:
-            outcome.reached[f"a record of {most:,} fates or more"] += len(said.fates) >= most
-        for fate in said.fates:
+            outcome.reached[f"a record of {most:,} fates or more"] += len(decoded.fates) >= most
+        for fate in decoded.fates:
             origin = (index, fate.offset)
             if fate.name in FINAL_FATES:
                 outcome.fates[origin].append((fate, record.timestamp_ms))
-                outcome.ended_by[origin] = said
+                outcome.ended_by[origin] = decoded
                 outcome.reached[f"fate {fate.name}"] += 1
             else:
                 outcome.reached[f"fate {fate.name}"] += 1
@@ -165,39 +166,39 @@ def _read_log(outcome: JudgedOutcome, index: int, records: list[Record]) -> None
                     outcome.moved[origin].append(fate)
                 elif fate.name in FATES_OF_SCHEDULES:
                     as_json = json.loads(msgspec.json.encode(fate))
-                    outcome.occurrences[origin].fates.append((as_json, record.timestamp_ms, said.next_request))
+                    outcome.occurrences[origin].fates.append((as_json, record.timestamp_ms, decoded.next_request))
                 elif fate.name == "stored":
                     outcome.stored.add(origin)
 
 
 def settle_returns(broker: SimBroker, traffic: SimulatedTraffic, archive: dict[Partition, list[Record]]) -> None:
-    """Read from the dispatch logs the due times of returns that name a policy."""
+    """Reads from the dispatch logs the due times of returns that name a policy."""
     rows: dict[int, list[tuple[int, str, str]]] = {}
-    for (index, _), asked in traffic.asked.items():
-        if asked.returned is not None and asked.returned.name:
+    for (index, _), request in traffic.requests.items():
+        if request.returned is not None and request.returned.name:
             if index not in rows:
                 log = Partition(f"{REQUESTS}.dispatch-log", index)
                 rows[index] = policy_rows([*archive.get(log, []), *committed(broker, log.topic, index)])
-            settle(asked, rows[index])
+            settle(request, rows[index])
 
 
 def judge(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, troubles: Troubles, halted: Set[int]
 ) -> None:
-    """Compares the outcome with the requests; violations are added to `outcome.wrong`. `halted`: the partitions whose
+    """Compares the outcome with the requests; adds violations to `outcome.wrong`. `halted`: the partitions whose
     requests need not have ended."""
     for origin in {*outcome.delivered, *outcome.dead, *outcome.fates} - traffic.origins():
         outcome.wrong.append(f"O8: {origin} is no request, and has ended")
-    for origin, asked in traffic.asked.items():
+    for origin, request in traffic.requests.items():
         if origin[0] in halted and not outcome.final(origin) and origin not in {*outcome.delivered, *outcome.dead}:
             continue
-        if asked.returned is not None:
-            kind = "of a named policy" if asked.returned.name else "of its own policy"
+        if request.returned is not None:
+            kind = "of a named policy" if request.returned.name else "of its own policy"
             outcome.reached[f"return {kind} {outcome.final(origin)}"] += 1
-            outcome.reached["return after its last attempt"] += "attempts-exhausted" in asked.dead
-        allowed = Allowed(outcome, traffic, readings, troubles, asked)
-        for complaint in _complaints(outcome, allowed, origin, asked):
-            outcome.wrong.append(f"{complaint} ({origin}, {asked.action}, due {asked.due_ms}, id {asked.id!r})")
+            outcome.reached["return after its last attempt"] += "attempts-exhausted" in request.dead
+        allowed = Allowed(outcome, traffic, readings, troubles, request)
+        for complaint in _complaints(outcome, allowed, origin, request):
+            outcome.wrong.append(f"{complaint} ({origin}, {request.action}, due {request.due_ms}, id {request.id!r})")
 
 
 class Allowed:
@@ -209,56 +210,56 @@ class Allowed:
         traffic: SimulatedTraffic,
         readings: Readings,
         troubles: Troubles,
-        asked: SimulatedRequest,
+        request: SimulatedRequest,
     ) -> None:
         self._outcome = outcome
         self._traffic = traffic
         self._troubles = troubles
-        self._asked = asked
-        self.readings = readings.of(asked)
-        self.refusals = asked.dead | readings.refusals(asked)
-        if asked.action == "reschedule" and _may_be_too_far(traffic, readings, asked):
+        self._request = request
+        self.readings = readings.of(request)
+        self.refusals = request.dead | readings.refusals(request)
+        if request.action == "reschedule" and _may_be_too_far(traffic, readings, request):
             self.refusals |= {"beyond-horizon"}
-        if asked.action == "reschedule" and (asked.part.index, asked.names) in traffic.recurrences.asked:
+        if request.action == "reschedule" and (request.part.index, request.names) in traffic.recurrences.requests:
             self.refusals |= {"bad-action"}
         self._budget_ms = readings.retry_budget_ms
-        self.must_die = asked.must_die or not any(each.accepts for each in self.readings)
+        self.must_die = request.must_die or not any(each.accepts for each in self.readings)
 
-    def reason(self, letter: Record) -> bool:
+    def reason(self, dead_letter: Record) -> bool:
         """True if the request may end as this dead letter."""
-        reason = last_header(letter, "postdate-dead-reason").decode()
+        reason = last_header(dead_letter, "postdate-dead-reason").decode()
         if reason in self.refusals:
             return True
         targets = {each.target for each in self.readings}
-        here = self._asked.part.index, letter.offset
-        return self._asked.action == "schedule" and any(
+        here = self._request.part.index, dead_letter.offset
+        return self._request.action == "schedule" and any(
             self._troubles.explain(reason, target, *here) for target in targets
         )
 
-    def has_waited(self, letter: Record, ended_ms: int) -> bool:
+    def has_waited(self, dead_letter: Record, ended_ms: int) -> bool:
         """True if the message waited for its failing target, from the due time on, for the retry budget of some
         process."""
-        reason = last_header(letter, "postdate-dead-reason").decode()
-        by_target = self._asked.action == "schedule" and reason in (UNAVAILABLE, UNKNOWN, UNAUTHORIZED)
+        reason = last_header(dead_letter, "postdate-dead-reason").decode()
+        by_target = self._request.action == "schedule" and reason in (UNAVAILABLE, UNKNOWN, UNAUTHORIZED)
         if not by_target or not self._troubles.clocks_are_true:
             return True
         return ended_ms >= min(self.dues_ms(), default=0) + self._budget_ms
 
-    def expires_early(self, letter: Record, ended_ms: int) -> bool:
+    def expires_early(self, dead_letter: Record, ended_ms: int) -> bool:
         """True if it expired within its grace, by the broker's timestamp of its fate (I6)."""
-        if last_header(letter, "postdate-dead-reason") != b"expired":
+        if last_header(dead_letter, "postdate-dead-reason") != b"expired":
             return False
         return ended_ms <= self.chosen_ms(min(self.dues_ms(), default=0)) + self.grace_ms()
 
     def chosen_ms(self, due_ms: int) -> int:
-        """The time from which its grace counts: the chosen time, or `due_ms` if none is recorded."""
-        chosen_ms = chosen_of(self._outcome.fates.get((self._asked.part.index, self._asked.offset), []))
+        """Returns the time from which its grace counts: the chosen time, or `due_ms` if none is recorded."""
+        chosen_ms = chosen_of(self._outcome.fates.get((self._request.part.index, self._request.offset), []))
         return due_ms if chosen_ms is None else chosen_ms
 
     def window_complaints(self, fate: Fate, ended_ms: int) -> list[str]:
-        """Violations of the chosen time of its final fate: a message has one if and only if it has a window. It lies
-        within the window after one of its due times, and the message was not delivered before it."""
-        chosen_ms, window_ms = chosen_of([(fate, ended_ms)]), self._asked.window_ms
+        """Returns violations of the chosen time of its final fate: a message has one if and only if it has a window. It
+        lies within the window after one of its due times, and the message was not delivered before it."""
+        chosen_ms, window_ms = chosen_of([(fate, ended_ms)]), self._request.window_ms
         if chosen_ms is None:
             was_pending = fate.name == "delivered" or (fate.name == "dead" and fate.first_due_ms > 0)
             return ["O4: its fate has no chosen time"] if window_ms and was_pending else []
@@ -266,7 +267,9 @@ class Allowed:
             return [f"O5: chosen {chosen_ms}, due {sorted(self.dues_ms())} with a window of {window_ms} ms"]
         reached = self._outcome.reached
         reached["chosen after the due time"] += chosen_ms > min(self.dues_ms())
-        reached["chosen after a move"] += bool(self._outcome.moved.get((self._asked.part.index, self._asked.offset)))
+        reached["chosen after a move"] += bool(
+            self._outcome.moved.get((self._request.part.index, self._request.offset))
+        )
         is_early = fate.name == "delivered" and ended_ms < chosen_ms
         return [f"O5: chosen {chosen_ms}, delivered at {ended_ms}"] if is_early else []
 
@@ -274,59 +277,61 @@ class Allowed:
         """True if the message was delivered later after its grace than a transaction may take, by the broker's
         timestamp of its fate (I6)."""
         over_ms = self.chosen_ms(max(self.dues_ms(), default=0)) + max(self._graces_ms())
-        return self._asked.grace_ms >= 0 and ended_ms > over_ms + PAST_GRACE_MS_MAX
+        return self._request.grace_ms >= 0 and ended_ms > over_ms + PAST_GRACE_MS_MAX
 
     def grace_ms(self) -> int:
-        """The shortest grace that it may have: its own, or that of a control that moved it."""
+        """Returns the shortest grace that it may have: its own, or that of a control that moved it."""
         return min(self._graces_ms())
 
     def _graces_ms(self) -> list[int]:
         moved_by = {
             fate.control
-            for fate in self._outcome.moved.get((self._asked.part.index, self._asked.offset), [])
+            for fate in self._outcome.moved.get((self._request.part.index, self._request.offset), [])
             if isinstance(fate, Moved)
         }
-        others = (self._traffic.asked.get((self._asked.part.index, offset)) for offset in moved_by)
+        others = (self._traffic.requests.get((self._request.part.index, offset)) for offset in moved_by)
         graces = [other.grace_ms for other in others if other is not None and other.grace_ms >= 0]
-        return [self._asked.grace_ms, *graces]
+        return [self._request.grace_ms, *graces]
 
     def fates(self) -> set[str]:
-        """The final fates that the request may have, except `dead`, which depends on the dead letter."""
-        asked = self._asked
-        if asked.action == BULK:
+        """Returns the final fates that the request may have, except `dead`, which depends on the dead letter."""
+        request = self._request
+        if request.action == BULK:
             return {"applied", "dead"} if self.refusals else {"applied"}
-        if asked.action in ("cancel", "reschedule"):
+        if request.action in ("cancel", "reschedule"):
             return {"dead"} if not any(each.accepts for each in self.readings) else {"applied", "dead"}
         found = {"dead"} if self.must_die else {"delivered", "dead"}
-        if asked.action == "schedule":
-            followers = {other.action for other in self._traffic.followers(asked)}
-            may_be_cancelled = "cancel" in followers or self._traffic.has_bulk_after(asked)
+        if request.action == "schedule":
+            followers = {other.action for other in self._traffic.followers(request)}
+            may_be_cancelled = "cancel" in followers or self._traffic.has_bulk_after(request)
             found |= {"cancelled"} if may_be_cancelled else set()
             found |= {"replaced"} if "schedule" in followers else set()
-            found |= {"kept"} if asked.keeps else set()
-            found |= {"dropped"} if asked.drops else set()
+            found |= {"kept"} if request.keeps else set()
+            found |= {"dropped"} if request.drops else set()
         return found
 
     def dues_ms(self) -> set[int]:
-        """The due times that it may have: one of the first ones, or that of the last control that moved it."""
-        moves = self._outcome.moved.get((self._asked.part.index, self._asked.offset), [])
-        return {self._outcome.due_ms(self._asked)} if moves else {each.due_ms for each in self.readings if each.accepts}
+        """Returns the due times that it may have: one of the first ones, or that of the last control that moved it."""
+        moves = self._outcome.moved.get((self._request.part.index, self._request.offset), [])
+        return (
+            {self._outcome.due_ms(self._request)} if moves else {each.due_ms for each in self.readings if each.accepts}
+        )
 
 
-def _may_be_too_far(traffic: SimulatedTraffic, readings: Readings, asked: SimulatedRequest) -> bool:
+def _may_be_too_far(traffic: SimulatedTraffic, readings: Readings, request: SimulatedRequest) -> bool:
     """True if some process stores nothing, and the new due time may exceed its horizon after the named request."""
     horizons_ms = [
         min(each.horizon_ms, readings.horizon_ms_max) for each in readings.settings if not each.store_after_ms
     ]
-    latest_ms = max(each.due_ms for each in readings.of(asked))
+    latest_ms = max(each.due_ms for each in readings.of(request))
     return bool(horizons_ms) and any(
         latest_ms + other.window_ms - other.appended_ms > min(horizons_ms)
-        for other in traffic.asked.values()
-        if other.part == asked.part and other.offset < asked.offset
+        for other in traffic.requests.values()
+        if other.part == request.part and other.offset < request.offset
     )
 
 
-def _complaints(outcome: JudgedOutcome, allowed: Allowed, origin: Origin, asked: SimulatedRequest) -> list[str]:
+def _complaints(outcome: JudgedOutcome, allowed: Allowed, origin: Origin, request: SimulatedRequest) -> list[str]:
     wrong: list[str] = []
     delivered, dead = outcome.delivered.get(origin, []), outcome.dead.get(origin, [])
     fates = outcome.fates.get(origin, [])
@@ -344,9 +349,9 @@ def _complaints(outcome: JudgedOutcome, allowed: Allowed, origin: Origin, asked:
     if fate.name == "delivered" and allowed.is_past_grace(ended_ms):
         wrong.append(f"O2: delivered at {ended_ms}, after its grace")
     for arrival in delivered:
-        wrong += _differences(outcome, allowed, asked, arrival, ended_ms)
+        wrong += _differences(outcome, allowed, request, arrival, ended_ms)
     for record in dead:
-        wrong += _dead_differences(allowed, asked, record)
+        wrong += _dead_differences(allowed, request, record)
         if allowed.expires_early(record, ended_ms):
             wrong.append(f"O2: expired at {ended_ms}, within its grace of {allowed.grace_ms()} ms")
         if not allowed.has_waited(record, ended_ms):
@@ -355,68 +360,71 @@ def _complaints(outcome: JudgedOutcome, allowed: Allowed, origin: Origin, asked:
 
 
 def _differences(
-    outcome: JudgedOutcome, allowed: Allowed, asked: SimulatedRequest, arrival: JudgedArrival, ended_ms: int
+    outcome: JudgedOutcome, allowed: Allowed, request: SimulatedRequest, arrival: JudgedArrival, ended_ms: int
 ) -> list[str]:
-    """O4 and O5 of a delivered record: key, value, headers, due time, partition, and time of delivery."""
+    """Checks O4 and O5 of a delivered record: key, value, headers, due time, partition, and time of delivery."""
     wrong: list[str] = []
     record = arrival.record
     due_ms = int(last_header(record, "postdate-due"))
     if due_ms not in allowed.dues_ms():
-        moves = outcome.moved.get((asked.part.index, asked.offset), [])
+        moves = outcome.moved.get((request.part.index, request.offset), [])
         wrong.append(f"O4: delivered with due {due_ms}, expected one of {sorted(allowed.dues_ms())} after {moves}")
     if ended_ms < due_ms:
         wrong.append(f"O5: due {due_ms}, delivered at {ended_ms}")
-    origin = origin_of(REQUESTS, asked.part.index, asked.offset)
+    origin = origin_of(REQUESTS, request.part.index, request.offset)
     headers = [
-        delivery_headers(data, origin, due_ms, asked.id) + tail
+        delivery_headers(data, origin, due_ms, request.id) + tail
         for data, tail in accepted_headers(allowed.readings, arrival.target)
     ]
-    if record.headers not in headers or (record.key, record.value) != (asked.target_key, asked.value):
-        expected = (asked.target_key, asked.value, headers)
+    if record.headers not in headers or (record.key, record.value) != (request.target_key, request.value):
+        expected = (request.target_key, request.value, headers)
         found = (arrival.target, record.key, record.value, record.headers)
-        wrong.append(f"O4: asked {asked.target} {expected}, delivered {found}")
+        wrong.append(f"O4: asked {request.target} {expected}, delivered {found}")
     partitions = TARGETS.get(arrival.target, 1)
-    partition = asked.target_partition
-    if partition < 0 and asked.target_key is not None:
-        partition = partition_of(asked.target_key, partitions)
+    partition = request.target_partition
+    if partition < 0 and request.target_key is not None:
+        partition = partition_of(request.target_key, partitions)
     if partition >= 0 and arrival.partition != partition:
         wrong.append(f"O4: delivered to partition {arrival.partition} of {arrival.target}, not {partition}")
     return wrong
 
 
-def _dead_differences(allowed: Allowed, asked: SimulatedRequest, record: Record) -> list[str]:
+def _dead_differences(allowed: Allowed, request: SimulatedRequest, record: Record) -> list[str]:
     reason = last_header(record, "postdate-dead-reason").decode()
     wrong = [] if allowed.reason(record) else [f"O2: dead letter for {reason}, not {sorted(allowed.refusals)}"]
-    if (record.key, record.value) != (asked.key, asked.value):
+    if (record.key, record.value) != (request.key, request.value):
         wrong.append("O4: the dead letter is not the request")
-    origin = origin_of(REQUESTS, asked.part.index, asked.offset)
-    return wrong + [f"O4: {each}" for each in dead_letter_complaints(asked.headers or [], record.headers or [], origin)]
+    origin = origin_of(REQUESTS, request.part.index, request.offset)
+    return wrong + [
+        f"O4: {each}" for each in dead_letter_complaints(request.headers or [], record.headers or [], origin)
+    ]
 
 
-def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, world: World) -> None:
-    """O9 after the faults: the requests sent since the last fault have ended soon after their due times.
+def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, run: SimulatedRun) -> None:
+    """Checks O9 after the faults: the requests sent since the last fault have ended soon after their due times.
 
     One broker stamps the request, another one its fate.
     """
-    late_ms_max = LATE_MS_MAX + world.broker.brokers.apart_ms()
-    for origin in sorted(world.encore):
+    late_ms_max = LATE_MS_MAX + run.broker.brokers.apart_ms()
+    for origin in sorted(run.encore):
         if outcome.final(origin):
-            late_ms = outcome.fates[origin][0][1] - outcome.due_ms(traffic.asked[origin])
+            late_ms = outcome.fates[origin][0][1] - outcome.due_ms(traffic.requests[origin])
             if late_ms > late_ms_max:
                 outcome.wrong.append(f"O9: {origin} ends {late_ms} ms after it was due, and nothing was wrong")
 
 
-def judge_halts(outcome: JudgedOutcome, world: World, may_halt: Set[int]) -> None:
-    """O10: no shard halted, not even temporarily, except those in `may_halt`. All other faults are resolved by time."""
-    for part, why in world.halts:
+def judge_halts(outcome: JudgedOutcome, run: SimulatedRun, may_halt: Set[int]) -> None:
+    """Checks O10: no shard halted, not even temporarily, except those in `may_halt`. All other faults are resolved by
+    time."""
+    for part, why in run.halts:
         if part not in may_halt:
             outcome.wrong.append(f"O10: partition {part} halted: {why}")
 
 
-def judge_indexes(outcome: JudgedOutcome, world: World, traffic: SimulatedTraffic, halted: Set[int]) -> None:
-    """O7 and O10: the running shards contain exactly the requests that have not ended, and none has halted except where
-    it must."""
-    for process in world.processes:
+def judge_indexes(outcome: JudgedOutcome, run: SimulatedRun, traffic: SimulatedTraffic, halted: Set[int]) -> None:
+    """Checks O7 and O10: the running shards contain exactly the requests that have not ended, and none has halted
+    without need."""
+    for process in run.processes:
         for actor in process.shards():
             shard, part = actor.shard, actor.part.index
             if shard.state is State.HALTED:
@@ -440,12 +448,12 @@ def _origin(record: Record) -> Origin:
 
 
 def named_origin(text: bytes) -> Origin:
-    """Partition and offset of the request that an origin names."""
+    """Returns partition and offset of the request that an origin names."""
     topic, index, offset = text.decode().rsplit("/", 2)
     assert topic == REQUESTS
     return int(index), int(offset)
 
 
 def last_header(record: Record, name: str) -> bytes:
-    """The value of the last header of this name, which counts in dead letters."""
+    """Returns the value of the last header of this name, which counts in dead letters."""
     return next(value or b"" for header, value in reversed(record.headers or []) if header == name)

@@ -9,8 +9,8 @@ from typing import Final
 
 from postdate.sidecar.failpoints import NAMES
 from support.simulation.requests.volume import VOLUME
+from support.simulation.runtime.patches import STORE_APPLIED
 from support.simulation.themes import ADMIN, BAD_TARGET, BROKERS, DISKS, ENDS, STALLS, STAMPS
-from support.simulation.world.patches import STORE_APPLIED
 
 #: The situations that the models of the protocol reach -> their counters.
 SITUATIONS: Final[dict[str, str]] = {
@@ -89,7 +89,7 @@ THEME_SITUATIONS: Final[dict[str, dict[str, str]]] = {
         "a target acknowledges nothing": "target takes nothing",
         "a target is deleted": "target deleted",
     },
-    DISKS: {"the disk of a machine is full": "disk filled", "a write finds no room": "write found no room"},
+    DISKS: {"the disk of a machine is full": "disk filled", "a write finds no space": "write found no space"},
     ENDS: {
         "an end that was copied is refused when it is sent again": "fault end-refused",
         "the copy decides a transaction": "transactions late",

@@ -24,13 +24,13 @@ STORE = f"{REQUESTS}.store"
 
 
 def held(records: Iterable[Record]) -> dict[int, Record]:
-    """The content of a store topic: request offset -> the last record, if it is not a tombstone."""
+    """Returns the content of a store topic: request offset -> the last record, if it is not a tombstone."""
     last = {int(record.key): record for record in records if record.key and record.key.isdigit()}
     return {offset: record for offset, record in last.items() if record.value is not None}
 
 
 def judge_stores(outcome: JudgedOutcome, broker: SimBroker, partitions: int) -> None:
-    """STORE contains no ended request; violations are added to `outcome.wrong`."""
+    """Checks that STORE contains no ended request; adds violations to `outcome.wrong`."""
     for index in range(partitions):
         records = broker.topics[STORE].logs[index].committed()
         outcome.reached["tombstone written"] += sum(record.value is None for record in records)
@@ -39,51 +39,51 @@ def judge_stores(outcome: JudgedOutcome, broker: SimBroker, partitions: int) -> 
                 outcome.wrong.append(f"STORE: {index}/{offset} is kept, though it is {fate}")
 
 
-def differences(asked: SimulatedRequest, moved_ms: int, readings: Readings, record: Record) -> list[str]:
-    """Errors of a record that keeps a request: it matches no interpretation of the request. `moved_ms` is the due time
-    that a control set, -1 if none did."""
-    if asked.returned is not None and asked.returned.name:
+def differences(request: SimulatedRequest, moved_ms: int, readings: Readings, record: Record) -> list[str]:
+    """Returns errors of a record that keeps a request: it matches no interpretation of the request. `moved_ms` is the
+    due time that a control set, -1 if none did."""
+    if request.returned is not None and request.returned.name:
         return []  # the due time is known only at the end
     headers: Headers = record.headers or []
-    said = dict(headers)
-    meaning = json.loads(said["postdate-stored"] or b"")
-    if asked.latest_ms:  # the same, but the record contains the start of its series
-        is_kept = meaning["v"] == 2 and meaning.get("series", asked.appended_ms + 1) <= asked.appended_ms
-        return [] if is_kept else [f"STORE: the start of the series of {asked.offset} is not kept: {meaning}"]
-    first_due_ms = int(said["postdate-due"] or b"")
+    by_name = dict(headers)
+    meaning = json.loads(by_name["postdate-stored"] or b"")
+    if request.latest_ms:  # the same, but the record contains the start of its series
+        is_kept = meaning["v"] == 2 and meaning.get("series", request.appended_ms + 1) <= request.appended_ms
+        return [] if is_kept else [f"STORE: the start of the series of {request.offset} is not kept: {meaning}"]
+    first_due_ms = int(by_name["postdate-due"] or b"")
     found = (
-        asked.action,
+        request.action,
         meaning["target"],
-        said["postdate-record-key"] if meaning["key"] < 0 else headers[meaning["key"]][1],
+        by_name["postdate-record-key"] if meaning["key"] < 0 else headers[meaning["key"]][1],
         None if meaning["null"] else record.value,
         [pair for at, pair in enumerate(headers[: meaning["headers"]]) if at not in meaning["control"]],
-        said["postdate-record-key"],
+        by_name["postdate-record-key"],
         first_due_ms,
-        int(said.get("postdate-moved") or first_due_ms),
+        int(by_name.get("postdate-moved") or first_due_ms),
         meaning["id"].encode(),
-        _window_kept(meaning, int(said.get("postdate-moved") or first_due_ms)),
+        _window_kept(meaning, int(by_name.get("postdate-moved") or first_due_ms)),
     )
     expected = [
         (
             "schedule",
             each.target,
-            asked.target_key,
-            asked.value,
+            request.target_key,
+            request.value,
             [*each.headers, *each.tail],
-            asked.key,
+            request.key,
             each.due_ms,
             moved_ms if moved_ms >= 0 else each.due_ms,
-            asked.id,
-            asked.window_ms,
+            request.id,
+            request.window_ms,
         )
-        for each in readings.of(asked)
+        for each in readings.of(request)
         if each.accepts
     ]
     return [] if found in expected else [f"STORE: asked {expected}, kept {found}"]
 
 
 def _window_kept(meaning: dict[str, Any], due_ms: int) -> int:
-    """The length of the window in a record, 0 for none; -1 if its chosen time lies outside the window."""
+    """Returns the length of the window in a record, 0 for none; -1 if its chosen time lies outside the window."""
     window_ms, chosen_ms = meaning.get("window", (0, due_ms))
     is_right = due_ms <= chosen_ms <= due_ms + window_ms and (meaning["v"] == 2) == ("window" in meaning)
     return int(window_ms) if is_right else -1

@@ -60,7 +60,7 @@ class Selected:
         return self.is_delivery or self.by_ms != 0
 
     def headers(self) -> Headers:
-        """The headers of these selectors."""
+        """Returns the headers of these selectors."""
         found: Headers = [("postdate-action", b"reschedule" if self.moves else b"cancel")]
         if self.is_delivery:
             found.append(("postdate-delay", b"0s"))
@@ -77,12 +77,12 @@ class Selected:
             found.append(("postdate-select-until", str(self.until_ms).encode()))
         return found
 
-    def selects(self, asked: SimulatedRequest, target: str, due_ms: int) -> bool:
+    def selects(self, request: SimulatedRequest, target: str, due_ms: int) -> bool:
         """True if a message for this target with this due time is selected."""
         return (
             (not self.target or target == self.target)
-            and (asked.id if asked.returned is None else asked.returned.id).startswith(self.prefix)
-            and (self.key is None or asked.target_key == self.key)
+            and (request.id if request.returned is None else request.returned.id).startswith(self.prefix)
+            and (self.key is None or request.target_key == self.key)
             and self.from_ms <= due_ms < self.until_ms
         )
 
@@ -100,8 +100,8 @@ class Selected:
         )
 
 
-def make_bulk(asked: SimulatedRequest, choose: Random, now_ms: int, moving: float) -> None:
-    """Turn a request into a bulk control. It moves messages with the probability `moving`, and otherwise cancels
+def make_bulk(request: SimulatedRequest, choose: Random, now_ms: int, moving: float) -> None:
+    """Turns a request into a bulk control. It moves messages with the probability `moving`, and otherwise cancels
     them."""
     fields: dict[str, object] = {}
     while not fields:
@@ -119,10 +119,10 @@ def make_bulk(asked: SimulatedRequest, choose: Random, now_ms: int, moving: floa
         fields["is_delivery"] = True
     elif kind < moving:
         fields["by_ms"] = choose.choice([-3_000, -200, 500, 4_000, 9_000])
-    asked.selected = Selected(**fields)  # type: ignore[arg-type]
-    asked.headers = [pair for pair in asked.headers or [] if not pair[0].startswith("postdate-")]
-    asked.headers += asked.selected.headers()
-    asked.action, asked.id, asked.names, asked.delay_ms, asked.level = BULK, b"", -1, 0, 0
+    request.selected = Selected(**fields)  # type: ignore[arg-type]
+    request.headers = [pair for pair in request.headers or [] if not pair[0].startswith("postdate-")]
+    request.headers += request.selected.headers()
+    request.action, request.id, request.names, request.delay_ms, request.level = BULK, b"", -1, 0, 0
 
 
 @dataclass
@@ -137,13 +137,13 @@ class _Course:
     extras: dict[int, dict[int, int]] = field(default_factory=dict)  # schedule -> (control -> its timestamp)
 
     def due_ms(self, schedule: int) -> int:
-        """The due time of a pending schedule that a range is compared with; 0 if it is not pending."""
+        """Returns the due time of a pending schedule that a range is compared with; 0 if it is not pending."""
         extras = self.extras.get(schedule)
         return self.recurring.get(schedule, 0) or (extras[min(extras)] if extras else 0)
 
-    def present_ms(self, asked: SimulatedRequest, first_ms: int) -> int:
-        """The present due time of a request; `first_ms`: its first due time."""
-        return max(self.moves.get(asked.offset, []), default=(-1, first_ms))[1]
+    def present_ms(self, request: SimulatedRequest, first_ms: int) -> int:
+        """Returns the present due time of a request; `first_ms`: its first due time."""
+        return max(self.moves.get(request.offset, []), default=(-1, first_ms))[1]
 
 
 def judge_bulks(
@@ -154,7 +154,7 @@ def judge_bulks(
     partitions: int,
     archive: dict[Partition, list[Record]],
 ) -> None:
-    """Compare the fates of bulk controls, and of the messages that they select, with the requests."""
+    """Compares the fates of bulk controls, and of the messages that they select, with the requests."""
     for index in range(partitions):
         topic = "requests.dispatch-log"
         course = _Course()
@@ -167,7 +167,7 @@ def judge_bulks(
             for complaint in _follow(course, index, number, fates, traffic, readings):
                 outcome.wrong.append(f"bulk: partition {index}, record {record.offset}: {complaint}")
         outcome.reached["bulk cancel ended"] += len(course.applied)
-        movers = {offset for offset in course.applied if _is_move(traffic.asked[index, offset])}
+        movers = {offset for offset in course.applied if _is_move(traffic.requests[index, offset])}
         outcome.reached["bulk control moved a message"] += any(course.applied[offset] for offset in movers)
         outcome.reached["bulk cancel ended several messages"] += sum(count > 1 for count in course.applied.values())
         _judge_answers(outcome, broker, traffic, index, course)
@@ -176,25 +176,25 @@ def judge_bulks(
 def _follow(
     course: _Course, index: int, number: int, fates: list[Fate], traffic: SimulatedTraffic, readings: Readings
 ) -> list[str]:
-    """Apply one record; returns its violations."""
+    """Applies one record; returns its violations."""
     wrong: list[str] = []
     named = {fate.control for fate in fates if isinstance(fate, BulkCancelled)}
-    said = {fate.offset for fate in fates if isinstance(fate, BulkProgress)}
-    if named - said:
+    progressed = {fate.offset for fate in fates if isinstance(fate, BulkProgress)}
+    if named - progressed:
         wrong.append(f"cancelled by {sorted(named)} without a count")
     for fate in fates:
-        asked = traffic.asked.get((index, fate.offset))
+        request = traffic.requests.get((index, fate.offset))
         due_ms = course.due_ms(fate.offset)
         wrong += _recurs(course, index, fate, traffic)
         if isinstance(fate, BulkCancelled):
             course.counts[fate.control] += 1
-            control = traffic.asked.get((index, fate.control))
-            recurring = traffic.recurrences.asked.get((index, fate.offset))
+            control = traffic.requests.get((index, fate.control))
+            recurring = traffic.recurrences.requests.get((index, fate.offset))
             if (
                 control is None
                 or _is_move(control)
                 or not (
-                    (asked is not None and _may_select(control, asked, course, readings))
+                    (request is not None and _may_select(control, request, course, readings))
                     or (recurring is not None and _may_select_recurring(control, recurring, course, due_ms))
                 )
             ):
@@ -207,11 +207,14 @@ def _follow(
                 wrong.append(f"{fate.offset} counts {fate.count}, and {course.counts[fate.offset]} fates name it")
             if fate.name == "applied":
                 course.applied[fate.offset] = fate.count
-        elif isinstance(fate, Moved) and _is_bulk(traffic.asked.get((index, fate.control))):
+        elif isinstance(fate, Moved) and _is_bulk(traffic.requests.get((index, fate.control))):
             course.counts[fate.control] += 1
-            control, single = traffic.asked[index, fate.control], traffic.recurrences.asked.get((index, fate.offset))
+            control, single = (
+                traffic.requests[index, fate.control],
+                traffic.recurrences.requests.get((index, fate.offset)),
+            )
             if not (
-                (asked is not None and _moves(control, asked, fate.due_ms, course, readings))
+                (request is not None and _moves(control, request, fate.due_ms, course, readings))
                 or (
                     single is not None
                     and single.action == "single"
@@ -220,11 +223,11 @@ def _follow(
                 )
             ):
                 wrong.append(f"{fate.offset} is moved to {fate.due_ms} by {fate.control}, which does not ask for it")
-            if fate.control not in course.begun or fate.control not in said:
+            if fate.control not in course.begun or fate.control not in progressed:
                 wrong.append(f"{fate.offset} is moved by {fate.control}, which has not begun, or does not count")
-        elif asked is not None:
+        elif request is not None:
             applied = {each.offset for each in fates if each.name == "applied"}
-            wrong += _left(course, index, number, fate, asked, traffic, readings, applied)
+            wrong += _left(course, index, number, fate, request, traffic, readings, applied)
         if isinstance(fate, Moved):
             course.moves.setdefault(fate.offset, []).append((fate.control, fate.due_ms))
     decided = [fate.offset for fate in fates if isinstance(fate, Occurred | Skipped | ExtraFate)]
@@ -232,13 +235,13 @@ def _follow(
 
 
 def _recurs(course: _Course, index: int, fate: Fate, traffic: SimulatedTraffic) -> list[str]:
-    """Follow the schedules; returns a violation if a schedule delivers, or survives a bulk cancel, that selects it."""
+    """Follows the schedules; returns a violation if a schedule delivers, or survives a bulk cancel, that selects it."""
     wrong: list[str] = []
     if isinstance(fate, Occurred | ExtraFate):
         wrong = _selected(course, index, [fate.offset], traffic)
     elif isinstance(fate, BulkProgress) and fate.name == "applied":
         wrong = _selected(course, index, [*course.recurring], traffic)
-    recurring = traffic.recurrences.asked.get((index, fate.offset))
+    recurring = traffic.recurrences.requests.get((index, fate.offset))
     if recurring is not None and recurring.action == "schedule":
         if isinstance(fate, Occurred | Skipped):
             course.recurring[fate.offset] = fate.next_ms
@@ -255,15 +258,19 @@ def _recurs(course: _Course, index: int, fate: Fate, traffic: SimulatedTraffic) 
 
 
 def _selected(course: _Course, index: int, schedules: list[int], traffic: SimulatedTraffic) -> list[str]:
-    """Violations: schedules that are pending although an applied bulk cancel selects them."""
+    """Returns violations: schedules that are pending although an applied bulk cancel selects them."""
     wrong: list[str] = []
     for control in course.begun.keys() - course.applied.keys():
-        selected = traffic.asked[index, control].selected
+        selected = traffic.requests[index, control].selected
         if selected is None or selected.moves:
             continue
         for offset in schedules:
             due_ms = course.due_ms(offset)
-            if due_ms and offset < control and selected.selects_next(traffic.recurrences.asked[index, offset], due_ms):
+            if (
+                due_ms
+                and offset < control
+                and selected.selects_next(traffic.recurrences.requests[index, offset], due_ms)
+            ):
                 wrong.append(f"schedule {offset}, due at {due_ms}, goes on, though {control} selects it")
     return wrong
 
@@ -272,22 +279,22 @@ def _is_move(control: SimulatedRequest) -> bool:
     return control.selected is not None and control.selected.moves
 
 
-def _is_bulk(asked: SimulatedRequest | None) -> bool:
-    return asked is not None and asked.selected is not None
+def _is_bulk(request: SimulatedRequest | None) -> bool:
+    return request is not None and request.selected is not None
 
 
 def _moves(
-    control: SimulatedRequest, asked: SimulatedRequest, due_ms: int, course: _Course, readings: Readings
+    control: SimulatedRequest, request: SimulatedRequest, due_ms: int, course: _Course, readings: Readings
 ) -> bool:
     """True if, for the settings of some process, a bulk control moves a message to this due time."""
     selected = control.selected
     assert selected is not None
-    firsts_ms = {each.due_ms for each in readings.of(asked) if each.accepts}
-    if not selected.moves or not _may_select(control, asked, course, readings):
+    firsts_ms = {each.due_ms for each in readings.of(request) if each.accepts}
+    if not selected.moves or not _may_select(control, request, course, readings):
         return False
     if selected.is_delivery:
         return due_ms == control.appended_ms
-    return any(due_ms == max(course.present_ms(asked, first_ms) + selected.by_ms, 1) for first_ms in firsts_ms)
+    return any(due_ms == max(course.present_ms(request, first_ms) + selected.by_ms, 1) for first_ms in firsts_ms)
 
 
 def _left(
@@ -295,27 +302,27 @@ def _left(
     index: int,
     number: int,
     fate: Fate,
-    asked: SimulatedRequest,
+    request: SimulatedRequest,
     traffic: SimulatedTraffic,
     readings: Readings,
     applied: set[int],
 ) -> list[str]:
-    """A violation if a message is delivered, or moved by a later control, although a bulk control selects it.
+    """Returns a violation if a message is delivered, or moved by a later control, although a bulk control selects it.
     `applied`: the controls that the same record applies."""
     if not course.begun or fate.name not in ("delivered", "moved", "replaced", "cancelled"):
         return []
-    if not readings.is_certain(asked):
+    if not readings.is_certain(request):
         return []
-    followers = traffic.followers(asked)
+    followers = traffic.followers(request)
     wrong = []
     for offset, since in course.begun.items():
-        control = traffic.asked[index, offset]
-        if since >= number or not _may_select(control, asked, course, readings):
+        control = traffic.requests[index, offset]
+        if since >= number or not _may_select(control, request, course, readings):
             continue
         if control.selected is not None and control.selected.moves and fate.name != "delivered":
             continue  # a later control may end or move messages that wait to be moved
         applied_too = [each for each in followers if each.offset in applied]
-        if fate.name != "delivered" and _was_moved_away(control, asked, applied_too, readings):
+        if fate.name != "delivered" and _was_moved_away(control, request, applied_too, readings):
             continue
         ender = {"replaced": "schedule", "cancelled": "cancel"}.get(fate.name)
         is_late = ender is not None and not any(each.action == ender and each.offset < offset for each in followers)
@@ -326,22 +333,22 @@ def _left(
     return wrong
 
 
-def _may_select(control: SimulatedRequest, asked: SimulatedRequest, course: _Course, readings: Readings) -> bool:
+def _may_select(control: SimulatedRequest, request: SimulatedRequest, course: _Course, readings: Readings) -> bool:
     """True if, for the settings of some process, a bulk control selects a message at its present due time."""
     selected = control.selected
-    if selected is None or asked.action != "schedule" or asked.offset >= control.offset:
+    if selected is None or request.action != "schedule" or request.offset >= control.offset:
         return False
-    by, due_ms = max(course.moves.get(asked.offset, []), default=(-1, -1))
+    by, due_ms = max(course.moves.get(request.offset, []), default=(-1, -1))
     if by >= control.offset:
         return False
     return any(
-        each.accepts and selected.selects(asked, each.target, due_ms if by >= 0 else each.due_ms)
-        for each in readings.of(asked)
+        each.accepts and selected.selects(request, each.target, due_ms if by >= 0 else each.due_ms)
+        for each in readings.of(request)
     )
 
 
 def _was_moved_away(
-    control: SimulatedRequest, asked: SimulatedRequest, applied: list[SimulatedRequest], readings: Readings
+    control: SimulatedRequest, request: SimulatedRequest, applied: list[SimulatedRequest], readings: Readings
 ) -> bool:
     """True if the last reschedule before a bulk control moves a message to a due time at which the control does not
     select it. If it was applied by the transaction that ends the message, the log has no fate of the move."""
@@ -350,12 +357,12 @@ def _was_moved_away(
         return False
     due_ms = {each.due_ms for each in readings.of(before[-1])}
     return not any(
-        control.selected.selects(asked, each.target, at_ms) for each in readings.of(asked) for at_ms in due_ms
+        control.selected.selects(request, each.target, at_ms) for each in readings.of(request) for at_ms in due_ms
     )
 
 
 def _may_select_recurring(control: SimulatedRequest, recurring: Recurring, course: _Course, due_ms: int) -> bool:
-    """True if a bulk control selects a schedule that is due then, or a single message of its id (0) where it was
+    """True if a bulk control selects a schedule that is due then, or a single message of its id (0) that was
     moved."""
     selected = control.selected
     if selected is None or recurring.offset >= control.offset:
@@ -367,7 +374,7 @@ def _may_select_recurring(control: SimulatedRequest, recurring: Recurring, cours
 def _judge_answers(
     outcome: JudgedOutcome, broker: SimBroker, traffic: SimulatedTraffic, index: int, course: _Course
 ) -> None:
-    """Each bulk control has one verdict, with its count."""
+    """Checks that each bulk control has one verdict, with its count."""
     answered: dict[int, list[int | None]] = {}
     for record in broker.topics["requests.verdicts"].logs[index].committed():
         answer = decode_verdict(record.value)

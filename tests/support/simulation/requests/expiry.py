@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from postdate.kafka.interface import Partition
 from support.simulation.faults.losses import LOG_EXPIRED
 from support.simulation.requests.traffic import REQUESTS, SimulatedRequest, SimulatedTraffic
-from support.simulation.world.process import Machine
+from support.simulation.runtime.process import Machine
 
 if TYPE_CHECKING:
     from support.simulation.faults.losses import Losses
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 EXPIRED = "expired"
 #: ms. Longer than the retention of the dispatch log.
@@ -35,17 +35,17 @@ class Expiry:
     """The events of one schedule of this theme. REQUIRES: two machines, whose processes are not restarted
     automatically."""
 
-    def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, losses: Losses) -> None:
-        self._world = world
+    def __init__(self, run: SimulatedRun, random: Random, traffic: SimulatedTraffic, losses: Losses) -> None:
+        self._run = run
         self._random = random
         self._traffic = traffic
         self._losses = losses
 
     def plan(self, start: Callable[[Machine], None]) -> float:
         """Plans the events; `start` starts a process. Returns the duration in ms."""
-        world, choose = self._world, self._random
-        first, second = world.machines
-        world.on_exit = lambda _: None
+        run, choose = self._run, self._random
+        first, second = run.machines
+        run.on_exit = lambda _: None
         start(first)
         for number in range(12):
             self._at(1_000.0 + 100.0 * number, self._ask, choose.choice([500, 15_000, 1_800_000, 2_400_000]))
@@ -65,17 +65,17 @@ class Expiry:
         return _END_MS
 
     def _at(self, wait_ms: float, act: Callable[..., None], *given: object) -> None:
-        self._world.time.at(self._world.time.now_ms + wait_ms, functools.partial(act, *given))
+        self._run.time.at(self._run.time.now_ms + wait_ms, functools.partial(act, *given))
 
     def _ask(self, delay_ms: int) -> None:
-        asked = SimulatedRequest(
+        request = SimulatedRequest(
             Partition(REQUESTS, 0), b"k", b"v", [], target="orders", target_key=b"k", delay_ms=delay_ms
         )
-        asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
-        self._traffic.append(asked)
+        request.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
+        self._traffic.append(request)
 
     def _stop(self, at_ms: float) -> None:
-        """Kill all processes, mostly during a transaction."""
+        """Kills all processes, mostly during a transaction."""
         if self._random.random() < 0.8:
             is_decided = self._random.random() < 0.7
             step = self._random.choice(_ABORTED if is_decided else _UNKNOWN)
@@ -85,20 +85,20 @@ class Expiry:
         self._at(at_ms, self._kill_all)
 
     def _lie_in_wait(self, step: str) -> None:
-        self._world.ambushes[step, self._world.reached[step] + 1] = "kill"
+        self._run.ambushes[step, self._run.reached[step] + 1] = "kill"
         self._ask(100)
 
     def _kill_all(self) -> None:
-        for process in list(self._world.processes):
-            self._world.kill(process)
-        self._world.ambushes.clear()
+        for process in list(self._run.processes):
+            self._run.kill(process)
+        self._run.ambushes.clear()
 
     def _may_halt(self) -> None:
         self._losses.kind = LOG_EXPIRED
 
     def _expire(self) -> None:
-        world = self._world
-        world.reached["log expired, fates missed" if self._losses.kind else "log expired, no fate missed"] += 1
-        world.broker.skew_ms += _AWAY_MS
-        world.expire()
-        world.look = lambda *_: None  # only the disk has the pending requests: I5 no longer holds
+        run = self._run
+        run.reached["log expired, fates missed" if self._losses.kind else "log expired, no fate missed"] += 1
+        run.broker.skew_ms += _AWAY_MS
+        run.expire()
+        run.check_index = lambda *_: None  # only the disk has the pending requests: I5 no longer holds

@@ -11,14 +11,14 @@ from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.targets.isolated_targets import OWN
 from postdate.wheel.index import TimerIndex
 from support.simulation.requests.traffic import REQUESTS
-from support.simulation.world.world import World
+from support.simulation.runtime.simulated_run import SimulatedRun
 
 _TOPICS = frozenset(f"{REQUESTS}.{name}" for name in ("store", "dead-letters", "verdicts"))
 
 
 @contextmanager
-def key_zero_in_pieces(_: World) -> Iterator[None]:
-    """A context in which a part of key 0 has one to three entries, if no group is larger."""
+def key_zero_in_pieces(_: SimulatedRun) -> Iterator[None]:
+    """Limits each part of key 0 to one to three entries while the context lasts, unless a group is larger."""
     honest = DueReader.read
 
     def read(self: DueReader, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from support.simulation.oracles.interpretations import Readings
     from support.simulation.oracles.outcomes import JudgedOutcome
     from support.simulation.requests.traffic import SimulatedRequest, SimulatedTraffic
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 _REQUESTS = "requests"
 #: The longest delay of a request that is not a schedule.
 _DELAY_MS = 3_000
 #: ms. The intervals: some long enough for single occurrences, some so short that an outage misses hundreds.
 _EVERY_MS = (1_000, 1_000, 2_000, 5_000)
-#: ms. If `postdate-missed` is none, only occurrences that are later than this are skipped.
+#: ms. If `postdate-missed` is `none`, only occurrences that are later than this are skipped.
 _NONE_LATE_MS = 60_000
 #: The controls of a schedule that a fate names, and the fate.
 _SWITCHES = {"pause": "paused", "resume": "resumed"}
@@ -68,12 +68,13 @@ class Recurring:
     """The first and the last nominal time of a backfill."""
 
     def filled_ms(self, start_ms: int, end_ms: int) -> list[int]:
-        """The nominal times in a range, both ends included."""
+        """Returns the nominal times in a range, both ends included."""
         first_ms = start_ms + (self.phase_ms - start_ms) % self.every_ms
         return [*range(first_ms, end_ms + 1, self.every_ms)]
 
     def nominal_ms(self, number: int) -> int:
-        """The nominal time of an occurrence: a multiple of the interval, plus its phase, after the timestamp."""
+        """Returns the nominal time of an occurrence: a multiple of the interval, plus its phase, after the
+        timestamp."""
         behind_ms = (self.appended_ms - self.phase_ms) % self.every_ms
         return self.appended_ms - behind_ms + number * self.every_ms
 
@@ -91,42 +92,42 @@ class Recurrences:
     """Sends requests about schedules, and remembers them by partition and offset."""
 
     def __init__(self, broker: SimBroker, random: Random, partitions: int) -> None:
-        self.asked: dict[tuple[int, int], Recurring] = {}
+        self.requests: dict[tuple[int, int], Recurring] = {}
         self.target = "orders"
         self._broker = broker
         self._random = random
         self._partitions = partitions
-        self._world: World | None = None
+        self._run: SimulatedRun | None = None
         self.pauses: Random | None = None  # draws pauses; None: there are none
         self.triggers: Random | None = None  # draws triggers; None: there are none
         self.backfills: Random | None = None  # draws backfills; None: there are none
         self.fills_far = True
 
-    def plan(self, world: World, duration_ms: float, requests: int) -> None:
-        """Plan events that send `requests` requests within the duration."""
-        self._world = world
+    def plan(self, run: SimulatedRun, duration_ms: float, requests: int) -> None:
+        """Plans events that send `requests` requests within the duration."""
+        self._run = run
         for _ in range(requests):
-            world.time.at(world.time.now_ms + self._random.uniform(0.0, duration_ms), self._send)
+            run.time.at(run.time.now_ms + self._random.uniform(0.0, duration_ms), self._send)
         for _ in range(requests if self.pauses is not None else 0):
             assert self.pauses is not None
-            world.time.at(world.time.now_ms + self.pauses.uniform(0.0, duration_ms), self._pause)
+            run.time.at(run.time.now_ms + self.pauses.uniform(0.0, duration_ms), self._pause)
         for _ in range(requests if self.triggers is not None else 0):
             assert self.triggers is not None
-            world.time.at(world.time.now_ms + self.triggers.uniform(0.0, duration_ms), self._trigger)
+            run.time.at(run.time.now_ms + self.triggers.uniform(0.0, duration_ms), self._trigger)
         for _ in range(requests if self.backfills is not None else 0):
             assert self.backfills is not None
-            world.time.at(world.time.now_ms + self.backfills.uniform(0.0, duration_ms), self._backfill)
+            run.time.at(run.time.now_ms + self.backfills.uniform(0.0, duration_ms), self._backfill)
 
     def last_due_ms(self) -> int:
-        """The latest nominal time, or the latest due time of another request: a delay counts from its timestamp, and
-        the broker's clock may have been ahead."""
-        asked = self.asked.values()
-        nominal_ms = [each.nominal_ms(each.count) for each in asked if each.action == "schedule"]
-        return max([*nominal_ms, *(each.appended_ms + _DELAY_MS for each in asked)], default=0)
+        """Returns the latest nominal time, or the latest due time of another request: a delay counts from its
+        timestamp, and the broker's clock may have been ahead."""
+        request = self.requests.values()
+        nominal_ms = [each.nominal_ms(each.count) for each in request if each.action == "schedule"]
+        return max([*nominal_ms, *(each.appended_ms + _DELAY_MS for each in request)], default=0)
 
-    def followers(self, asked: Recurring) -> list[Recurring]:
-        """The later requests with the same id."""
-        return [each for at, each in sorted(self.asked.items()) if each.id == asked.id and at[1] > asked.offset]
+    def followers(self, request: Recurring) -> list[Recurring]:
+        """Returns the later requests with the same id."""
+        return [each for at, each in sorted(self.requests.items()) if each.id == request.id and at[1] > request.offset]
 
     def _send(self) -> None:
         choose = self._random
@@ -135,20 +136,20 @@ class Recurrences:
             return
         caller_id = b"calendar-%d-%d" % (part.index, choose.randrange(2))
         action = choose.choices(["schedule", "single", "cancel", "reschedule"], [8, 1, 2, 1])[0]
-        asked = Recurring(part, action, caller_id, [("postdate-id", caller_id)], target=self.target)
+        request = Recurring(part, action, caller_id, [("postdate-id", caller_id)], target=self.target)
         if action == "schedule":
-            self._schedule(asked)
+            self._schedule(request)
         elif action == "single":
-            asked.headers += [("postdate-topic", self.target.encode()), ("postdate-delay", b"%dms" % _DELAY_MS)]
+            request.headers += [("postdate-topic", self.target.encode()), ("postdate-delay", b"%dms" % _DELAY_MS)]
         else:
-            asked.headers.append(("postdate-action", action.encode()))
-            asked.headers += [("postdate-delay", b"1s")] if action == "reschedule" else []
-        self._append(asked)
+            request.headers.append(("postdate-action", action.encode()))
+            request.headers += [("postdate-delay", b"1s")] if action == "reschedule" else []
+        self._append(request)
 
     def _pause(self) -> None:
-        """Pause or resume a schedule that is likely to be pending."""
+        """Pauses or resume a schedule that is likely to be pending."""
         assert self.pauses is not None
-        latest = [each for each in self.asked.values() if each.action == "schedule"][-2:]
+        latest = [each for each in self.requests.values() if each.action == "schedule"][-2:]
         chosen = self.pauses.choice(latest) if latest else None
         if chosen is None or not self._broker.serves(self._broker.topics[_REQUESTS].logs[chosen.part.index]):
             return
@@ -159,20 +160,20 @@ class Recurrences:
         self._resume_later(chosen.part, chosen.id)
 
     def _trigger(self) -> None:
-        """Trigger a schedule, which may have ended, once or several times."""
+        """Triggers a schedule, which may have ended, once or several times."""
         assert self.triggers is not None
-        asked = [each for each in self.asked.values() if each.action in ("schedule", "single")][-3:]
-        chosen = self.triggers.choice(asked) if asked else None
+        request = [each for each in self.requests.values() if each.action in ("schedule", "single")][-3:]
+        chosen = self.triggers.choice(request) if request else None
         for _ in range(self.triggers.choice([1, 1, 3])):
             if chosen is not None and self._broker.serves(self._broker.topics[_REQUESTS].logs[chosen.part.index]):
                 self._append(self._switch(chosen.part, chosen.id, "trigger"))
 
     def _backfill(self) -> None:
-        """Backfill a schedule, which may have ended, for times around its request, once or twice."""
+        """Backfills a schedule, which may have ended, for times around its request, once or twice."""
         assert self.backfills is not None
         choose = self.backfills
-        asked = [each for each in self.asked.values() if each.action in ("schedule", "single")][-3:]
-        chosen = choose.choice(asked) if asked else None
+        request = [each for each in self.requests.values() if each.action in ("schedule", "single")][-3:]
+        chosen = choose.choice(request) if request else None
         for _ in range(choose.choice([1, 1, 2])):
             if chosen is None or not self._broker.serves(self._broker.topics[_REQUESTS].logs[chosen.part.index]):
                 return
@@ -192,9 +193,9 @@ class Recurrences:
         return Recurring(part, action, caller_id, headers, target=self.target)
 
     def _resume_later(self, part: Partition, caller_id: bytes) -> None:
-        assert self._world is not None
+        assert self._run is not None
         assert self.pauses is not None
-        time = self._world.time
+        time = self._run.time
         after_ms = self.pauses.choice([0.0, 700.0, 3_000.0, 8_000.0]) + self.pauses.uniform(0.0, 500.0)
         time.at(time.now_ms + after_ms, lambda: self._resume(part, caller_id))
 
@@ -204,92 +205,94 @@ class Recurrences:
             return
         self._append(self._switch(part, caller_id, "resume"))
 
-    def _append(self, asked: Recurring) -> None:
-        part = asked.part
-        asked.offset, asked.appended_ms = self._broker.append(part, b"k", asked.value, asked.headers, 0)
-        self.asked[part.index, asked.offset] = asked
+    def _append(self, request: Recurring) -> None:
+        part = request.part
+        request.offset, request.appended_ms = self._broker.append(part, b"k", request.value, request.headers, 0)
+        self.requests[part.index, request.offset] = request
 
-    def _schedule(self, asked: Recurring) -> None:
+    def _schedule(self, request: Recurring) -> None:
         choose = self._random
-        asked.every_ms = choose.choice(_EVERY_MS)
-        asked.phase_ms = choose.choice([0, 0, 137, 999])
-        asked.count = choose.choice([1, 2, 4, 8, 15])
-        asked.missed = choose.choice(["all", "all", "last", "none"])
-        asked.value = choose.choice([None, b"", b"again"])
-        every = b"%dms" % asked.every_ms + (b"/%dms" % asked.phase_ms if asked.phase_ms else b"")
-        asked.headers += [
+        request.every_ms = choose.choice(_EVERY_MS)
+        request.phase_ms = choose.choice([0, 0, 137, 999])
+        request.count = choose.choice([1, 2, 4, 8, 15])
+        request.missed = choose.choice(["all", "all", "last", "none"])
+        request.value = choose.choice([None, b"", b"again"])
+        every = b"%dms" % request.every_ms + (b"/%dms" % request.phase_ms if request.phase_ms else b"")
+        request.headers += [
             ("traceparent", b"00-1"),
             ("postdate-topic", self.target.encode()),
             ("postdate-every", every),
-            ("postdate-count", b"%d" % asked.count),
+            ("postdate-count", b"%d" % request.count),
         ]
-        if asked.missed != "all":
-            asked.headers.append(("postdate-missed", asked.missed.encode()))
+        if request.missed != "all":
+            request.headers.append(("postdate-missed", request.missed.encode()))
         if choose.random() < 0.2:
-            asked.catch_up_ms = choose.choice([0, 500, 4_000])
-            asked.headers.append(("postdate-catch-up", b"%dms" % asked.catch_up_ms))
+            request.catch_up_ms = choose.choice([0, 500, 4_000])
+            request.headers.append(("postdate-catch-up", b"%dms" % request.catch_up_ms))
 
 
 # ---- the judge -----------------------------------------------------------------------------------------------------
 
 
 def judge_recurrences(
-    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World, halted: Set[int]
+    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, run: SimulatedRun, halted: Set[int]
 ) -> None:
-    """Violations about schedules are added to `outcome.wrong`. `halted`: the partitions whose requests need not have
+    """Adds violations about schedules to `outcome.wrong`. `halted`: the partitions whose requests need not have
     ended."""
     recurrences = traffic.recurrences
-    answers = _answers(world)
-    for origin, asked in recurrences.asked.items():
+    answers = _answers(run)
+    for origin, request in recurrences.requests.items():
         final = outcome.final(origin)
-        outcome.reached[f"{asked.action} of a calendar {final}"] += 1
+        outcome.reached[f"{request.action} of a calendar {final}"] += 1
         if not final and origin[0] in halted:
             continue
         if len(outcome.fates.get(origin, [])) != 1:
-            outcome.wrong.append(f"O9: {len(outcome.fates.get(origin, []))} final fates ({origin}, {asked.action})")
+            outcome.wrong.append(f"O9: {len(outcome.fates.get(origin, []))} final fates ({origin}, {request.action})")
             continue
         found = outcome.occurrences[origin]
-        wrong = _ending(outcome, traffic, asked, final)
-        if asked.action in _CHANGES:
-            wrong += _switch(recurrences, outcome, asked, final, answers.get(origin, []))
-        if asked.action == "schedule":
-            wrong += _pauses(recurrences, asked, found, readings)
-            wrong += _extras(recurrences, asked, found, final)
-            wrong += _chain(asked, found, outcome.reached, final)
-            wrong += _records(asked, found, outcome, world)
-            if not (world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]):
-                wrong += _in_time(recurrences, asked, found, readings)
-        outcome.wrong += [f"{each} ({origin}, every {asked.every_ms}, {asked.missed})" for each in wrong]
+        wrong = _ending(outcome, traffic, request, final)
+        if request.action in _CHANGES:
+            wrong += _switch(recurrences, outcome, request, final, answers.get(origin, []))
+        if request.action == "schedule":
+            wrong += _pauses(recurrences, request, found, readings)
+            wrong += _extras(recurrences, request, found, final)
+            wrong += _chain(request, found, outcome.reached, final)
+            wrong += _records(request, found, outcome, run)
+            if not (run.reached["broker's clock stepped"] or run.reached["broker's clock stepped far"]):
+                wrong += _in_time(recurrences, request, found, readings)
+        outcome.wrong += [f"{each} ({origin}, every {request.every_ms}, {request.missed})" for each in wrong]
 
 
-def _ending(outcome: JudgedOutcome, traffic: SimulatedTraffic, asked: Recurring, final: str) -> list[str]:
-    """O2: how a request may end, given the later ones with its id."""
-    followers = {each.action for each in traffic.recurrences.followers(asked)}
+def _ending(outcome: JudgedOutcome, traffic: SimulatedTraffic, request: Recurring, final: str) -> list[str]:
+    """Checks O2: the permitted end of a request, given the later ones with its id."""
+    followers = {each.action for each in traffic.recurrences.followers(request)}
     followers |= {
-        each.action for each in traffic.asked.values() if each.part == asked.part and each.names == asked.offset
+        each.action for each in traffic.requests.values() if each.part == request.part and each.names == request.offset
     }
-    origin = (asked.part.index, asked.offset)
-    letters = [_header(letter, "postdate-dead-reason").decode() for letter in outcome.dead.get(origin, [])]
-    if asked.action in ("cancel", "reschedule", *_CHANGES):
+    origin = (request.part.index, request.offset)
+    dead_letters = [
+        _header(dead_letter, "postdate-dead-reason").decode() for dead_letter in outcome.dead.get(origin, [])
+    ]
+    if request.action in ("cancel", "reschedule", *_CHANGES):
         return [] if final in ("applied", "dead") else [f"O2: it ended as {final}"]
-    allowed = {"dead", "completed" if asked.action == "schedule" else "delivered"}
+    allowed = {"dead", "completed" if request.action == "schedule" else "delivered"}
     allowed |= {"cancelled"} if "cancel" in followers else set()
     allowed |= {"replaced"} if followers & {"schedule", "single"} else set()
-    allowed |= {"cancelled"} if any(_bulk_may_end(asked, each) for each in traffic.asked.values()) else set()
+    allowed |= {"cancelled"} if any(_bulk_may_end(request, each) for each in traffic.requests.values()) else set()
     wrong = [] if final in allowed else [f"O2: it ended as {final}"]
-    if final == "dead" and asked.action == "schedule" and not set(letters) & _REFUSALS:
-        wrong.append(f"O2: it ended as dead for {letters}")
+    if final == "dead" and request.action == "schedule" and not set(dead_letters) & _REFUSALS:
+        wrong.append(f"O2: it ended as dead for {dead_letters}")
     return wrong
 
 
-def _bulk_may_end(asked: Recurring, other: SimulatedRequest) -> bool:
+def _bulk_may_end(request: Recurring, other: SimulatedRequest) -> bool:
     """True if a bulk control may end it; `judge_bulks` compares its due time with the range."""
-    is_later = other.part == asked.part and other.offset > asked.offset
-    return is_later and other.selected is not None and other.selected.may_select(asked)
+    is_later = other.part == request.part and other.offset > request.offset
+    return is_later and other.selected is not None and other.selected.may_select(request)
 
 
-def _chain(asked: Recurring, found: Occurrences, reached: Counter[str] | dict[str, int], final: str) -> list[str]:
-    """Every number is decided once, in order, at its nominal time, and by its policy."""
+def _chain(request: Recurring, found: Occurrences, reached: Counter[str] | dict[str, int], final: str) -> list[str]:
+    """Checks that every number is decided once, in order, at its nominal time, and by its policy."""
     wrong: list[str] = []
     decided = 0
     for fate, at_ms, _ in found.fates:
@@ -301,43 +304,43 @@ def _chain(asked: Recurring, found: Occurrences, reached: Counter[str] | dict[st
         if first != decided + 1 or last < first:
             wrong.append(f"O1: numbers {first} to {last} are {name} behind {decided}")
         decided = last
-        expected_ms = asked.nominal_ms(last + 1) if last < asked.count else 0
-        if next_ms != expected_ms or last > asked.count:
-            wrong.append(f"O4: behind {last} of {asked.count} the next is due at {next_ms}, expected {expected_ms}")
+        expected_ms = request.nominal_ms(last + 1) if last < request.count else 0
+        if next_ms != expected_ms or last > request.count:
+            wrong.append(f"O4: behind {last} of {request.count} the next is due at {next_ms}, expected {expected_ms}")
         if name == "occurred":
             reached["occurred"] += 1
-            if fate[4] != asked.nominal_ms(first) or at_ms < fate[4]:
-                wrong.append(f"O5: {first} at {at_ms}, nominal {fate[4]}, expected {asked.nominal_ms(first)}")
+            if fate[4] != request.nominal_ms(first) or at_ms < fate[4]:
+                wrong.append(f"O5: {first} at {at_ms}, nominal {fate[4]}, expected {request.nominal_ms(first)}")
         else:
             reached[f"skipped: {fate[5]}"] += 1
-            wrong += _skip(asked, fate, at_ms)
+            wrong += _skip(request, fate, at_ms)
     names = Counter(fate[2] for fate, _, _ in found.fates)
-    filled = sum(len(asked.filled_ms(*fate[5:7])) for fate, _, _ in found.fates if fate[2] == "backfilled")
+    filled = sum(len(request.filled_ms(*fate[5:7])) for fate, _, _ in found.fates if fate[2] == "backfilled")
     has_extras = names["triggered"] + filled > names["extra"] + names["extra-dead"]
-    if (final == "completed") != (decided == asked.count) and not (decided == asked.count and has_extras):
-        wrong.append(f"O9: it ended as {final} behind {decided} of {asked.count} occurrences")
+    if (final == "completed") != (decided == request.count) and not (decided == request.count and has_extras):
+        wrong.append(f"O9: it ended as {final} behind {decided} of {request.count} occurrences")
     return wrong
 
 
-def _skip(asked: Recurring, fate: list[Any], at_ms: int) -> list[str]:
-    """A skip has a reason that the request allows."""
+def _skip(request: Recurring, fate: list[Any], at_ms: int) -> list[str]:
+    """Checks that a skip has a reason that the request permits."""
     _, _, _, first, last, reason, next_ms = fate
-    late_ms = at_ms - asked.nominal_ms(last)
+    late_ms = at_ms - request.nominal_ms(last)
     may_miss = (
-        (0 <= asked.catch_up_ms < late_ms)
-        or (asked.missed == "last" and 0 < next_ms <= at_ms)
-        or (asked.missed == "none" and late_ms > _NONE_LATE_MS)
+        (0 <= request.catch_up_ms < late_ms)
+        or (request.missed == "last" and 0 < next_ms <= at_ms)
+        or (request.missed == "none" and late_ms > _NONE_LATE_MS)
     )
     if reason in ("dead", "paused") or (reason == "missed" and may_miss):  # `_pauses` checks those
         return []
     return [f"O2: {first} to {last} are skipped as {reason}, {late_ms} ms late"]
 
 
-def _records(asked: Recurring, found: Occurrences, outcome: JudgedOutcome, world: World) -> list[str]:
-    """O1, O3, O4: one record for each delivered occurrence with its headers, and one dead letter for each that
+def _records(request: Recurring, found: Occurrences, outcome: JudgedOutcome, run: SimulatedRun) -> list[str]:
+    """Checks O1, O3, O4: one record for each delivered occurrence with its headers, and one dead letter for each that
     failed."""
     wrong: list[str] = []
-    origin = b"%s/%d/%d" % (_REQUESTS.encode(), asked.part.index, asked.offset)
+    origin = b"%s/%d/%d" % (_REQUESTS.encode(), request.part.index, request.offset)
     part = origin.rpartition(b"/")[0]
     delivered = Counter(
         _header(record, "postdate-extra") or int(_header(record, "postdate-occurrence")) for _, record in found.records
@@ -350,37 +353,37 @@ def _records(asked: Recurring, found: Occurrences, outcome: JudgedOutcome, world
     for target, record in found.records:
         extra = _header(record, "postdate-extra")
         number = int(_header(record, "postdate-occurrence") or b"0")
-        next_header = [("postdate-next", b"%d" % asked.nominal_ms(number + 1))] if number < asked.count else []
+        next_header = [("postdate-next", b"%d" % request.nominal_ms(number + 1))] if number < request.count else []
         expected = [
             ("traceparent", b"00-1"),
             ("postdate-origin", origin),
-            ("postdate-due", b"%d" % (extras_ms.get(extra, 0) if extra else asked.nominal_ms(number))),
-            ("postdate-id", asked.id),
+            ("postdate-due", b"%d" % (extras_ms.get(extra, 0) if extra else request.nominal_ms(number))),
+            ("postdate-id", request.id),
             *([("postdate-extra", extra)] if extra else [("postdate-occurrence", b"%d" % number), *next_header]),
         ]
-        if (target, record.key, record.value, record.headers) != (asked.target, b"k", asked.value, expected):
+        if (target, record.key, record.value, record.headers) != (request.target, b"k", request.value, expected):
             wrong.append(
                 f"O4: expected {expected}, delivered {target} {record.key!r} {record.value!r} {record.headers}"
             )
     failed = [fate[3] for fate, _, _ in found.fates if fate[2] == "skipped" and fate[5] == "dead"]
     failed += [fate[3] for fate, _, _ in found.fates if fate[2] == "extra-dead"]
-    letters = outcome.dead.get((asked.part.index, asked.offset), [])
-    ended_dead = outcome.final((asked.part.index, asked.offset)) == "dead"
-    if len(letters) != len(failed) + ended_dead:
-        wrong.append(f"O3: {len(letters)} dead letters, {failed} have failed")
-    for letter in letters[: len(failed)]:
-        reason = _header(letter, "postdate-dead-reason").decode()
-        excused = world.troubles.explain(reason, asked.target, asked.part.index, letter.offset)
+    dead_letters = outcome.dead.get((request.part.index, request.offset), [])
+    ended_dead = outcome.final((request.part.index, request.offset)) == "dead"
+    if len(dead_letters) != len(failed) + ended_dead:
+        wrong.append(f"O3: {len(dead_letters)} dead letters, {failed} have failed")
+    for dead_letter in dead_letters[: len(failed)]:
+        reason = _header(dead_letter, "postdate-dead-reason").decode()
+        excused = run.troubles.explain(reason, request.target, request.part.index, dead_letter.offset)
         if not excused and reason not in _REFUSALS:
             wrong.append(f"O2: an occurrence is a dead letter for {reason}")
     return wrong
 
 
-def _in_time(recurrences: Recurrences, asked: Recurring, found: Occurrences, readings: Readings) -> list[str]:
-    """No occurrence leaves although its writer had read a cancel that was written before it was due."""
+def _in_time(recurrences: Recurrences, request: Recurring, found: Occurrences, readings: Readings) -> list[str]:
+    """Checks that no occurrence leaves although its writer had read a cancel that was written before its due time."""
     if len(readings.settings) > 1:
         return []
-    cancels = [each for each in recurrences.followers(asked) if each.action == "cancel"]
+    cancels = [each for each in recurrences.followers(request) if each.action == "cancel"]
     return [
         f"O2: {fate[3]}, due {fate[4]}, is delivered although cancel {cancel.offset} came at {cancel.appended_ms}"
         for fate, _, known in found.fates
@@ -389,10 +392,10 @@ def _in_time(recurrences: Recurrences, asked: Recurring, found: Occurrences, rea
     ]
 
 
-def _answers(world: World) -> dict[tuple[int, int], list[tuple[str, str | None]]]:
-    """The verdicts by request: the name, and the origin of the request on which it acted."""
+def _answers(run: SimulatedRun) -> dict[tuple[int, int], list[tuple[str, str | None]]]:
+    """Returns the verdicts by request: the name, and the origin of the request on which it acted."""
     found: dict[tuple[int, int], list[tuple[str, str | None]]] = {}
-    for index, log in enumerate(world.broker.topics[f"{_REQUESTS}.verdicts"].logs):
+    for index, log in enumerate(run.broker.topics[f"{_REQUESTS}.verdicts"].logs):
         for record in log.committed():
             answer = json.loads(record.value or b"{}")
             offset = int(answer["origin"].rpartition("/")[2])
@@ -403,22 +406,22 @@ def _answers(world: World) -> dict[tuple[int, int], list[tuple[str, str | None]]
 def _switch(
     recurrences: Recurrences,
     outcome: JudgedOutcome,
-    asked: Recurring,
+    request: Recurring,
     final: str,
     answers: list[tuple[str, str | None]],
 ) -> list[str]:
-    """Each control of a schedule has one true verdict."""
+    """Checks that each control of a schedule has one true verdict."""
     if len(answers) != 1:
-        return [f"verdict: {len(answers)} answers to a {asked.action}"]
+        return [f"verdict: {len(answers)} answers to a {request.action}"]
     ((word, of),) = answers
-    outcome.reached[f"{asked.action} answered {word}"] += 1
-    done = _CHANGES[asked.action]
+    outcome.reached[f"{request.action} answered {word}"] += 1
+    done = _CHANGES[request.action]
     acted = [
         offset
         for (index, offset), found in outcome.occurrences.items()
-        if index == asked.part.index
+        if index == request.part.index
         for fate, _, _ in found.fates
-        if fate[2] in _CHANGES.values() and fate[4] == asked.offset
+        if fate[2] in _CHANGES.values() and fate[4] == request.offset
     ]
     if word == done:
         is_true = final == "applied" and acted == [int((of or "/-1").rpartition("/")[2])]
@@ -430,7 +433,7 @@ def _switch(
 
 
 def _intervals(switches: list[tuple[int, bool]]) -> list[tuple[int, int]]:
-    """The nominal times that pauses and resumes, in the order of the requests, skip: (from, until)."""
+    """Returns the nominal times that pauses and resumes, in the order of the requests, skip: (from, until)."""
     found: list[tuple[int, int]] = []
     since: int | None = None
     for at_ms, pauses in switches:
@@ -448,13 +451,13 @@ def _in_any(intervals: list[tuple[int, int]], at_ms: int) -> bool:
 
 def _pauses(
     recurrences: Recurrences,
-    asked: Recurring,
+    request: Recurring,
     found: Occurrences,
     readings: Readings,
 ) -> list[str]:
-    """O2: occurrences in a pause are skipped after its resume, and no other occurrence is skipped for it."""
+    """Checks O2: occurrences in a pause are skipped after its resume, and no other occurrence is skipped for it."""
     wrong: list[str] = []
-    followers = {each.offset: each for each in recurrences.followers(asked)}
+    followers = {each.offset: each for each in recurrences.followers(request)}
     switches: list[tuple[int, bool]] = []
     seen: set[int] = set()
     for fate, _, known in found.fates:
@@ -473,7 +476,7 @@ def _pauses(
         intervals = _intervals(switches)
         closed = [each for each in intervals if each[1] < _FOR_EVER_MS]
         last = fate[3] if name == "occurred" else fate[4]
-        times_ms = [asked.nominal_ms(number) for number in range(fate[3], last + 1)]
+        times_ms = [request.nominal_ms(number) for number in range(fate[3], last + 1)]
         if name == "skipped" and fate[5] == "paused":
             if not all(_in_any(closed, at_ms) for at_ms in times_ms):
                 wrong.append(f"O2: {fate[3]} to {last} are skipped as paused, the pauses are {intervals}")
@@ -495,20 +498,22 @@ def _pauses(
     return wrong
 
 
-def _extras(recurrences: Recurrences, asked: Recurring, found: Occurrences, final: str) -> list[str]:
-    """O1, O5: each trigger and each time of a backfill in the log is delivered once, not before the timestamp of the
-    control, unless a control ends the schedule first."""
+def _extras(recurrences: Recurrences, request: Recurring, found: Occurrences, final: str) -> list[str]:
+    """Checks O1, O5: each trigger and each time of a backfill in the log is delivered once, not before the timestamp of
+    the control, unless a control ends the schedule first."""
     wrong: list[str] = []
-    followers = {each.offset: each for each in recurrences.followers(asked)}
+    followers = {each.offset: each for each in recurrences.followers(request)}
     pending: dict[int, list[tuple[int, int]]] = {}
     seen: set[int] = set()
     for fate, at_ms, _ in found.fates:
         if fate[2] in ("triggered", "backfilled"):
             control = followers.get(fate[4])
-            expected = [] if control is None else _extra_times(asked, control)
-            said = fate[2:5] if fate[2] == "triggered" else [*fate[2:5], *expected[:1], control and control.times_ms[1]]
+            expected = [] if control is None else _extra_times(request, control)
+            published = (
+                fate[2:5] if fate[2] == "triggered" else [*fate[2:5], *expected[:1], control and control.times_ms[1]]
+            )
             named = control is not None and _CHANGES.get(control.action) == fate[2] and fate[3] == control.appended_ms
-            if not named or not expected or fate[4] in seen or fate[2:7] != said:
+            if not named or not expected or fate[4] in seen or fate[2:7] != published:
                 wrong.append(f"O2: {fate[2:]}, and {control} does not ask for it, or did before")
             seen.add(fate[4])
             pending[fate[4]] = [*enumerate(expected, 1)]
@@ -525,23 +530,24 @@ def _extras(recurrences: Recurrences, asked: Recurring, found: Occurrences, fina
     return wrong
 
 
-def _extra_times(asked: Recurring, control: Recurring) -> list[int]:
-    """The nominal times of the extra deliveries that a control requests; a backfill of future times requests none."""
+def _extra_times(request: Recurring, control: Recurring) -> list[int]:
+    """Returns the nominal times of the extra deliveries that a control requests; a backfill of future times requests
+    none."""
     if control.action != "backfill":
         return [control.appended_ms]
-    return asked.filled_ms(*control.times_ms) if control.times_ms[1] <= control.appended_ms else []
+    return request.filled_ms(*control.times_ms) if control.times_ms[1] <= control.appended_ms else []
 
 
 def recurring_differences(
-    asked: Recurring, number: int, switches: list[tuple[int, int, bool]], extras: list[list[int]], record: Record
+    request: Recurring, number: int, switches: list[tuple[int, int, bool]], extras: list[list[int]], record: Record
 ) -> list[str]:
-    """Errors of a record of STORE that keeps a schedule after occurrence `number`. `switches`: by the log, the offset
-    of each control, its timestamp, and whether it pauses. `extras`: the pending ones, by the log."""
+    """Returns errors of a record of STORE that keeps a schedule after occurrence `number`. `switches`: by the log, the
+    offset of each control, its timestamp, and whether it pauses. `extras`: the pending ones, by the log."""
     headers = dict(record.headers or [])
     meaning = json.loads(headers["postdate-stored"] or b"")
     due_ms = int(headers.get("postdate-moved") or headers["postdate-due"] or b"")
     kept = (meaning["v"], *meaning["occurrence"][:2], due_ms, meaning["target"], meaning["id"])
-    next_ms = asked.nominal_ms(number + 1) if number < asked.count else 0
+    next_ms = request.nominal_ms(number + 1) if number < request.count else 0
     still: list[tuple[int, int, bool]] = []
     for control, at_ms, pauses in switches if next_ms else []:
         if pauses != bool(still and still[-1][2]):
@@ -552,9 +558,11 @@ def recurring_differences(
     occurs_ms = _FOR_EVER_MS - 1 if is_paused or not next_ms else next_ms
     leaves_ms = min(occurs_ms, *(extra[4] for extra in extras)) if extras else occurs_ms
     written = [list(switch) for switch in still] or None
-    expected = (3, number + 1, leaves_ms, next_ms, asked.target, asked.id.decode())
+    expected = (3, number + 1, leaves_ms, next_ms, request.target, request.id.decode())
     all_kept, all_expected = (kept, *map(meaning.get, ("switches", "extras"))), (expected, written, extras or None)
-    return [] if all_kept == all_expected else [f"STORE: {asked.offset} is kept as {all_kept}, expected {all_expected}"]
+    return (
+        [] if all_kept == all_expected else [f"STORE: {request.offset} is kept as {all_kept}, expected {all_expected}"]
+    )
 
 
 def _header(record: Record, name: str) -> bytes:

@@ -44,7 +44,7 @@ class Returned:
     error: list[bytes | None] = field(default_factory=list)
 
     def tail(self, origin: bytes, due_ms: int) -> Headers:
-        """The headers of the redelivery after its origin and due time."""
+        """Returns the headers of the redelivery after its origin and due time."""
         found: Headers = [("postdate-id", self.id)] if self.id else []
         found.append(("postdate-attempt", str(self.attempt).encode()))
         found.append(("postdate-first-origin", self.root or origin))
@@ -52,88 +52,92 @@ class Returned:
         return found + [("postdate-error", error) for error in self.error[-1:]]
 
 
-def make_return(asked: SimulatedRequest, choose: Random, named: bool) -> None:
-    """Turn a plain request into a return. `named`: it may name its policy."""
-    assert asked.headers is not None
-    asked.headers = [header for header in asked.headers if header[0] not in _TIMES]
-    asked.level, asked.returned = 0, (said := Returned())
+def make_return(request: SimulatedRequest, choose: Random, named: bool) -> None:
+    """Turns a plain request into a return. `named`: it may name its policy."""
+    assert request.headers is not None
+    request.headers = [header for header in request.headers if header[0] not in _TIMES]
+    request.level, request.returned = 0, (returned := Returned())
     if named and choose.random() < 0.5:
-        said.name, asked.delay_ms = choose.choice(["a", "a", "b", "nobody"]), _NAMED_MS_MAX
+        returned.name, request.delay_ms = choose.choice(["a", "a", "b", "nobody"]), _NAMED_MS_MAX
     else:
         base, factor = choose.choice(["1ms", "250ms", "1s"]), choose.choice(["1", "2", "1.37", "3"])
         jitter = choose.choice(["0%", "20%", "100%"])
-        said.policy = f"base={base}, factor={factor}, max={choose.choice(['1s', '4s'])}, attempts=4, jitter={jitter}"
-    added: Headers = [("postdate-retry", (said.policy or said.name).encode())]
+        returned.policy = (
+            f"base={base}, factor={factor}, max={choose.choice(['1s', '4s'])}, attempts=4, jitter={jitter}"
+        )
+    added: Headers = [("postdate-retry", (returned.policy or returned.name).encode())]
     if choose.random() < 0.6:
-        said.attempt = choose.randrange(1, 5) + 1
-        added.append(("postdate-attempt", b"%d" % (said.attempt - 1)))
+        returned.attempt = choose.randrange(1, 5) + 1
+        added.append(("postdate-attempt", b"%d" % (returned.attempt - 1)))
     if choose.random() < 0.6:
-        said.root, said.first_due = b"elsewhere/0/5", b"77"
-        added += [("postdate-origin", said.root), ("postdate-due", said.first_due)]
+        returned.root, returned.first_due = b"elsewhere/0/5", b"77"
+        added += [("postdate-origin", returned.root), ("postdate-due", returned.first_due)]
     if choose.random() < 0.4:
-        said.root, said.first_due = b"elsewhere/3/7", b"99"
-        added += [("postdate-first-origin", said.root), ("postdate-first-due", said.first_due)]
+        returned.root, returned.first_due = b"elsewhere/3/7", b"99"
+        added += [("postdate-first-origin", returned.root), ("postdate-first-due", returned.first_due)]
     added += [("postdate-error", choose.choice([None, b"boom"])) for _ in range(choose.choice([0, 1, 2]))]
     if choose.random() < 0.3:  # controls of this id must not find it
-        said.id = b"id-%d" % choose.randrange(4)
-        added.append(("postdate-id", said.id))
+        returned.id = b"id-%d" % choose.randrange(4)
+        added.append(("postdate-id", returned.id))
     if choose.random() < 0.1:
-        asked.must_die, asked.dead = True, frozenset({"bad-retry"})
+        request.must_die, request.dead = True, frozenset({"bad-retry"})
         added[0] = ("postdate-retry", choose.choice([b"base=0", b"factor=2", b"a b", b"base=1s, base=1s"]))
-        said.policy = said.name = ""
+        returned.policy = returned.name = ""
     choose.shuffle(added)
-    said.error = [value for name, value in added if name == "postdate-error"]  # the last one counts
-    asked.headers += added
+    returned.error = [value for name, value in added if name == "postdate-error"]  # the last one counts
+    request.headers += added
 
 
-def settle(asked: SimulatedRequest, rows: Iterable[tuple[int, str, str]]) -> None:
-    """Compute when a return is due, or that it becomes a dead letter, once its offset and its policy are known. `rows`:
-    those of its partition in the order of the log."""
-    said = asked.returned
-    assert said is not None
-    text = said.policy
-    if said.name:
-        valid = {first: policy for first, name, policy in rows if name == said.name and first <= asked.offset}
+def settle(request: SimulatedRequest, rows: Iterable[tuple[int, str, str]]) -> None:
+    """Computes when a return is due, or that it becomes a dead letter, once its offset and its policy are known.
+    `rows`: those of its partition in the order of the log."""
+    returned = request.returned
+    assert returned is not None
+    text = returned.policy
+    if returned.name:
+        valid = {first: policy for first, name, policy in rows if name == returned.name and first <= request.offset}
         text = valid[max(valid)] if valid else ""
-        asked.must_die, asked.dead = not text, frozenset() if text else frozenset({"bad-retry"})
+        request.must_die, request.dead = not text, frozenset() if text else frozenset({"bad-retry"})
     if not text:
         return
     parts = dict(part.strip().split("=") for part in text.split(","))
-    if said.attempt > int(parts.get("attempts", 12)):
-        asked.must_die, asked.dead = True, frozenset({"attempts-exhausted"})
+    if returned.attempt > int(parts.get("attempts", 12)):
+        request.must_die, request.dead = True, frozenset({"attempts-exhausted"})
         return
     hundredths = round(float(parts.get("factor", 2)) * 100)
     longest_ms, wait_ms = _length_ms(parts.get("max", "1h")), _length_ms(parts["base"])
-    for _ in range(said.attempt - 1):
+    for _ in range(returned.attempt - 1):
         wait_ms = min(-((-wait_ms * hundredths) // 100), longest_ms)
     percent = int(parts.get("jitter", "0%")[:-1])
-    origin = f"{asked.part.topic}/{asked.part.index}/{asked.offset}".encode()
-    asked.delay_ms = wait_ms + wait_ms * percent * (crc32(origin) >> 16) // (100 * 65_536)
+    origin = f"{request.part.topic}/{request.part.index}/{request.offset}".encode()
+    request.delay_ms = wait_ms + wait_ms * percent * (crc32(origin) >> 16) // (100 * 65_536)
 
 
 def policy_rows(records: Iterable[Record]) -> list[tuple[int, str, str]]:
-    """The rows of policies in a dispatch log, in the order of its records."""
+    """Returns the rows of policies in a dispatch log, in the order of its records."""
     rows: list[tuple[int, str, str]] = []
     for record in records:
         try:
-            said = json.loads(record.value or b"")
+            returned = json.loads(record.value or b"")
         except ValueError:
             continue  # a foreign record
-        if isinstance(said, dict):
-            is_newer = "policies" in said or any(len(fate) == 4 for fate in said["fates"])  # with a chosen time
-            recurs = any(len(fate) > 5 or fate[2] in ("paused", "resumed", "triggered") for fate in said["fates"])
+        if isinstance(returned, dict):
+            is_newer = "policies" in returned or any(len(fate) == 4 for fate in returned["fates"])  # with a chosen time
+            recurs = any(len(fate) > 5 or fate[2] in ("paused", "resumed", "triggered") for fate in returned["fates"])
             expected = 3 if recurs else 2 if is_newer else 1
-            assert said.get("v") == expected, "only schedules need version 3, only policies and chosen times version 2"
-            rows += [(first, name, text) for first, name, text in said.get("policies", [])]
+            assert returned.get("v") == expected, (
+                "only schedules need version 3, only policies and chosen times version 2"
+            )
+            rows += [(first, name, text) for first, name, text in returned.get("policies", [])]
     return rows
 
 
-def longest_policy_ms(asked: SimulatedRequest) -> int:
-    """The `max` of a policy in the header; 0 if the return names one."""
-    said = asked.returned
-    if said is None or not said.policy:
+def longest_policy_ms(request: SimulatedRequest) -> int:
+    """Returns the `max` of a policy in the header; 0 if the return names one."""
+    returned = request.returned
+    if returned is None or not returned.policy:
         return 0
-    return _length_ms(dict(part.strip().split("=") for part in said.policy.split(","))["max"])
+    return _length_ms(dict(part.strip().split("=") for part in returned.policy.split(","))["max"])
 
 
 def _length_ms(text: str) -> int:

@@ -16,7 +16,7 @@ from support.kafka_simulator import SimBroker
 from support.simulation.requests.bulk import BULK, Selected, make_bulk
 from support.simulation.requests.recurring import Recurrences
 from support.simulation.requests.returns import Returned, make_return, settle
-from support.simulation.world.settings import LEVELS_MS
+from support.simulation.runtime.settings import LEVELS_MS
 
 REQUESTS = "requests"
 #: Target -> partitions. `small` accepts only small records, `secret` refuses every client, `compacted` accepts no
@@ -93,7 +93,7 @@ class SimulatedRequest:
 
 
 class SimulatedTraffic:
-    """Sends requests and remembers them: `asked` by partition and offset."""
+    """Sends requests and stores them: `requests` by partition and offset."""
 
     def __init__(
         self, broker: SimBroker, random: Random, partitions: int, theme: str = "", differ: bool = False
@@ -106,7 +106,7 @@ class SimulatedTraffic:
         self.drops: Random | None = None  # draws requests that are dropped for a delivered one; None: there are none
         self.ended_window_ms = 3_600_000
         self.policies: Random | None = None  # draws policies of ids; None: none has one
-        self.asked: dict[tuple[int, int], SimulatedRequest] = {}
+        self.requests: dict[tuple[int, int], SimulatedRequest] = {}
         self.recurrences = Recurrences(broker, Random(f"{random.getstate()[1][4:8]}"), partitions)
         self._by_id: defaultdict[tuple[int, bytes], list[SimulatedRequest]] = defaultdict(list)
         self._by_name: defaultdict[tuple[int, int], list[SimulatedRequest]] = defaultdict(list)
@@ -136,36 +136,36 @@ class SimulatedTraffic:
         ]
 
     def last_due_ms(self) -> int:
-        """The latest time at which any message may be due."""
-        last_ms = max((asked.due_ms + asked.window_ms for asked in self.asked.values()), default=0)
+        """Returns the latest time at which any message may be due."""
+        last_ms = max((request.due_ms + request.window_ms for request in self.requests.values()), default=0)
         return max(last_ms, self.recurrences.last_due_ms())
 
     def origins(self) -> Set[tuple[int, int]]:
-        """Partition and offset of every request."""
-        return self.asked.keys() | self.recurrences.asked.keys()
+        """Returns partition and offset of every request."""
+        return self.requests.keys() | self.recurrences.requests.keys()
 
     def send_plain(self, index: int) -> None:
-        """Send one plain request to a partition, due within half a second."""
-        asked = SimulatedRequest(Partition(REQUESTS, index), b"k", b"encore", [], target="orders", target_key=b"k")
-        asked.delay_ms = self._random.randrange(500)
-        asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % asked.delay_ms)]
-        self.append(asked)
+        """Sends one plain request to a partition, due within half a second."""
+        request = SimulatedRequest(Partition(REQUESTS, index), b"k", b"encore", [], target="orders", target_key=b"k")
+        request.delay_ms = self._random.randrange(500)
+        request.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % request.delay_ms)]
+        self.append(request)
 
     def send(self) -> None:
-        """Send one request of a random kind, sometimes in a transaction that is aborted."""
+        """Sends one request of a random kind, sometimes in a transaction that is aborted."""
         choose = self._random
-        asked = SimulatedRequest(Partition(REQUESTS, choose.randrange(self._partitions)))
-        if not self._broker.serves(self._broker.topics[REQUESTS].logs[asked.part.index]):
+        request = SimulatedRequest(Partition(REQUESTS, choose.randrange(self._partitions)))
+        if not self._broker.serves(self._broker.topics[REQUESTS].logs[request.part.index]):
             self.unsent += 1
             self._broker.time.at(self._broker.time.now_ms + 500.0, self._send_again)  # as any client would
             return
         self._count += 1
-        asked.key = choose.choice([None, b"", b"k%d" % choose.randrange(4)])
-        asked.value = choose.choice([None, b"", b"message %d" % self._count])
-        asked.headers = [("traceparent", b"00-%d" % self._count)] if choose.random() < 0.5 else []
+        request.key = choose.choice([None, b"", b"k%d" % choose.randrange(4)])
+        request.value = choose.choice([None, b"", b"message %d" % self._count])
+        request.headers = [("traceparent", b"00-%d" % self._count)] if choose.random() < 0.5 else []
         if choose.random() < 0.1:
-            asked.headers += [("same", None), ("same", b"\xff\x00")]
-        asked.target_key = asked.key
+            request.headers += [("same", None), ("same", b"\xff\x00")]
+        request.target_key = request.key
         weights, kinds = zip(*self._kinds, strict=True)
         kind = choose.choices(kinds, weights)[0]
         if self._moves and choose.random() < 0.8:  # some messages, and then controls that move them more than once
@@ -174,53 +174,55 @@ class SimulatedTraffic:
             kind = self._bulk if self._window() % 2 and choose.random() < 0.5 else self._plain
         if self.is_last and kind == self._long:
             kind = self._plain
-        kind(asked)
-        if kind == self._plain and self._returns.random() < 0.3 and not asked.window_ms:
-            make_return(asked, self._returns, self.names_policies)
+        kind(request)
+        if kind == self._plain and self._returns.random() < 0.3 and not request.window_ms:
+            make_return(request, self._returns, self.names_policies)
         if kind == self._control_by_origin and self.bulks is not None and self.bulks.random() < 0.3:
-            self._bulk(asked)
+            self._bulk(request)
         if choose.random() < 0.04:
-            self._send_aborted(asked)
+            self._send_aborted(request)
         else:
-            self.append(asked)
+            self.append(request)
 
     def _window(self) -> int:
-        """The number of the present interval of two seconds."""
+        """Returns the number of the present interval of two seconds."""
         return int(self._broker.time.now_ms // 2_000)
 
-    def append(self, asked: SimulatedRequest) -> None:
-        """Send a request unchanged, and remember it."""
-        asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
-        self.asked[asked.part.index, asked.offset] = asked
-        if asked.returned is not None and not asked.returned.name:
-            settle(asked, ())
-        if asked.selected is not None:
-            self._bulks.append(asked)
-        if asked.id:
-            self._by_id[asked.part.index, asked.id].append(asked)
-        if asked.names >= 0:
-            self._by_name[asked.part.index, asked.names].append(asked)
+    def append(self, request: SimulatedRequest) -> None:
+        """Sends a request unchanged, and remember it."""
+        request.offset, request.appended_ms = self._broker.append(
+            request.part, request.key, request.value, request.headers, 0
+        )
+        self.requests[request.part.index, request.offset] = request
+        if request.returned is not None and not request.returned.name:
+            settle(request, ())
+        if request.selected is not None:
+            self._bulks.append(request)
+        if request.id:
+            self._by_id[request.part.index, request.id].append(request)
+        if request.names >= 0:
+            self._by_name[request.part.index, request.names].append(request)
 
-    def of_id(self, asked: SimulatedRequest) -> list[SimulatedRequest]:
-        """The requests of its partition with its id, in order; none if it has no id."""
-        return self._by_id.get((asked.part.index, asked.id), [])
+    def of_id(self, request: SimulatedRequest) -> list[SimulatedRequest]:
+        """Returns the requests of its partition with its id, in order; none if it has no id."""
+        return self._by_id.get((request.part.index, request.id), [])
 
-    def followers(self, asked: SimulatedRequest) -> list[SimulatedRequest]:
-        """The later requests that have the id of this one or name its offset, in order."""
-        named = self._by_name.get((asked.part.index, asked.offset), [])
-        found = {each.offset: each for each in (*self.of_id(asked), *named) if each.offset > asked.offset}
+    def followers(self, request: SimulatedRequest) -> list[SimulatedRequest]:
+        """Returns the later requests that have the id of this one or name its offset, in order."""
+        named = self._by_name.get((request.part.index, request.offset), [])
+        found = {each.offset: each for each in (*self.of_id(request), *named) if each.offset > request.offset}
         return [found[offset] for offset in sorted(found)]
 
-    def has_bulk_after(self, asked: SimulatedRequest) -> bool:
+    def has_bulk_after(self, request: SimulatedRequest) -> bool:
         """True if a bulk control of its partition follows a request."""
-        return any(other.part == asked.part and other.offset > asked.offset for other in self._bulks)
+        return any(other.part == request.part and other.offset > request.offset for other in self._bulks)
 
     def _send_again(self) -> None:
         self.unsent -= 1
         self.send()
 
     def open_foreign(self, part: Partition, headers: Headers) -> Callable[[bool], None]:
-        """A foreign transaction writes to a log. The returned function commits or aborts it."""
+        """Returns a foreign transaction writes to a log. The returned function commits or aborts it."""
         self._strangers += 1
         producer, log = STRANGERS_FROM + self._strangers, self._broker.log(part)
         log.append(Record(-1, self._broker.now_ms(), True, None, b"a stranger's", headers), producer, 0)
@@ -230,139 +232,139 @@ class SimulatedTraffic:
 
         return end
 
-    def _send_aborted(self, asked: SimulatedRequest) -> None:
-        end = self.open_foreign(asked.part, asked.headers or [])
+    def _send_aborted(self, request: SimulatedRequest) -> None:
+        end = self.open_foreign(request.part, request.headers or [])
         self._broker.time.at(self._broker.time.now_ms + self._random.choice([0.0, 5.0, 800.0]), lambda: end(False))
 
     # ---- kinds -----------------------------------------------------------------------------------------------------
 
-    def _timed(self, asked: SimulatedRequest) -> None:
-        """Give it a time, in a random form."""
+    def _timed(self, request: SimulatedRequest) -> None:
+        """Gives it a time, in a random form."""
         choose = self._random
-        headers = asked.headers
+        headers = request.headers
         assert headers is not None
         way = choose.randrange(4)
         if self._moves or self.moves_in_bulk:  # messages must stay pending for some time
-            asked.delay_ms = choose.randrange(5_000, 15_000)
-            headers.append(("postdate-delay", b"%d" % asked.delay_ms))
+            request.delay_ms = choose.randrange(5_000, 15_000)
+            headers.append(("postdate-delay", b"%d" % request.delay_ms))
         elif self._ids and choose.random() < 0.6:  # due while others of its id arrive
-            asked.delay_ms = choose.randrange(3_000)
-            headers.append(("postdate-delay", b"%d" % asked.delay_ms))
+            request.delay_ms = choose.randrange(3_000)
+            headers.append(("postdate-delay", b"%d" % request.delay_ms))
         elif way == 0:
-            asked.delay_ms = choose.choice([0, 1, choose.randrange(400), choose.randrange(15_000)])
-            headers.append(("postdate-delay", b"%d" % asked.delay_ms))
+            request.delay_ms = choose.choice([0, 1, choose.randrange(400), choose.randrange(15_000)])
+            headers.append(("postdate-delay", b"%d" % request.delay_ms))
         elif way == 1:
             seconds = choose.randrange(12)
-            asked.delay_ms = seconds * 1000
+            request.delay_ms = seconds * 1000
             headers.append(("postdate-delay", b"%ds" % seconds))
         elif way == 2:
-            asked.level = level = choose.randrange(1, 6)
-            asked.delay_ms = LEVELS_MS[min(level, len(LEVELS_MS)) - 1]
+            request.level = level = choose.randrange(1, 6)
+            request.delay_ms = LEVELS_MS[min(level, len(LEVELS_MS)) - 1]
             headers.append(("postdate-level", b"%d" % level))
         else:
-            asked.delay_ms = choose.randrange(-5_000, 12_000)
-            log = self._broker.topics[REQUESTS].logs[asked.part.index]
-            headers.append(("postdate-at", b"%d" % (self._broker.now_ms(log) + asked.delay_ms)))
+            request.delay_ms = choose.randrange(-5_000, 12_000)
+            log = self._broker.topics[REQUESTS].logs[request.part.index]
+            headers.append(("postdate-at", b"%d" % (self._broker.now_ms(log) + request.delay_ms)))
 
-    def _long(self, asked: SimulatedRequest) -> None:
+    def _long(self, request: SimulatedRequest) -> None:
         """Due later than the schedule runs, and than its request is kept."""
-        assert asked.headers is not None
-        asked.target = "orders"
+        assert request.headers is not None
+        request.target = "orders"
         minutes = self._random.choice([20, 50, 120])
-        asked.delay_ms = minutes * 60_000
-        asked.headers += [("postdate-topic", b"orders"), ("postdate-delay", b"%dm" % minutes)]
+        request.delay_ms = minutes * 60_000
+        request.headers += [("postdate-topic", b"orders"), ("postdate-delay", b"%dm" % minutes)]
         if self._random.random() < 0.5:
-            self._identify(asked)
-            self._choose_policy(asked, minutes=True)
+            self._identify(request)
+            self._choose_policy(request, minutes=True)
 
-    def _plain(self, asked: SimulatedRequest, target: str = "") -> None:
+    def _plain(self, request: SimulatedRequest, target: str = "") -> None:
         choose = self._random
-        headers = asked.headers
+        headers = request.headers
         assert headers is not None
-        asked.target = target or choose.choice(["orders", "mails"])
-        headers.append(("postdate-topic", asked.target.encode()))
-        self._timed(asked)
+        request.target = target or choose.choice(["orders", "mails"])
+        headers.append(("postdate-topic", request.target.encode()))
+        self._timed(request)
         if self.windows is not None and self.windows.random() < 0.6:
-            asked.window_ms = self.windows.choice(WINDOWS_MS)
-            headers.append(("postdate-window", b"%dms" % asked.window_ms))
+            request.window_ms = self.windows.choice(WINDOWS_MS)
+            headers.append(("postdate-window", b"%dms" % request.window_ms))
             if self.windows.random() < 0.5:
                 headers.append(("postdate-spread", b"even"))
         if choose.random() < 0.15:
-            asked.target_key = b"other key"
+            request.target_key = b"other key"
             headers.append(("postdate-key", b"other key"))
         if choose.random() < 0.1:
-            asked.target_partition = 0
+            request.target_partition = 0
             headers.append(("postdate-partition", b"0"))
 
-    def _with_id(self, asked: SimulatedRequest) -> None:
-        self._plain(asked)
-        self._identify(asked)
-        self._choose_policy(asked)
+    def _with_id(self, request: SimulatedRequest) -> None:
+        self._plain(request)
+        self._identify(request)
+        self._choose_policy(request)
 
-    def _choose_policy(self, asked: SimulatedRequest, minutes: bool = False) -> None:
-        """Choose the policy for a pending message of its id, and the maximum duration of a series."""
+    def _choose_policy(self, request: SimulatedRequest, minutes: bool = False) -> None:
+        """Chooses the policy for a pending message of its id, and the maximum duration of a series."""
         choose = self.policies
         if choose is None:
             return
-        assert asked.headers is not None
+        assert request.headers is not None
         drawn = choose.random()
         if drawn < 0.35:
-            asked.keeps = drawn < 0.3
-            asked.headers.append(("postdate-if-pending", b"keep" if asked.keeps else b"replace"))
-        if not asked.keeps and choose.random() < 0.7:
-            asked.latest_ms = choose.choice(LATEST_MS) * (600 if minutes else 1)
-            asked.headers.append(("postdate-latest", b"%dms" % asked.latest_ms))
+            request.keeps = drawn < 0.3
+            request.headers.append(("postdate-if-pending", b"keep" if request.keeps else b"replace"))
+        if not request.keeps and choose.random() < 0.7:
+            request.latest_ms = choose.choice(LATEST_MS) * (600 if minutes else 1)
+            request.headers.append(("postdate-latest", b"%dms" % request.latest_ms))
         if self.drops is not None and self.drops.random() < 0.5:
-            asked.drops = True
-            asked.headers.append(("postdate-if-ended", b"drop"))
+            request.drops = True
+            request.headers.append(("postdate-if-ended", b"drop"))
 
-    def _identify(self, asked: SimulatedRequest) -> None:
-        assert asked.headers is not None
-        asked.id = b"id-%d" % self._random.randrange(4)
+    def _identify(self, request: SimulatedRequest) -> None:
+        assert request.headers is not None
+        request.id = b"id-%d" % self._random.randrange(4)
         if self._moves:
-            asked.id = b"id-%d-%d" % (self._window() // 2, self._random.randrange(2))
-        asked.headers.append(("postdate-id", asked.id))
+            request.id = b"id-%d-%d" % (self._window() // 2, self._random.randrange(2))
+        request.headers.append(("postdate-id", request.id))
 
-    def _control(self, asked: SimulatedRequest) -> None:
-        assert asked.headers is not None
-        asked.action = self._random.choice(["cancel", *["reschedule"] * (7 if self._moves else 1)])
-        asked.headers.append(("postdate-action", asked.action.encode()))
-        if asked.action == "reschedule":
-            self._timed(asked)
+    def _control(self, request: SimulatedRequest) -> None:
+        assert request.headers is not None
+        request.action = self._random.choice(["cancel", *["reschedule"] * (7 if self._moves else 1)])
+        request.headers.append(("postdate-action", request.action.encode()))
+        if request.action == "reschedule":
+            self._timed(request)
 
-    def _control_by_id(self, asked: SimulatedRequest) -> None:
-        self._control(asked)
-        self._identify(asked)
+    def _control_by_id(self, request: SimulatedRequest) -> None:
+        self._control(request)
+        self._identify(request)
 
-    def _control_by_origin(self, asked: SimulatedRequest) -> None:
-        assert asked.headers is not None
-        self._control(asked)
-        here = [offset for index, offset in self.asked if index == asked.part.index]
-        asked.names = self._random.choice(here[-8:] or [0])
+    def _control_by_origin(self, request: SimulatedRequest) -> None:
+        assert request.headers is not None
+        self._control(request)
+        here = [offset for index, offset in self.requests if index == request.part.index]
+        request.names = self._random.choice(here[-8:] or [0])
         if self._random.random() < 0.15:  # the request itself, or a later one: the control finds nothing
-            asked.names = self._broker.topics[REQUESTS].logs[asked.part.index].end + self._random.randrange(4)
-        asked.headers.append(("postdate-origin", f"{REQUESTS}/{asked.part.index}/{asked.names}".encode()))
+            request.names = self._broker.topics[REQUESTS].logs[request.part.index].end + self._random.randrange(4)
+        request.headers.append(("postdate-origin", f"{REQUESTS}/{request.part.index}/{request.names}".encode()))
 
-    def _bulk(self, asked: SimulatedRequest) -> None:
+    def _bulk(self, request: SimulatedRequest) -> None:
         assert self.bulks is not None
-        now_ms = self._broker.now_ms(self._broker.topics[REQUESTS].logs[asked.part.index])
-        make_bulk(asked, self.bulks, now_ms, 0.9 if self.moves_in_bulk else 0.25)
+        now_ms = self._broker.now_ms(self._broker.topics[REQUESTS].logs[request.part.index])
+        make_bulk(request, self.bulks, now_ms, 0.9 if self.moves_in_bulk else 0.25)
 
-    def _with_grace(self, asked: SimulatedRequest) -> None:
-        assert asked.headers is not None
-        self._plain(asked)
-        asked.grace_ms = self._random.choice([0, 200, 5_000])
-        asked.headers.append(("postdate-grace", b"%d" % asked.grace_ms))
-        asked.dead = frozenset({"expired"})
+    def _with_grace(self, request: SimulatedRequest) -> None:
+        assert request.headers is not None
+        self._plain(request)
+        request.grace_ms = self._random.choice([0, 200, 5_000])
+        request.headers.append(("postdate-grace", b"%d" % request.grace_ms))
+        request.dead = frozenset({"expired"})
 
-    def _foreign(self, asked: SimulatedRequest) -> None:
+    def _foreign(self, request: SimulatedRequest) -> None:
         """In the headers of RabbitMQ's plug-in for delayed messages."""
-        assert asked.headers is not None
-        asked.foreign, asked.delay_ms = True, self._random.randrange(4_000)
-        asked.headers.append(("x-delay", b"%d" % asked.delay_ms))
+        assert request.headers is not None
+        request.foreign, request.delay_ms = True, self._random.randrange(4_000)
+        request.headers.append(("x-delay", b"%d" % request.delay_ms))
 
-    def _malformed(self, asked: SimulatedRequest) -> None:
-        asked.action, asked.must_die = "bad", True
+    def _malformed(self, request: SimulatedRequest) -> None:
+        request.action, request.must_die = "bad", True
         topic, delay = ("postdate-topic", b"orders"), ("postdate-delay", b"1s")
         reason, headers = self._random.choice(
             [
@@ -382,26 +384,26 @@ class SimulatedTraffic:
                 ("bad-headers", None),
             ]
         )
-        asked.dead = frozenset({reason})
-        asked.headers = headers if headers is None else [*(asked.headers or []), *headers]
+        request.dead = frozenset({reason})
+        request.headers = headers if headers is None else [*(request.headers or []), *headers]
 
-    def _troubled(self, asked: SimulatedRequest) -> None:
+    def _troubled(self, request: SimulatedRequest) -> None:
         """A valid request for a target that has a fault."""
-        assert asked.headers is not None
+        assert request.headers is not None
         kind = self._random.choice(["nowhere", "later", "secret", "small", "partition", "compacted"])
         if kind == "partition":
-            asked.target = "mails"
-            asked.headers += [("postdate-topic", b"mails"), ("postdate-partition", b"17"), ("postdate-delay", b"2s")]
-            asked.delay_ms, asked.must_die, asked.dead = 2_000, True, frozenset({"bad-partition"})
+            request.target = "mails"
+            request.headers += [("postdate-topic", b"mails"), ("postdate-partition", b"17"), ("postdate-delay", b"2s")]
+            request.delay_ms, request.must_die, request.dead = 2_000, True, frozenset({"bad-partition"})
             return
-        self._plain(asked, NOWHERE if kind == "nowhere" else kind)
+        self._plain(request, NOWHERE if kind == "nowhere" else kind)
         if kind == "small":
-            asked.value = bytes(SMALL_BYTES_MAX)
-            asked.must_die, asked.dead = True, frozenset({"too-large"})
+            request.value = bytes(SMALL_BYTES_MAX)
+            request.must_die, request.dead = True, frozenset({"too-large"})
         elif kind == "compacted":
-            if asked.target_key is None:
-                asked.must_die, asked.dead = True, frozenset({"bad-key"})
+            if request.target_key is None:
+                request.must_die, request.dead = True, frozenset({"bad-key"})
         elif kind == "secret":
-            asked.must_die, asked.dead = True, frozenset({"unauthorized"})
+            request.must_die, request.dead = True, frozenset({"unauthorized"})
         elif kind == "nowhere":
-            asked.must_die, asked.dead = True, frozenset({"unknown-target"})
+            request.must_die, request.dead = True, frozenset({"unknown-target"})

@@ -16,7 +16,7 @@ from support.simulation.requests.traffic import REQUESTS, SimulatedRequest, Simu
 
 if TYPE_CHECKING:
     from support.simulation.faults.process_events import RunEvents
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 VOLUME = "volume"
 #: The limits of key 0, by docs/protocol.md: rule 1.
@@ -31,7 +31,7 @@ _FOLLOWERS = (100, 3_000)
 _STORED = 1_200
 #: bytes. In total more than the 16 MiB of key 0; every second message is under key 0.
 _LARGE_BYTES, _LARGE = 700_000, 52
-#: ms. Between two of the parts: each is read and carried out before the next.
+#: ms. Between two of the parts: each is read and applied before the next.
 _APART_MS = 6_000.0
 #: ms. The delay of the message that is moved repeatedly: it must not prevent the deletion of later requests.
 _NEAR_MS = 5_000
@@ -43,8 +43,8 @@ _SETTLED_MS = 63_000.0
 class Volume:
     """The requests of one schedule of this theme, and its faults."""
 
-    def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, events: RunEvents) -> None:
-        self._world = world
+    def __init__(self, run: SimulatedRun, random: Random, traffic: SimulatedTraffic, events: RunEvents) -> None:
+        self._run = run
         self._random = random
         self._traffic = traffic
         self._events = events
@@ -52,7 +52,7 @@ class Volume:
 
     def plan(self) -> float:
         """Plans the parts; returns their duration in ms."""
-        time, choose = self._world.time, self._random
+        time, choose = self._run.time, self._random
         parts: list[Callable[[], None]] = [self._due, self._controls]
         others = [self._stored, self._bulky]
         choose.shuffle(others)
@@ -70,35 +70,35 @@ class Volume:
     def _ambush(self) -> None:
         choose = self._random
         step = choose.choice(_AMBUSHED)
-        self._world.ambushes[step, choose.randrange(2, 25)] = "kill"
+        self._run.ambushes[step, choose.randrange(2, 25)] = "kill"
 
     def _schedule(self, delay_ms: int, value: bytes | None = b"v") -> SimulatedRequest:
-        asked = SimulatedRequest(
+        request = SimulatedRequest(
             Partition(REQUESTS, 0), b"k", value, [], target="orders", target_key=b"k", delay_ms=delay_ms
         )
-        asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
-        self._traffic.append(asked)
-        return asked
+        request.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
+        self._traffic.append(request)
+        return request
 
     def _reschedule(self, names: SimulatedRequest, delay_ms: int) -> None:
-        asked = SimulatedRequest(
+        request = SimulatedRequest(
             Partition(REQUESTS, 0), None, None, [], "reschedule", names=names.offset, delay_ms=delay_ms
         )
         origin = f"{REQUESTS}/0/{names.offset}".encode()
-        asked.headers = [("postdate-action", b"reschedule"), ("postdate-origin", origin)]
-        asked.headers.append(("postdate-delay", b"%d" % delay_ms))
-        self._traffic.append(asked)
+        request.headers = [("postdate-action", b"reschedule"), ("postdate-origin", origin)]
+        request.headers.append(("postdate-delay", b"%d" % delay_ms))
+        self._traffic.append(request)
 
     def _due(self) -> None:
         """Messages that are due at the same time."""
-        at_ms = self._world.broker.now_ms() + 3_000
+        at_ms = self._run.broker.now_ms() + 3_000
         for _ in range(_DUE):
-            self._schedule(at_ms - self._world.broker.now_ms())
+            self._schedule(at_ms - self._run.broker.now_ms())
 
     def _controls(self) -> None:
         """Controls that arrive together: one message is moved repeatedly, and another one far."""
         near, far = self._schedule(_NEAR_MS), self._schedule(600_000)
-        time = self._world.time
+        time = self._run.time
         time.at(time.now_ms + 1_000.0, lambda: self._move(near, far))
 
     def _move(self, near: SimulatedRequest, far: SimulatedRequest) -> None:

@@ -25,7 +25,7 @@ from support.brokers.kafka_steps import abort_values, commit_values, new_topic, 
 from support.kafka_simulator import SimBroker, SimKafka
 
 
-class _Environment:
+class _PolledPartition:
     """One partition, its inbox, and the poller between them; `looks` counts the questions for a position."""
 
     def __init__(self) -> None:
@@ -67,13 +67,13 @@ class _Environment:
 
 
 @pytest.fixture
-def env(monkeypatch: pytest.MonkeyPatch) -> _Environment:
-    env = _Environment()
+def env(monkeypatch: pytest.MonkeyPatch) -> _PolledPartition:
+    env = _PolledPartition()
     monkeypatch.setattr(poller_module, "time", env)
     return env
 
 
-def test_the_number_of_shards_is_reported_once_it_is_not_zero(env: _Environment) -> None:
+def test_the_number_of_shards_is_reported_once_it_is_not_zero(env: _PolledPartition) -> None:
     env.shard.state = State.RECOVERING
     env.rounds_until(lambda: bool(env.poller.shards))
     env.poller._serve()
@@ -85,7 +85,9 @@ def test_the_number_of_shards_is_reported_once_it_is_not_zero(env: _Environment)
 
 
 @pytest.mark.parametrize("state", [State.CATCHING_UP, State.RUNNING])
-def test_a_shard_passes_markers_and_aborted_records_at_the_end_of_its_requests(env: _Environment, state: State) -> None:
+def test_a_shard_passes_markers_and_aborted_records_at_the_end_of_its_requests(
+    env: _PolledPartition, state: State
+) -> None:
     env.shard.state = state
     producer = open_producer(env.kafka)
     commit_values(producer, env.part.topic, [b"a", b"b"])
@@ -95,7 +97,7 @@ def test_a_shard_passes_markers_and_aborted_records_at_the_end_of_its_requests(e
     env.rounds_until(lambda: env.inbox.position_if_empty() == 7)
 
 
-def test_positions_are_requested_at_an_interval(env: _Environment) -> None:
+def test_positions_are_requested_at_an_interval(env: _PolledPartition) -> None:
     env.rounds_until(lambda: env.looks > 0)
     looks, since = env.looks, env.monotonic()
     for _ in range(100):
@@ -106,7 +108,7 @@ def test_positions_are_requested_at_an_interval(env: _Environment) -> None:
     assert env.looks - looks <= passed_s / 0.2 + 1 < 50
 
 
-def test_a_shard_that_does_not_deliver_gets_no_positions(env: _Environment) -> None:
+def test_a_shard_that_does_not_deliver_gets_no_positions(env: _PolledPartition) -> None:
     env.shard.state = State.RECOVERING
     producer = open_producer(env.kafka)
     commit_values(producer, env.part.topic, [b"a"])
@@ -116,7 +118,7 @@ def test_a_shard_that_does_not_deliver_gets_no_positions(env: _Environment) -> N
 
 
 def test_a_process_without_shards_asks_each_second_whether_it_is_a_member(
-    env: _Environment, monkeypatch: pytest.MonkeyPatch
+    env: _PolledPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
@@ -137,7 +139,7 @@ def test_a_process_without_shards_asks_each_second_whether_it_is_a_member(
     env.rounds_until(lambda: env.poller.is_member)
 
 
-def test_a_resting_shard_is_checked_once_a_second(env: _Environment) -> None:
+def test_a_resting_shard_is_checked_once_a_second(env: _PolledPartition) -> None:
     env.rounds_until(lambda: env.looks > 0)
     env.thread.is_resting = True
     looks, thread_looks, since = env.looks, env.thread_looks, env.monotonic()
@@ -154,7 +156,7 @@ class _Fenced:
     """A poller with three shards: two are fenced, one runs. The test answers for the coordinator."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.env = _Environment()
+        self.env = _PolledPartition()
         monkeypatch.setattr(poller_module, "time", self.env)
         self.asked: list[frozenset[Partition]] = []
         self.waiting: list[Callable[[], None]] = []

@@ -35,7 +35,7 @@ from support.kafka_simulator import SimBroker, SimKafka
 NAME = "pod-0"
 
 
-class _Environment:
+class _StaticMember:
     """One process that is a static member; `each_round` is what happens beside it."""
 
     def __init__(self) -> None:
@@ -88,13 +88,13 @@ class _Environment:
 
 
 @pytest.fixture
-def env(monkeypatch: pytest.MonkeyPatch) -> _Environment:
-    env = _Environment()
+def env(monkeypatch: pytest.MonkeyPatch) -> _StaticMember:
+    env = _StaticMember()
     monkeypatch.setattr(poller_module, "time", env)
     return env
 
 
-def test_a_member_that_was_fenced_releases_its_shards_and_gets_them_back(env: _Environment) -> None:
+def test_a_member_that_was_fenced_releases_its_shards_and_gets_them_back(env: _StaticMember) -> None:
     def each_round() -> None:
         if len(env.poller.shards) == 2:
             if len(env.clients) == 1:
@@ -110,7 +110,7 @@ def test_a_member_that_was_fenced_releases_its_shards_and_gets_them_back(env: _E
 
 
 def test_without_a_client_the_process_gives_the_reason_and_its_loop_runs(
-    env: _Environment, monkeypatch: pytest.MonkeyPatch
+    env: _StaticMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
         raise FatalClient("it broke")
@@ -133,7 +133,7 @@ def test_without_a_client_the_process_gives_the_reason_and_its_loop_runs(
     assert len(env.clients) == CLIENT_FAILURES_MAX
 
 
-def test_two_processes_of_one_name_do_not_fence_each_other_for_ever(env: _Environment) -> None:
+def test_two_processes_of_one_name_do_not_fence_each_other_for_ever(env: _StaticMember) -> None:
     """Another process takes the name back whenever this one has it."""
 
     def fence() -> None:
@@ -147,7 +147,7 @@ def test_two_processes_of_one_name_do_not_fence_each_other_for_ever(env: _Enviro
     assert env.released == 2 * CLIENT_FAILURES_MAX
 
 
-def test_a_stop_ends_the_pause(env: _Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_ends_the_pause(env: _StaticMember, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise Fenced("somebody else has the name")
 
@@ -157,7 +157,7 @@ def test_a_stop_ends_the_pause(env: _Environment, monkeypatch: pytest.MonkeyPatc
     assert len(env.clients) == 1
 
 
-def test_a_client_that_cannot_be_made_for_its_settings_is_not_tried_again(env: _Environment) -> None:
+def test_a_client_that_cannot_be_made_for_its_settings_is_not_tried_again(env: _StaticMember) -> None:
     def refuse() -> GroupConsumer:
         raise SettingRefused("no such property")
 
@@ -204,7 +204,7 @@ def test_a_name_that_was_free_in_between_is_waited_for_again() -> None:
     assert rejoining.joins_in_s(now + NAME_IN_USE_S_MAX) == REFUSED_PAUSE_S, "another fault ends the row"
 
 
-def test_members_of_the_classic_protocol_are_waited_for_as_long_as_they_are_there(env: _Environment) -> None:
+def test_members_of_the_classic_protocol_are_waited_for_as_long_as_they_are_there(env: _StaticMember) -> None:
     """The process stands by, and tries again every few seconds."""
     seen: set[tuple[bool, bool]] = set()
 

@@ -1,7 +1,7 @@
-"""The world of a simulation: machines, processes, the cluster, the time, and the counters.
+"""The state of one simulated run: machines, processes, the cluster, the time, and the counters.
 
-One seed decides everything. One actor runs at a time, until it waits or sends a request: there others may overtake it
-(`scheduler`), and it may be stopped for a while, or die.
+One seed decides everything. One actor runs at a time, until it waits or sends a request. At that point other actors may
+run first (`scheduler`), and it may be stopped for a while, or die.
 
 There are no threads and no real time: the same seed gives the same run, with the same `digest`.
 """
@@ -20,9 +20,9 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from support.kafka_simulator import Faults, SimBroker, SimClock, SimTime
 from support.simulation.faults.target_faults import UNAVAILABLE, Troubles
-from support.simulation.world.disk import Disks, MemoryDatabase
-from support.simulation.world.process import Actor, Machine, SimulatedProcess
-from support.simulation.world.scheduler import Scheduler
+from support.simulation.runtime.disk import Disks, MemoryDatabase
+from support.simulation.runtime.process import Actor, Machine, SimulatedProcess
+from support.simulation.runtime.scheduler import Scheduler
 
 #: ms. A wait that is shorter than this does not let other actors run: it is the time of a request and its response.
 SHORT_MS = 5.0
@@ -38,15 +38,15 @@ RATES = (1.0, 1.0, 1.0, 0.99, 1.01, 0.9, 1.1)
 class _MachineClock(SimClock):
     """The clocks of a machine. A thread that sleeps by them stops only itself."""
 
-    def __init__(self, world: World, skew_ms: float, rate: float) -> None:
-        super().__init__(world.time, skew_ms, rate)
-        self._world = world
+    def __init__(self, run: SimulatedRun, skew_ms: float, rate: float) -> None:
+        super().__init__(run.time, skew_ms, rate)
+        self._run = run
 
     def sleep(self, wait_ms: float) -> None:
-        self._world.acting().wait(wait_ms)
+        self._run.acting().wait(wait_ms)
 
 
-class World:
+class SimulatedRun:
     """Machines, processes and the cluster. `wrong` collects the violations."""
 
     #: ms. The minimum and maximum interval between two polls of a poll thread.
@@ -88,10 +88,10 @@ class World:
         self.refused: set[tuple[int, int]] = set()
         self.troubles = Troubles(self.time)
         self.halts: list[tuple[int, str]] = []  # the partition, and the process that halted its shard with the reason
-        # True if they were isolated at some time: then only the order of each key is promised
+        # True if Postdate's own topics were isolated at some time: then only the order of each key is promised
         self.key_zero_isolated = False
         # checks an index at a time at which it must agree with the logs
-        self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None
+        self.check_index: Callable[[int, TimerIndex, str], None] = lambda *_: None
         self.scheduler = Scheduler(self.time, self.random, self.processes, self._ended)
         self._hash = hashlib.blake2b(digest_size=8)
 
@@ -112,7 +112,7 @@ class World:
         return next((process for process in self.processes if process.machine is machine), None)
 
     def kill(self, process: SimulatedProcess) -> None:
-        """kill -9: the process stops; its written data stay on the disk, its locks are released."""
+        """Kills a process like SIGKILL: its written data stay on the disk, its locks are released."""
         if process.dead:
             return
         self.reached["kill"] += 1
@@ -120,7 +120,7 @@ class World:
         self.exited(process)
 
     def lose_disk(self, machine: Machine) -> None:
-        """The machine dies, and the content of its disk is lost."""
+        """Kills the machine, and deletes the content of its disk."""
         process = self.process_on(machine)
         if process is not None:
             self.kill(process)
@@ -129,7 +129,7 @@ class World:
         machine.directory.mkdir()
 
     def exited(self, process: SimulatedProcess) -> None:
-        """The process has ended."""
+        """Removes a process that has ended."""
         process.dead = True
         for database in process.databases:
             database.release()
@@ -139,7 +139,7 @@ class World:
             self.on_exit(process.machine)
 
     def make_database(self, path: Path, options: IndexOptions) -> MemoryDatabase:
-        """The database of a directory, for the acting process."""
+        """Returns the database of a directory, for the acting process."""
         process = self.acting()
         database = MemoryDatabase(self.disks, process.check_alive, path, options)
         process.databases.append(database)
@@ -148,15 +148,15 @@ class World:
     # ---- scheduling ------------------------------------------------------------------------------------------------
 
     def acting(self) -> SimulatedProcess:
-        """The process whose step is running."""
+        """Returns the process whose step is running."""
         return self.scheduler.current.process
 
     def run_until(self, end_ms: float) -> None:
-        """Run all actors until that time."""
+        """Runs all actors until that time."""
         self.scheduler.run_until(end_ms)
 
     def wait_within(self, process: SimulatedProcess, wait_ms: float) -> None:
-        """The acting process waits; others may run meanwhile."""
+        """Lets the acting process wait; others may run meanwhile."""
         if wait_ms < SHORT_MS:
             self.time.wait(wait_ms)
         else:
@@ -165,7 +165,8 @@ class World:
         process.check_alive()
 
     def at_step(self, process: SimulatedProcess, step: str) -> None:
-        """A process sends a request or has its response: others may overtake it, and it may be stopped or die here."""
+        """Called when a process sends a request or gets its response: others may overtake it, and it may stop or
+        die."""
         process.check_alive()
         self.trace(f"{process.name} {step}")
         if step in ("commit.sent", "commit.done", "abort.sent", "init.done"):
@@ -178,7 +179,7 @@ class World:
         process.check_alive()
 
     def failpoint(self, name: str) -> None:
-        """The acting process has reached a step of the protocol."""
+        """Called when the acting process reaches a step of the protocol."""
         process = self.acting()
         process.check_alive()
         self.reached[name] += 1
@@ -189,7 +190,7 @@ class World:
         process.check_alive()
 
     def _ended(self, actor: Actor, why: str) -> None:
-        """A step raised an error; `why` is empty if its process is dead."""
+        """Called when a step raised an error; `why` is empty if its process is dead."""
         if not why:
             self.trace(f"{actor.name} is gone")
             return
@@ -197,7 +198,7 @@ class World:
         self.kill(actor.process)
 
     def _spring(self, process: SimulatedProcess, name: str) -> None:
-        """Run the event that is planned for this occurrence of a step, if there is one."""
+        """Runs the event that is planned for this occurrence of a step, if there is one."""
         ambush = self.ambushes.pop((name, self.reached[name]), None)
         if ambush is None:
             return
@@ -214,13 +215,13 @@ class World:
             self.cut(process.machine, self.random.uniform(8_000.0, 25_000.0), ambush == "cut answers")
 
     def cut(self, machine: Machine, for_ms: float, answers: bool) -> None:
-        """Cut a machine off from the cluster, or lose only the responses to it."""
+        """Cuts a machine off from the cluster, or loses only the responses to it."""
         self.reached["cut"] += 1
         machine.cut_until_ms, machine.cut_answers = self.time.now_ms + for_ms, answers
         self.troubles.begin(UNAVAILABLE, for_ms, machine=machine.name)
 
     def pause(self, process: SimulatedProcess, wait_ms: float) -> None:
-        """SIGSTOP now, SIGCONT after a while."""
+        """Stops a process now, and resumes it after this time."""
         self.reached["pause"] += 1
         self.trace(f"pause {process.name} for {wait_ms:.0f}")
         process.paused_until_ms = max(process.paused_until_ms, self.time.now_ms + wait_ms)
@@ -238,8 +239,8 @@ class World:
     # ---- disks and logs --------------------------------------------------------------------------------------------
 
     def watched(self, index: TimerIndex) -> TimerIndex:
-        """A timer index whose wheel must pass every check that runs once a second; otherwise a damaged wheel was
-        trusted."""
+        """Returns a timer index whose wheel must pass every check that runs once a second; a failed check means that a
+        damaged wheel was trusted."""
         confirm = index.confirm
 
         def watching(now_ms: int) -> bool:
@@ -253,7 +254,7 @@ class World:
         return index
 
     def expire(self) -> None:
-        """Apply retention; the deleted records are kept for the judges."""
+        """Applies retention; the deleted records are kept for the judges."""
         before = {Partition(t.name, n): log for t in self.broker.topics.values() for n, log in enumerate(t.logs)}
         old = {part: log.read(log.start, Isolation.READ_COMMITTED, 1_000_000)[0] for part, log in before.items()}
         for part, start in self.broker.expire().items():
@@ -264,7 +265,7 @@ class World:
     # ---- trace -----------------------------------------------------------------------------------------------------
 
     def trace(self, what: str) -> None:
-        """Record an event; the digest of a run covers these."""
+        """Records an event; the digest of a run covers all events."""
         line = f"{self.time.now_ms:.3f} {what}"
         self._hash.update(line.encode())
         if self.tell is not None:

@@ -28,10 +28,10 @@ from postdate.wire.topics import OwnTopics
 from support.kafka_simulator import Link, SimBroker, SimClock, SimKafka
 from support.kafka_simulator.group_consumer import SimGroupConsumer
 from support.shards.fake_platform import FakePlatform
-from support.simulation.world.disk import MemoryDatabase
+from support.simulation.runtime.disk import MemoryDatabase
 
 if TYPE_CHECKING:
-    from support.simulation.world.world import World
+    from support.simulation.runtime.simulated_run import SimulatedRun
 
 #: ms. The duration of a step without a request.
 STEP_MS = 0.05
@@ -56,7 +56,7 @@ class Machine:
     cut_answers: bool = False
 
     def boot(self) -> None:
-        """Start the machine again after a power failure."""
+        """Starts the machine again after a power failure."""
         self.boots += 1
         self.platform = FakePlatform(f"boot-{self.boots}")
 
@@ -67,7 +67,7 @@ class Actor:
     def __init__(self, process: SimulatedProcess, name: str) -> None:
         self.process = process
         self.name = f"{process.name}/{name}"
-        self.next_at_ms = process.world.time.now_ms
+        self.next_at_ms = process.run.time.now_ms
 
     def step(self) -> None:
         raise AssertionError("an actor says what it does")
@@ -91,7 +91,7 @@ class ShardActor(Actor):
         self.next_at_ms = 0.0
 
     def join(self, timeout_s: float) -> bool:
-        time = self.process.world.time
+        time = self.process.run.time
         deadline = time.now_ms + timeout_s * 1000
         while not self.closed:
             if time.now_ms >= deadline:
@@ -110,7 +110,7 @@ class ShardActor(Actor):
         return now_ms >= self.next_at_ms or self.inbox._woken or (takes and not self.inbox.empty)
 
     def step(self) -> None:
-        world = self.process.world
+        run = self.process.run
         self.inbox._woken = False
         if self.released:
             self.shard.close()
@@ -118,8 +118,8 @@ class ShardActor(Actor):
             self.process.actors.remove(self)
             return
         wait_ms = self.shard.turn()
-        world.time.wait(STEP_MS)
-        self.next_at_ms = world.time.now_ms + wait_ms
+        run.time.wait(STEP_MS)
+        self.next_at_ms = run.time.now_ms + wait_ms
 
 
 class PollActor(Actor):
@@ -132,21 +132,21 @@ class PollActor(Actor):
         return now_ms >= self.next_at_ms
 
     def step(self) -> None:
-        process, world = self.process, self.process.world
+        process, run = self.process, self.process.run
         try:
             if process.stopping:
                 process.end()
                 return
             process.poller._serve()
         except (Fenced, FatalClient) as fault:
-            world.trace(f"{process.name} ends: {type(fault).__name__}")
-            world.kill(process)
+            run.trace(f"{process.name} ends: {type(fault).__name__}")
+            run.kill(process)
             return
         if process.poller.shards and all(thread.shard.foreign for thread in process.poller.shards.values()):
-            world.reached["foreign"] += 1
+            run.reached["foreign"] += 1
             process.end()
             return
-        self.next_at_ms = world.time.now_ms + world.random.uniform(*world.poll_ms)
+        self.next_at_ms = run.time.now_ms + run.random.uniform(*run.poll_ms)
 
 
 class _Consumer(SimGroupConsumer):
@@ -163,8 +163,8 @@ class _Consumer(SimGroupConsumer):
 class SimulatedProcess:
     """One run of the sidecar on a machine."""
 
-    def __init__(self, world: World, machine: Machine, number: int, config: Config, member_group: str) -> None:
-        self.world = world
+    def __init__(self, run: SimulatedRun, machine: Machine, number: int, config: Config, member_group: str) -> None:
+        self.run = run
         self.machine = machine
         self.name = f"{machine.name}.{number}"
         self.config = config
@@ -173,14 +173,14 @@ class SimulatedProcess:
         self.paused_until_ms = 0.0
         self.databases: list[MemoryDatabase] = []
         self.budget = TransactionBudget(config.dispatch.transactions_per_second)
-        self.link = Link(world.time, world.faults, self.wait, self.step)
-        self.kafka = SimKafka(world.broker, self.link, machine.clock)
+        self.link = Link(run.time, run.faults, self.wait, self.step)
+        self.kafka = SimKafka(run.broker, self.link, machine.clock)
         self.admin = self.kafka.admin()
-        poll_link = Link(world.time, world.faults, self._poll_wait, self.step)
+        poll_link = Link(run.time, run.faults, self._poll_wait, self.step)
         self.links = (self.link, poll_link)
-        limits = [world.polled_min, world.polled_max]
-        limit = limits[world.machines.index(machine) % 2] if world.readers_differ else world.random.choice(limits)
-        consumer = _Consumer(world.broker, poll_link, member_group, limit)
+        limits = [run.polled_min, run.polled_max]
+        limit = limits[run.machines.index(machine) % 2] if run.readers_differ else run.random.choice(limits)
+        consumer = _Consumer(run.broker, poll_link, member_group, limit)
         # A ShardActor has the methods of a ShardThread that the poller uses, but no thread.
         self.poller = Poller(consumer, lambda part: cast(ShardThread, self.start_shard(part)), lambda _: None)
         consumer.subscribe(config.request_topic_names, self.poller)
@@ -193,11 +193,11 @@ class SimulatedProcess:
         return actor
 
     def shards(self) -> list[ShardActor]:
-        """The shards that it owns or has not released yet."""
+        """Returns the shards that the process owns or has not released yet."""
         return [actor for actor in self.actors if isinstance(actor, ShardActor)]
 
     def context(self, part: Partition, stopping: object) -> ShardContext:
-        """The context for the shard of a partition."""
+        """Returns the context for the shard of a partition."""
         assert callable(stopping)
         directory = self.machine.directory / part.topic / str(part.index)
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -205,23 +205,23 @@ class SimulatedProcess:
             config=self.config,
             topic=self.config.request_topic(part.topic),
             own=OwnTopics.of(part.topic),
-            rules=rules_of(self.config, part.topic, self.world.retention_ms),
+            rules=rules_of(self.config, part.topic, self.run.retention_ms),
             partition=part.index,
-            cluster_id=self.world.broker.cluster_id,
+            cluster_id=self.run.broker.cluster_id,
             directory=directory,
             kafka=self.kafka,
             admin=self.admin,
             clock=self.machine.clock,
             instance=self.name,
             stopping=lambda: bool(stopping()),
-            retention_ms=self.world.retention_ms,
+            retention_ms=self.run.retention_ms,
         )
 
     def end(self) -> None:
-        """SIGTERM: leave the group, release every shard within the poller's time-out, exit."""
+        """Handles SIGTERM: leaves the group, releases every shard within the poller's time-out, and exits."""
         self.consumer.close()
         self.poller._release(list(self.poller.shards), 5.0)
-        self.world.exited(self)
+        self.run.exited(self)
 
     def check_alive(self) -> None:
         """Raises Crashed if this process is dead."""
@@ -229,16 +229,16 @@ class SimulatedProcess:
             raise Crashed(self.name)
 
     def wait(self, wait_ms: float) -> None:
-        """The acting thread waits; others run meanwhile."""
-        self.world.wait_within(self, wait_ms)
+        """Lets the acting thread wait; others run meanwhile."""
+        self.run.wait_within(self, wait_ms)
 
     def step(self, step: str) -> None:
-        """The acting thread is at a step of a request to the cluster."""
-        self.world.at_step(self, step)
+        """Marks a step of a request of the acting thread to the cluster."""
+        self.run.at_step(self, step)
         self._feel_cut()
 
     def _poll_wait(self, wait_ms: float) -> None:
-        """The poll thread waits beside the shards: this takes no time; it polls again when the scheduler selects it."""
+        """Replaces the poll thread's wait: it takes no time, and the scheduler decides when the thread polls again."""
         self.check_alive()
 
     def _feel_cut(self) -> None:

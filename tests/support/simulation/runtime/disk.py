@@ -55,12 +55,12 @@ class Table:
         self._is_held = False
 
     def held(self) -> tuple[dict[bytes, bytes], list[bytes]]:
-        """A snapshot of rows and keys; no later write changes it."""
+        """Returns a snapshot of rows and keys; no later write changes it."""
         self._is_held = True
         return self.rows, self._keys
 
     def between(self, start: bytes, before: bytes | None) -> tuple[int, int]:
-        """The positions of the keys from `start` on and below `before`; None: to the end."""
+        """Returns the positions of the keys from `start` on and below `before`; None: to the end."""
         return bisect_left(self._keys, start), len(self._keys) if before is None else bisect_left(self._keys, before)
 
     def first(self, start: bytes, before: bytes | None) -> bytes | None:
@@ -132,7 +132,7 @@ class Disks:
         self._numbers = itertools.count()
 
     def open(self, path: Path, owner: MemoryDatabase) -> _Store:
-        """The store of a directory, new if there is none. Raises Locked."""
+        """Returns the store of a directory, new if there is none. Raises Locked."""
         marker = path / _MARKER
         if not marker.exists():
             marker.write_text(str(next(self._numbers)))
@@ -147,7 +147,7 @@ class Disks:
         return any(path.is_relative_to(root) for root in self.full)
 
     def lose_power(self, root: Path, random: Random) -> int:
-        """Drop the unsynced batches of every database under `root`, except a random prefix; returns their
+        """Drops the unsynced batches of every database under `root`, except a random prefix; returns their
         number."""
         gone = 0
         for marker in sorted(root.glob(f"**/{_MARKER}")):
@@ -163,12 +163,12 @@ class Disks:
         return gone
 
     def backup(self, root: Path) -> dict[str, tuple[Rows, int]]:
-        """A copy of every database under `root`."""
+        """Returns a copy of every database under `root`."""
         names = [marker.read_text() for marker in sorted(root.glob(f"**/{_MARKER}"))]
         return {name: (_copied(self._stores[name].present), self._stores[name].sequence) for name in names}
 
     def restore(self, copies: dict[str, tuple[Rows, int]]) -> None:
-        """Restore copies to their directories. REQUIRES: the databases are closed."""
+        """Restores copies to their directories. REQUIRES: the databases are closed."""
         for name, (rows, sequence) in copies.items():
             store = self._stores[name]
             assert store.owner is None, "a backup is put back while somebody holds the directory"
@@ -245,7 +245,7 @@ class MemoryDatabase:
     def write(self, batch: MemoryBatch) -> None:
         store = self._open()
         self._has_failed = self._has_failed or self._disks.is_full(self._path)
-        # as RocksDB, which refuses writes until it is opened again, even if there is space by then
+        # like RocksDB, which refuses writes until it is reopened, even if there is space again
         if self._has_failed:
             self._disks.refused += 1
             raise DiskFull(f"no space left for {self._path.parent.name}")
@@ -274,7 +274,7 @@ class MemoryDatabase:
         self._store = None
 
     def release(self) -> None:
-        """The process is dead: its lock is released, and its handles become unusable."""
+        """Releases the lock of a dead process; its handles become unusable."""
         self.close()
 
     def _open(self) -> _Store:

@@ -1,6 +1,6 @@
-"""The environment of an integration test: request topics and targets on a real broker, and sidecars that serve them.
+"""The deployment of an integration test: request topics and targets on a real broker, and sidecars that serve them.
 
-All names are unique, so one broker serves all tests; all processes end with the environment.
+All names are unique, so one broker serves all tests. All processes end with the deployment.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 @dataclass
-class Environment:
-    """Request topics, targets and the processes between them."""
+class SidecarDeployment:
+    """Request topics, targets, and the sidecars that serve them."""
 
     bootstrap: str
     directory: Path
@@ -32,21 +32,21 @@ class Environment:
     requests: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
     sidecars: list[Sidecar] = field(default_factory=list)
-    others: list[Environment] = field(default_factory=list)
+    others: list[SidecarDeployment] = field(default_factory=list)
 
-    def another(self) -> Environment:
-        """Another environment, which ends with this one: for a scenario that starts again."""
+    def another(self) -> SidecarDeployment:
+        """Returns another deployment, which ends with this one: for a scenario that starts from the beginning."""
         self.others.append(
-            Environment(self.bootstrap, self.directory / f"environment-{len(self.others)}", self.replicas)
+            SidecarDeployment(self.bootstrap, self.directory / f"environment-{len(self.others)}", self.replicas)
         )
         return self.others[-1]
 
     def new_requests(self, partitions: int = 1, *options: str) -> str:
-        """Creates a request topic and the topics beside it, as an operator would."""
+        """Creates a request topic and the topics beside it with the operators' command; returns its name."""
         return self.new_request_topics(1, partitions, *options)[0]
 
     def new_request_topics(self, count: int, partitions: int = 1, *options: str) -> list[str]:
-        """Creates several request topics with one command."""
+        """Creates several request topics with one command; returns their names."""
         names = [unique_name("requests") for _ in range(count)]
         named = [word for name in names for word in ("--requests", name)]
         size = ("--partitions", str(partitions), "--replication-factor", str(self.replicas))
@@ -72,7 +72,7 @@ class Environment:
         topic: Mapping[str, object] | None = None,
         group_protocol: str = "classic",
     ) -> Sidecar:
-        """A process that serves all request topics of this environment; not started yet."""
+        """Returns a process that serves all request topics of this deployment; it is not started yet."""
         name = name or f"sidecar-{len(self.sidecars)}"
         made = Sidecar(
             name,
@@ -94,11 +94,11 @@ class Environment:
         return Sender(self.bootstrap, **properties)
 
     def reader(self, *topics: str) -> Reader:
-        """A read_committed reader of these topics, or of all targets and dead letters."""
+        """Returns a read_committed reader of these topics, or of all targets and dead-letter topics."""
         return Reader(self.bootstrap, topics or [*self.targets, *(f"{name}.dead-letters" for name in self.requests)])
 
     def wait_for_ends(self, count: int, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Returns when `count` different requests have ended, according to the dispatch logs."""
+        """Waits until `count` different requests have ended, according to the dispatch logs."""
         reader = self.reader(*(f"{name}.dispatch-log" for name in self.requests))
         ended: set[tuple[str, int, int]] = set()
 
@@ -114,7 +114,7 @@ class Environment:
             reader.close()
 
     def judge(self, expected: Sequence[Sent], dead: Sequence[Sent] = (), silent: Sequence[Sent] = ()) -> Outcome:
-        """Compares all topics with the requests; fails with the differences."""
+        """Compares all topics with the requests; fails and lists the differences."""
         outcome = gather(self.bootstrap, self.requests, self.targets)
         judge(outcome, expected, dead, silent)
         return outcome
@@ -127,8 +127,8 @@ class Environment:
 
 
 @contextmanager
-def new_env(bootstrap: str, directory: Path, replicas: int = 1) -> Iterator[Environment]:
-    env = Environment(bootstrap, directory, replicas)
+def new_deployment(bootstrap: str, directory: Path, replicas: int = 1) -> Iterator[SidecarDeployment]:
+    env = SidecarDeployment(bootstrap, directory, replicas)
     try:
         yield env
     finally:

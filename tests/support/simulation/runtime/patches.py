@@ -35,8 +35,8 @@ from postdate.wheel.timer_log.identity import Identity
 from support.kafka_simulator import SimBroker
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.simulation.requests.traffic import REQUESTS
-from support.simulation.world.disk import MemoryBatch
-from support.simulation.world.world import FINE_SLOTS, HOUR_MS, HOUR_SLOTS, World
+from support.simulation.runtime.disk import MemoryBatch
+from support.simulation.runtime.simulated_run import FINE_SLOTS, HOUR_MS, HOUR_SLOTS, SimulatedRun
 
 #: A step that has no name in the sidecar: some entries of STORE are written, others are not.
 STORE_APPLIED = "takeover.store-applied"
@@ -45,78 +45,78 @@ STORE_APPLIED = "takeover.store-applied"
 class _Time:
     """Replaces the module `time`."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, run: SimulatedRun) -> None:
+        self._run = run
 
     def sleep(self, seconds: float) -> None:
-        self._world.acting().wait(seconds * 1000)
+        self._run.acting().wait(seconds * 1000)
 
     def monotonic(self) -> float:
-        return self._world.time.now_ms / 1000
+        return self._run.time.now_ms / 1000
 
     def time_ns(self) -> int:
-        return int(self._world.time.now_ms * 1e6)
+        return int(self._run.time.now_ms * 1e6)
 
 
 class _Indexes:
     """Replaces `TimerIndex` in takeover: opens the real one, with the platform of the acting machine."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, run: SimulatedRun) -> None:
+        self._run = run
 
     def open(self, directory: Path, identity: Identity, options: IndexOptions, now_ms: int) -> TimerIndex:
-        index = TimerIndex.open(directory, identity, options, now_ms, self._world.acting().machine.platform)
-        return self._world.watched(index)
+        index = TimerIndex.open(directory, identity, options, now_ms, self._run.acting().machine.platform)
+        return self._run.watched(index)
 
 
-def _counting_suspicion(world: World) -> Callable[[SimTransactionalProducer], bool]:
+def _counting_suspicion(run: SimulatedRun) -> Callable[[SimTransactionalProducer], bool]:
     honest = SimTransactionalProducer.settle
 
     def settle(self: SimTransactionalProducer) -> bool:
         settled = honest(self)
-        world.reached["settled" if settled else "recycled"] += 1
+        run.reached["settled" if settled else "recycled"] += 1
         return settled
 
     return settle
 
 
-def _counting_fences(world: World) -> Callable[[Shard, Fenced], float]:
+def _counting_fences(run: SimulatedRun) -> Callable[[Shard, Fenced], float]:
     honest = Shard._fenced
 
     def fenced(self: Shard, fault: Fenced) -> float:
-        world.reached["fenced"] += 1
+        run.reached["fenced"] += 1
         return honest(self, fault)
 
     return fenced
 
 
-def _noting_halts(world: World) -> Callable[[Shard, Halted], float]:
+def _recording_halts(run: SimulatedRun) -> Callable[[Shard, Halted], float]:
     """Records every halt, including those that end later."""
     honest = Shard._halt
 
     def halt(self: Shard, why: Halted) -> float:
-        world.halts.append((self.ctx.partition, f"{world.acting().name}: {why}"))
+        run.halts.append((self.ctx.partition, f"{run.acting().name}: {why}"))
         return honest(self, why)
 
     return halt
 
 
 @contextmanager
-def _looking_at_takeovers(world: World) -> Iterator[None]:
+def _checking_takeovers(run: SimulatedRun) -> Iterator[None]:
     honest_recover, honest_own, honest_end = takeover.recover, takeover.claim_ownership, takeover.end_of_requests
     ends: dict[tuple[str, int], int] = {}
 
     def recover(ctx: ShardContext, bounded: takeover.Bounded, confirm: Callable[[Halted], None]) -> takeover.Recovered:
-        ends[ctx.instance, ctx.partition] = world.broker.topics[REQUESTS].logs[ctx.partition].stable_end
+        ends[ctx.instance, ctx.partition] = run.broker.topics[REQUESTS].logs[ctx.partition].stable_end
         return honest_recover(ctx, bounded, confirm)
 
     def end_of_requests(ctx: ShardContext) -> int:
-        """The gate opens after a single answer. docs/protocol.md does not promise that it comes from the true
+        """Opens the gate after a single response. docs/protocol.md does not promise that it comes from the true
         leader."""
-        before = world.broker.stale_answers
+        before = run.broker.stale_answers
         end = honest_end(ctx)
-        if world.broker.stale_answers > before and (ctx.instance, ctx.partition) in ends:
-            world.reached["the gate opens by the answer of a deposed leader"] += 1
+        if run.broker.stale_answers > before and (ctx.instance, ctx.partition) in ends:
+            run.reached["the gate opens by the answer of a deposed leader"] += 1
             ends[ctx.instance, ctx.partition] = min(end, ends[ctx.instance, ctx.partition])
         return end
 
@@ -124,8 +124,8 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
         ctx: ShardContext, recovered: takeover.Recovered, broker_clock: BrokerClock, owned_seq: int, requests_end: int
     ) -> ShardOwnership:
         ownership = honest_own(ctx, recovered, broker_clock, owned_seq, requests_end)
-        world.known.setdefault((ctx.partition, ownership.takeover), ends[ctx.instance, ctx.partition])
-        world.look(ctx.partition, recovered.index, "taken over")
+        run.known.setdefault((ctx.partition, ownership.takeover), ends[ctx.instance, ctx.partition])
+        run.check_index(ctx.partition, recovered.index, "taken over")
         return ownership
 
     with (
@@ -136,58 +136,58 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
         yield
 
 
-def _looking_at_commits(world: World) -> Callable[[Dispatcher, ShardOwnership, IndexOverlay, int], None]:
+def _checking_commits(run: SimulatedRun) -> Callable[[Dispatcher, ShardOwnership, IndexOverlay, int], None]:
     honest = Dispatcher._write
 
     def write(self: Dispatcher, ownership: ShardOwnership, overlay: IndexOverlay, log_offset: int) -> None:
         honest(self, ownership, overlay, log_offset)
-        world.look(self._ctx.partition, overlay._index, "committed")
+        run.check_index(self._ctx.partition, overlay._index, "committed")
 
     return write
 
 
-def _noting_letters(world: World) -> Callable[..., tuple[int, int]]:
+def _recording_dead_letters(run: SimulatedRun) -> Callable[..., tuple[int, int]]:
     """Records the time and the machine of each dead letter."""
     honest = SimBroker.append
 
     def append(self: SimBroker, part: Partition, *given: Any, **more: Any) -> tuple[int, int]:
         written = honest(self, part, *given, **more)
         if part.topic == f"{REQUESTS}.dead-letters":
-            world.troubles.left(part.index, written[0], world.acting().machine.name)
+            run.troubles.left(part.index, written[0], run.acting().machine.name)
         return written
 
     return append
 
 
-def _counting_choices(world: World) -> Callable[[TimerIndex, int], bool]:
+def _counting_choices(run: SimulatedRun) -> Callable[[TimerIndex, int], bool]:
     """Counts the entries that an even spread moves as soon as the fine ring covers their windows."""
 
     def choose(index: TimerIndex, now_ms: int) -> bool:
         before = index.timer_log.sequence()
         more = choose_deferred(index, now_ms)
-        world.reached["an even choice that was deferred"] += index.timer_log.sequence() > before
+        run.reached["an even choice that was deferred"] += index.timer_log.sequence() > before
         return more
 
     return choose
 
 
-def _counting_stored(world: World) -> Callable[[TimerIndex, Partition, list[Record], int, int], None]:
+def _counting_stored(run: SimulatedRun) -> Callable[[TimerIndex, Partition, list[Record], int, int], None]:
     honest = store_reading.apply_stored
 
     def take(index: TimerIndex, store: Partition, records: list[Record], low: int, logged_ms: int) -> None:
         before = index.count
         honest(index, store, records, low, logged_ms)
-        world.reached["a rebuild reads STORE in several batches"] += before >= 1_000 and index.count > before
+        run.reached["a rebuild reads STORE in several batches"] += before >= 1_000 and index.count > before
         if index.count > before:
-            world.reached["entry read from STORE"] += index.count - before
-            world.failpoint(STORE_APPLIED)
+            run.reached["entry read from STORE"] += index.count - before
+            run.failpoint(STORE_APPLIED)
 
     return take
 
 
 @contextmanager
-def simulated(world: World) -> Iterator[None]:
-    """A context in which the sidecar's code runs in this world."""
+def simulated(run: SimulatedRun) -> Iterator[None]:
+    """Makes the sidecar's code run in this simulation while the context lasts."""
 
     def tiny(tick_ms: int, ended_window_ms: int) -> IndexOptions:
         return IndexOptions(
@@ -199,24 +199,24 @@ def simulated(world: World) -> Iterator[None]:
         )
 
     with (
-        patch.object(timer_log, "Database", world.make_database),
+        patch.object(timer_log, "Database", run.make_database),
         patch.object(timer_log, "WriteBatch", MemoryBatch),
-        patch.object(opening, "TimerIndex", _Indexes(world)),
+        patch.object(opening, "TimerIndex", _Indexes(run)),
         patch.object(opening, "IndexOptions", tiny),
-        patch.object(opening, "time", _Time(world)),
-        patch.object(poller, "time", _Time(world)),
-        patch.object(failpoints, "reached", world.failpoint),
-        patch.object(SimTransactionalProducer, "settle", _counting_suspicion(world)),
-        patch.object(SimBroker, "append", _noting_letters(world)),
-        patch.object(Shard, "_fenced", _counting_fences(world)),
-        patch.object(Shard, "_halt", _noting_halts(world)),
-        patch.object(bulk_sweep, "SWEPT_ENTRIES_MAX", world.swept_max),
-        patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
-        patch.object(store_reading, "STORE_RECORDS_MAX", world.store_records_max),
-        patch.object(store_reading, "apply_stored", _counting_stored(world)),
-        patch.object(shard, "choose_deferred", _counting_choices(world)),
-        _looking_at_takeovers(world),
-        patch.object(Dispatcher, "_write", _looking_at_commits(world)),
-        patch.object(dispatch_tail, "TAIL_OFFSETS", world.tail_offsets),
+        patch.object(opening, "time", _Time(run)),
+        patch.object(poller, "time", _Time(run)),
+        patch.object(failpoints, "reached", run.failpoint),
+        patch.object(SimTransactionalProducer, "settle", _counting_suspicion(run)),
+        patch.object(SimBroker, "append", _recording_dead_letters(run)),
+        patch.object(Shard, "_fenced", _counting_fences(run)),
+        patch.object(Shard, "_halt", _recording_halts(run)),
+        patch.object(bulk_sweep, "SWEPT_ENTRIES_MAX", run.swept_max),
+        patch.object(takeover, "RECOVERY_RECORDS_MAX", run.replayed_max),
+        patch.object(store_reading, "STORE_RECORDS_MAX", run.store_records_max),
+        patch.object(store_reading, "apply_stored", _counting_stored(run)),
+        patch.object(shard, "choose_deferred", _counting_choices(run)),
+        _checking_takeovers(run),
+        patch.object(Dispatcher, "_write", _checking_commits(run)),
+        patch.object(dispatch_tail, "TAIL_OFFSETS", run.tail_offsets),
     ):
         yield

@@ -92,7 +92,7 @@ class Operators:
         self._choices = {name: choices[name] for name in varied}
 
     def draw(self) -> Settings:
-        """The settings of the next start of a process."""
+        """Returns the settings of the next start of a process."""
         drawn: dict[str, Any] = {name: self._random.choice(values) for name, values in self._choices.items()}
         settings = replace(self._usual, **drawn)
         return settings if allows(settings.allow, settings.default_target) else replace(settings, default_target="")

@@ -2,8 +2,8 @@
 any order.
 
 An actor's step runs until it waits, or until it lets others run. Then it is suspended, and the scheduler draws the next
-one: a suspended step whose time has come, or an actor that is due. So a process may be overtaken between any two of its
-requests, any number of times, and the overtaking process need not end first.
+actor: a suspended step whose time has come, or an actor that is due. So a process may be overtaken between any two of
+its requests, any number of times, and the overtaking process need not end first.
 
 A step of a dead process is resumed at once: the check after each suspension then ends it.
 
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from greenlet import getcurrent, greenlet
 
 from support.kafka_simulator import SimTime
-from support.simulation.world.process import Actor, Crashed, SimulatedProcess
+from support.simulation.runtime.process import Actor, Crashed, SimulatedProcess
 
 if TYPE_CHECKING:
-    from support.simulation.world.process import PollActor, ShardActor
+    from support.simulation.runtime.process import PollActor, ShardActor
 
     AnyActor = PollActor | ShardActor
 
@@ -61,14 +61,14 @@ class Scheduler:
         return actor is self._current or actor in self._suspended
 
     def run_until(self, end_ms: float) -> None:
-        """Run actors until that time."""
+        """Runs actors until that time."""
         while self._time.now_ms < end_ms:
             if not self._run_one():
                 self._pass_time(end_ms)
         self._end_dead()
 
     def suspend(self, until_ms: float) -> None:
-        """Suspend the running step until that time or later; others run meanwhile. REQUIRES: called within a step."""
+        """Suspends the running step until that time or later; others run meanwhile. REQUIRES: called within a step."""
         actor, hub = self.current, getcurrent().parent
         assert hub is not None, "a step runs within the scheduler"
         self._suspended[actor] = (getcurrent(), until_ms)
@@ -79,11 +79,11 @@ class Scheduler:
         return any(actor is not self._current for actor in self._ready())
 
     def unwind(self) -> None:
-        """End every step of a dead process. REQUIRES: called outside of any step."""
+        """Ends every step of a dead process. REQUIRES: called outside of any step."""
         self._end_dead()
 
     def _run_one(self) -> bool:
-        """Run one ready actor; False if none is ready."""
+        """Runs one ready actor; False if none is ready."""
         self._end_dead()
         ready = list(self._ready())
         if not ready:
@@ -106,7 +106,7 @@ class Scheduler:
             self._current = None
 
     def _step(self) -> None:
-        """One step of the current actor, from its beginning to its end."""
+        """Runs one step of the current actor, from its beginning to its end."""
         actor = self.current
         try:
             actor.step()
@@ -118,13 +118,13 @@ class Scheduler:
             self._failed(actor, f"{type(error).__name__}: {error} at {where}")
 
     def _end_dead(self) -> None:
-        """Resume the suspended steps of dead processes, which ends them."""
+        """Resumes the suspended steps of dead processes, which ends them."""
         for actor in [actor for actor in self._suspended if actor.process.dead]:
             self._resume(actor, self._suspended.pop(actor)[0])
             assert actor not in self._suspended, f"{actor.name} is dead and goes on"
 
     def _ready(self) -> Iterator[AnyActor]:
-        """The actors that may run now, in a deterministic order."""
+        """Yields the actors that may run now, in a deterministic order."""
         now_ms, suspended = self._time.now_ms, self._suspended
         for process in self._processes:
             if process.paused_until_ms <= now_ms:
@@ -136,7 +136,7 @@ class Scheduler:
                         yield actor
 
     def _pass_time(self, end_ms: float) -> None:
-        """No actor is ready: advance the time until one may be."""
+        """Advances the time until an actor may be ready. REQUIRES: no actor is ready."""
         now_ms, soonest = self._time.now_ms, end_ms
         for process in self._processes:
             if process.paused_until_ms > now_ms:

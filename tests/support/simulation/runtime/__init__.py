@@ -1,0 +1,1 @@
+"""The state of a simulated run: machines, processes, disks and clocks; and its scheduler."""

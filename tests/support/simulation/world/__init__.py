@@ -1,1 +1,0 @@
-"""Machines, processes, disks and clocks of a simulated world, and the scheduler."""
