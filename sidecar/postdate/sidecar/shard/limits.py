@@ -32,7 +32,7 @@ CONFIRM_INTERVAL_MS: Final = 1_000
 
 # After this many checks without a change a shard rests, and checks only this often, since its figures, its status and
 # its wheel would stay the same. Measured: 64 shards that check every second take 4 % of a core.
-REST_LOOKS: Final = 3
+REST_CHECKS: Final = 3
 REST_INTERVAL_MS: Final = 10_000
 
 # Free memory is returned at the beginning of a rest, but not more often than this, since it looks at all memory of the

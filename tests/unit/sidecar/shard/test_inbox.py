@@ -35,13 +35,13 @@ def test_keys_and_headers_fill_an_inbox_as_values_do() -> None:
         inbox = open_inbox()
         assert inbox.offer([record(0), large])
         assert not inbox.offer([large])
-        assert not inbox.has_room()
+        assert not inbox.has_space()
         (first, *rest) = inbox.drain()
         inbox.put_back(rest)
-        assert not inbox.has_room()
+        assert not inbox.has_space()
         assert inbox.drain() == rest
         assert inbox.drain() == [large]
-        assert inbox.has_room()
+        assert inbox.has_space()
         assert first == record(0)
 
 
@@ -59,7 +59,7 @@ def test_waiting_batches_are_taken_together_up_to_a_bound() -> None:
     for each in large:
         inbox.offer([each])
     assert [len(inbox.drain()) for _ in range(4)] == [2, 2, 1, 0]
-    assert inbox.has_room()
+    assert inbox.has_space()
 
 
 def test_a_batch_beyond_the_bound_is_taken_whole() -> None:
