@@ -50,7 +50,7 @@ LATENESS_BOUNDS_MS: Final = (
 TRANSACTION_BOUNDS_MS: Final = (2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 COMMITTED, ABORTED, UNKNOWN, FENCED, FAILED = OUTCOMES = ("committed", "aborted", "unknown", "fenced", "failed")
-"""How a transaction ended, as far as this process knows."""
+"""The outcome of a transaction, as far as this process knows."""
 
 SCHEDULE, CANCEL, RESCHEDULE, PAUSE, RESUME, TRIGGER, BACKFILL, REFUSED = REQUEST_OUTCOMES = (
     *("schedule", "cancel", "reschedule", "pause", "resume", "trigger"),
@@ -63,7 +63,7 @@ _NOT_FINAL: Final = (
     *(TRIGGERED, BACKFILLED, EXTRA, EXTRA_DEAD),
 )
 
-# Fewer values than this are sorted into their classes one by one: numpy's calls cost more than they do.
+# Fewer values than this are sorted into their classes one by one, since numpy's calls would cost more.
 _VECTOR_MIN: Final = 200
 _FATE_NAME = attrgetter("name")
 
@@ -113,7 +113,7 @@ class ShardCounts:
         self.rated = 0
         """Messages that were due and had to wait for the rate of their target."""
         self.unremembered_ids = 0
-        """Delivered messages whose id is not remembered, for lack of room."""
+        """Delivered messages whose id is not remembered, for lack of space."""
         self.lateness = Histogram(LATENESS_BOUNDS_MS)
         self.transactions = dict.fromkeys(OUTCOMES, 0)
         self.transaction_ms = Histogram(TRANSACTION_BOUNDS_MS)

@@ -20,7 +20,7 @@ from typing import Any
 from postdate.kafka.settings import log as client_log
 from postdate.sidecar.limits import CLIENT_LOG_REPEAT_S, LOG_REPEAT_S, LOG_TEXTS_MAX
 
-#: A number at the start of a word is a quantity, as in 17 ms. Further within a word, as in orders/3, it is of a name.
+#: A number at the start of a word is a quantity, as in 17 ms. Within a word, as in orders/3, it is part of a name.
 _QUANTITIES = re.compile(r"(?<!\w)(?<!\w[-./:#])\d+(?:[.,]\d+)*(?![\d/_-]|[.,]\w)")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 

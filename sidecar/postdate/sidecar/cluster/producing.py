@@ -69,7 +69,7 @@ class DeliveryReport:
                 f"no answer within {limits.COMMAND_TIMEOUT_S:.0f} s: the request may or may not be in {topic}"
             )
         if self.offset < 0:
-            # A broker answers so to a repeated produce request that it had already written.
+            # A broker's answer to a repeated produce request, whose record it had already written, has no offset.
             raise TransientError(f"the request is in {topic}, but the broker did not report its offset")
 
 

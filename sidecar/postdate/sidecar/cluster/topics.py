@@ -30,7 +30,6 @@ CLEANUP = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
 MESSAGE_BYTES = "max.message.bytes"
 LOG_APPEND_TIME = "LogAppendTime"
-# The settings that a check requests.
 SETTINGS_READ = (RETENTION_MS, RETENTION_BYTES, SEGMENT_MS, CLEANUP, TIMESTAMP_TYPE, MESSAGE_BYTES)
 UNLIMITED = -1
 

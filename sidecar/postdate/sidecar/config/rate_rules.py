@@ -16,7 +16,7 @@ from fnmatch import translate
 from postdate.sidecar.config.limits import RATE_MAX, RATE_MIN, RATE_RULES_MAX
 
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
-# The characters of topic names, and the special ones of patterns.
+# The characters of topic names, and the special characters of patterns.
 _PATTERN = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 # One character of a pattern, or a set; and the text before the first special character.
 _PART = re.compile(r"\[!?\]?[^\]]*\]|.")

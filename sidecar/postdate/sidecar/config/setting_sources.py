@@ -28,7 +28,7 @@ from postdate.sidecar.config.schema import (
 from postdate.sidecar.config.values import is_secret
 from postdate.sidecar.errors import ConfigError
 
-# Not options: what tests use, and where the development broker finds its jars.
+# Not options: variables of tests, and the place of the development broker's jars.
 _FOREIGN_PREFIXES = (
     "POSTDATE_TEST_",
     "POSTDATE_FAILPOINTS",

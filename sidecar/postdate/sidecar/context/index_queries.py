@@ -119,7 +119,7 @@ def _figures(index: TimerIndex, before: IndexStats | None) -> IndexStats:
     next_request, low_water = index.checkpoint.next_request or 0, index.timer_log.low_water()
     oldest_ms = _accepted_ms(index, low_water) if low_water < next_request else -1
     if oldest_ms < 0 and low_water < next_request and before is not None:
-        oldest_ms = before.oldest_ms  # the mark follows ended entries slowly; the former oldest one is older
+        oldest_ms = before.oldest_ms  # the mark follows ended entries slowly; the previous oldest time is earlier
     return IndexStats(
         next_request=next_request,
         low_water=low_water,

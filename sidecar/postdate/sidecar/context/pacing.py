@@ -58,7 +58,7 @@ class TransactionBudget:
         self._next_small_ms = 0.0
         self._lock = threading.Lock()
         self.window = WINDOW_MIN
-        """How many small transactions may run at a time, on average."""
+        """The number of small transactions that may run at a time, on average."""
         self._took_ms = 0.0
         self._seen = 0
         self._quickest_ms = inf
@@ -76,7 +76,7 @@ class TransactionBudget:
             self._next_ms = max(self._next_ms, now_ms) + self._interval_ms
             if took_ms <= 0:
                 return self._next_ms
-            # Separate slots: a large one does not queue behind the small ones.
+            # Separate slots: a large transaction does not queue behind the small ones.
             self._next_small_ms = max(self._next_small_ms, now_ms) + self._took_ms / self.window
             return max(self._next_ms, self._next_small_ms)
 
@@ -84,7 +84,7 @@ class TransactionBudget:
         took_ms = min(took_ms, WINDOW_TOOK_MS_MAX)
         self._seen = min(self._seen + 1, _REMEMBERED)
         self._took_ms += (took_ms - self._took_ms) / self._seen
-        if now_ms >= self._probe_at:  # measures the duration of a few concurrent ones
+        if now_ms >= self._probe_at:  # from here on, measures the duration of a few concurrent transactions
             self._probe_at = now_ms + WINDOW_PROBE_MS
             self.window, self._quickest_ms = WINDOW_MIN, inf
         self._quickest_ms = min(self._quickest_ms, took_ms)

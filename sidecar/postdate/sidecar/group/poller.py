@@ -73,18 +73,18 @@ class Poller:
         self._reported = 0
         self._stopping = False
         self.turned_at = time.monotonic()
-        """When the last round began (monotonic, s); a round of a live poll loop is short."""
+        """The start of the last round (monotonic, s); a round of a live poll loop is short."""
         self.member_id = ""
-        """The id of the member that this process is in the group, empty if it has not joined; checked once a second."""
+        """The member id of this process in the group; empty if it has not joined. Checked once a second."""
         self.statistics: tuple[BrokerStatistics, ...] = ()
         """The consumer's last measurements of its connections."""
         self._member_query_at = 0.0
         self.waits_for = ""
-        """Why this process has not joined yet; empty once Kafka has answered."""
+        """The reason why this process has not joined yet; empty once Kafka has answered."""
         self.failure: ClientFailure | None = None
-        """Why this process has no client, until it has a new one."""
+        """The failure that left this process without a client, until it has a new one."""
         self.stands_by = ""
-        """Why this process waits for members of another group protocol to end; empty if it does not."""
+        """The reason why this process waits for members of another group protocol to end; empty if it does not wait."""
         self.holds = HoldRequests()
         """Requested changes of holds."""
         self.is_drained = False
@@ -220,7 +220,9 @@ class Poller:
             self._partition_error(fault_part, fault)
         self.holds.serve(self._consumer, self.shards)
         self.turned_at = now = time.monotonic()
-        if now >= self._position_at:  # before a partition is started elsewhere: it has no position until the next poll
+        if (
+            now >= self._position_at
+        ):  # before a partition starts at another offset: then it has no position until the next poll
             self._position_at = now + _POSITION_INTERVAL_S
             includes_resting = now >= self._resting_position_at
             if includes_resting:

@@ -40,9 +40,9 @@ class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
     written_ms: int
     """By the local clock, epoch ms; a shard that is served writes at least every STATUS_AGE_MS_MAX."""
     since_ms: int = 0
-    """When it entered this state, also by the local clock, epoch ms."""
+    """The time at which it entered this state, also by the local clock, epoch ms."""
     reason: HaltReason | None = None
-    """Why it halted; kept until the next successful takeover."""
+    """The reason of its halt; kept until the next successful takeover."""
     why: str = ""
     loss: Loss | None = None
     """The loss that an operator must accept to resume it."""

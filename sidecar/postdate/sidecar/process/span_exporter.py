@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _NS_PER_MS = 1_000_000
 _SERVICE = "postdate"
 
-#: The logger of the packages for errors of a context.
+#: The logger to which the packages report a malformed context.
 _CONTEXT_LOGGER = "opentelemetry.trace"
 
 

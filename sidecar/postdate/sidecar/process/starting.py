@@ -85,7 +85,7 @@ def _attempt(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) -> tup
 
     fault: KafkaFault | None = None
     while not is_over():
-        # Each call listens for some seconds. On a busy machine an error may arrive later.
+        # Each call listens for some seconds; on a busy machine an error may arrive only during a later call.
         fault = fault or kafka.connection_fault(is_over)
         if isinstance(fault, NotAuthorized) and not answer.done():
             raise ConfigError(

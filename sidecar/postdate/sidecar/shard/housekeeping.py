@@ -59,7 +59,7 @@ class Housekeeping:
     def next_check_in_ms(self, index: TimerIndex, is_running: bool, committed_at: float) -> float:
         """Returns the milliseconds until the next duty, if no entry leaves and no request arrives before.
 
-        `committed_at`: the end of the last transaction, steady ms. The next beat is due `beat_interval_ms` after it.
+        `committed_at`: the end of the last transaction, steady ms. The next `beat` is due `beat_interval_ms` after it.
         """
         is_quiet = is_running and self._quiet_checks >= REST_CHECKS and index.timer_log.sequence() == self._changes
         if self._dispatcher.needs_maintenance(index):
@@ -74,7 +74,7 @@ class Housekeeping:
 
     def run(self, index: TimerIndex, now_ms: int, steady: float) -> None:
         """Runs the duties that are due. `now_ms` is the broker's time, `steady` the local steady clock."""
-        if steady < self._rests_until:  # woken
+        if steady < self._rests_until:  # an event ended the rest
             self._quiet_checks, self._rests_until = 0, 0.0
         if self._every("sync", self._ctx.config.index.sync_interval_ms, steady):
             index.sync()

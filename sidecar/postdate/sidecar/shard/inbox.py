@@ -40,7 +40,7 @@ class Inbox:
         self._woken = False
         self._has_moved = False
         self.position = -1
-        self.start_at = -1  # at or above 0: where the partition must be read from; nothing is taken until `started`
+        self.start_at = -1  # from 0 on: the offset to read the partition from; nothing is taken until `started`
         self._waiting = True
 
     def offer(self, records: list[Record]) -> bool:

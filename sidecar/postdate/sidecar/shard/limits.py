@@ -16,7 +16,7 @@ TAKEN_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
 # Each takeover reads the dispatch log and may rebuild an index; more at once only compete for the same disk and core.
 TAKEOVERS_AT_ONCE_MAX: Final = 8
 
-# A takeover without progress for this long gives its slot to a waiting one: longer than a busy machine needs to
+# A takeover without progress for this long gives its slot to a waiting takeover: longer than a busy machine needs to
 # connect, so that takeovers do not keep taking slots from each other, and shorter than the absence of a broker.
 TAKEOVER_IDLE_S: Final = 10.0
 

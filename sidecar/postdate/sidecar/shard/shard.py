@@ -82,7 +82,7 @@ class Shard(Stateful):
         self._operator = OperatorInterface(ctx)
         self._confirmation = Confirmation(ctx)
         self._failures = InternalFailures()
-        self._unread = True  # the partition must be read from R: nothing of it is in the inbox
+        self._unread = True  # the partition must be read from R: none of its records is in the inbox
         self._owned_seq = -1
         self._reopen = False
 
@@ -139,7 +139,7 @@ class Shard(Stateful):
     def _take_over(self) -> None:
         """Steps 1 to 7. After a failure there is no ownership; an open index is kept for the next attempt."""
         attempt = Attempt(self._index, self._enter)
-        self._index = None  # recovery may replace it: whatever happens, the attempt knows which one is open
+        self._index = None  # recovery may replace the index; the attempt always knows the open one
         try:
             taken = attempt.run(self._confirmation, self._operator, self._broker_clock, self._owned_seq)
         finally:
@@ -170,11 +170,11 @@ class Shard(Stateful):
     # ---- running ---------------------------------------------------------------------------------------------------
 
     def _run(self, index: TimerIndex, ownership: ShardOwnership) -> float:
-        more = self._broker_clock.known() and self._ingest(index)  # an even spread needs the time
+        more = self._broker_clock.known() and self._ingest(index)  # ingest needs the time for even spreads
         steady = self.ctx.clock.steady_ms()
         if not self._broker_clock.known() or self._owes_record(index, ownership, steady):
             if not self._dispatcher.commit_beat(index, ownership):
-                self._ingest(index)  # even without the time, since a cancel cannot wait
+                self._ingest(index)  # even if the time is unknown, since a cancel cannot wait
                 return float(BACKOFF_MS_MIN)
             self._after_transaction()
             return 0.0
@@ -233,7 +233,9 @@ class Shard(Stateful):
         if more:
             return 0.0
         retry_at = self._dispatcher.retry_at()
-        keys = index.timer_log.scan_keys(FIRST_KEY, None, 1)  # the wheel knew a lower bound: one seek finds the time
+        keys = index.timer_log.scan_keys(
+            FIRST_KEY, None, 1
+        )  # the wheel knows only a lower bound: one seek finds the exact time
         exact = split_key(keys[0])[0] if keys else None
         if retry_at is not None:
             return max(retry_at - self.ctx.clock.steady_ms(), 1.0)

@@ -29,7 +29,7 @@ class TakeoverSlots:
         self._count = count
         self._idle_s = idle_s
         self._changed = threading.Condition()
-        self._idle_since: dict[Slot, float] = {}  # of those that are held; inf: it handles records now
+        self._idle_since: dict[Slot, float] = {}  # of held slots; inf: the takeover handles records now
         self._waiting: deque[Slot] = deque()
 
     def acquire(self, slot: Slot, stopping: Callable[[], bool]) -> bool:

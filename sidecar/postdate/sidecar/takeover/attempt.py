@@ -53,14 +53,14 @@ class Attempt:
                 taken = self._steps(ctx, confirmation, operator, broker_clock, owned_seq)
             except Halted as halt:
                 is_truncated = halt.reason is HaltReason.DISPATCH_LOG_TRUNCATED
-                if is_truncated:  # every finding queries: a deposed leader may answer the last one
+                if is_truncated:  # every finding queries the end: a deposed leader may answer the last query
                     confirmation.requests_end = max(confirmation.requests_end, takeover.appended_requests(ctx))
                 confirmation.confirm(halt, operator.reason, operator.standing)
                 if is_truncated and self.index is not None:
                     standing = operator.reason is halt.reason
                     takeover.leave_mark(ctx, self.index, confirmation.requests_end, standing)
                 raise
-            except (UnverifiedBound, UnknownOutcome):  # the second, if the abort after the first was refused
+            except (UnverifiedBound, UnknownOutcome):  # UnknownOutcome: the abort after an unverified bound was refused
                 confirmation.doubt()
                 raise
         confirmation.clear()

@@ -78,7 +78,7 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
             f"by another program, and delivering what it ended would repeat messages. To continue, accept the loss of "
             f"the requests [{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
         ).end
-    else:  # owners have gone on since, and retention may have deleted requests that they no longer needed
+    else:  # later owners went on, and retention may have deleted requests that they no longer needed
         req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
         accepted_end = max(accepted_end, first_request(ctx, last_break.last, acceptance, req_start))
     return start_at(accepted_end, offset, last_break.decoded.takeover, last_break.last, last_break.logged_ms)

@@ -32,7 +32,7 @@ from postdate.wire.requests.retry_policies import NamedPolicies
 
 log = logging.getLogger(__name__)
 
-#: The seq of an index that was just started empty in the middle of the dispatch log.
+#: The seq of an index that starts empty in the middle of the dispatch log.
 SEQ_UNKNOWN = -1
 
 
@@ -140,7 +140,7 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
 def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, req_start: int) -> int:
     """Returns the first request of a shard without a dispatch-log record: a new shard starts at the first request, and
     an older shard has lost every fate. Raises Halted unless that loss was accepted."""
-    emptied = bounds.start > 0  # a marker may be left
+    emptied = bounds.start > 0  # even if a marker is left
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
         return req_start
     end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
@@ -275,7 +275,7 @@ def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
     if certain is None:
         return end
     request = first_record(ctx, ctx.requests, certain, end)
-    # The broker may have named an aborted record, and a producer may stamp any time.
+    # The broker may have returned an aborted record, and a producer may stamp any time.
     is_certain = request is not None and request.log_append and request.timestamp_ms >= since_ms
     return max(certain, low) if is_certain else end
 

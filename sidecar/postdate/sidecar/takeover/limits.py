@@ -16,7 +16,7 @@ READ_RECORDS_MAX: Final = 1_000
 LOG_READ_S_MIN: Final = 0.01
 LOG_READ_S_MAX: Final = 0.2
 
-# A data directory that another process holds for longer belongs to it: a fresh one is taken beside it.
+# If another process holds a data directory for longer, the shard uses a directory beside it.
 LOCK_WAIT_MS_MAX: Final = 30_000
 LOCK_POLL_MS: Final = 100
 

@@ -58,7 +58,9 @@ def write_bound(ctx: ShardContext) -> int:
     """
     try:
         return _write_bound(ctx, created_ms=0)
-    except RecordRejected:  # its timestamp, if the clock of this machine is far ahead: the broker's is not known yet
+    except (
+        RecordRejected
+    ):  # its timestamp: this machine's clock may be far ahead, and the broker's time is not known yet
         return _write_bound(ctx, created_ms=1)
 
 
