@@ -1,8 +1,8 @@
 """Goal: no message leaves before its time by the broker's clock, and none is held for long, whatever any clock does.
 
-Method: the real shard over the simulated broker; the machine's wall clock is stepped, its steady clock drifts, and the
-broker's clock is stepped, while messages wait. Never early is judged by what the broker stamped: the append time of the
-dispatch-log record that names a message is not before its due time (I6).
+Method: the real shard runs over the simulated broker. The machine's wall clock is stepped, its steady clock drifts, and
+the broker's clock is stepped, while messages wait. The broker's timestamps show whether a message left early: the
+append time of the dispatch-log record that names a message is not before its due time (I6).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LATE_MS_MAX = 1_000
 
 
 def _lateness(env: ShardEnvironment) -> list[int]:
-    """Append time minus due time of each delivery, in the order of the log."""
+    """Returns append time minus due time of each delivery, in the order of the log."""
     found: list[int] = []
     for record in env.read(OWN.dispatch_log):
         found += [
@@ -42,7 +42,7 @@ def _lateness(env: ShardEnvironment) -> list[int]:
 
 
 def _deliver(env: ShardEnvironment, shard: Shard, in_ms: float, disturb: Callable[[], None] = lambda: None) -> int:
-    """One message that is due after `in_ms` by the broker's clock; half way there something happens to a clock."""
+    """Delivers one message that is due after `in_ms` by the broker's clock; `happen` changes a clock half way there."""
     already, due_ms = len(_lateness(env)), env.broker.now_ms() + in_ms
     env.schedule(due_ms)
     env.until(shard, lambda: env.broker.now_ms() >= due_ms - in_ms / 2, in_ms + 60_000)
@@ -63,7 +63,7 @@ def test_a_step_of_the_local_clock_moves_no_delivery(tmp_path: Path, by_ms: floa
 
 @pytest.mark.parametrize("by_ms", [_HOUR_MS, 10_000.0])
 def test_messages_due_by_a_clock_that_went_forward_leave(tmp_path: Path, by_ms: float) -> None:
-    """By its clock the time has passed. Nothing of ours tells the time anew; the request does, by its own stamp."""
+    """The broker's clock has passed their due time. No sample shows that, but the timestamp of the request does."""
     env = ShardEnvironment(tmp_path)
     shard = env.shard()
     env.broker.skew_ms += by_ms
@@ -73,7 +73,7 @@ def test_messages_due_by_a_clock_that_went_forward_leave(tmp_path: Path, by_ms: 
 
 @pytest.mark.parametrize("by_ms", [-120_000.0, -10_000.0, -300.0])
 def test_a_broker_that_goes_back_makes_everybody_wait(tmp_path: Path, by_ms: float) -> None:
-    """As after a failover to a broker whose clock is behind: what was learned of the time is worth nothing then."""
+    """As after a failover to a broker whose clock is behind: the earlier samples are invalid then."""
     env = ShardEnvironment(tmp_path)
     shard = env.shard()
 
@@ -187,7 +187,7 @@ def test_a_cancel_is_in_time_although_no_record_can_be_written_and_the_time_is_n
 
 @pytest.mark.parametrize("ahead_ms", [2 * _HOUR_MS, -2 * _HOUR_MS])
 def test_records_carry_the_time_of_the_broker(tmp_path: Path, ahead_ms: float) -> None:
-    """Brokers refuse records that are stamped an hour ahead: a machine with a wrong clock must not stamp them."""
+    """Brokers refuse records that are stamped an hour ahead, so a machine with a wrong clock must not stamp them."""
     env = ShardEnvironment(tmp_path, lambda broker: SimClock(broker.time, ahead_ms))
     shard = env.shard()
     assert 0 <= _deliver(env, shard, 4_000) < _LATE_MS_MAX

@@ -1,6 +1,6 @@
-"""Goal: what a shard counts is what it did: values in their classes, transactions by their end, time by state.
+"""Goal: the counts of a shard are correct: values in their classes, transactions by outcome, time by state.
 
-Method: the counters alone, with a clock that the test moves; a large batch must be counted as its values one by one.
+Method: the counters alone, with a clock that the test moves. A large batch must be counted as its values one by one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Goal: the data of a process on disk and in memory is readable only by its user.
 
-Method: directories of the test's own with every mode; a process of its own that forbids core dumps and crashes, since
-that cannot be taken back.
+Method: test directories with every mode; and a separate process that forbids core dumps and crashes, since the ban
+cannot be undone.
 """
 
 from __future__ import annotations

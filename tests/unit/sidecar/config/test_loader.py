@@ -1,7 +1,7 @@
 """Goal: every configuration error is reported with its place and its remedy, and no invalid value becomes a default.
 
-Method: real files in a temporary directory and literal environments go through `load`; the tests look at the resulting
-tree, at where each value came from, and at the sentences of ConfigError.
+Method: real files in a temporary directory and literal environments go through `load`. The tests check the resulting
+tree, the source of each value, and the sentences of ConfigError.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.repository import ROOT
 
 
 def loaded(tmp_path: Path, toml: str = "", environ: dict[str, str] | None = None, **flags: object) -> Loaded:
-    """The configuration of a TOML text, an environment and flags by path with `__` for the dot."""
+    """Returns the configuration of a TOML text, an environment, and flags by path with `__` for the dot."""
     file = tmp_path / "postdate.toml"
     file.write_text(toml)
     values = {name.replace("__", "."): value for name, value in flags.items()}

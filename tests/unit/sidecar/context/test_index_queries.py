@@ -1,6 +1,6 @@
 """Goal: a query of a shard's index gets its result, its error, or a timely refusal, and does not disturb the shard.
 
-Method: a real timer index, whose owner is this test's thread; the asker is another.
+Method: the test's thread owns a real timer index, and another thread queries it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def ask(
     question: Callable[[TimerIndex], int],
     timeout_s: float = WAIT_TIMEOUT_S,
 ) -> Future[int]:
-    """Asks on another thread; returns once the shard would have been woken."""
+    """Queries from another thread; returns once the shard would have been woken."""
     woken = threading.Event()
     future = elsewhere.submit(index_queries.ask, question, woken.set, timeout_s)
     assert woken.wait(WAIT_TIMEOUT_S)
@@ -89,7 +89,7 @@ def test_damage_found_by_a_query_is_also_raised_in_the_shard(index: TimerIndex, 
 
 
 def noting(notes: list[int], number: int) -> Callable[[TimerIndex], int]:
-    """A question that notes when it is answered."""
+    """Returns a query that notes when it is answered."""
 
     def question(_: TimerIndex) -> int:
         notes.append(number)

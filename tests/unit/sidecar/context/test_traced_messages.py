@@ -1,5 +1,5 @@
 """Goal: a message with a sampled `traceparent` gets one span when it is accepted and one when it is delivered, each
-linked to its producer; other messages get none, and a full queue delays nobody.
+linked to its producer. Other messages get no span, and a full queue delays nobody.
 
 Method: the queue, real requests ingested into a timer index, and the SDK's own exporter in memory.
 """
@@ -43,7 +43,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def _spans(traces: TraceQueue, sampler: Sampler = ALWAYS_ON) -> tuple[ReadableSpan, ...]:
-    """What the thread makes of the queue until it is closed."""
+    """Returns the spans that the thread makes of the queue until it is closed."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(sampler=sampler)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -54,7 +54,7 @@ def _spans(traces: TraceQueue, sampler: Sampler = ALWAYS_ON) -> tuple[ReadableSp
 
 
 def _delivered(traces: TraceQueue, *headers: Headers, late_ms: int = 7) -> None:
-    """One transaction of messages with these headers, from offset 0 on."""
+    """Queues one transaction of messages with these headers, from offset 0 on."""
     messages = [(offset, "orders", each) for offset, each in enumerate(headers)]
     fates = [PlainFate(offset, NOW_MS, DELIVERED) for offset in range(len(headers))]
     traces.delivered(PART, messages, fates, [NOW_MS] * len(headers), NOW_MS + late_ms)
@@ -99,8 +99,8 @@ class TestSpans:
         assert caplog.records == []
 
     def test_a_request_from_the_future_gets_a_span_that_can_be_exported(self) -> None:
-        """A producer that writes microseconds as its timestamp: the exporter would drop the spans of all others with
-        it."""
+        """If a producer wrote microseconds as its timestamp, the exporter would drop the spans of all other messages
+        with it."""
         traces = TraceQueue()
         record = Record(1, NOW_MS * 1_000, False, b"k", b"v", TRACED)
         headers: Headers = [("postdate-topic", b"orders"), ("postdate-delay", b"1s"), *TRACED]
@@ -242,7 +242,7 @@ class TestSetting:
 
 
 def _refuse(load: Callable[..., object]) -> Callable[..., object]:
-    """An import without the packages of OpenTelemetry."""
+    """Fails an import, as without the packages of OpenTelemetry."""
 
     def imported(name: str, *rest: object, **named: object) -> object:
         if name.startswith("opentelemetry"):

@@ -1,8 +1,8 @@
 """Goal: the poll thread reports to each delivering shard how far its partition has been read, markers included. It
 confirms all fenced shards by one request, and never waits for the answer.
 
-Method: the real poller and the simulated cluster; where a shard's thread would be stands its inbox, and a state. The
-test makes the rounds and moves the time.
+Method: the real poller over the simulated cluster. An inbox and a state take the place of each shard's thread. The test
+makes the rounds and moves the time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from support.kafka_simulator import SimBroker, SimKafka
 
 
 class _Environment:
-    """One partition, its inbox, and the poller between them; `looks` counts the questions for a position."""
+    """One partition, its inbox, and the poller between them. `looks`: the number of queries for a position."""
 
     def __init__(self) -> None:
         self.kafka = SimKafka(SimBroker())
@@ -151,7 +151,7 @@ def test_a_resting_shard_is_checked_once_a_second(env: _Environment) -> None:
 
 
 class _Fenced:
-    """A poller with three shards: two are fenced, one runs. The test answers for the coordinator."""
+    """A poller with two fenced shards and a running one. The test answers for the coordinator."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.env = _Environment()

@@ -1,6 +1,6 @@
-"""Goal: partitions that the group has given to no member are assigned again, once, and nothing else is.
+"""Goal: partitions that the group has given to no member are assigned again, once, and no other partition is.
 
-Method: an admin client that returns scripted members, looked at by members with different ids.
+Method: an admin client returns scripted members, and members with different ids check them.
 """
 
 from __future__ import annotations

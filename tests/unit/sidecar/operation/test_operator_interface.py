@@ -1,7 +1,7 @@
 """Goal: an operator sees the state of a shard and commands it by files alone; the files in its directory are bounded.
 
-Method: the real shard over the simulated broker, on a real directory; the commands are run on that directory while it
-turns, and after it was closed.
+Method: the real shard runs over the simulated broker, on a real directory. The commands run on that directory while the
+shard turns, and after it was closed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HOUR_MS = 3_600_000
 
 @pytest.fixture
 def env(tmp_path: Path) -> ShardEnvironment:
-    """Its shards lie where those of a data directory do."""
+    """A cluster whose shards lie where those of a data directory lie."""
     directory = tmp_path / "simulated" / R
     directory.mkdir(parents=True)
     return ShardEnvironment(directory)
@@ -61,7 +61,7 @@ def _rows(env: ShardEnvironment) -> list[dict[str, Any]]:
 
 
 def _lose_requests(env: ShardEnvironment) -> Shard:
-    """A shard that halts: two messages are held, and two more were deleted before it read them."""
+    """Returns a shard that halts: two messages are held, and two more were deleted before it read them."""
     shard = env.shard()
     for _ in range(2):
         env.schedule(env.time.now_ms + 60_000)
@@ -327,7 +327,7 @@ def test_a_malformed_status_file_counts_as_missing(tmp_path: Path, env: ShardEnv
 def test_a_loss_is_on_disk_before_the_status_that_names_it_is_there(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a loss of power leaves an empty file, and a truncated log that has grown since would show nothing."""
+    """Otherwise a power failure leaves an empty file, and a truncated log that has grown since would show nothing."""
     synced: list[int] = []
     sync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(descriptor) or sync(descriptor))  # type: ignore[func-returns-value]

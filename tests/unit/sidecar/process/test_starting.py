@@ -1,7 +1,7 @@
-"""Goal: a refusal ends the start of a process, also if the client library reports it late.
+"""Goal: a refusal ends the start of a process, even if the client library reports it late.
 
-Method: `wait_for_kafka` over a stand-in for Kafka. Its admin client does not answer, and the first search for a
-connection error finds none, as on a machine that is too busy for a TLS handshake within the seconds of one search.
+Method: `wait_for_kafka` runs over a stub of Kafka. Its admin client does not answer, and the first search for a
+connection error finds none, as on a machine that is too busy to finish a TLS handshake during one search.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Kafka:
 
 
 def _poller(attempts: int) -> SimpleNamespace:
-    """Stops the process when it has waited for so many attempts."""
+    """Returns a poller that stops the process after that many waiting attempts."""
 
     class Poller(SimpleNamespace):
         def __setattr__(self, name: str, value: object) -> None:

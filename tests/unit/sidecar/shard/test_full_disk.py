@@ -1,8 +1,8 @@
-"""Goal: a shard resumes as soon as its full disk has space, and loses or repeats nothing; its status gives the reason
-and the remedy meanwhile.
+"""Goal: a shard resumes as soon as its full disk has space, and loses or repeats nothing. Meanwhile its status gives
+the reason and the remedy.
 
-Method: a shard on a simulated cluster, its timer log on a small disk of its own that is filled and freed. The cluster's
-time passes in no time, so whatever the storage would do by itself after some seconds does not help it here.
+Method: a shard runs on a simulated cluster. Its timer log is on a separate small disk, which the test fills and frees.
+The cluster's time passes at once, so the shard cannot profit from anything that the storage does after some seconds.
 """
 
 from __future__ import annotations

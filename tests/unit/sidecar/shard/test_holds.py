@@ -1,8 +1,8 @@
-"""Goal: a shard does nothing that is held and everything else, without spinning; it knows its holds before it
+"""Goal: a shard does nothing that is held and everything that is not, without spinning. It knows its holds before it
 delivers, and only its present owner changes them.
 
-Method: the real `Shard` over the simulated cluster, and the real poll thread's part over a simulated group. Time moves
-only where the test lets it.
+Method: the real `Shard` over the simulated cluster, and the real part of the poll thread over a simulated group. Only
+the test moves the time.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def test_holds_are_encoded_as_documented() -> None:
 
 
 class Keeper:
-    """The group consumer as far as notes go: keeps them, or fails."""
+    """A group consumer that only keeps notes, or fails."""
 
     def __init__(self, fault: KafkaFault | None = None) -> None:
         self.notes: list[tuple[Partition, int, str]] = []
@@ -193,7 +193,7 @@ def held_shard(state: State = State.RUNNING) -> ShardThread:
 
 
 def asked(keeper: Keeper, thread: ShardThread | None, change: Callable[[Holds], Holds]) -> dict[Partition, str]:
-    """Ask from another thread, as people do, and serve until it has its answer."""
+    """Requests a change from another thread, as operators do, and serves until it has its answer."""
     requests, answers = HoldRequests(), list[dict[Partition, str]]()
     asker = threading.Thread(target=lambda: answers.append(requests.ask([PART], change, 60.0)))
     asker.start()

@@ -1,6 +1,6 @@
-"""Goal: the periodic duties of a shard run, at their intervals, and one that fails is tried again later.
+"""Goal: the periodic duties of a shard run at their intervals.
 
-Method: the real `Shard` over the simulated broker and a real timer log; the calls of its database are counted.
+Method: the real `Shard` runs over the simulated broker and a real timer log; the test counts the calls of its database.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Goal: an unexpected exception delays a shard, and halts it only after a bounded number of attempts.
 
-Method: the real shard over the simulated broker, turned as its thread turns it; what raises is patched in.
+Method: the real shard runs over the simulated broker, turned as its thread turns it; a patch raises the exceptions.
 """
 
 from __future__ import annotations

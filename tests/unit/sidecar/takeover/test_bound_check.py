@@ -1,7 +1,7 @@
-"""Goal: an answer of a deposed leader repeats nothing, loses nothing and halts nothing.
+"""Goal: a stale answer of a deposed leader repeats no message, loses none and halts no shard.
 
-Method: the real shard over the simulated broker, whose admin answers are as old as the test says for some time, as
-those of a leader that was frozen and then continued. Two disks serve the shard in turn.
+Method: the real shard runs over the simulated broker. For some time its admin client gets old answers, as from a leader
+that was frozen and then continued. Two disks serve the shard in turn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 @contextmanager
 def _stale(monkeypatch: pytest.MonkeyPatch, ends: dict[Partition, int]) -> Iterator[None]:
-    """Every admin client, and no reader and no producer, is answered by a leader that knows these ends."""
+    """Lets a leader that knows these ends answer every admin client, but no reader and no producer."""
     honest = SimAdmin.end_offsets
 
     def end_offsets(
@@ -67,7 +67,7 @@ def _for_ms(env: ShardEnvironment, shard: Shard, ms: float, each: Callable[[], N
 
 
 def _read_here_and_delivered_elsewhere(env: ShardEnvironment, count: int) -> int:
-    """Disk 0 holds entries that disk 1 has delivered since; returns the end of the log that disk 0 knew."""
+    """Fills disk 0 with entries that disk 1 has delivered since; returns the end of the log that disk 0 knew."""
     shard = env.shard()
     for _ in range(count):
         env.schedule(env.time.now_ms + 5_000)
@@ -95,7 +95,7 @@ def test_a_bound_from_a_deposed_leader_repeats_nothing(env: ShardEnvironment, mo
 
 @contextmanager
 def _aborts_are_refused(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Admin]]:
-    """The coordinator does what it is asked for, but says that it does not. The admin clients that are made."""
+    """Makes the coordinator refuse aborts although it carries them out. Yields the admin clients that are made."""
     honest_abort, honest_admin, made = SimTransactionalProducer.abort, env.kafka.admin, list[Admin]()
 
     def abort(self: SimTransactionalProducer) -> None:
@@ -224,7 +224,7 @@ def test_an_end_below_r_halts_only_if_it_is_confirmed(
 
 
 def test_a_halt_is_confirmed_by_a_new_client(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client of the process is answered by a deposed leader for good; one that is made now is not."""
+    """A deposed leader answers the process's client for good, but not a client that is made now."""
     shard = env.shard()
     env.schedule(env.time.now_ms + 600_000)
     env.until(shard, lambda: shard.next_request == 1)
@@ -246,7 +246,7 @@ def test_a_halt_is_confirmed_by_a_new_client(env: ShardEnvironment, monkeypatch:
 def test_a_rebuild_reads_the_store_up_to_a_record_of_its_own(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missed tombstone would repeat a message, and a missed record lose one."""
+    """A missed tombstone would repeat a message, and a missed record would lose one."""
     shard = env.shard(_LONG)
     for _ in range(2):
         env.schedule(env.time.now_ms + 30_000)

@@ -1,7 +1,7 @@
-"""Where a recovery could go wrong although each step of it is right. Goal: nothing twice, nothing silently lost.
+"""Goal: a recovery delivers nothing twice and loses nothing silently, even if it fails between two correct steps.
 
-Method: the real shard over the simulated broker; the logs are cut, the disk is lost or damaged, a rebuild is broken
-off, each at the moment at which it would hurt.
+Method: the real shard runs over the simulated broker. The logs are cut, the disk is lost or damaged, or a rebuild is
+interrupted, each at the most harmful time.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def test_a_deposed_leader_of_the_requests_does_not_keep_an_index_that_contradict
 
 
 def _reads_again(env: ShardEnvironment) -> Shard:
-    """A shard that is about to read again the requests that an earlier owner had read."""
+    """Returns a shard that is about to read again the requests that an earlier owner has read."""
     shard = env.shard()
     _deliver(env, shard, 3)
     _lose_disk(env, shard)
@@ -154,7 +154,7 @@ def _reads_again(env: ShardEnvironment) -> Shard:
 
 
 def test_a_request_that_an_owner_has_accepted_stays_accepted_after_two_takeovers(env: ShardEnvironment) -> None:
-    """The second one finds no record that names it but the owner record of the first."""
+    """For the second one, only the owner record of the first names the request."""
     topic = RequestTopicConfig(R, pending_max=2)
     shard = env.shard(topic)
     env.schedule(env.time.now_ms + 60_000)
@@ -196,7 +196,7 @@ def test_the_only_record_of_a_log_that_lost_all_others_names_no_unread_request_a
 
 @pytest.mark.parametrize("stamps", ["LogAppendTime", "CreateTime"])
 def test_fates_are_missed_without_a_disk_if_the_log_lost_all_of_them(env: ShardEnvironment, stamps: str) -> None:
-    """The log begins at offset 0 as before, but only with the record that the halted owner left behind the gap."""
+    """The log begins at offset 0 as before, but holds only the record that the halted owner left behind the gap."""
     env.broker.topics[R].configure({"message.timestamp.type": stamps})
     shard = env.shard()
     env.schedule(int(env.time.now_ms) + 600_000)
@@ -224,7 +224,7 @@ def test_an_owner_goes_on_behind_its_owner_record(env: ShardEnvironment) -> None
 
 
 def test_the_record_behind_a_gap_repeats_the_named_policies(env: ShardEnvironment) -> None:
-    """The last record alone shows them."""
+    """Only the last record shows them."""
     env.format_version = 2
     topic = RequestTopicConfig(R, retry_policies=("slow: base=1h, max=1h",))
     shard = env.shard(topic)
@@ -265,7 +265,8 @@ def test_an_owner_that_decides_occurrences_names_its_time_zones(
 
 
 def test_requests_that_another_owner_has_read_are_missed_if_the_topic_lost_them(env: ShardEnvironment) -> None:
-    """Its owner record names them, although it died before it read them again. Offsets would be assigned twice."""
+    """That owner's record names them, although it died before it read them again. Otherwise offsets would be assigned
+    twice."""
     shard = _reads_again(env)
     _lose_disk(env, shard)
     last = env.log()[-1]
@@ -422,7 +423,7 @@ def test_an_accepted_loss_is_in_the_log_even_if_the_first_attempt_failed(
 
 
 def _truncated(env: ShardEnvironment) -> Shard:
-    """Halted: the last fates of the dispatch log are gone, and only this index knows them."""
+    """Returns a halted shard: the last fates of the dispatch log are gone, and only its index knows them."""
     shard = env.shard()
     env.schedule(int(env.time.now_ms + _HOUR_MS / 2))
     _deliver(env, shard, 3)

@@ -1,6 +1,6 @@
-"""Goal: what time resolves halts no shard, and a halt leaves in place what could end it.
+"""Goal: a problem that time resolves halts no shard, and a halt keeps everything that could end it.
 
-Method: the real shard over the simulated broker; the dispatch log expires, is broken, or is out of reach for long,
+Method: the real shard runs over the simulated broker. The dispatch log expires, is broken, or is out of reach for long,
 and the shard starts on its own disk or on another one.
 """
 
@@ -69,7 +69,7 @@ def _end(env: ShardEnvironment) -> int:
 
 
 def _dies(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """The process ends inside its next transaction with fates, and the coordinator ends the transaction."""
+    """Ends the process inside its next transaction with fates; the coordinator ends the transaction."""
     armed = [True]
 
     def reached(name: str) -> None:
@@ -106,7 +106,8 @@ def test_a_trailing_aborted_transaction_does_not_count_as_missed(
 def test_an_index_whose_wheel_is_lost_may_have_missed_the_last_transaction(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power failure may also have lost the step of D to the record of a commit: the log shows the same offsets."""
+    """A power failure may also have lost the step of D to the record of a commit. The log then shows the same
+    offsets."""
     shard = env.shard()
     _deliver(env, shard, 1)
     assert shard._index is not None
@@ -143,7 +144,7 @@ def test_messages_behind_an_accepted_loss_are_not_delivered_again(env: ShardEnvi
 def test_an_index_that_may_have_missed_fates_halts_and_stays_where_it_is(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """It died between its commit and the local write, or another disk has served since: no log shows either now."""
+    """It died between its commit and the local write, or another disk has served since. No log shows either one now."""
     shard = env.shard()
     _deliver(env, shard, 1)
     env.schedule(env.time.now_ms + _LATER_MS)
@@ -168,7 +169,7 @@ def test_an_index_that_may_have_missed_fates_halts_and_stays_where_it_is(
 
 @pytest.mark.parametrize("left", [0, 1], ids=["nothing", "a marker"])
 def test_without_a_disk_an_expired_log_halts_whatever_is_left_of_it(env: ShardEnvironment, left: int) -> None:
-    """The group has no offset yet: only what is gone shows that the shard was served before."""
+    """The group has no offset yet, so only the deleted records show that the shard was served before."""
     shard = env.shard()
     _deliver(env, shard, 1)
     shard.close()
@@ -206,7 +207,8 @@ def test_an_index_whose_next_record_is_the_oldest_continues(env: ShardEnvironmen
 
 
 def test_an_index_whose_next_record_is_gone_is_rebuilt(env: ShardEnvironment) -> None:
-    """Retention has deleted what it missed. What the topics still hold tells what is pending: no person is asked."""
+    """Retention has deleted the records that it missed. The topics still show the pending requests, so no operator must
+    decide."""
     shard = env.shard()
     _deliver(env, shard, 1)
     shard.close()
@@ -247,8 +249,8 @@ def test_an_old_disk_needs_no_request_below_the_low_water_mark(env: ShardEnviron
 def test_a_stored_message_behind_lost_requests_gets_no_time_before_the_last_record_of_the_log(
     env: ShardEnvironment,
 ) -> None:
-    """Its owner had chosen a later time for it than its draw, since fewer messages are due then, and some of its key
-    with a time in between have left."""
+    """Its owner chose a later time than its draw, since fewer messages are due then. Messages of its key with a time in
+    between have been delivered."""
     env.format_version = 2
     shard = env.shard()
     _deliver(env, shard, 1)
@@ -302,7 +304,7 @@ def _forge(env: ShardEnvironment, seq: int) -> None:
 
 @pytest.mark.parametrize("step", [2, -1], ids=["missing", "written twice"])
 def test_a_break_of_seq_can_be_accepted_once_for_all_disks(env: ShardEnvironment, step: int) -> None:
-    """What was there is given up, except what STORE holds; what comes later is delivered, whoever serves the shard."""
+    """The requests that existed are given up, except those in STORE. Every later owner delivers the later requests."""
     topic = RequestTopicConfig(R, store_after_ms=60_000)
     shard = env.shard(topic)
     _deliver(env, shard, 2)
@@ -338,7 +340,7 @@ def test_a_break_of_seq_can_be_accepted_while_requests_arrive(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No record before the break can have ended a request that was written after the halt. A deposed leader, which
-    knows fewer requests, does not decide which ones these are."""
+    knows fewer requests, does not decide the range."""
     shard = env.shard()
     env.schedule(env.time.now_ms + 50_000, value=b"given up")
     env.until(shard, lambda: shard.next_request == 1)
