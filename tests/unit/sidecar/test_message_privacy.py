@@ -93,7 +93,7 @@ PART, LOG = Partition(R, 0), Partition(OWN.dispatch_log, 0)
 SIZE_BYTES_MAX = 300_000
 LATER_MS = 600_000
 
-#: What the API shows of a request besides its origin, target and times.
+#: The texts that the API shows of a request besides its origin, target and times.
 SHOWS_IDS = (
     "GET /api/v1/actions",
     "GET /api/v1/pending",
@@ -115,7 +115,7 @@ class _AskedRequest(NamedTuple):
 
 # ---- requests --------------------------------------------------------------------------------------------------------
 
-#: At least one request for each reason, with the marker in what is wrong with it.
+#: At least one request for each reason, with the marker in its invalid part.
 REFUSED: Mapping[Reason, list[_AskedRequest]] = {
     Reason.MISSING_TARGET: [_AskedRequest([NOW])],
     Reason.BAD_TARGET: [
@@ -218,8 +218,12 @@ def topic() -> RequestTopicConfig:
 def ask_all(env: ShardEnvironment) -> int:
     """Writes every request; returns their number."""
     due_ms = env.time.now_ms + LATER_MS
-    # Those in Postdate's own words come last, and one of them has the id: a dialect's cancel has ended the others.
-    requests = [*in_dialects(due_ms), *(each for asked in REFUSED.values() for each in asked), *in_own_words(due_ms)]
+    # Requests with Postdate's own headers come last. One of them has the id, since a dialect's cancel ends the others.
+    requests = [
+        *in_dialects(due_ms),
+        *(request for refused in REFUSED.values() for request in refused),
+        *in_own_words(due_ms),
+    ]
     for headers, key, value in requests:
         given: Headers | None = None if headers is None else [*headers, ("card", MARK)]
         env.broker.append(PART, key, value, given, int(env.time.now_ms))
@@ -376,15 +380,15 @@ def delete_store(env: ShardEnvironment) -> str:
 
 def changed(**fields: object) -> bytes:
     """Returns a record of the dispatch log with some fields that a foreign program wrote."""
-    told: dict[str, object] = {"v": 1, "seq": 3, "takeover": 1, "instance": "x", "group": "x", "at": 1}
-    told |= {"next_request": 3, "low_water": 0, "kind": "fates", "fates": [[1, 1, "dead"]]}
-    return json.dumps(told | fields).encode()
+    record: dict[str, object] = {"v": 1, "seq": 3, "takeover": 1, "instance": "x", "group": "x", "at": 1}
+    record |= {"next_request": 3, "low_water": 0, "kind": "fates", "fates": [[1, 1, "dead"]]}
+    return json.dumps(record | fields).encode()
 
 
 _SKIPPED = DispatchRecord(
     seq=1_000, takeover=1, instance="x", group="x", at=1, next_request=3, low_water=0, kind=BEAT, fates=[]
 )
-#: What must follow each damage. It is done to a closed shard, and returns the disk of the next owner.
+#: The consequence of each damage. The damage is done to a closed shard, and returns the disk of the next owner.
 HALTS: list[tuple[HaltReason, Callable[[ShardEnvironment], str]]] = [
     (HaltReason.TOPIC_RECREATED, recreate),
     (HaltReason.REQUESTS_TRUNCATED, truncate(PART)),
@@ -450,7 +454,9 @@ def test_no_field_of_a_request_is_written_outside_of_the_topics(
 ) -> None:
     assert set(REFUSED) == set(Reason), "a reason is not provoked"
     assert {reason for reason, _ in HALTS} | {HaltReason.INTERNAL} == set(HaltReason), "a halt is not provoked"
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # both are set by configure_logging, and put back after this
+    monkeypatch.setattr(
+        sys, "excepthook", sys.excepthook
+    )  # configure_logging sets both, and they are restored after this test
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     monkeypatch.setattr(limits, "HOLD_TIMEOUT_S", 0.1)
     token_file = tmp_path / "token"
@@ -516,11 +522,11 @@ def ask_every_route(shown: Shown, count: int) -> None:
     assert shown.get("/api/v1/actions?payload=true").status == 400
     for path in PATHS:
         shown.get(path)
-    asked = {where.partition(" ")[2].partition("?")[0] for where in shown.seen}
+    paths = {where.partition(" ")[2].partition("?")[0] for where in shown.seen}
     for route in make_app(shown.process).routes:
         path = cast(Any, route).path
-        if path not in asked and "{" not in path:
-            assert shown.get(path).status == 200, f"{path} is not asked as it wants to be"
+        if path not in paths and "{" not in path:
+            assert shown.get(path).status == 200, f"{path} needs a query of its form"
 
 
 def fail_everywhere(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,12 +54,12 @@ def ask(
     return future
 
 
-def test_an_answer_is_given_by_the_owners_thread(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
+def test_the_owners_thread_answers_a_query(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
     index_queries, threads = IndexQueries(), []
 
-    def question(asked: TimerIndex) -> int:
+    def question(queried: TimerIndex) -> int:
         threads.append(threading.current_thread())
-        return asked.count
+        return queried.count
 
     future = ask(elsewhere, index_queries, question)
     index_queries.serve(index, 0.0)
@@ -118,7 +118,7 @@ def test_one_query_per_turn(index: TimerIndex) -> None:
         assert [future.result(WAIT_TIMEOUT_S) for future in futures] == [0, 1, 2]
 
 
-def test_figures_are_laid_out_once_a_second(index: TimerIndex) -> None:
+def test_figures_are_published_once_a_second(index: TimerIndex) -> None:
     index_queries = IndexQueries()
     index_queries.serve(index, 5_000.0)
     figures = index_queries.figures
@@ -134,7 +134,7 @@ def test_figures_are_laid_out_once_a_second(index: TimerIndex) -> None:
     assert index_queries.figures is figures
     index_queries.serve(index, 6_000.0)
     assert index_queries.figures is not None
-    # The mark lags behind what has ended; until it is raised, the oldest is told as older than it is, never as none.
+    # The mark lags behind ended requests. Until it is raised, the oldest time is reported too early, but never as none.
     assert (index_queries.figures.low_water, index_queries.figures.oldest_ms) == (7, 1_234)
     index.raise_low_water()
     index_queries.serve(index, 7_000.0)

@@ -57,7 +57,7 @@ def test_a_trial_changes_neither_the_pause_nor_the_budget() -> None:
     assert (pace.pace_ms, budget.window) == (3.0, WINDOW_MIN)
 
 
-def test_the_pause_stays_within_its_bounds_and_none_stays_none() -> None:
+def test_the_pause_stays_within_its_bounds_and_a_pause_of_0_stays_0() -> None:
     pace, none = (
         TransactionThrottle(TransactionBudget(10_000), 3.0),
         TransactionThrottle(TransactionBudget(10_000), 0.0),
@@ -98,7 +98,7 @@ def _run(
     progress. `trial_every`: one transaction in this many is a trial."""
     budget = TransactionBudget(400)
     paces = [TransactionThrottle(budget, 3.0) for _ in range(shards)]
-    events = [(number * 0.1, number, 0.0) for number in range(shards)]  # (when, whose, how long it took; 0: begins)
+    events = [(number * 0.1, number, 0.0) for number in range(shards)]  # (time, shard, duration; 0: begins)
     running, ended, count, total_ms, apart_ms_max = 0, 0, 0, 0.0, 0.0
     while events[0][0] < seconds * 1000:
         now_ms, number, took = heapq.heappop(events)

@@ -192,7 +192,7 @@ def test_a_name_in_use_counts_as_a_failure_only_after_any_session_has_timed_out(
         rejoining.failed(NameInUse("taken"), now)
 
 
-def test_a_name_that_was_free_in_between_is_waited_for_again() -> None:
+def test_a_process_waits_again_for_a_name_that_was_free_in_between() -> None:
     rejoining = Rejoining()
     rejoining.failed(NameInUse("taken"), 0.0)
     rejoining.joined(NAME_IN_USE_S_MAX)
@@ -204,7 +204,7 @@ def test_a_name_that_was_free_in_between_is_waited_for_again() -> None:
     assert rejoining.joins_in_s(now + NAME_IN_USE_S_MAX) == REFUSED_PAUSE_S, "another fault ends the row"
 
 
-def test_members_of_the_classic_protocol_are_waited_for_as_long_as_they_are_there(env: _Environment) -> None:
+def test_a_process_waits_for_members_of_the_classic_protocol_until_they_leave(env: _Environment) -> None:
     """The process stands by, and tries again every few seconds."""
     seen: set[tuple[bool, bool]] = set()
 

@@ -31,16 +31,16 @@ def test_repeated_log_lines_are_counted_and_logged_rarely(monkeypatch: pytest.Mo
     monkeypatch.setattr("postdate.sidecar.logs.time.monotonic", lambda: now)
     seldom = logs.RateLimitedFilter()
 
-    def said(level: int, text: str) -> str | None:
+    def logged(level: int, text: str) -> str | None:
         record = logging.LogRecord("kafka", level, "", 0, text, None, None)
         return record.getMessage() if seldom.filter(record) else None
 
-    assert said(logging.ERROR, "broker 1 is away after 17 ms") == "broker 1 is away after 17 ms"
-    assert [said(logging.ERROR, f"broker 1 is away after {ms} ms") for ms in range(5)] == [None] * 5
-    assert said(logging.ERROR, "something else") == "something else"
-    assert said(logging.INFO, "info") == said(logging.INFO, "info") == "info"
+    assert logged(logging.ERROR, "broker 1 is away after 17 ms") == "broker 1 is away after 17 ms"
+    assert [logged(logging.ERROR, f"broker 1 is away after {ms} ms") for ms in range(5)] == [None] * 5
+    assert logged(logging.ERROR, "something else") == "something else"
+    assert logged(logging.INFO, "info") == logged(logging.INFO, "info") == "info"
     now += LOG_REPEAT_S + 1
-    assert said(logging.ERROR, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 5 times like it)"
+    assert logged(logging.ERROR, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 5 times like it)"
 
 
 @pytest.mark.parametrize(
@@ -106,21 +106,21 @@ def test_lines_of_the_client_library_are_counted_for_each_thread(monkeypatch: py
     monkeypatch.setattr("postdate.sidecar.logs.time.monotonic", lambda: now)
     seldom = logs.RateLimitedFilter()
 
-    def said(level: int, text: str, shard: int = 0) -> str | None:
+    def logged(level: int, text: str, shard: int = 0) -> str | None:
         record = logging.LogRecord(client_log.name, level, "", 0, text, None, None)
         record.threadName = f"shard R/{shard}"
         return record.getMessage() if seldom.filter(record) else None
 
     for shard in range(2):
-        assert said(logging.INFO, "broker 1 is away after 17 ms", shard) == "broker 1 is away after 17 ms"
-    assert [said(logging.INFO, f"broker 1 is away after {ms} ms") for ms in range(5)] == [None] * 5
-    assert said(logging.INFO, "the password is refused") == "the password is refused"
-    assert said(logging.DEBUG, "sent") == said(logging.DEBUG, "sent") == "sent"
-    assert said(logging.CRITICAL, "fatal") == said(logging.CRITICAL, "fatal") == "fatal"
+        assert logged(logging.INFO, "broker 1 is away after 17 ms", shard) == "broker 1 is away after 17 ms"
+    assert [logged(logging.INFO, f"broker 1 is away after {ms} ms") for ms in range(5)] == [None] * 5
+    assert logged(logging.INFO, "the password is refused") == "the password is refused"
+    assert logged(logging.DEBUG, "sent") == logged(logging.DEBUG, "sent") == "sent"
+    assert logged(logging.CRITICAL, "fatal") == logged(logging.CRITICAL, "fatal") == "fatal"
     now += LOG_REPEAT_S + 1
-    assert said(logging.INFO, "broker 1 is away after 8 ms") is None
+    assert logged(logging.INFO, "broker 1 is away after 8 ms") is None
     now += CLIENT_LOG_REPEAT_S - LOG_REPEAT_S
-    assert said(logging.INFO, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 6 times like it)"
+    assert logged(logging.INFO, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 6 times like it)"
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_the_number_of_shards_is_printed_for_people_and_read_by_the_parent(
 def test_a_rate_that_matches_no_target_is_logged_at_the_start() -> None:
     env = SimulatedCluster()
     topic = RequestTopicConfig(env.requests, messages_per_second_max=("mails=20", "*=1000", "sms-*=0.5"))
-    said = [
+    warnings = [
         text for text in check_topics(Config(request_topics=(topic,)), env.kafka.admin()).warnings if "rate" in text
     ]
-    assert len(said) == 1
-    assert "'sms-*=0.5' applies to no target, since '*=1000' precedes it" in said[0]
+    assert len(warnings) == 1
+    assert "'sms-*=0.5' applies to no target, since '*=1000' precedes it" in warnings[0]
 
 
 def test_topics_with_the_same_remedy_are_reported_with_it_once() -> None:

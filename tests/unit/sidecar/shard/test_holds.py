@@ -192,7 +192,7 @@ def held_shard(state: State = State.RUNNING) -> ShardThread:
     return cast(ShardThread, SimpleNamespace(shard=shard, inbox=Inbox()))
 
 
-def asked(keeper: Keeper, thread: ShardThread | None, change: Callable[[Holds], Holds]) -> dict[Partition, str]:
+def changed_holds(keeper: Keeper, thread: ShardThread | None, change: Callable[[Holds], Holds]) -> dict[Partition, str]:
     """Requests a change from another thread, as operators do, and serves until it has its answer."""
     requests, answers = HoldRequests(), list[dict[Partition, str]]()
     asker = threading.Thread(target=lambda: answers.append(requests.ask([PART], change, 60.0)))
@@ -205,10 +205,10 @@ def asked(keeper: Keeper, thread: ShardThread | None, change: Callable[[Holds], 
 
 def test_a_change_is_kept_by_kafka_before_it_counts() -> None:
     keeper, thread = Keeper(), held_shard()
-    assert asked(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
+    assert changed_holds(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
     assert keeper.notes == [(PART, 7, '{"v":1,"holds":{"delivery":true}}')]
     assert thread.shard.ctx.held.current.delivery
-    assert asked(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
+    assert changed_holds(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
     assert len(keeper.notes) == 1, "what is so already is not written again"
 
 
@@ -221,7 +221,7 @@ def test_a_change_is_kept_by_kafka_before_it_counts() -> None:
     ],
 )
 def test_a_change_that_is_not_kept_does_not_count(keeper: Keeper, thread: ShardThread | None, why: str) -> None:
-    assert why in asked(keeper, thread, lambda holds: holds.changed(INTAKE, True))[PART]
+    assert why in changed_holds(keeper, thread, lambda holds: holds.changed(INTAKE, True))[PART]
     assert keeper.notes == []
     assert thread is None or thread.shard.ctx.held.current == NOTHING
 
@@ -229,5 +229,5 @@ def test_a_change_that_is_not_kept_does_not_count(keeper: Keeper, thread: ShardT
 def test_more_targets_than_kafka_keeps_are_refused() -> None:
     many = frozenset(f"{number:0>200}" for number in range(25))
     thread = held_shard()
-    assert "too many targets" in asked(Keeper(), thread, lambda _: Holds(targets=many))[PART]
+    assert "too many targets" in changed_holds(Keeper(), thread, lambda _: Holds(targets=many))[PART]
     assert thread.shard.ctx.held.current == NOTHING

@@ -43,5 +43,5 @@ def test_writes_are_synced_at_the_interval(env: ShardEnvironment, monkeypatch: p
         written, written_at_ms = index.timer_log.sequence(), env.time.now_ms
         pass_ms(env, shard, 2.5 * interval_ms)
         assert any(at_ms >= written_at_ms and upto >= written for at_ms, upto in synced)
-    assert len(synced) <= 20 * 2.5 + 20, "no more often than it is asked to"
+    assert len(synced) <= 20 * 2.5 + 20, "no more often than the interval allows"
     shard.close()

@@ -80,7 +80,7 @@ def test_many_small_headers_are_not_free() -> None:
 def test_a_start_that_was_overtaken_by_another_does_not_open_the_inbox() -> None:
     inbox = Inbox()
     inbox.restart(70)
-    assert inbox.start_at == 70  # the poll thread moves the partition there; meanwhile the index is wiped
+    assert inbox.start_at == 70  # the poll thread moves the partition there, and the index is wiped meanwhile
     inbox.restart(5)
     inbox.started(70)
     assert inbox.start_at == 5

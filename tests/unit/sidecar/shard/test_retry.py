@@ -73,9 +73,9 @@ def test_returns_wait_longer_and_end_as_a_dead_letter_with_everything(env: Shard
         ]
     offset = give_back(env, b"base=1s,factor=3,max=5s,attempts=3")
     env.until(shard, lambda: len(env.letters()) == 1)
-    (letter,) = env.read(OWN.dead_letters)
+    (dead_letter,) = env.read(OWN.dead_letters)
     sent = next(each for each in env.read(R) if each.offset == offset)
-    assert (letter.headers or [])[:-3] == sent.headers
+    assert (dead_letter.headers or [])[:-3] == sent.headers
     assert env.letters() == [(b"attempts-exhausted", b"v")]
     shard.close()
 

@@ -184,7 +184,7 @@ def test_a_limit_refuses_nothing_on_an_old_disk_that_another_owner_accepted(env:
     shard = env.shard(topic)
     env.until(shard, partial(_has_ended, env, 5), 120_000)
     assert env.letters() == []
-    assert [said.takeover for said in env.log() if said.kind == OWNER] == [1, 2, 3]
+    assert [record.takeover for record in env.log() if record.kind == OWNER] == [1, 2, 3]
     shard.close()
 
 
@@ -229,7 +229,7 @@ def test_an_interrupted_rebuild_from_the_store_starts_again(
     monkeypatch.setattr(store_reading, "apply_stored", strike)
     shard = env.shard(topic)
     assert struck
-    assert list(env.directory.glob("0.*")) == []  # a half of an index is of no use to anybody
+    assert list(env.directory.glob("0.*")) == []  # half an index is of no use
     env.until(shard, lambda: len(env.read("orders")) == 2, 90_000)
     kept = {record.key: record.value for record in env.read(OWN.store)}
     assert kept == {b"0": None, b"1": None, b"2": None, BOUND_KEY: None}
@@ -240,10 +240,10 @@ def test_one_owner_record_is_enough_without_another_writer(env: ShardEnvironment
     shard = env.shard()
     shard._drop_ownership()
     env.until(shard, lambda: shard.state is State.RUNNING)
-    assert [said.kind for said in env.log()] == ["owner"]
+    assert [record.kind for record in env.log()] == ["owner"]
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
-    assert [(said.kind, said.seq, said.takeover) for said in env.log()] == [("owner", 1, 1), ("fates", 2, 1)]
+    assert [(record.kind, record.seq, record.takeover) for record in env.log()] == [("owner", 1, 1), ("fates", 2, 1)]
     shard.close()
 
 
@@ -290,5 +290,5 @@ def test_after_a_fence_the_owner_writes_a_new_owner_record(env: ShardEnvironment
     env.until(shard, lambda: shard.state is State.FENCED)
     shard.reassure()
     env.until(shard, lambda: env.ended() == 1)
-    assert [(said.kind, said.takeover) for said in env.log()] == [("owner", 1), ("owner", 2), ("fates", 2)]
+    assert [(record.kind, record.takeover) for record in env.log()] == [("owner", 1), ("owner", 2), ("fates", 2)]
     shard.close()

@@ -166,7 +166,7 @@ def test_a_takeover_that_makes_progress_keeps_its_slot(
     assert len(first.read(10, 0)) == 1
     bench.now += 1_000
     bench.is_stopping = True
-    assert second.read(10, 0) == [], "it waits until it is told to let go"
+    assert second.read(10, 0) == [], "it waits until it is released"
     assert bench.slots[0].is_held
     bench.is_stopping = False
     first.close()

@@ -44,8 +44,8 @@ def _stale(monkeypatch: pytest.MonkeyPatch, ends: dict[Partition, int]) -> Itera
     def end_offsets(
         self: SimAdmin, parts: Iterable[Partition], isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
-        found = honest(self, parts, isolation)
-        return {part: min(offset, ends.get(part, offset)) for part, offset in found.items()}
+        offsets = honest(self, parts, isolation)
+        return {part: min(offset, ends.get(part, offset)) for part, offset in offsets.items()}
 
     with monkeypatch.context() as patched:
         patched.setattr(SimAdmin, "end_offsets", end_offsets)
@@ -89,7 +89,7 @@ def test_a_bound_from_a_deposed_leader_repeats_nothing(env: ShardEnvironment, mo
     env.until(shard, lambda: shard.state is State.RUNNING)
     _for_ms(env, shard, 10_000)
     assert len(env.read("orders")) == 5
-    assert [said.seq for said in env.log()] == list(range(1, len(env.log()) + 1))
+    assert [record.seq for record in env.log()] == list(range(1, len(env.log()) + 1))
     shard.close()
 
 
@@ -148,7 +148,7 @@ def test_without_a_new_owner_record_the_first_transaction_verifies_the_bound(
         assert len(env.read("orders")) == 1
     env.schedule(1)
     env.until(shard, lambda: len(env.read("orders")) == 2)
-    assert [said.seq for said in env.log()] == [1, 2, 3, 4]
+    assert [record.seq for record in env.log()] == [1, 2, 3, 4]
     shard.close()
 
 
@@ -169,11 +169,11 @@ def test_an_aborted_record_in_the_gap_is_no_reason_to_take_over_again(
     with _stale(monkeypatch, {_LOG: known}):
         env.until(shard, lambda: shard.state is State.RUNNING)
     assert takeovers(shard) == 1
-    assert [said.kind for said in env.log()] == [OWNER, OWNER]
+    assert [record.kind for record in env.log()] == [OWNER, OWNER]
     shard.close()
 
 
-def test_a_gap_that_a_foreign_transaction_hides_is_waited_for(
+def test_a_takeover_waits_for_a_gap_that_a_foreign_transaction_hides(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = env.shard()
@@ -211,7 +211,7 @@ def test_an_end_below_r_halts_only_if_it_is_confirmed(
         assert shard.state is not State.HALTED
         assert shard.why.startswith(reason)
     env.until(shard, lambda: shard.state is State.RUNNING)
-    assert [said.kind for said in env.log()[written:]] == [OWNER]  # and no mark behind a gap that is not there
+    assert [record.kind for record in env.log()[written:]] == [OWNER]  # and no mark, since there is no gap
     shard.close()
     shard = env.new_shard()
     with _stale(monkeypatch, {part: 1}):
@@ -234,8 +234,8 @@ def test_a_halt_is_confirmed_by_a_new_client(env: ShardEnvironment, monkeypatch:
     def end_offsets(
         self: SimAdmin, parts: Iterable[Partition], isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
-        found = honest(self, parts, isolation)
-        return {part: 0 if self is env.admin and part == _REQUESTS else offset for part, offset in found.items()}
+        offsets = honest(self, parts, isolation)
+        return {part: 0 if self is env.admin and part == _REQUESTS else offset for part, offset in offsets.items()}
 
     monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
     shard = env.new_shard()
@@ -243,7 +243,7 @@ def test_a_halt_is_confirmed_by_a_new_client(env: ShardEnvironment, monkeypatch:
     shard.close()
 
 
-def test_a_rebuild_reads_the_store_up_to_a_record_of_its_own(
+def test_a_rebuild_reads_the_store_up_to_the_record_that_it_writes(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missed tombstone would repeat a message, and a missed record would lose one."""

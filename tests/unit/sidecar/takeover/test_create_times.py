@@ -77,7 +77,7 @@ def _delivered(env: ShardEnvironment) -> Counter[bytes | None]:
     return Counter(dict(record.headers or [])["postdate-origin"] for record in env.read("orders"))
 
 
-def test_deleted_fates_are_missed_behind_a_request_from_the_future(env: ShardEnvironment) -> None:
+def test_deleted_fates_are_noticed_behind_a_request_from_the_future(env: ShardEnvironment) -> None:
     """It stays pending and keeps the low-water mark, while requests behind it end and their fates expire."""
     shard = env.shard()
     _schedule(env, env.time.now_ms + 6 * _DAY_MS)
@@ -94,7 +94,7 @@ def test_deleted_fates_are_missed_behind_a_request_from_the_future(env: ShardEnv
     shard.close()
 
 
-def test_no_fate_is_missed_behind_a_request_from_the_past(env: ShardEnvironment) -> None:
+def test_no_fate_counts_as_missing_behind_a_request_from_the_past(env: ShardEnvironment) -> None:
     """A program that repeats old input stamps its requests with the times of the input."""
     shard = env.shard()
     _deliver(env, shard, 3)
@@ -155,8 +155,8 @@ def test_an_aborted_record_from_the_future_bounds_no_loss(
     env.broker.topics[R].configure({"message.timestamp.type": "LogAppendTime"})
     honest = SimAdmin.offset_for_time
 
-    def offset_for_time(admin: SimAdmin, asked: Partition, timestamp_ms: int) -> int | None:
-        return 1 if asked.topic == R else honest(admin, asked, timestamp_ms)
+    def offset_for_time(admin: SimAdmin, part: Partition, timestamp_ms: int) -> int | None:
+        return 1 if part.topic == R else honest(admin, part, timestamp_ms)
 
     shard = env.shard()
     _deliver(env, shard, 3)

@@ -103,7 +103,7 @@ def test_a_request_that_waited_for_a_sidecar_is_dropped_by_its_timestamp(
     shard.close()
 
 
-def test_a_record_says_whether_ids_are_remembered_until_none_is_needed(env: ShardEnvironment) -> None:
+def test_a_record_shows_whether_ids_are_remembered_until_no_id_is_needed(env: ShardEnvironment) -> None:
     """Otherwise each empty start would read the log of a whole window back."""
     shard = _shard(env, _HOUR_MS)
     env.schedule(1, _ID)

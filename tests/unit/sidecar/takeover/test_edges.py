@@ -50,9 +50,9 @@ def _halt(env: ShardEnvironment, topic: RequestTopicConfig | None = None) -> Sha
 
 
 def _accept(env: ShardEnvironment) -> None:
-    told = read_status(env.directory / "0")
-    assert told is not None
-    instruct(env.directory / "0", Instruction(do=RESUME, accept=told.loss))
+    status = read_status(env.directory / "0")
+    assert status is not None
+    instruct(env.directory / "0", Instruction(do=RESUME, accept=status.loss))
 
 
 def _pass(env: ShardEnvironment, shard: Shard, wait_ms: float = 20_000) -> None:
@@ -91,13 +91,13 @@ def test_a_deposed_leader_without_the_last_record_hides_no_fate(
     honest, stale = getattr(SimAdmin, query), [part]
 
     def end_offsets(admin: SimAdmin, parts: Iterable[Partition], isolation: Isolation, *more: Any) -> Any:
-        found = honest(admin, parts, isolation, *more)
-        if isolation is Isolation.READ_COMMITTED and part in found and stale:
-            found[stale.pop()] = 0
-        return found
+        offsets = honest(admin, parts, isolation, *more)
+        if isolation is Isolation.READ_COMMITTED and part in offsets and stale:
+            offsets[stale.pop()] = 0
+        return offsets
 
-    def offset_for_time(admin: SimAdmin, asked: Partition, timestamp_ms: int) -> int | None:
-        return None if asked == part and stale and stale.pop() else honest(admin, asked, timestamp_ms)
+    def offset_for_time(admin: SimAdmin, queried_part: Partition, timestamp_ms: int) -> int | None:
+        return None if queried_part == part and stale and stale.pop() else honest(admin, queried_part, timestamp_ms)
 
     monkeypatch.setattr(SimAdmin, query, {"end_offsets": end_offsets, "offset_for_time": offset_for_time}[query])
     shard = env.shard()
@@ -128,10 +128,10 @@ def test_a_deposed_leader_of_the_requests_does_not_keep_an_index_that_contradict
     honest, until_ms = SimAdmin.end_offsets, env.time.now_ms + 2_000
 
     def end_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
-        found = honest(admin, parts, *more)
-        if _REQUESTS in found and env.time.now_ms < until_ms:
-            found[_REQUESTS] = 2
-        return found
+        offsets = honest(admin, parts, *more)
+        if _REQUESTS in offsets and env.time.now_ms < until_ms:
+            offsets[_REQUESTS] = 2
+        return offsets
 
     monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
     shard = env.shard()
@@ -190,12 +190,12 @@ def test_the_only_record_of_a_log_that_lost_all_others_names_no_unread_request_a
     env.shard().close()
     env.broker.log(_LOG).truncate(0)
     shard = _halt(env)
-    assert [said.ingested_to for said in env.log()] == [0]
+    assert [record.ingested_to for record in env.log()] == [0]
     shard.close()
 
 
 @pytest.mark.parametrize("stamps", ["LogAppendTime", "CreateTime"])
-def test_fates_are_missed_without_a_disk_if_the_log_lost_all_of_them(env: ShardEnvironment, stamps: str) -> None:
+def test_the_loss_of_all_fates_is_noticed_without_a_disk(env: ShardEnvironment, stamps: str) -> None:
     """The log begins at offset 0 as before, but holds only the record that the halted owner left behind the gap."""
     env.broker.topics[R].configure({"message.timestamp.type": stamps})
     shard = env.shard()
@@ -216,7 +216,7 @@ def test_fates_are_missed_without_a_disk_if_the_log_lost_all_of_them(env: ShardE
     shard.close()
 
 
-def test_an_owner_goes_on_behind_its_owner_record(env: ShardEnvironment) -> None:
+def test_an_owner_continues_after_its_owner_record(env: ShardEnvironment) -> None:
     shard = env.shard()
     assert shard._index is not None
     assert shard._index.checkpoint.next_dispatch == env.read(OWN.dispatch_log)[-1].offset + 1
@@ -264,7 +264,7 @@ def test_an_owner_that_decides_occurrences_names_its_time_zones(
     assert env.log()[0].tz == (TZ_VERSION if is_named else UNSET)
 
 
-def test_requests_that_another_owner_has_read_are_missed_if_the_topic_lost_them(env: ShardEnvironment) -> None:
+def test_the_loss_of_requests_that_another_owner_has_read_is_noticed(env: ShardEnvironment) -> None:
     """That owner's record names them, although it died before it read them again. Otherwise offsets would be assigned
     twice."""
     shard = _reads_again(env)
@@ -305,7 +305,7 @@ def test_a_loss_that_grew_before_its_acceptance_is_named_again(env: ShardEnviron
     shard.close()
 
 
-def test_fates_that_were_deleted_behind_a_stale_start_of_the_log_are_missed(
+def test_fates_that_were_deleted_behind_a_stale_start_of_the_log_are_noticed(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A deposed leader does not know that they were deleted, or retention deletes them behind its answer."""
@@ -322,8 +322,8 @@ def test_fates_that_were_deleted_behind_a_stale_start_of_the_log_are_missed(
     honest, until_ms = SimAdmin.start_offsets, env.time.now_ms + 2_000
 
     def start_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
-        found = honest(admin, parts, *more)
-        return found | {part: 0 for part in found if part == _LOG and env.time.now_ms < until_ms}
+        offsets = honest(admin, parts, *more)
+        return offsets | {part: 0 for part in offsets if part == _LOG and env.time.now_ms < until_ms}
 
     monkeypatch.setattr(SimAdmin, "start_offsets", start_offsets)
     monkeypatch.setattr(dispatch_tail, "TAIL_OFFSETS", 2)  # the search for the last record does not reach the start
@@ -368,7 +368,7 @@ def test_repeatedly_interrupted_rebuilds_keep_the_copy_of_an_operator(
     shard.close()
 
 
-def test_requests_on_offsets_that_were_given_out_before_are_not_swallowed(env: ShardEnvironment) -> None:
+def test_requests_at_offsets_that_were_assigned_before_are_not_dropped(env: ShardEnvironment) -> None:
     shard = env.shard()
     env.schedule(int(env.time.now_ms + _HOUR_MS / 2))
     _deliver(env, shard, 3)
@@ -418,7 +418,7 @@ def test_an_accepted_loss_is_in_the_log_even_if_the_first_attempt_failed(
     monkeypatch.setattr(takeover, "claim_ownership", flaky)
     _accept(env)
     env.until(shard, lambda: shard.state is State.RUNNING)
-    assert [said.accepted for said in env.log() if said.kind == "owner"][-1] == [("requests-lost", R, 2, 4)]
+    assert [record.accepted for record in env.log() if record.kind == "owner"][-1] == [("requests-lost", R, 2, 4)]
     shard.close()
 
 
@@ -472,8 +472,8 @@ def test_an_old_disk_does_not_take_the_low_water_mark_back(env: ShardEnvironment
     shard = env.shard()
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 5)
-    said = [record.low_water for record in env.log()]
-    assert said == sorted(said)
+    low_waters = [record.low_water for record in env.log()]
+    assert low_waters == sorted(low_waters)
     assert _repeated(env) == []
     shard.close()
 
@@ -502,7 +502,7 @@ def test_damage_found_on_close_does_not_stop_the_rebuild(
     shard.close()
 
 
-def test_a_sweep_that_could_not_be_written_looks_again(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_could_not_be_written_runs_again(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = env.shard()
     env.schedule(int(env.time.now_ms + 50 * 60_000))
     env.until(shard, lambda: shard.next_request == 1)
@@ -531,7 +531,7 @@ def test_a_sweep_starts_again_after_a_rebuild(env: ShardEnvironment) -> None:
     assert shard._index is not None
     sweep, later_ms = Sweep(60_000), int(env.time.now_ms + 61_000)
     assert sweep.step(shard._index, later_ms) == 1
-    shard._move_index_aside()  # before anything of it was committed
+    shard._move_index_aside()  # before the sweep committed anything
     env.until(shard, lambda: takeovers(shard) == 2 and shard.next_request == 1)
     assert sweep.step(shard._index, later_ms) == 1
     shard.close()

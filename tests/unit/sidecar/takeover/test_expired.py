@@ -48,9 +48,9 @@ def _halt(env: ShardEnvironment, topic: RequestTopicConfig | None = None) -> Sha
 
 
 def _accept(env: ShardEnvironment) -> None:
-    told = read_status(env.directory / "0")
-    assert told is not None
-    instruct(env.directory / "0", Instruction(do=RESUME, accept=told.loss))
+    status = read_status(env.directory / "0")
+    assert status is not None
+    instruct(env.directory / "0", Instruction(do=RESUME, accept=status.loss))
 
 
 def _repeated(env: ShardEnvironment) -> list[bytes | None]:
@@ -141,7 +141,7 @@ def test_messages_behind_an_accepted_loss_are_not_delivered_again(env: ShardEnvi
 
 
 @pytest.mark.parametrize("step", ["dispatch.committed", "another owner"])
-def test_an_index_that_may_have_missed_fates_halts_and_stays_where_it_is(
+def test_an_index_that_may_have_missed_fates_halts_and_is_kept(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """It died between its commit and the local write, or another disk has served since. No log shows either one now."""
@@ -316,10 +316,10 @@ def test_a_break_of_seq_can_be_accepted_once_for_all_disks(env: ShardEnvironment
     _forge(env, env.log()[-1].seq + step)
     shard = _halt(env, topic)
     assert shard.why.startswith("seq-broken")
-    told = read_status(env.directory / "0")
-    assert told is not None
-    assert told.loss is not None
-    assert (told.loss.topic, told.loss.end) == (R, stored + 2)
+    status = read_status(env.directory / "0")
+    assert status is not None
+    assert status.loss is not None
+    assert (status.loss.topic, status.loss.end) == (R, stored + 2)
     assert [path.name for path in env.directory.glob("0*")] == ["0"]
     _accept(env)
     env.until(shard, lambda: shard.state is State.RUNNING)
@@ -328,7 +328,7 @@ def test_a_break_of_seq_can_be_accepted_once_for_all_disks(env: ShardEnvironment
     env.until(shard, lambda: shard.next_request == late + 1)
     shard.close()
     shutil.rmtree(env.directory / "0")
-    shard = env.shard(topic)  # another disk meets the same break, and asks nobody
+    shard = env.shard(topic)  # another disk meets the same break, and needs no acceptance
     env.until(shard, lambda: len(env.read("orders")) == 4, 2 * _LATER_MS)
     values = Counter(record.value for record in env.read("orders"))
     assert values == {b"v": 2, b"stored": 1, b"late": 1}
@@ -350,8 +350,8 @@ def test_a_break_of_seq_can_be_accepted_while_requests_arrive(
     honest, until_ms = SimAdmin.end_offsets, env.time.now_ms + 2_000
 
     def end_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
-        found = honest(admin, parts, *more)
-        return found | {part: 1 for part in found if part.topic == R and env.time.now_ms < until_ms}
+        offsets = honest(admin, parts, *more)
+        return offsets | {part: 1 for part in offsets if part.topic == R and env.time.now_ms < until_ms}
 
     monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
     shard = _halt(env)
@@ -363,7 +363,7 @@ def test_a_break_of_seq_can_be_accepted_while_requests_arrive(
     shard.close()
 
 
-def test_a_log_without_a_leader_for_long_is_waited_for(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_takeover_waits_for_a_log_without_a_leader(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = env.shard()
     _deliver(env, shard, 1)
     shard.close()
@@ -394,7 +394,7 @@ def test_a_log_without_a_leader_for_long_is_waited_for(env: ShardEnvironment, mo
     shard.close()
 
 
-def test_a_foreign_transaction_that_stays_open_is_waited_for(
+def test_a_takeover_waits_for_a_foreign_transaction_that_stays_open(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = env.shard()

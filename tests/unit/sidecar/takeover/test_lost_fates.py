@@ -78,7 +78,7 @@ def test_the_clock_of_the_leader_of_the_requests_hides_no_deleted_fate(env: Shar
     shard.close()
 
 
-def test_no_fate_is_missed_behind_the_beat_of_a_shard_whose_log_had_expired(env: ShardEnvironment) -> None:
+def test_no_fate_counts_as_missing_behind_the_beat_of_a_shard_whose_log_had_expired(env: ShardEnvironment) -> None:
     """The `beat` is written because of the request, before the request is read. So no earlier record can have ended
     it."""
     shard = env.shard(_TOPIC)
@@ -90,7 +90,7 @@ def test_no_fate_is_missed_behind_the_beat_of_a_shard_whose_log_had_expired(env:
     pending = env.schedule(env.time.now_ms + 10_000)
     env.until(shard, lambda: shard.next_request == pending + 1)
     shard.close()
-    assert [(said.kind, said.ingested_to) for said in env.log()] == [(BEAT, pending)]
+    assert [(record.kind, record.ingested_to) for record in env.log()] == [(BEAT, pending)]
     shard = _start_without_disk(env)
     assert shard.state is State.RUNNING, shard.why
     assert delivery_counts(env, shard) == {0: 1, pending: 1}

@@ -74,7 +74,7 @@ def _record(number: int, fates: int = FATES_MAX) -> Record:
     """Returns a record of that many fates, by default as many as fit. The index has read none of their requests, so
     each fate leaves a mark."""
     first = _FIRST + number * fates
-    said = DispatchRecord(
+    dispatch_record = DispatchRecord(
         seq=number + 1,
         takeover=1,
         instance="i",
@@ -84,7 +84,7 @@ def _record(number: int, fates: int = FATES_MAX) -> Record:
         low_water=0,
         fates=[PlainFate(first + at, 1_795_258_283_950 + number, DELIVERED) for at in range(fates)],
     )
-    return Record(2 * number, 1_795_258_284_000 + number, True, None, encode_record(said), [])
+    return Record(2 * number, 1_795_258_284_000 + number, True, None, encode_record(dispatch_record), [])
 
 
 def _read_log(_ctx: Any, _part: Partition, _start: int, _end: int, take: Any) -> None:

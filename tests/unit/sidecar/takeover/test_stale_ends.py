@@ -195,4 +195,4 @@ def test_the_mark_names_requests_that_a_deposed_leader_does_not_know(
     _end_requests_that_a_frozen_leader_does_not_know(env, _start(env, place="1"))
     env.broker.log(LOG).truncate(0)
     _halt_while_a_deposed_leader_answers_the_last_finding(env, monkeypatch).close()
-    assert [said.ingested_to for said in env.log()] == [4]
+    assert [record.ingested_to for record in env.log()] == [4]

@@ -247,7 +247,7 @@ def test_a_request_that_just_fits_the_store_is_stored(make: Make) -> None:
     for offset, spare_bytes, fate in ((1, 0, STORED), (2, -1, DEAD)):
         shard.targets[OWN.store].size_bytes_max = size_bytes + spare_bytes
         shard.feed(schedule(offset, FAR_MS))
-        assert [(found.offset, found.name) for found in shard.commit().fates] == [(offset, fate)]
+        assert [(ended.offset, ended.name) for ended in shard.commit().fates] == [(offset, fate)]
 
 
 def test_a_message_that_a_bulk_control_moves_and_the_store_refuses_is_a_dead_letter(make: Make) -> None:
@@ -308,7 +308,7 @@ def test_a_commit_and_a_replay_of_its_fates_leave_the_same_state(make: Make, nam
 
 
 @pytest.mark.parametrize("name", _TRACES)
-def test_an_old_disk_comes_to_the_same_state_by_marks(make: Make, name: str) -> None:
+def test_an_old_disk_reaches_the_same_state_by_marks(make: Make, name: str) -> None:
     """All fates are read before any request: rule 5. The comparison omits ended requests that both have forgotten."""
     batches, now_ms = _TRACES[name]
     lived, old = make(), make()
@@ -398,7 +398,7 @@ def test_the_last_record_of_a_key_counts_however_the_records_are_cut(make: Make)
         assert rebuilt.index.count == 2
 
 
-def test_a_record_of_a_stranger_in_the_store_halts(make: Make) -> None:
+def test_a_foreign_record_in_the_store_halts(make: Make) -> None:
     shard = make(begins=False)
     for key, value in ((b"x", b""), (b"0", b"{}")):
         with pytest.raises(Halted) as halted:

@@ -60,7 +60,7 @@ def _record(
     number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS, accepted: AcceptedLoss = _PASSED
 ) -> Record:
     """Returns a record of that many fates; an owner's record names an accepted loss."""
-    said = DispatchRecord(
+    dispatch_record = DispatchRecord(
         seq=number + 1,
         takeover=1,
         instance="i",
@@ -72,7 +72,7 @@ def _record(
         fates=[PlainFate(10 * number + at, 1, DELIVERED) for at in range(fates)],
         accepted=[accepted] if kind == OWNER else UNSET,
     )
-    return Record(2 * number, at_ms, True, None, encode_record(said), [])
+    return Record(2 * number, at_ms, True, None, encode_record(dispatch_record), [])
 
 
 def _decoded(*records: Record) -> list[tuple[Record, DispatchRecord]]:
@@ -122,7 +122,7 @@ def test_a_record_whose_seq_is_not_the_next_one_ends_the_replay(tmp_path: Path, 
     index.close()
 
 
-def test_records_are_applied_in_pieces_of_bounded_size_and_an_accepted_loss_apart(
+def test_records_are_applied_in_pieces_of_bounded_size_and_an_accepted_loss_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(takeover, "RECOVERY_FATES_MAX", 4)
@@ -134,11 +134,11 @@ def test_records_are_applied_in_pieces_of_bounded_size_and_an_accepted_loss_apar
 
 
 @pytest.mark.parametrize(
-    ("at_ms", "asked_ms", "is_known"),
+    ("at_ms", "query_ms", "is_known"),
     [(_AT_MS, _AT_MS, True), (_AT_MS, _AT_MS + 3 * _WINDOW_MS, False), (-1, 0, True), (0, 0, True)],
 )
 def test_the_end_of_an_id_is_remembered_from_the_time_of_the_last_record_of_its_piece(
-    tmp_path: Path, at_ms: int, asked_ms: int, is_known: bool
+    tmp_path: Path, at_ms: int, query_ms: int, is_known: bool
 ) -> None:
     """A record without a time counts as written at time 0. A piece is short."""
     index = open_index(tmp_path, IndexOptions(ended_window_ms=_WINDOW_MS))
@@ -150,12 +150,12 @@ def test_the_end_of_an_id_is_remembered_from_the_time_of_the_last_record_of_its_
     overlay.write()
     _apply(index, _record(0, FATES, 1, max(at_ms - 3 * _WINDOW_MS, -1)), _record(1, at_ms=at_ms))
     assert index.count == 0
-    found = IndexOverlay(index, asked_ms).outcome(b"a")
-    assert found == (RecentOutcome(0, True) if is_known else None)
+    outcome = IndexOverlay(index, query_ms).outcome(b"a")
+    assert outcome == (RecentOutcome(0, True) if is_known else None)
     index.close()
 
 
-def test_a_process_that_dies_after_a_piece_goes_on_behind_its_last_record(tmp_path: Path) -> None:
+def test_a_process_that_dies_after_a_piece_continues_after_its_last_record(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     overlay = IndexOverlay(index)
     overlay.advance(next_request=0, next_dispatch=0, seq=0, takeover=1)
@@ -326,7 +326,7 @@ def test_an_index_has_missed_what_may_have_been_committed_in_deleted_records(
     ("end", "rewind_to", "empty", "is_refused"),
     [(4, -1, False, True), (5, -1, False, False), (4, -1, True, False), (4, 0, False, False)],
 )
-def test_an_end_of_the_log_below_what_was_read_is_asked_for_again(
+def test_an_end_of_the_log_below_the_read_offset_is_queried_again(
     end: int, rewind_to: int, empty: bool, is_refused: bool
 ) -> None:
     """Except if the index is rebuilt, or reads the log again from an earlier record on."""

@@ -31,9 +31,9 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def _accept(env: ShardEnvironment) -> Instruction:
-    told = read_status(env.directory / "0")
-    assert told is not None
-    return Instruction(do="resume", accept=told.loss)
+    status = read_status(env.directory / "0")
+    assert status is not None
+    return Instruction(do="resume", accept=status.loss)
 
 
 def _halt_for_truncated_requests(env: ShardEnvironment) -> None:
@@ -106,7 +106,7 @@ def test_no_owner_delivers_again_after_a_truncated_dispatch_log(env: ShardEnviro
     other.close()
     shard = env.new_shard()
     env.until(shard, lambda: shard.state is State.HALTED)
-    owners = [said.takeover for said in env.log() if said.kind == "owner"]
+    owners = [record.takeover for record in env.log() if record.kind == "owner"]
     assert owners == [1, 2], "one mark is enough, and it is that of the next takeover"
     instruct(env.directory / "0", _accept(env))
     env.until(shard, lambda: shard.state is State.RUNNING)
@@ -157,7 +157,7 @@ def test_a_dispatch_log_that_lost_everything_is_read_from_its_start(env: ShardEn
     env.until(shard, lambda: shard.state is State.RUNNING)
     env.schedule(1)
     env.until(shard, lambda: len(env.read("orders")) == 2)
-    numbers = [said.seq for said in env.log()]
+    numbers = [record.seq for record in env.log()]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     shard.close()
 
