@@ -233,9 +233,8 @@ class Shard(Stateful):
         if more:
             return 0.0
         retry_at = self._dispatcher.retry_at()
-        keys = index.timer_log.scan_keys(
-            FIRST_KEY, None, 1
-        )  # the wheel knows only a lower bound: one seek finds the exact time
+        # The wheel knows only a lower bound: one seek finds the exact time.
+        keys = index.timer_log.scan_keys(FIRST_KEY, None, 1)
         exact = split_key(keys[0])[0] if keys else None
         if retry_at is not None:
             return max(retry_at - self.ctx.clock.steady_ms(), 1.0)

@@ -53,6 +53,5 @@ class FencedArbitration:
             return False
         ours = last is not None and is_newer and last.group == ctx.config.group_id
         is_waiting = ctx.clock.steady_ms() - self._fenced_at < OWNER_RECORD_TIMEOUT_MS
-        return self._reassured and (
-            ours or not is_waiting
-        )  # an immediate fence would hide the other owner, and would never end
+        # An immediate fence would hide the other owner, and the two would fence each other for ever.
+        return self._reassured and (ours or not is_waiting)
