@@ -28,13 +28,13 @@ class Clock(Protocol):
     """The machine's clocks. Injected, so that a simulation controls the time."""
 
     def steady_ms(self) -> float:
-        """Milliseconds on a clock that never goes back and never stops, from an arbitrary start."""
+        """Returns milliseconds on a clock that never goes back and never stops, from an arbitrary start."""
 
     def wall_ms(self) -> int:
-        """Epoch milliseconds as this machine believes them. For people and metrics only."""
+        """Returns epoch milliseconds by the clock of this machine. For people and metrics only."""
 
     def sleep(self, wait_ms: float) -> None:
-        """Let that many milliseconds pass."""
+        """Lets that many milliseconds pass."""
 
 
 class SystemClock:
@@ -70,7 +70,7 @@ class BrokerClock:
         self._doubt_at = 0.0
 
     def sample(self, append_ms: int, reported_at: float) -> None:
-        """Learn that the broker appended at `append_ms` a record whose report came at steady time `reported_at`."""
+        """Adds a sample: the broker appended at `append_ms` a record whose report came at steady time `reported_at`."""
         self._doubted = False
         difference = append_ms - reported_at
         while self._samples and self._samples[-1][1] <= difference:
@@ -80,8 +80,8 @@ class BrokerClock:
             self._samples.popleft()
 
     def observe(self, record: Record) -> None:
-        """A request was read now. Its timestamp is not a sample, since another broker may have set it. But if it is far
-        ahead of the estimate, a new sample is required. At most one in CLOCK_DOUBT_MS."""
+        """Checks the timestamp of a request that was read now. It is not a sample, since another broker may have set
+        it. But if it is far ahead of the estimate, a new sample is required, at most once in CLOCK_DOUBT_MS."""
         if not record.log_append or not self._samples or record.timestamp_ms <= self.now_ms() + CLOCK_AHEAD_MS_MAX:
             return
         steady = self._clock.steady_ms()
@@ -94,18 +94,18 @@ class BrokerClock:
         return bool(self._samples) and not self._doubted
 
     def now_ms(self) -> int:
-        """The broker's time, epoch milliseconds, never ahead of it.
+        """Returns the broker's time, epoch milliseconds, never ahead of it.
 
         REQUIRES: a sample.
         """
         return int(self._samples[0][1] + self._clock.steady_ms())
 
     def skew_ms(self) -> float:
-        """Local wall clock minus the broker's, for a metric. REQUIRES: a sample."""
+        """Returns the local wall clock minus the broker's in ms, for a metric. REQUIRES: a sample."""
         return self._clock.wall_ms() - (self._samples[0][1] + self._clock.steady_ms())
 
     def forget(self) -> None:
-        """Drop every sample: the broker's clock was seen to go back."""
+        """Drops every sample, after the broker's clock has gone back."""
         self._samples.clear()
 
     def _expire(self) -> None:

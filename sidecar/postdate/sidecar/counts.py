@@ -50,7 +50,7 @@ LATENESS_BOUNDS_MS: Final = (
 TRANSACTION_BOUNDS_MS: Final = (2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 COMMITTED, ABORTED, UNKNOWN, FENCED, FAILED = OUTCOMES = ("committed", "aborted", "unknown", "fenced", "failed")
-"""How a transaction ended, as far as this process knows."""
+"""The outcome of a transaction, as far as this process knows."""
 
 SCHEDULE, CANCEL, RESCHEDULE, PAUSE, RESUME, TRIGGER, BACKFILL, REFUSED = REQUEST_OUTCOMES = (
     *("schedule", "cancel", "reschedule", "pause", "resume", "trigger"),
@@ -63,7 +63,7 @@ _NOT_FINAL: Final = (
     *(TRIGGERED, BACKFILLED, EXTRA, EXTRA_DEAD),
 )
 
-# Fewer values than this are sorted into their classes one by one: numpy's calls cost more than they do.
+# Fewer values than this are sorted into their classes one by one, since numpy's calls would cost more.
 _VECTOR_MIN: Final = 200
 _FATE_NAME = attrgetter("name")
 
@@ -79,12 +79,13 @@ class Histogram:
         self._vector = np.array(bounds, dtype=np.int64)
 
     def add(self, value: float) -> None:
-        """Count one value. O(log bounds)."""
+        """Counts one value. O(log bounds)."""
         self.buckets[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def add_since(self, starts: list[int], end: int) -> None:
-        """Count `end - start` of each start, none below 0. Measured: 0.2 us each alone, 0.05 us in thousands."""
+        """Counts `end - start` of each start, at least 0. Measured per value: 0.2 us one by one, 0.05 us in
+        thousands."""
         if len(starts) < _VECTOR_MIN:
             buckets, bounds, total = self.buckets, self.bounds, 0
             for start in starts:
@@ -94,13 +95,13 @@ class Histogram:
             self.total += total
             return
         values = np.maximum(end - np.array(starts, dtype=np.int64), 0)
-        found = np.bincount(np.searchsorted(self._vector, values), minlength=len(self.buckets))
-        self.buckets = [before + more for before, more in zip(self.buckets, found.tolist(), strict=True)]
+        counts = np.bincount(np.searchsorted(self._vector, values), minlength=len(self.buckets))
+        self.buckets = [before + added for before, added in zip(self.buckets, counts.tolist(), strict=True)]
         self.total += float(values.sum())
 
 
 class ShardCounts:
-    """Everything that is counted of one shard."""
+    """All counters of one shard."""
 
     def __init__(self) -> None:
         self.states = StateTimes()
@@ -112,7 +113,7 @@ class ShardCounts:
         self.rated = 0
         """Messages that were due and had to wait for the rate of their target."""
         self.unremembered_ids = 0
-        """Delivered messages whose id is not remembered, for lack of room."""
+        """Delivered messages whose id is not remembered, for lack of space."""
         self.lateness = Histogram(LATENESS_BOUNDS_MS)
         self.transactions = dict.fromkeys(OUTCOMES, 0)
         self.transaction_ms = Histogram(TRANSACTION_BOUNDS_MS)
@@ -120,15 +121,15 @@ class ShardCounts:
         """Local clock minus the broker's, at the last transaction with fates; None before the first."""
 
     def read(self, requests: int, others: list[str]) -> None:
-        """Count read requests: their number, and in `others` the outcome of each one that schedules nothing. Per
-        batch."""
+        """Counts a batch of read requests: their number, and in `others` the outcome of each request that schedules
+        nothing."""
         self.requests[SCHEDULE] += requests - len(others)
         for outcome in others:
             self.requests[outcome] += 1
 
     @contextmanager
     def transaction(self, clock: Clock) -> Iterator[None]:
-        """A context that times a transaction and counts its outcome; errors propagate."""
+        """Times a transaction and counts its outcome; errors propagate."""
         began, outcome = clock.steady_ms(), FAILED
         try:
             yield
@@ -149,7 +150,7 @@ class ShardCounts:
     def committed(
         self, fates: list[Fate], dues_ms: list[int], dead: Iterable[str], clock: BrokerClock, recurs: bool = False
     ) -> None:
-        """A transaction with these fates has just been committed. REQUIRES: `clock` has a sample.
+        """Counts a transaction with these fates that has just been committed. REQUIRES: `clock` has a sample.
 
         `dues_ms`: for each `delivered`, `occurred` or `extra` fate the time from which its message could have left.
         `dead`: the reason of each dead letter. `recurs`: some of the fates are those of schedules.

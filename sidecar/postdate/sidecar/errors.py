@@ -55,17 +55,17 @@ class ConfigError(PostdateError):
 
 
 class TransientError(PostdateError):
-    """It did not work now and may work later; retry until a deadline, then report it."""
+    """A failure that may not recur: the caller retries until a deadline, then reports it."""
 
 
 class ShardFenced(PostdateError):
-    """Another process acts for the shard now; stop acting for it at once and write nothing more."""
+    """Another process acts for the shard now; this process must stop acting for it at once and write nothing more."""
 
     exit_code = Exit.FENCED
 
 
 class Contradicted(PostdateError):
-    """The dispatch log decided a control differently than this index: rebuild the index from the topics."""
+    """The dispatch log decided a control differently than this index: the index must be rebuilt from the topics."""
 
 
 class ClientFailed(PostdateError):
@@ -75,7 +75,7 @@ class ClientFailed(PostdateError):
 
 
 class HaltReason(StrEnum):
-    """Why a shard stopped permanently. Closed: each has an entry in the runbook."""
+    """The reason why a shard stopped permanently. Closed: each reason has an entry in the runbook."""
 
     TOPIC_RECREATED = "topic-recreated"
     REQUESTS_TRUNCATED = "requests-truncated"
@@ -126,7 +126,7 @@ class Loss:
 class Halted(PostdateError):
     """The shard cannot continue without risking a loss or a duplicate. Its index is kept, and an operator must decide.
 
-    `loss`: what the operator must accept to let it continue; None if no acceptance makes that safe.
+    `loss`: the loss that the operator must accept to let the shard continue; None if no acceptance makes that safe.
     """
 
     def __init__(self, reason: HaltReason, detail: str, loss: Loss | None = None) -> None:
@@ -137,7 +137,7 @@ class Halted(PostdateError):
 
 
 def consequence_of(fault: kafka_errors.KafkaFault) -> PostdateError:
-    """The error of this tree for a Kafka fault in a whole process or command, with the same text.
+    """Returns the error of this tree for a Kafka fault in a whole process or command, with the same text.
 
     A shard does not use it for its own transactions: it reacts to the fault itself.
     """

@@ -46,24 +46,25 @@ class _Failpoint:
 
 
 def parse(text: str) -> dict[str, _Failpoint]:
-    """The failpoints that `text` names.
+    """Returns the failpoints that `text` names.
 
-    Raises ValueError for a step or an action that does not exist: a test that fails nowhere would pass for nothing.
+    Raises ValueError for a step or an action that does not exist: otherwise a test whose failpoint is never reached
+    would pass without testing anything.
     """
-    found: dict[str, _Failpoint] = {}
+    failpoints: dict[str, _Failpoint] = {}
     for part in filter(None, text.split(",")):
         name, _, rest = part.partition("=")
         action, _, at = rest.partition("@")
         if name not in NAMES or action not in _ACTIONS:
             raise ValueError(f"{part!r} is not a failpoint: give one of {', '.join(sorted(NAMES))} with kill or stop")
-        found[name] = _Failpoint(action, int(at or "1"))
-    return found
+        failpoints[name] = _Failpoint(action, int(at or "1"))
+    return failpoints
 
 
 _active = parse(os.environ.get("POSTDATE_FAILPOINTS", ""))
 
 
 def reached(name: str) -> None:
-    """The step `name` of the protocol has been reached: run its action, if any."""
+    """Runs the action of the protocol step `name`, if it has one."""
     if _active and name in _active:
         _active[name].reached()

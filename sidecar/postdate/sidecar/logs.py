@@ -20,7 +20,7 @@ from typing import Any
 from postdate.kafka.settings import log as client_log
 from postdate.sidecar.limits import CLIENT_LOG_REPEAT_S, LOG_REPEAT_S, LOG_TEXTS_MAX
 
-#: A number at the start of a word is a quantity, as in 17 ms. Further within a word, as in orders/3, it is of a name.
+#: A number at the start of a word is a quantity, as in 17 ms. Within a word, as in orders/3, it is part of a name.
 _QUANTITIES = re.compile(r"(?<!\w)(?<!\w[-./:#])\d+(?:[.,]\d+)*(?![\d/_-]|[.,]\w)")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -28,38 +28,38 @@ log = logging.getLogger(__name__)
 
 
 def source_location(error: BaseException) -> str:
-    """The type of an exception and the line that raised it, without its text."""
+    """Returns the type of an exception and the line that raised it, without its text."""
     frames = traceback.extract_tb(error.__traceback__)
     return type(error).__name__ + (f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "")
 
 
 class OneLine(logging.Formatter):
-    """Formats an event as one line, and a traceback as indented lines behind it."""
+    """Formats an event as one line, followed by its traceback as indented lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line of an event, without the traceback."""
-        return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), super().formatMessage(record))
+        """Returns the line of an event, without the traceback."""
+        return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:
-        """The traceback without the texts of exceptions, the first cause first, each line indented."""
+        """Returns the traceback without the texts of exceptions, the first cause first, each line indented."""
         chain: list[BaseException] = []
         error: BaseException | None = ei[1]
         while error is not None and error not in chain:
             chain.insert(0, error)
             error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         lines: list[str] = []
-        for each in chain:
-            trace = "".join(traceback.format_tb(each.__traceback__))
-            lines += ["Traceback (most recent call last):", *trace.splitlines(), type(each).__name__]
+        for cause in chain:
+            trace = "".join(traceback.format_tb(cause.__traceback__))
+            lines += ["Traceback (most recent call last):", *trace.splitlines(), type(cause).__name__]
         return "\n".join(f"  {line}" for line in lines)
 
 
 class RateLimitedFilter(logging.Filter):
-    """Passes repeated messages only once in a while, with the number of suppressed ones.
+    """Passes a repeated message only once in a while, with the number of suppressed repetitions.
 
     Messages that differ only in quantities count as the same: a client that cannot reach its broker logs forty times a
     second. Numbers within a name count, so two shards, topics or brokers have separate lines. Only errors and warnings
-    are limited, and from INFO on the lines of the client library. The latter are counted for each thread, since a
+    are limited, and the lines of the client library from INFO on. The latter are counted for each thread, since a
     thread has the clients of one shard. Critical messages always pass. A bounded number of messages is remembered.
     """
 
@@ -80,20 +80,20 @@ class RateLimitedFilter(logging.Filter):
         now = time.monotonic()
         thread, repeat_s = (str(record.threadName), CLIENT_LOG_REPEAT_S) if is_clients else ("", LOG_REPEAT_S)
         key = record.name, thread, _QUANTITIES.sub("#", text)
-        since, left_out = self._seen.get(key, (-repeat_s, 0))
+        since, suppressed = self._seen.get(key, (-repeat_s, 0))
         if now - since < repeat_s:
-            self._seen[key] = since, left_out + 1
+            self._seen[key] = since, suppressed + 1
             return False
         if len(self._seen) >= LOG_TEXTS_MAX:
             self._seen.clear()
         self._seen[key] = now, 0
-        if left_out:
-            record.msg, record.args = f"{text} (and {left_out} times like it)", None
+        if suppressed:
+            record.msg, record.args = f"{text} (and {suppressed} times like it)", None
         return True
 
 
 def configure_logging(level: str) -> None:
-    """Send the logs of this process to stderr from `level` on, uncaught exceptions included."""
+    """Sends the logs of this process to stderr from `level` on, uncaught exceptions included."""
     logging.basicConfig(level=level.upper(), force=True)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(OneLine("%(asctime)s %(levelname)s [%(threadName)s] %(message)s"))

@@ -28,22 +28,22 @@ _PR_SET_DUMPABLE: Final = 4
 
 
 def prepare_data_directory(path: Path) -> None:
-    """Create the data directory, or revoke the rights of group and others on an existing one.
+    """Creates the data directory, or revokes the rights of group and others on an existing one.
 
-    Raises ConfigError: it cannot be used, or others may read it and this user may not change that.
+    Raises ConfigError if it cannot be used, or if others may read it and this user may not change that.
     """
     try:
         os.makedirs(path, mode=_PRIVATE, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
-        _take_from_others(path)
+        _revoke_other_access(path)
     except OSError as error:
         raise ConfigError(
             f"the data directory {path} cannot be used ({error.strerror}): give another with --data"
         ) from error
 
 
-def _take_from_others(path: Path) -> None:
+def _revoke_other_access(path: Path) -> None:
     status = path.stat()
     mode = stat.S_IMODE(status.st_mode)
     if not mode & 0o077:
@@ -59,7 +59,7 @@ def _take_from_others(path: Path) -> None:
 
 
 def forbid_core_dumps() -> None:
-    """Keep this process, and those it starts, from leaving an image of their memory when they crash.
+    """Keeps this process, and those it starts, from leaving an image of their memory when they crash.
 
     On Linux other programs of the same user cannot read its memory either; a debugger needs root.
     """

@@ -1,9 +1,9 @@
 """The states of a shard, and the time that it spent in each.
 
 A shard is always in exactly one state (docs/protocol.md, "Takeover"). For metrics and probes, `StateTimes` adds up the
-time in each state, how often it was entered, and since when nothing is delivered.
+time in each state, the number of entries into each, and the time without delivery.
 
-Thread rule: the shard's thread enters states; others read, and may see a change half applied.
+Thread rule: the shard's thread enters states; other threads read, and may see a change half applied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DELIVERING = frozenset({State.CATCHING_UP, State.RUNNING})
 
 
 class StateTimes:
-    """The states of one shard, over all times that this process owned it.
+    """The states of one shard, over all periods in which this process owned it.
 
     A stuck thread may still exist when its shard returns to this process: only changes of the latest `Stateful` count.
     """
@@ -41,13 +41,13 @@ class StateTimes:
         self.state = State.UNASSIGNED
         self.entered = dict.fromkeys(State, 0)
         self.takeover_ms = -1.0
-        """How long the last takeover took, from the first moment without delivery; -1: none has ended yet."""
+        """The duration of the last takeover in ms, from the end of delivery or the assignment on; -1: no end yet."""
         self._spent_ms = dict.fromkeys(State, 0.0)
         self._since_ms = 0.0
         self._silent_since_ms = 0.0
 
     def enter(self, state: State, now_ms: float) -> None:
-        """The shard enters `state`. `now_ms`: steady time. Does nothing if it is already in that state."""
+        """Notes that the shard enters `state` at `now_ms`, steady time. Does nothing if it is already in that state."""
         before = self.state
         if state is before:
             return
@@ -61,14 +61,14 @@ class StateTimes:
         self.entered[state] += 1
 
     def spent_ms(self, now_ms: float) -> dict[State, float]:
-        """Milliseconds in each state, including the present one; UNASSIGNED is not counted."""
+        """Returns the milliseconds in each state, including the present one, without UNASSIGNED."""
         spent = dict(self._spent_ms)
         if self.state is not State.UNASSIGNED:
             spent[self.state] += max(now_ms - self._since_ms, 0.0)
         return spent
 
     def silent_ms(self, now_ms: float) -> float:
-        """The time since it last delivered; 0 while it delivers."""
+        """Returns the milliseconds since the shard last delivered; 0 while it delivers."""
         return 0.0 if self.state in DELIVERING else max(now_ms - self._silent_since_ms, 0.0)
 
 
@@ -84,7 +84,7 @@ class Stateful:
 
     @property
     def state(self) -> State:
-        """Where it is."""
+        """The present state."""
         return self._state
 
     @state.setter

@@ -218,7 +218,7 @@ DELIBERATE = (
     Deliberate(
         "a duty that fails is tried again at once",
         f"{_SIDECAR}/shard/housekeeping.py",
-        "            self._due_at[what] = self._ctx.clock.steady_ms() + delay_ms\n",
+        "            self._due_at[name] = self._ctx.clock.steady_ms() + delay_ms\n",
         "",
         "unit/sidecar/dispatch/test_isolation.py",
     ),

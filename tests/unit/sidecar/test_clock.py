@@ -1,8 +1,8 @@
 """Goal: no message leaves before its time by the broker's clock, and none is held for long, whatever any clock does.
 
-Method: the real shard over the simulated broker; the machine's wall clock is stepped, its steady clock drifts, and the
-broker's clock is stepped, while messages wait. Never early is judged by what the broker stamped: the append time of the
-dispatch-log record that names a message is not before its due time (I6).
+Method: the real shard runs over the simulated broker. The machine's wall clock is stepped, its steady clock drifts, and
+the broker's clock is stepped, while messages wait. The broker's timestamps show whether a message left early: the
+append time of the dispatch-log record that names a message is not before its due time (I6).
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from support.kafka_simulator.error_responses import refusal
 from support.shards.simulated_shard import OWN, ShardEnvironment
 
 _HOUR_MS = 3_600_000.0
-#: ms, by the broker's clock. A record that was stamped too early is tried again after a tenth of a second.
+#: ms, by the broker's clock. A record that was stamped too early is tried again after 100 ms.
 _LATE_MS_MAX = 1_000
 
 
 def _lateness(env: ShardEnvironment) -> list[int]:
-    """Append time minus due time of each delivery, in the order of the log."""
-    found: list[int] = []
+    """Returns append time minus due time of each delivery, in the order of the log."""
+    lateness_ms: list[int] = []
     for record in env.read(OWN.dispatch_log):
-        found += [
+        lateness_ms += [
             record.timestamp_ms - fate.first_due_ms
             for fate in decode_record(record.value).fates
             if fate.name == DELIVERED
         ]
-    return found
+    return lateness_ms
 
 
 def _deliver(env: ShardEnvironment, shard: Shard, in_ms: float, disturb: Callable[[], None] = lambda: None) -> int:
-    """One message that is due after `in_ms` by the broker's clock; half way there something happens to a clock."""
+    """Delivers one message that is due after `in_ms` by the broker's clock; `happen` changes a clock half way there."""
     already, due_ms = len(_lateness(env)), env.broker.now_ms() + in_ms
     env.schedule(due_ms)
     env.until(shard, lambda: env.broker.now_ms() >= due_ms - in_ms / 2, in_ms + 60_000)
@@ -63,7 +63,7 @@ def test_a_step_of_the_local_clock_moves_no_delivery(tmp_path: Path, by_ms: floa
 
 @pytest.mark.parametrize("by_ms", [_HOUR_MS, 10_000.0])
 def test_messages_due_by_a_clock_that_went_forward_leave(tmp_path: Path, by_ms: float) -> None:
-    """By its clock the time has passed. Nothing of ours tells the time anew; the request does, by its own stamp."""
+    """The broker's clock has passed their due time. No sample shows that, but the timestamp of the request does."""
     env = ShardEnvironment(tmp_path)
     shard = env.shard()
     env.broker.skew_ms += by_ms
@@ -72,8 +72,8 @@ def test_messages_due_by_a_clock_that_went_forward_leave(tmp_path: Path, by_ms: 
 
 
 @pytest.mark.parametrize("by_ms", [-120_000.0, -10_000.0, -300.0])
-def test_a_broker_that_goes_back_makes_everybody_wait(tmp_path: Path, by_ms: float) -> None:
-    """As after a failover to a broker whose clock is behind: what was learned of the time is worth nothing then."""
+def test_a_broker_clock_that_goes_back_delays_every_message(tmp_path: Path, by_ms: float) -> None:
+    """As after a failover to a broker whose clock is behind: the earlier samples are invalid then."""
     env = ShardEnvironment(tmp_path)
     shard = env.shard()
 
@@ -122,7 +122,7 @@ def test_the_quickest_report_of_the_last_hour_decides() -> None:
     broker = BrokerClock(clock)
     assert not broker.known()
     broker.sample(100_000, reported_at=1_000.0)
-    broker.sample(100_040, reported_at=1_090.0)  # 50 ms slower than the first: it says less
+    broker.sample(100_040, reported_at=1_090.0)  # 50 ms slower than the first, so its estimate is lower
     clock.now_ms = 1_100.0
     assert broker.now_ms() == 100_100
     broker.sample(100_130, reported_at=1_120.0)
@@ -157,7 +157,7 @@ def test_requests_from_the_future_sample_the_broker_clock_at_a_bounded_rate() ->
     broker.sample(100_000, reported_at=1_000.0)
     ahead, just = 100_000 + CLOCK_AHEAD_MS_MAX + 1, 100_000 + CLOCK_AHEAD_MS_MAX
     broker.observe(Record(0, just, True, None, None, []))
-    broker.observe(Record(0, ahead, False, None, None, []))  # stamped by its producer: that says nothing
+    broker.observe(Record(0, ahead, False, None, None, []))  # its producer's timestamp shows nothing
     assert broker.known()
     broker.observe(Record(0, ahead, True, None, None, []))
     assert not broker.known()
@@ -187,7 +187,7 @@ def test_a_cancel_is_in_time_although_no_record_can_be_written_and_the_time_is_n
 
 @pytest.mark.parametrize("ahead_ms", [2 * _HOUR_MS, -2 * _HOUR_MS])
 def test_records_carry_the_time_of_the_broker(tmp_path: Path, ahead_ms: float) -> None:
-    """Brokers refuse records that are stamped an hour ahead: a machine with a wrong clock must not stamp them."""
+    """Brokers refuse records that are stamped an hour ahead, so a machine with a wrong clock must not stamp them."""
     env = ShardEnvironment(tmp_path, lambda broker: SimClock(broker.time, ahead_ms))
     shard = env.shard()
     assert 0 <= _deliver(env, shard, 4_000) < _LATE_MS_MAX
@@ -216,7 +216,7 @@ def test_a_rebuild_works_on_a_machine_whose_clock_is_ahead(tmp_path: Path, monke
     shard = env.shard()
     env.schedule(env.broker.now_ms() + 3 * _HOUR_MS)
     env.until(shard, lambda: bool(env.read(OWN.store)))
-    env.until(shard, lambda: env.log()[-1].low_water > 0, 300_000)  # else a rebuild reads nothing from STORE
+    env.until(shard, lambda: env.log()[-1].low_water > 0, 300_000)  # otherwise a rebuild reads nothing from STORE
     shard.close()
     (tmp_path / "0").rename(tmp_path / "lost")
     env.kafka.clock.step(2 * _HOUR_MS)

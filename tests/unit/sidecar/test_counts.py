@@ -1,6 +1,6 @@
-"""Goal: what a shard counts is what it did: values in their classes, transactions by their end, time by state.
+"""Goal: the counts of a shard are correct: values in their classes, transactions by outcome, time by state.
 
-Method: the counters alone, with a clock that the test moves; a large batch must be counted as its values one by one.
+Method: the counters alone, with a clock that the test moves. A large batch must be counted as its values one by one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def test_a_bound_belongs_to_the_class_below_it() -> None:
         (FatalClient("x"), FAILED),
     ],
 )
-def test_a_transaction_is_counted_by_its_end_and_its_error_goes_on(fault: KafkaFault | None, outcome: str) -> None:
+def test_a_transaction_is_counted_by_its_outcome_and_its_error_propagates(
+    fault: KafkaFault | None, outcome: str
+) -> None:
     counts, clock = ShardCounts(), Hand()
 
     def run() -> None:
@@ -147,7 +149,7 @@ def test_time_is_added_up_by_state_and_a_takeover_lasts_until_delivery() -> None
     assert times.entered[State.CATCHING_UP] == 1
 
 
-def test_a_thread_that_outlives_its_shard_is_not_listened_to() -> None:
+def test_state_changes_of_a_thread_that_outlives_its_shard_do_not_count() -> None:
     times, clock = StateTimes(), Hand()
     stuck = Stateful(times, clock)
     stuck.state = State.RUNNING

@@ -1,10 +1,10 @@
-"""Goal: with http.payloads = "never" no key, value or header value of a request leaves the topics; an id leaves by the
-API alone.
+"""Goal: with http.payloads = "never" no key, value or header value of a request leaves the topics; an id leaves through
+the API alone.
 
-Method: a marker stands in every field of requests: each header of Postdate and of each dialect, key, value and headers
-of the message. One request at least deserves each `Reason`, a shard halts for each `HaltReason`, and exceptions that
-hold a record in their text and in a frame are raised wherever nobody expects one. Shard and broker are turned by the
-test; server, log and status files are those of a process. Then the test searches all that was written outside of the
+Method: a marker stands in every field of requests: each header of Postdate and of each dialect, and the key, value and
+headers of the message. At least one request provokes each `Reason`, a shard halts for each `HaltReason`, and exceptions
+that hold a record in their text and in a frame are raised at every unexpected place. The test turns shard and broker;
+server, log and status files are those of a process. Then the test searches everything that was written outside of the
 topics. A new reason, halt or route fails the test until it is provoked here.
 """
 
@@ -93,7 +93,7 @@ PART, LOG = Partition(R, 0), Partition(OWN.dispatch_log, 0)
 SIZE_BYTES_MAX = 300_000
 LATER_MS = 600_000
 
-#: What the API shows of a request besides its origin, target and times.
+#: The texts that the API shows of a request besides its origin, target and times.
 SHOWS_IDS = (
     "GET /api/v1/actions",
     "GET /api/v1/pending",
@@ -115,7 +115,7 @@ class _AskedRequest(NamedTuple):
 
 # ---- requests --------------------------------------------------------------------------------------------------------
 
-#: At least one request for each reason, with the marker in what is wrong with it.
+#: At least one request for each reason, with the marker in its invalid part.
 REFUSED: Mapping[Reason, list[_AskedRequest]] = {
     Reason.MISSING_TARGET: [_AskedRequest([NOW])],
     Reason.BAD_TARGET: [
@@ -169,14 +169,15 @@ REFUSED: Mapping[Reason, list[_AskedRequest]] = {
 
 
 def in_own_words(due_ms: float) -> Iterator[_AskedRequest]:
-    """For each header of Postdate a request that has the marker there; an id has the other marker."""
+    """Returns, for each header of Postdate, a request that has the marker there; an id has the other marker."""
     for name in sorted(REQUEST | DROPPED_2 | {ORIGIN, DUE, MOVED, DEAD_REASON, DEAD_DETAIL, RECORD_KEY, STORED}):
         base: Headers = [header for header in (TO, (AT, b"%d" % int(due_ms))) if header[0] != name]
         yield _AskedRequest([*base, (name, CALLER_ID if name == ID else MARK)])
 
 
 def in_dialects(due_ms: float) -> Iterator[_AskedRequest]:
-    """The documented requests of each dialect, with the marker in each header that the dialect knows, in turn."""
+    """Returns the documented requests of each dialect, with the marker in each header that the dialect knows, in
+    turn."""
     for example in (each.at(int(due_ms) // 1000) for each in EXAMPLES):
         dialect = DIALECTS[example.dialect]
         parts = [*dialect.schedule.items(), *dialect.control.items()]
@@ -188,7 +189,7 @@ def in_dialects(due_ms: float) -> Iterator[_AskedRequest]:
 
 
 def new_deployment(directory: Path) -> ShardEnvironment:
-    """A cluster with a target for each reason that needs one."""
+    """Returns a cluster with a target for each reason that needs one."""
     directory.mkdir()
     env = ShardEnvironment(directory)
     env.format_version = 3
@@ -202,7 +203,7 @@ def new_deployment(directory: Path) -> ShardEnvironment:
 
 
 def topic() -> RequestTopicConfig:
-    """Every dialect is spoken, and every request is answered on the verdicts topic."""
+    """Returns a topic that accepts every dialect, and answers every request on the verdicts topic."""
     return RequestTopicConfig(
         R,
         allow=("orders", "target-*", *sorted({example.target for example in EXAMPLES})),
@@ -215,10 +216,14 @@ def topic() -> RequestTopicConfig:
 
 
 def ask_all(env: ShardEnvironment) -> int:
-    """Write every request; returns how many there are."""
+    """Writes every request; returns their number."""
     due_ms = env.time.now_ms + LATER_MS
-    # Those in Postdate's own words come last, and one of them has the id: a dialect's cancel has ended the others.
-    requests = [*in_dialects(due_ms), *(each for asked in REFUSED.values() for each in asked), *in_own_words(due_ms)]
+    # Requests with Postdate's own headers come last. One of them has the id, since a dialect's cancel ends the others.
+    requests = [
+        *in_dialects(due_ms),
+        *(request for refused in REFUSED.values() for request in refused),
+        *in_own_words(due_ms),
+    ]
     for headers, key, value in requests:
         given: Headers | None = None if headers is None else [*headers, ("card", MARK)]
         env.broker.append(PART, key, value, given, int(env.time.now_ms))
@@ -236,7 +241,7 @@ def hides(where: str, text: str, *secrets: bytes) -> None:
 
 
 class Shown:
-    """The port of a process that holds one shard at a time; `seen` holds what it answered, by method and path."""
+    """The port of a process that holds one shard at a time. `seen` holds its answers, by method and path."""
 
     def __init__(self, env: ShardEnvironment, shard: Shard, token_file: Path) -> None:
         http = HttpConfig(port=free_port(), token_file=token_file)
@@ -281,7 +286,7 @@ class Shown:
         return self._ask(f"POST {path}", lambda: self.client.post(path, body))
 
     def _ask(self, where: str, question: Callable[[], HttpAnswer]) -> HttpAnswer:
-        """The answer; the shard serves index_queries meanwhile, on this thread, and does nothing else."""
+        """Returns the answer. Meanwhile the shard serves only index_queries, on this thread."""
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(question)
             while not answer.done():
@@ -310,7 +315,7 @@ def logged() -> Iterator[None]:
 
 
 def fill(env: ShardEnvironment) -> None:
-    """Some messages were delivered and some are pending, all with the marker; the shard was closed."""
+    """Leaves some delivered and some pending messages, all with the marker, and a closed shard."""
     shard = env.shard()
     for count, due_ms in ((3, 1), (6, env.time.now_ms + LATER_MS)):
         for _ in range(3):
@@ -340,7 +345,8 @@ def truncate(part: Partition) -> Callable[[ShardEnvironment], str]:
 
 
 def delete(part: Partition, kept: int, place: str, unread: int = 0) -> Callable[[ShardEnvironment], str]:
-    """Delete all records but the last `kept`, after `unread` more were written; the next owner has the disk `place`."""
+    """Deletes all records but the last `kept`, after `unread` more were written; the next owner has the disk
+    `place`."""
 
     def damage(env: ShardEnvironment) -> str:
         for _ in range(unread):
@@ -373,16 +379,16 @@ def delete_store(env: ShardEnvironment) -> str:
 
 
 def changed(**fields: object) -> bytes:
-    """A record of the dispatch log with some fields of a stranger's."""
-    told: dict[str, object] = {"v": 1, "seq": 3, "takeover": 1, "instance": "x", "group": "x", "at": 1}
-    told |= {"next_request": 3, "low_water": 0, "kind": "fates", "fates": [[1, 1, "dead"]]}
-    return json.dumps(told | fields).encode()
+    """Returns a record of the dispatch log with some fields that a foreign program wrote."""
+    record: dict[str, object] = {"v": 1, "seq": 3, "takeover": 1, "instance": "x", "group": "x", "at": 1}
+    record |= {"next_request": 3, "low_water": 0, "kind": "fates", "fates": [[1, 1, "dead"]]}
+    return json.dumps(record | fields).encode()
 
 
 _SKIPPED = DispatchRecord(
     seq=1_000, takeover=1, instance="x", group="x", at=1, next_request=3, low_water=0, kind=BEAT, fates=[]
 )
-#: What must follow each damage. It is done to a closed shard, and returns the disk of the next owner.
+#: The consequence of each damage. The damage is done to a closed shard, and returns the disk of the next owner.
 HALTS: list[tuple[HaltReason, Callable[[ShardEnvironment], str]]] = [
     (HaltReason.TOPIC_RECREATED, recreate),
     (HaltReason.REQUESTS_TRUNCATED, truncate(PART)),
@@ -404,7 +410,7 @@ HALTS: list[tuple[HaltReason, Callable[[ShardEnvironment], str]]] = [
 
 
 def halted(env: ShardEnvironment, place: str) -> Shard:
-    """A shard that halts in its takeover, with the pauses between its attempts as they are."""
+    """Returns a shard that halts in its takeover, with the real pauses between its attempts."""
     shard = env.new_shard(place=place)
     deadline = env.time.now_ms + 120_000
     while shard.state is not State.HALTED:
@@ -414,7 +420,7 @@ def halted(env: ShardEnvironment, place: str) -> Shard:
 
 
 def fail_in_the_shard(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> Shard:
-    """A shard that fails again and again, each time with a record in the texts of exceptions, until it halts."""
+    """Fails a shard again and again, each time with a record in the texts of exceptions, until it halts."""
 
     def ingest(_index: object, _intake: object, records: list[Any], *_: object) -> int:
         try:
@@ -448,7 +454,9 @@ def test_no_field_of_a_request_is_written_outside_of_the_topics(
 ) -> None:
     assert set(REFUSED) == set(Reason), "a reason is not provoked"
     assert {reason for reason, _ in HALTS} | {HaltReason.INTERNAL} == set(HaltReason), "a halt is not provoked"
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # both are set by configure_logging, and put back after this
+    monkeypatch.setattr(
+        sys, "excepthook", sys.excepthook
+    )  # configure_logging sets both, and they are restored after this test
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     monkeypatch.setattr(limits, "HOLD_TIMEOUT_S", 0.1)
     token_file = tmp_path / "token"
@@ -487,7 +495,7 @@ def test_no_field_of_a_request_is_written_outside_of_the_topics(
 
 
 def ask_every_route(shown: Shown, count: int) -> None:
-    """Each route, and the history of each request."""
+    """Queries each route, and the history of each request."""
     for query in ("", "?limit=1000", "?payload=true", "?state=parked", f"?id={CALLER_ID.decode()}", "?scope=process"):
         shown.get(f"/api/v1/pending{query}")
     for offset in range(count):
@@ -514,15 +522,15 @@ def ask_every_route(shown: Shown, count: int) -> None:
     assert shown.get("/api/v1/actions?payload=true").status == 400
     for path in PATHS:
         shown.get(path)
-    asked = {where.partition(" ")[2].partition("?")[0] for where in shown.seen}
+    paths = {where.partition(" ")[2].partition("?")[0] for where in shown.seen}
     for route in make_app(shown.process).routes:
         path = cast(Any, route).path
-        if path not in asked and "{" not in path:
-            assert shown.get(path).status == 200, f"{path} is not asked as it wants to be"
+        if path not in paths and "{" not in path:
+            assert shown.get(path).status == 200, f"{path} needs a query of its form"
 
 
 def fail_everywhere(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exceptions that nobody expects, with the marker in their texts: in a route, in a thread, and in the main one."""
+    """Raises unexpected exceptions with the marker in their texts: in a route, in a thread, and in the main thread."""
 
     def broken(*_: object) -> dict[str, object]:
         raise ValueError(f"no record: {MARK!r}")
@@ -540,7 +548,7 @@ def fail_everywhere(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def halt_for_everything(shown: Shown, directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[HaltReason | None]:
-    """Halt one shard after the other, and look at each; returns why they halted, as their status files say."""
+    """Halts one shard after the other, and reads its output; returns the reasons in their status files."""
     reasons = []
     damages: list[Callable[[ShardEnvironment], str] | None] = [*(damage for _, damage in HALTS), None]
     for number, damage in enumerate(damages):

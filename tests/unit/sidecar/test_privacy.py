@@ -1,7 +1,7 @@
 """Goal: the data of a process on disk and in memory is readable only by its user.
 
-Method: directories of the test's own with every mode; a process of its own that forbids core dumps and crashes, since
-that cannot be taken back.
+Method: test directories with every mode; and a separate process that forbids core dumps and crashes, since the ban
+cannot be undone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_rights_of_others_are_removed_with_a_warning(
     assert caplog.text == ""
 
 
-def test_a_directory_that_is_not_ours_to_mend_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_whose_mode_may_not_be_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
     directory.chmod(0o777)
@@ -64,7 +64,7 @@ def test_a_directory_that_is_not_ours_to_mend_is_refused(tmp_path: Path, monkeyp
     def refuse(path: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted", str(path))
 
-    monkeypatch.setattr(Path, "chmod", refuse)  # root may change every directory, so this cannot be had for real
+    monkeypatch.setattr(Path, "chmod", refuse)  # root may change every directory, so the refusal is simulated
     with pytest.raises(ConfigError, match=r"has mode 0777 and belongs to user \d+: .* chmod it to 0700"):
         prepare_data_directory(directory)
 

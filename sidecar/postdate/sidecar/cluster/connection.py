@@ -17,8 +17,8 @@ from postdate.sidecar.errors import ConfigError
 
 
 def kafka_of(config: Config) -> Kafka:
-    """The cluster that `config` names; makes no connection yet. Raises ConfigError: no broker given, or a refused
-    property."""
+    """Returns the cluster that `config` names; makes no connection yet. Raises ConfigError if no broker is given, or a
+    property is refused."""
     require_bootstrap(config)
     kafka = config.kafka
     try:
@@ -38,7 +38,7 @@ def kafka_of(config: Config) -> Kafka:
 
 
 def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
-    """Returns when the cluster has answered. Raises KafkaFault if it does not; known causes are printed on stderr."""
+    """Returns once the cluster has answered. Raises KafkaFault if it does not; known causes are printed on stderr."""
     answered(
         admin.cluster_id, kafka.connection_fault, lambda text: print(f"warning: {text}", file=sys.stderr, flush=True)
     )
@@ -46,8 +46,10 @@ def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
 
 @contextmanager
 def admin_of(kafka: Kafka) -> Iterator[Admin]:
-    """A context with an admin client, entered once the cluster has answered. Raises KafkaFault if it does not answer;
-    causes that its addresses reveal are printed on stderr."""
+    """Provides an admin client once the cluster has answered, and closes it.
+
+    Raises KafkaFault if the cluster does not answer; causes that its addresses reveal are printed on stderr.
+    """
     admin = kafka.admin()
     try:
         wait_for_answer(kafka, admin)

@@ -1,7 +1,7 @@
 """Prints librdkafka's connection errors while a command waits for Kafka, and ends the wait if no broker can be reached.
 
 The library retries until its time-out. That is right for a broker that is about to start, but a mistyped address or
-password shows nothing meanwhile. So if the first request takes longer than a moment, another client listens for
+password shows nothing meanwhile. So if the first request takes longer than `LISTEN_AFTER_S`, another client listens for
 connection errors. If it reports one, the request gets a few seconds more.
 
 Thread rule: the request runs in a separate thread, which ends with its client.
@@ -32,20 +32,20 @@ def answered(
     report: Callable[[str], None],
     restart_timeout_s: float = RESTART_TIMEOUT_S,
 ) -> T:
-    """The result of `request`. Raises its error, or that of `connection_fault` if no broker can be reached.
+    """Returns the result of `request`. Raises its error, or that of `connection_fault` if no broker can be reached.
 
-    `connection_fault` is called if the request takes longer than a moment, with a function that returns whether the
-    request is over. `report` gets its text.
+    `connection_fault` is called if the request takes longer than `LISTEN_AFTER_S`, with a function that returns True
+    once the request is over. `report` gets the text of the fault.
     """
     answer: Future[T] = Future()
 
-    def ask() -> None:
+    def send_request() -> None:
         try:
             answer.set_result(request())
         except BaseException as error:
             answer.set_exception(error)
 
-    threading.Thread(target=ask, name="first request", daemon=True).start()
+    threading.Thread(target=send_request, name="first request", daemon=True).start()
     if concurrent.futures.wait([answer], LISTEN_AFTER_S).not_done:
         fault = connection_fault(answer.done)
         if fault is not None and not answer.done():

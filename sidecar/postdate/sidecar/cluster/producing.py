@@ -1,6 +1,6 @@
 """Produces requests like any client: an idempotent producer, an explicit partition, and the acknowledgement.
 
-For the command line and the HTTP API. Before it is sent, a request is parsed by the sidecar's own rules. If it has an
+For the command line and the HTTP API. The sidecar's own rules parse a request before it is sent. If the request has an
 id, the id is the record's key and `postdate-key` carries the message's own key, so that later controls with that id
 reach the same partition.
 """
@@ -39,7 +39,7 @@ class UnsentRequest:
 
 @dataclass(frozen=True, slots=True)
 class LiveTopic:
-    """The cluster's metadata of a request topic, and which of the other requested names exist."""
+    """The cluster's metadata of a request topic, and the existing topics of the other requested names."""
 
     partitions: int
     retention_ms: int
@@ -48,7 +48,7 @@ class LiveTopic:
 
 @dataclass(slots=True)
 class DeliveryReport:
-    """The broker's acknowledgement of the record, filled in by the client during flush."""
+    """The broker's acknowledgement of the record. The client fills it in during a flush."""
 
     reported: bool = False
     fault: KafkaFault | None = None
@@ -56,12 +56,12 @@ class DeliveryReport:
     timestamp_ms: int = -1
 
     def resolve(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
-        """Take the delivery report."""
+        """Stores the report of the client."""
         self.reported, self.fault, self.offset, self.timestamp_ms = True, fault, offset, timestamp_ms
 
     def check(self, topic: str) -> None:
-        """Raises the fault that the broker reports, or TransientError: no report in time, so it is not known whether
-        the request exists, or no offset in it."""
+        """Raises the fault that the broker reports. Raises TransientError if no report came in time, so the request may
+        or may not exist, or if the report has no offset."""
         if self.fault is not None:
             raise self.fault
         if not self.reported:
@@ -69,13 +69,13 @@ class DeliveryReport:
                 f"no answer within {limits.COMMAND_TIMEOUT_S:.0f} s: the request may or may not be in {topic}"
             )
         if self.offset < 0:
-            # The answer of a broker to a repeated request that it had already written.
+            # A broker's answer to a repeated produce request, whose record it had already written, has no offset.
             raise TransientError(f"the request is in {topic}, but the broker did not report its offset")
 
 
 class PartlyProduced(TransientError):
-    """A control for several partitions is in some of them. The text names the origins, and what to do about the
-    others."""
+    """A control for several partitions is in only some of them. The text names the origins, and the remedy for the
+    other partitions."""
 
     def __init__(self, message: str, produced: Mapping[int, DeliveryReport]) -> None:
         super().__init__(message)
@@ -84,7 +84,7 @@ class PartlyProduced(TransientError):
 
 
 def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[str, ...] = ()) -> LiveTopic:
-    """Look up the request topic and `others`. Raises ConfigError: the request topic does not exist."""
+    """Looks up the request topic and `others`. Raises ConfigError if the request topic does not exist."""
     live = admin.describe([requests, *others], [RETENTION_MS])
     if requests not in live:
         raise ConfigError(
@@ -96,7 +96,7 @@ def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[s
 
 
 class ReusedProducer:
-    """Produces single requests with a client that is kept, since a new one takes half a second.
+    """Produces single requests with a client that is kept, since a new client takes half a second.
 
     An idempotent producer asks for its id when it is created, before it has a connection, and the library then waits
     500 ms before it asks again (librdkafka 2.16, `rd_kafka_idemp_pid_fsm`). A client that met a fault is replaced.
@@ -109,26 +109,26 @@ class ReusedProducer:
         self._lock = threading.Lock()
         self._idle: PlainProducer | None = None
 
-    def produce(self, part: Partition, draft: UnsentRequest) -> DeliveryReport:
-        """Produce the record and wait for its acknowledgement. Raises what `DeliveryReport.check` raises."""
+    def produce(self, part: Partition, record: UnsentRequest) -> DeliveryReport:
+        """Produces the record and waits for its acknowledgement. Raises as `DeliveryReport.check`."""
         with self._lock:
             idle, self._idle = self._idle, None
         producer = idle or self._kafka.plain_producer()
-        delivery = DeliveryReport()
+        report = DeliveryReport()
         spare: PlainProducer | None = producer
         try:
-            producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, delivery.resolve)
+            producer.produce(part.topic, record.value, record.key, record.headers, part.index, report.resolve)
             producer.flush(limits.COMMAND_TIMEOUT_S)
-            delivery.check(part.topic)
+            report.check(part.topic)
             with self._lock:
                 self._idle, spare = producer, self._idle
         finally:
             if spare is not None:
                 spare.destroy()
-        return delivery
+        return report
 
     def close(self) -> None:
-        """Drop the client. A later call of `produce` creates another one."""
+        """Destroys the idle client. A later call of `produce` creates another one."""
         with self._lock:
             idle, self._idle = self._idle, None
         if idle is not None:
@@ -136,30 +136,30 @@ class ReusedProducer:
 
 
 def partitions_of(live: LiveTopic, topic: str, chosen: Sequence[int]) -> list[int]:
-    """The partitions of a request topic to which a bulk control goes: the chosen ones, or all if none is chosen.
-    Raises ConfigError: one of them does not exist."""
-    absent = [index for index in chosen if index >= live.partitions]
-    if absent:
-        raise ConfigError(f"{topic} has {counted(live.partitions, 'partition')}, and no partition {absent[0]}")
+    """Returns the partitions of a request topic to which a bulk control goes: the chosen ones, or all if none is
+    chosen. Raises ConfigError if a chosen one does not exist."""
+    missing = [index for index in chosen if index >= live.partitions]
+    if missing:
+        raise ConfigError(f"{topic} has {counted(live.partitions, 'partition')}, and no partition {missing[0]}")
     return sorted(set(chosen)) or list(range(live.partitions))
 
 
 def produce_to_each(
-    producer: ReusedProducer, topic: str, partitions: Sequence[int], draft: UnsentRequest
+    producer: ReusedProducer, topic: str, partitions: Sequence[int], record: UnsentRequest
 ) -> dict[int, DeliveryReport]:
-    """Produce a bulk control to each of the partitions; returns the acknowledgements by partition.
+    """Produces a bulk control to each of the partitions; returns the acknowledgements by partition.
 
-    Raises PartlyProduced at the first failure. Raises NotAuthorized, SettingRefused: no partition has the control.
+    Raises PartlyProduced at the first failure. Raises NotAuthorized or SettingRefused if no partition has the control.
     """
     produced: dict[int, DeliveryReport] = {}
     for index in partitions:
         try:
-            produced[index] = producer.produce(Partition(topic, index), draft)
+            produced[index] = producer.produce(Partition(topic, index), record)
         except (KafkaFault, TransientError) as fault:
             if not produced and isinstance(fault, NotAuthorized | SettingRefused):
                 raise
-            left = partitions[len(produced) + 1 :]
-            raise PartlyProduced(_partly(topic, produced, index, left, draft, fault), produced) from fault
+            remaining = partitions[len(produced) + 1 :]
+            raise PartlyProduced(_partly(topic, produced, index, remaining, record, fault), produced) from fault
     return produced
 
 
@@ -167,44 +167,48 @@ def _partly(
     topic: str,
     produced: Mapping[int, DeliveryReport],
     failed: int,
-    left: Sequence[int],
-    draft: UnsentRequest,
+    remaining: Sequence[int],
+    record: UnsentRequest,
     fault: Exception,
 ) -> str:
-    """Which partitions have a control after a failure, and how to reach the others."""
-    origins = [format_origin(topic, index, delivery.offset).decode() for index, delivery in produced.items()]
-    absent = [f"{topic}/{index}" for index in left]
+    """Returns the text of a partial failure: the partitions that have the control, and how to reach the others."""
+    origins = [format_origin(topic, index, report.offset).decode() for index, report in produced.items()]
+    unsent = [f"{topic}/{index}" for index in remaining]
     lines = [
         f"{topic}/{failed}: {fault}",
-        f"sent: {', '.join(origins) or 'none'}; may be sent: {topic}/{failed}; not sent: {', '.join(absent) or 'none'}",
+        f"sent: {', '.join(origins) or 'none'}; may be sent: {topic}/{failed}; not sent: {', '.join(unsent) or 'none'}",
     ]
-    if names.BY not in dict(draft.headers):
+    if names.BY not in dict(record.headers):
         return "\n".join([*lines, "repeat the command: a second control of this kind does no harm"])
-    if left:
-        options = " ".join(f"--partition {index}" for index in left)
+    if remaining:
+        options = " ".join(f"--partition {index}" for index in remaining)
         lines.append(f"repeat it only with {options} (HTTP: `partitions`): a second control moves messages again")
-    look = f"postdate pending list --requests {topic} --partition {failed}"
-    lines.append(f"repeat it with --partition {failed} only if its messages have not moved a minute from now: {look}")
+    check_command = f"postdate pending list --requests {topic} --partition {failed}"
+    lines.append(
+        f"repeat it with --partition {failed} only if its messages have not moved a minute from now: {check_command}"
+    )
     return "\n".join(lines)
 
 
-def produce(kafka: Kafka, part: Partition, draft: UnsentRequest) -> DeliveryReport:
-    """Produce one record and wait for its acknowledgement. Raises what `DeliveryReport.check` raises."""
+def produce(kafka: Kafka, part: Partition, record: UnsentRequest) -> DeliveryReport:
+    """Produces one record and waits for its acknowledgement. Raises as `DeliveryReport.check`."""
     producer = ReusedProducer(kafka)
     try:
-        return producer.produce(part, draft)
+        return producer.produce(part, record)
     finally:
         producer.close()
 
 
 def partition_of(key: bytes | None, count: int) -> int:
-    """The partition of the request topic for a record with this key: murmur2 as Java clients, any for a null key."""
+    """Returns the partition of the request topic for a record with this key: by murmur2, as Java clients do, or a
+    random one for a null key."""
     return random.randrange(count) if key is None else partition_for(key, count)  # noqa: S311
 
 
-def accepted(rules: RequestRules, draft: UnsentRequest, partition: int, timestamp_ms: int) -> Request:
-    """The request as the sidecar will read it. Raises ConfigError: it would be refused; nothing is sent."""
+def accepted(rules: RequestRules, record: UnsentRequest, partition: int, timestamp_ms: int) -> Request:
+    """Returns the request as the sidecar will read it; sends nothing. Raises ConfigError if the sidecar would refuse
+    it."""
     try:
-        return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers, draft.value is None)
+        return parse_request(rules, partition, timestamp_ms, record.key, record.headers, record.value is None)
     except RequestRefused as refusal:
         raise ConfigError(f"this request would be refused: {refusal}") from refusal

@@ -27,9 +27,10 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 class Right(NamedTuple):
-    """One ACL: an operation on a resource, or if `prefixed`, on all resources whose names begin with `name`.
+    """One ACL: an operation on a resource or, if `prefixed`, on all resources whose names begin with `name`.
 
-    `of_target`: without it the requests for that target become dead letters, and all others are delivered.
+    `of_target`: the right is for a target. Without it the requests for that target become dead letters, and all others
+    are delivered.
     """
 
     resource: str
@@ -40,16 +41,16 @@ class Right(NamedTuple):
     of_target: bool = False
 
     def command(self, bootstrap_servers: str, principal: str) -> str:
-        """The command of Kafka's own tools that grants it."""
+        """Returns the command of Kafka's own tools that grants the right."""
         words = ["kafka-acls.sh", "--bootstrap-server", bootstrap_servers, "--add", "--allow-principal", principal]
         words += ["--operation", self.operation.value, f"--{self.resource}", self.name]
         return shlex.join(words + (["--resource-pattern-type", "prefixed"] if self.prefixed else []))
 
 
 def needed(group_id: str, topic: RequestTopicConfig) -> list[Right]:
-    """The rights for one request topic, and for the targets that its allow-list names exactly or by prefix.
+    """Returns the rights for one request topic, and for the targets that its allow-list names exactly or by prefix.
 
-    No single ACL corresponds to a pattern of another form: the operator grants Write on each target.
+    No single ACL corresponds to a pattern of another form, so the operator grants Write on each target.
     """
     own = OwnTopics.of(topic.name)
     why = {
@@ -71,10 +72,10 @@ def needed(group_id: str, topic: RequestTopicConfig) -> list[Right]:
 
 
 def violations(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[Violation]:
-    """Missing rights and broken rules of one request topic, those that prevent the start first; empty: none.
+    """Returns the missing rights and broken rules of one request topic, those that prevent the start first.
 
-    Topics that may not be described cannot be checked: then only missing rights are reported. Some five requests to
-    Kafka.
+    If the topics may not be described, they cannot be checked, and only missing rights are reported. Some five requests
+    to Kafka.
     """
     missing = _missing(config, topic, admin)
     found = [_violation(config, right) for right in missing]
@@ -85,8 +86,8 @@ def violations(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[
 
 
 def transactional_id_violations(config: Config, topic: RequestTopicConfig, kafka: Kafka) -> list[Violation]:
-    """As `violations`, for the transactional ids. Kafka does not list these rights, so it initializes an id beside
-    those of the shards, which fences nobody.
+    """Returns the missing rights on transactional ids, as `violations`. Kafka does not list these rights, so the check
+    initializes an id beside those of the shards, which fences nobody.
 
     Not needed at the start of a process: its shards initialize their own ids immediately, and report errors.
     """
@@ -107,7 +108,8 @@ def _transactional_ids(requests: str) -> str:
 
 
 def _target_right(pattern: str) -> Right | None:
-    """The ACL for a pattern of an allow-list: an exact name, or a prefix followed by a single `*`."""
+    """Returns the ACL for a pattern of an allow-list that is an exact name, or a prefix followed by a single `*`;
+    otherwise None."""
     stem = pattern.removesuffix("*")
     if not stem or _GLOB.search(stem):
         return None
@@ -115,7 +117,7 @@ def _target_right(pattern: str) -> Right | None:
 
 
 def _missing(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[Right]:
-    """The needed rights that are missing on existing topics and the group.
+    """Returns the needed rights that are missing on existing topics and the group.
 
     Of the targets, only those that the allow-list names exactly are checked.
     """
@@ -131,7 +133,7 @@ def _missing(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[Ri
 
 
 def _violation(config: Config, right: Right) -> Violation:
-    """A missing right in the form that `postdate topics check` prints."""
+    """Returns a missing right in the form that `postdate topics check` prints."""
     principal = f"User:{config.kafka.common.get('sasl.username', 'NAME')}"
     resource = right.name if right.resource == TOPIC else f"{right.resource} {right.name}"
     return Violation(

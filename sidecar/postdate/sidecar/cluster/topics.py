@@ -30,7 +30,6 @@ CLEANUP = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
 MESSAGE_BYTES = "max.message.bytes"
 LOG_APPEND_TIME = "LogAppendTime"
-# The settings that a check requests.
 SETTINGS_READ = (RETENTION_MS, RETENTION_BYTES, SEGMENT_MS, CLEANUP, TIMESTAMP_TYPE, MESSAGE_BYTES)
 UNLIMITED = -1
 
@@ -66,20 +65,20 @@ class Violation:
 
 
 def explained(found: Iterable[Violation]) -> list[str]:
-    """One line for all violations in a row that have the same remedy."""
+    """Returns one line for each run of violations that have the same remedy."""
     return [
-        "; ".join([*(f"{each.topic} {each.detail}" for each in same), f"fix it with: {remedy}"])
-        for remedy, same in groupby(found, lambda each: each.remedy)
+        "; ".join([*(f"{violation.topic} {violation.detail}" for violation in same), f"fix it with: {remedy}"])
+        for remedy, same in groupby(found, lambda violation: violation.remedy)
     ]
 
 
 def in_order(own: OwnTopics) -> tuple[str, ...]:
-    """The five names, the request topic first, in the order in which they are reported."""
+    """Returns the five names in the order in which they are reported, the request topic first."""
     return (own.requests, own.dispatch_log, own.store, own.dead_letters, own.verdicts)
 
 
 def request_topic(name: str, settings: TopicsConfig) -> NewTopic:
-    """The definition of the request topic `name`, for creating it."""
+    """Returns the definition for creating the request topic `name`."""
     return NewTopic(
         name,
         settings.partitions,
@@ -96,7 +95,8 @@ def request_topic(name: str, settings: TopicsConfig) -> NewTopic:
 
 
 def own_topics(requests: TopicInfo, settings: TopicsConfig) -> list[NewTopic]:
-    """The four own topics of a live request topic, with as many partitions, and settings derived from its settings."""
+    """Returns the four own topics of a live request topic, with as many partitions, and settings derived from its
+    settings."""
     own = OwnTopics.of(requests.name)
     fates_ms = max(least_fate_retention_ms(requests), settings.dispatch_log_retention_ms)
     if least_fate_retention_ms(requests) == UNLIMITED:
@@ -117,8 +117,8 @@ def own_topics(requests: TopicInfo, settings: TopicsConfig) -> list[NewTopic]:
 
 
 def least_fate_retention_ms(requests: TopicInfo) -> int:
-    """How long the dispatch log must keep fates, -1 for ever. Retention deletes whole segments, and a request must not
-    exist longer than its fate."""
+    """Returns how long the dispatch log must keep fates, in ms; -1 for ever. Retention deletes whole segments, and a
+    request must not exist longer than its fate."""
     retention_ms = _number(requests, RETENTION_MS)
     if retention_ms == UNLIMITED:
         return UNLIMITED
@@ -126,15 +126,15 @@ def least_fate_retention_ms(requests: TopicInfo) -> int:
 
 
 def least_message_bytes(requests: TopicInfo) -> int:
-    """The least `max.message.bytes` of the own topics: the largest request plus the added headers, and the client's
-    batch size, since the limit of a topic applies to batches."""
+    """Returns the least `max.message.bytes` of the own topics: the largest request plus the added headers, and the
+    client's batch size, since the limit of a topic applies to batches."""
     return max(_number(requests, MESSAGE_BYTES), CLIENT_BATCH_BYTES) + limits.OWN_TOPIC_MESSAGE_MARGIN_BYTES
 
 
 def violations(own: OwnTopics, admin: Admin, bootstrap_servers: str = "HOST:PORT") -> list[Violation]:
-    """Every rule that the live topics of a request topic break, those that prevent the start first; empty: none.
+    """Returns every rule that the live topics of a request topic break, those that prevent the start first.
 
-    `bootstrap_servers` appears in the correcting commands. Raises what `Admin.describe` raises. Two requests to Kafka.
+    `bootstrap_servers` appears in the correcting commands. Raises as `Admin.describe`. Two requests to Kafka.
     """
     live = admin.describe(own.names(), SETTINGS_READ)
     hidden = sorted(name for name, info in live.items() if not info.topic_id or not info.config)
@@ -145,8 +145,8 @@ def violations(own: OwnTopics, admin: Admin, bootstrap_servers: str = "HOST:PORT
 
 
 def isolation_violation(group_id: str, isolation: Isolation, bootstrap_servers: str) -> Violation | None:
-    """The warning about a share group that reads aborted records, judged from `Admin.share_isolation`; None: it does
-    not. No start depends on it."""
+    """Returns the warning about a share group that reads aborted records; None if it does not read them. `isolation`:
+    the result of `Admin.share_isolation`. No start depends on it."""
     if isolation is Isolation.READ_COMMITTED:
         return None
     setting = "share.isolation.level"
@@ -159,8 +159,8 @@ def isolation_violation(group_id: str, isolation: Isolation, bootstrap_servers: 
 
 
 def broken_rules(own: OwnTopics, live: Mapping[str, TopicInfo], bootstrap_servers: str) -> list[Violation]:
-    """As `violations`, judged from `Admin.describe` of all five topics with SETTINGS_READ, in the order of the
-    topics."""
+    """Returns the violations in the order of the topics, judged from `Admin.describe` of all five topics with
+    SETTINGS_READ."""
     info = live.get(own.requests)
     create = f"postdate topics create -b {bootstrap_servers} --requests {own.requests} --allow-existing"
     found = [
@@ -181,7 +181,8 @@ def broken_rules(own: OwnTopics, live: Mapping[str, TopicInfo], bootstrap_server
 def _count_violations(
     own: OwnTopics, requests: TopicInfo, live: Mapping[str, TopicInfo], create: str
 ) -> Iterator[Violation]:
-    """Postdate's own topics need a partition for each one of the request topic; shards without theirs cannot run."""
+    """Yields each of Postdate's own topics that has fewer partitions than the request topic; a shard without its
+    partitions cannot run."""
     wanted = len(requests.partitions)
     for name in in_order(own):
         info = live.get(name)
@@ -211,7 +212,7 @@ def _setting_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, al
 
 
 def _log_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, change: str) -> Iterator[Violation]:
-    """The rules for topics that must not lose a record: requests and fates."""
+    """Yields the broken rules of a topic that must not lose a record: requests or fates."""
     name = info.name
     if _number(info, RETENTION_BYTES) != UNLIMITED:
         why = f"{RETENTION_BYTES} is {_number(info, RETENTION_BYTES)}: a burst would delete records before their time"
@@ -234,5 +235,5 @@ def _log_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, change
 
 
 def _number(info: TopicInfo, setting: str) -> int:
-    """A setting as a number. Raises KeyError: it was not requested."""
+    """Returns a setting as a number. Raises KeyError if it was not requested."""
     return int(info.config[setting])

@@ -28,7 +28,7 @@ PARTITIONS_MAX: Final = 10_000
 # Every request topic of a process is in every rebalance and in every metadata request.
 REQUEST_TOPICS_MAX: Final = 256
 
-# A configuration or properties file beyond this is some other file.
+# A larger file is not a configuration or properties file.
 CONFIG_FILE_SIZE_BYTES_MAX: Final = 1024 * 1024
 
 # Rates of targets, in messages per second of one shard. The least is one message in a quarter of an hour; no shard

@@ -53,13 +53,13 @@ _HOST = re.compile(r"[A-Za-z0-9._-]*|[0-9A-Fa-f:.]+")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration and where each value came from; `sources` by path, librdkafka properties as `table/name`."""
+    """A configuration and the source of each value; `sources` by path, librdkafka properties as `table/name`."""
 
     config: Config
     sources: dict[str, str]
 
     def source(self, path: str) -> str:
-        """Where the value of `path` came from: a file, a variable, a flag, or `default`."""
+        """Returns the source of the value of `path`: a file, a variable, a flag, or `default`."""
         return self.sources.get(path, DEFAULT_SOURCE)
 
 
@@ -75,10 +75,10 @@ class Flags:
 
 
 def load(flags: Flags, environ: Mapping[str, str]) -> Loaded:
-    """The configuration from file, environment and flags.
+    """Returns the configuration from file, environment and flags.
 
-    Raises ConfigError: a file cannot be read, a key is unknown, a value is out of its bounds, two values contradict
-    each other, or a librdkafka property is refused; the text names every such problem with its place.
+    Raises ConfigError if a file cannot be read, a key is unknown, a value is out of its bounds, two values contradict
+    each other, or a librdkafka property is refused. The text names every such problem with its place.
     """
     reads: list[Read] = []
     config_file = flags.config_file or (
@@ -126,7 +126,8 @@ def _read_flags(flags: Flags) -> Read:
 
 
 def _build(settings: Iterable[Setting], sources: dict[str, str], problems: list[str]) -> Config:
-    """Later sources win. An invalid value is reported, and the earlier one stays."""
+    """Builds the tree from the settings, of which later ones win. Reports an invalid value and keeps the earlier
+    one."""
     values: dict[str, Any] = {path: leaf.default for path, leaf in leaves().items()}
     for path, leaf in leaves().items():
         if leaf.is_properties:
@@ -160,7 +161,8 @@ def _build(settings: Iterable[Setting], sources: dict[str, str], problems: list[
 def _request_topics(
     setting: Setting, earlier: tuple[RequestTopicConfig, ...], problems: list[str]
 ) -> tuple[RequestTopicConfig, ...]:
-    """Tables define topics; names alone (environment, flags) select among them, or add one with the defaults."""
+    """Returns the request topics of a setting. Tables define topics; names alone (environment, flags) select among
+    them, or add one with the defaults."""
     if isinstance(setting.value, list) and all(isinstance(table, dict) for table in setting.value):
         return tuple(_request_topic(table, setting.source, problems) for table in setting.value)
     names = setting.value.replace(",", " ").split() if isinstance(setting.value, str) else list(setting.value)
@@ -181,7 +183,7 @@ def _request_topic(table: Mapping[str, Any], source: str, problems: list[str]) -
 
 
 def _contradictions(config: Config) -> list[str]:
-    """Problems that appear only in the combination of values."""
+    """Returns problems that appear only in the combination of values."""
     problems = _request_topic_problems(config)
     topics = config.topics
     least_ms = topics.retention_ms + topics.segment_ms + limits.DISPATCH_LOG_RETENTION_MARGIN_MS
@@ -217,7 +219,7 @@ def _contradictions(config: Config) -> list[str]:
 
 
 def _refused_properties(kafka: KafkaConfig, group_protocol: GroupProtocol) -> list[str]:
-    """The librdkafka properties that would break the protocol, each with the reason."""
+    """Returns the librdkafka properties that would break the protocol, each with the reason."""
     problems: list[str] = []
     tables = {"common": kafka.common, "consumer": kafka.consumer, "producer": kafka.producer, "admin": kafka.admin}
     for table, properties in tables.items():
@@ -261,7 +263,7 @@ def _request_topic_problems(config: Config) -> list[str]:
 
 
 def _policy_problems(topic: RequestTopicConfig, format_version: int) -> list[str]:
-    """Problems with the named retry policies of a request topic."""
+    """Returns problems with the named retry policies of a request topic."""
     place = f"request topic {topic.name}: retry_policies"
     try:
         policies = parse_named(topic.retry_policies)
@@ -280,7 +282,8 @@ def _policy_problems(topic: RequestTopicConfig, format_version: int) -> list[str
 
 
 def _dialect_problems(topic: RequestTopicConfig, own: frozenset[str]) -> list[str]:
-    """Problems with the dialects of a request topic, and with the default target of dialects without one.
+    """Returns problems with the dialects of a request topic, and with the default target for dialects that name no
+    target.
 
     `own`: the topics of Postdate, which may not be targets.
     """

@@ -16,7 +16,7 @@ from fnmatch import translate
 from postdate.sidecar.config.limits import RATE_MAX, RATE_MIN, RATE_RULES_MAX
 
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
-# The characters of topic names, and the special ones of patterns.
+# The characters of topic names, and the special characters of patterns.
 _PATTERN = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 # One character of a pattern, or a set; and the text before the first special character.
 _PART = re.compile(r"\[!?\]?[^\]]*\]|.")
@@ -31,7 +31,7 @@ class RateRules:
 
     @classmethod
     def of(cls, texts: tuple[str, ...]) -> RateRules:
-        """Parse rules. Raises ValueError: names the invalid text and the expected form."""
+        """Parses rules. Raises ValueError: names the invalid text and the expected form."""
         if len(texts) > RATE_RULES_MAX:
             raise ValueError(f"{len(texts)} rules: must be at most {RATE_RULES_MAX}")
         return cls(tuple(_rule(text) for text in texts))
@@ -55,7 +55,7 @@ def _rule(text: str) -> tuple[re.Pattern[str], float]:
 
 
 def shadowed(texts: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Each rule that never applies, with the earlier rule whose pattern covers it.
+    """Returns each rule that never applies, with the earlier rule whose pattern covers it.
 
     A reported rule certainly never applies. Not reported are rules that only several earlier ones cover together, and
     some spellings with sets. O(pairs); only those with the same beginning cost more than a comparison.

@@ -51,7 +51,7 @@ class Leaf:
 
 
 def bare(hint: Any) -> Any:
-    """The type without None: `Path | None` gives Path."""
+    """Returns the type without None: `Path | None` gives Path."""
     if get_origin(hint) in (Union, types.UnionType):
         return next(part for part in get_args(hint) if part is not type(None))
     return hint
@@ -76,19 +76,20 @@ def _leaves_of(owner: type[Any], prefix: str) -> list[Leaf]:
 
 @cache
 def leaves() -> dict[str, Leaf]:
-    """Every option but those of request topics, by path, in the order of the tree; `request_topics` itself included."""
+    """Returns every option but those of request topics, by path, in the order of the tree; `request_topics` itself
+    included."""
     return {leaf.path: leaf for leaf in _leaves_of(Config, "")}
 
 
 @cache
 def topic_leaves() -> dict[str, Leaf]:
-    """The options of one request topic, by name."""
+    """Returns the options of one request topic, by name."""
     return {leaf.path: leaf for leaf in _leaves_of(RequestTopicConfig, "")}
 
 
 @cache
 def sections() -> dict[str, type[Any]]:
-    """The dataclass of each section by its name; the top is the empty name."""
+    """Returns the dataclass of each section by its name; the top is the empty name."""
     found: dict[str, type[Any]] = {"": Config}
     for name, hint in get_type_hints(Config).items():
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -97,5 +98,6 @@ def sections() -> dict[str, type[Any]]:
 
 
 def environment_name(path: str) -> str:
-    """The environment variable of an option: `kafka.common` gives `POSTDATE_KAFKA_COMMON`, properties follow it."""
+    """Returns the environment variable of an option: `kafka.common` gives `POSTDATE_KAFKA_COMMON`, properties follow
+    it."""
     return ENVIRONMENT_PREFIX + path.upper().replace(".", "_")

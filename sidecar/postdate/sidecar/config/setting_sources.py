@@ -28,7 +28,7 @@ from postdate.sidecar.config.schema import (
 from postdate.sidecar.config.values import is_secret
 from postdate.sidecar.errors import ConfigError
 
-# Not options: what tests use, and where the development broker finds its jars.
+# Not options: variables of tests, and the place of the development broker's jars.
 _FOREIGN_PREFIXES = (
     "POSTDATE_TEST_",
     "POSTDATE_FAILPOINTS",
@@ -62,8 +62,8 @@ class Read:
 
 
 def nearest(name: str, known: Iterable[str], section: str = "") -> str:
-    """A clause with the known name closest to `name`, or with all known names; starts with a semicolon. `section`: that
-    of all these names, if they have one."""
+    """Returns a clause with the known name closest to `name`, or with all known names; it starts with a semicolon.
+    `section`: the section of all these names, if they have one."""
     names = list(known)
     by_end = [path for path in names if path.rpartition(".")[2] == name]
     close = by_end or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
@@ -73,7 +73,8 @@ def nearest(name: str, known: Iterable[str], section: str = "") -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a configuration file. Raises ConfigError: missing, not readable, too large or not UTF-8."""
+    """Returns the text of a configuration file. Raises ConfigError if it is missing, not readable, too large or not
+    UTF-8."""
     try:
         if path.stat().st_size > limits.CONFIG_FILE_SIZE_BYTES_MAX:
             raise ConfigError(f"{path} is larger than {limits.CONFIG_FILE_SIZE_BYTES_MAX} bytes; is it the right file?")
@@ -85,12 +86,12 @@ def read_text(path: Path) -> str:
 
 
 def read_secret(path: Path) -> str:
-    """The secret that a file holds, without the line break at its end. Raises ConfigError as `read_text` does."""
+    """Returns the secret in a file, without the line break at its end. Raises ConfigError as `read_text`."""
     return read_text(path).rstrip("\r\n")
 
 
 def read_toml(path: Path) -> Read:
-    """The settings of a TOML file. Raises ConfigError: it cannot be read, or is not TOML."""
+    """Returns the settings of a TOML file. Raises ConfigError if it cannot be read, or is not TOML."""
     try:
         tree = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
@@ -130,7 +131,7 @@ def _toml_section(read: Read, section: str, table: Mapping[str, Any], source: st
 
 
 def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested tables under dotted names: TOML reads `sasl.password = "x"` as a table `sasl`."""
+    """Yields the leaves of nested tables under dotted names: TOML reads `sasl.password = "x"` as a table `sasl`."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _dotted(value, f"{prefix}{key}.")
@@ -139,7 +140,7 @@ def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _property(read: Read, leaf: Leaf, name: str, value: Any, source: str) -> None:
-    """Note one librdkafka property; `sasl.password.file` names the file that holds the secret."""
+    """Adds one librdkafka property; `sasl.password.file` names the file that holds the secret."""
     stem = name.removesuffix(".file")
     if stem != name and is_secret(stem):
         path = Path(str(value))
@@ -164,7 +165,7 @@ def _toml_request_topics(read: Read, value: object, source: str) -> None:
 
 
 def read_environment(environ: Mapping[str, str]) -> Read:
-    """The settings of the variables `POSTDATE_...`; those that Kubernetes adds for Services are skipped."""
+    """Returns the settings of the variables `POSTDATE_...`; skips those that Kubernetes adds for Services."""
     read = Read([], [])
     known = {environment_name(leaf.path): leaf for leaf in leaves().values()}
     tables = {name: leaf for name, leaf in known.items() if leaf.is_properties}
@@ -186,8 +187,8 @@ def read_environment(environ: Mapping[str, str]) -> Read:
 
 
 def read_properties(path: Path) -> Read:
-    """The settings of a librdkafka properties file (`name=value` lines, `#` comments). Raises ConfigError: not
-    readable."""
+    """Returns the settings of a librdkafka properties file (`name=value` lines, `#` comments). Raises ConfigError if it
+    is not readable."""
     read = Read([], [])
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         text = line.strip()

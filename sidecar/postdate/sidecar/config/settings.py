@@ -1,12 +1,11 @@
-"""The configuration of a Postdate process: one tree of frozen dataclasses, with the documentation of each
-option.
+"""The configuration of a Postdate process: one tree of frozen dataclasses, with the documentation of each option.
 
-Invariants: a `Config` from `loader.load` has passed every check; it never changes; it can be pickled, so a parent
-passes it to its workers. The tree is also the documentation: `config_docs` prints it, and `loader` derives the keys of
+Invariants: a `Config` from `loader.load` has passed every check; it never changes; it can be pickled, so a parent can
+pass it to its workers. The tree is also the documentation: `config_docs` prints it, and `loader` derives the keys of
 the TOML file and the names of the environment variables from it. So each option is declared once, here.
 
-Thread rule: immutable, so any thread may read it.
-Source of the idea: the frozen option classes of quix-streams' `kafka/configuration.py`.
+Thread rule: immutable, so any thread may read it. Source of the idea: the frozen option classes of quix-streams'
+`kafka/configuration.py`.
 """
 
 from __future__ import annotations
@@ -285,7 +284,7 @@ class HttpConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The configuration of a process. Build it with `load.load`; a bare `Config()` has the defaults."""
+    """The configuration of a process. `loader.load` builds it; a bare `Config()` has the defaults."""
 
     group_id: Annotated[str, Option("Consumer group; its members share the shards.")] = "postdate"
     group_instance_id: Annotated[
@@ -354,7 +353,7 @@ class Config:
         return tuple(topic.name for topic in self.request_topics)
 
     def request_topic(self, name: str) -> RequestTopicConfig:
-        """The settings of the request topic `name`. Raises KeyError: it is not one of ours."""
+        """Returns the settings of the request topic `name`. Raises KeyError if this process does not serve it."""
         for topic in self.request_topics:
             if topic.name == name:
                 return topic

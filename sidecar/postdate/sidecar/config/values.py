@@ -35,7 +35,7 @@ def may_be_secret(name: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """A text with the user, the password and the query of each URL in it masked."""
+    """Returns a text with the user, the password and the query of each URL in it masked."""
     return _USER_INFO.sub(f"{MASK}@", _BEHIND_SCHEME.sub(_masked_url, text))
 
 
@@ -48,8 +48,8 @@ def _masked_url(behind_scheme: re.Match[str]) -> str:
 
 
 def property_text(name: str, raw: object) -> str:
-    """The text that librdkafka expects for a property; a `Secret` if it may be one. Raises ValueError: not a simple
-    type."""
+    """Returns the text that librdkafka expects for a property; a `Secret` if it may be one. Raises ValueError if the
+    value is not of a simple type."""
     if isinstance(raw, SecretFile):
         return raw
     if isinstance(raw, bool):
@@ -62,7 +62,8 @@ def property_text(name: str, raw: object) -> str:
 
 
 def convert(leaf: Leaf, raw: object) -> Any:
-    """The value of option `leaf` for `raw`, within its bounds. Raises ValueError: names the accepted values."""
+    """Returns the value of option `leaf` for `raw`, within its bounds. Raises ValueError, naming the accepted
+    values."""
     if leaf.choices:
         if raw not in leaf.choices:
             raise ValueError(f"takes one of {', '.join(leaf.choices)}")
@@ -84,7 +85,7 @@ def convert(leaf: Leaf, raw: object) -> Any:
 
 
 def _items(raw: object) -> list[Any]:
-    """The members of a list, or of a text that separates them by commas or spaces."""
+    """Returns the members of a list, or of a text that separates them by commas or spaces."""
     if isinstance(raw, str):
         return [item for item in re.split(r"[,\s]+", raw) if item]
     if isinstance(raw, (list, tuple)):
@@ -103,8 +104,8 @@ def _number(leaf: Leaf, raw: object) -> int:
 
 
 def duration_text(name: str, value: object) -> str:
-    """Milliseconds, or a list of them, as the durations that an option also takes; empty below a second, and for other
-    values."""
+    """Returns milliseconds, or a list of them, as the durations that an option also takes; empty below a second, and
+    for other values."""
     if not name.endswith("_ms"):
         return ""
     if isinstance(value, (list, tuple)):

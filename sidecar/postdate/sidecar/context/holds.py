@@ -5,10 +5,10 @@ where Kafka keeps a string for each partition of a group. Every takeover reads i
 that owns the partition can write it, and every commit of R repeats it.
 
 Held messages are never lost, early or duplicated. A held shard continues to read, to end cancelled entries and to write
-its beats, but its wheel stands still. Entries for a held target are parked, without a retry budget.
+its `beat` records, but its wheel stands still. Entries for a held target are parked, without a retry budget.
 
 Thread rule: `HoldState.current` is replaced as a whole, by the shard's thread before its first takeover and after that
-only by the poll thread; all may read it.
+only by the poll thread; any thread may read it.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ class Holds(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     targets: frozenset[str] = frozenset()
 
     def words(self) -> list[str]:
-        """The holds, named as on the command line; empty if there are none."""
+        """Returns the holds, named as on the command line; empty if there are none."""
         words = [word for word, held in ((DELIVERY, self.delivery), (INTAKE, self.intake)) if held]
         return words + [f"{TARGET} {name}" for name in sorted(self.targets)]
 
     def encode(self) -> str:
-        """The metadata for the group's offset; empty if nothing is held."""
+        """Returns the metadata for the group's offset; empty if nothing is held."""
         return "" if self == NOTHING else msgspec.json.encode(_Note(holds=self)).decode()
 
     def before_ms(self, before_ms: int) -> int:
-        """Entries due before the result may leave; `before_ms` is the limit without holds. Entries with due time 0,
-        which end without a delivery, always may leave."""
+        """Returns the time before which due entries may leave; `before_ms` is the limit without holds. Entries with due
+        time 0, which end without a delivery, may always leave."""
         return min(before_ms, 1) if self.delivery else before_ms
 
-    def changed(self, what: str, is_held: bool, target: str = "") -> Holds:
-        """A copy with one thing held or released."""
-        if what == DELIVERY:
+    def changed(self, kind: str, is_held: bool, target: str = "") -> Holds:
+        """Returns a copy with one hold added or removed."""
+        if kind == DELIVERY:
             return msgspec.structs.replace(self, delivery=is_held)
-        if what == INTAKE:
+        if kind == INTAKE:
             return msgspec.structs.replace(self, intake=is_held)
         targets = self.targets | {target} if is_held else self.targets - {target}
         return msgspec.structs.replace(self, targets=targets)
@@ -77,8 +77,10 @@ class HoldState:
         self._is_loaded = False
 
     def load(self, admin: Admin, group_id: str, part: Partition) -> None:
-        """Read the holds from the group, once; later changes come from this process. One request to Kafka. Raises
-        KafkaFault: the holds are unknown, try again."""
+        """Reads the holds from the group, once; later changes come from this process. One request to Kafka.
+
+        Raises KafkaFault while the holds are unknown.
+        """
         if self._is_loaded:
             return
         note = admin.group_note(group_id, part)

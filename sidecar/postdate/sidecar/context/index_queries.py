@@ -1,13 +1,13 @@
-"""Queries of a shard's timer index from other threads, answered by the only thread that may use it.
+"""Queries of a shard's timer index from other threads, answered by the only thread that may use the index.
 
 A RocksDB handle and its iterators belong to the shard's thread. So another thread passes a function of the index to
-`ask`, and the shard runs it between two of its steps, one at a time. A query must be short (a few milliseconds); long
-ones are split into slices, and the shard dispatches between them.
+`ask`, and the shard runs it between two of its steps, one query at a time. A query must be short (a few milliseconds);
+a long one is split into slices, and the shard dispatches between them.
 
 Once a second the shard also publishes some `IndexStats`, so that a scrape of metrics needs no query. A resting shard
-does so when it wakes, since its figures cannot change before.
+publishes them when it wakes, since its figures cannot change before.
 
-Thread rule: `serve` from the shard's thread; `ask` from any other, `figures` from all.
+Thread rule: `serve` from the shard's thread; `ask` from any other thread, `figures` from all.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ Question = Callable[[TimerIndex], Any]
 
 
 class Unanswered(Exception):
-    """The shard did not answer in time: it has no index now, or is busy. Ask again, or ask another process."""
+    """The shard did not answer in time: it has no index now, or is busy. The caller may ask again, or ask another
+    process."""
 
 
 class IndexStats(NamedTuple):
-    """The content of an index at one moment: counts of entries, offsets of the request topic."""
+    """The content of an index at one time: counts of entries, offsets of the request topic."""
 
     next_request: int
     low_water: int
@@ -50,7 +51,7 @@ class IndexStats(NamedTuple):
     directory: Path
 
 
-class _Asked:
+class _Query:
     def __init__(self, question: Question) -> None:
         self.question = question
         self.done = threading.Event()
@@ -64,26 +65,26 @@ class IndexQueries:
 
     def __init__(self) -> None:
         self.figures: IndexStats | None = None
-        self._waiting: deque[_Asked] = deque()
+        self._waiting: deque[_Query] = deque()
         self._figures_at = 0.0
 
     def ask(self, question: Callable[[TimerIndex], T], wake: Callable[[], None], timeout_s: float) -> T:
-        """Run `question` in the shard's thread; returns its result or raises its error. `wake` ends the shard's sleep.
+        """Runs `question` in the shard's thread; returns its result or raises its error. `wake` ends the shard's sleep.
 
         Raises Unanswered after `timeout_s`.
         """
-        asked = _Asked(question)
-        self._waiting.append(asked)
+        query = _Query(question)
+        self._waiting.append(query)
         wake()
-        if not asked.done.wait(timeout_s):
-            asked.is_wanted = False
+        if not query.done.wait(timeout_s):
+            query.is_wanted = False
             with suppress(ValueError):  # the shard has just taken it
-                self._waiting.remove(asked)
+                self._waiting.remove(query)
             raise Unanswered(f"no answer within {timeout_s:g} s")
-        if asked.error is not None:
-            raise asked.error
-        answer: T = asked.result
-        return answer
+        if query.error is not None:
+            raise query.error
+        result: T = query.result
+        return result
 
     @property
     def waits(self) -> bool:
@@ -91,34 +92,34 @@ class IndexQueries:
         return bool(self._waiting)
 
     def serve(self, index: TimerIndex, steady_ms: float) -> None:
-        """Answer one query, and update the figures once a second. Costs a comparison or two if there is nothing to do.
-        Raises TimerIndexError if the index itself failed, since the shard must handle that too."""
+        """Answers one query, and updates the figures once a second. Costs a comparison or two if there is nothing to
+        do. Raises TimerIndexError if the index itself failed, since the shard must handle that too."""
         if steady_ms >= self._figures_at:
             self._figures_at = steady_ms + FIGURES_INTERVAL_MS
             self.figures = _figures(index, self.figures)
         while self._waiting:
-            asked = self._waiting.popleft()
-            if asked.is_wanted:
-                self._answer(asked, index)
+            query = self._waiting.popleft()
+            if query.is_wanted:
+                self._answer(query, index)
                 break
 
-    def _answer(self, asked: _Asked, index: TimerIndex) -> None:
+    def _answer(self, query: _Query, index: TimerIndex) -> None:
         try:
-            asked.result = asked.question(index)
+            query.result = query.question(index)
         except TimerIndexError as error:
-            asked.error = error
+            query.error = error
             raise
         except Exception as error:
-            asked.error = error
+            query.error = error
         finally:
-            asked.done.set()
+            query.done.set()
 
 
 def _figures(index: TimerIndex, before: IndexStats | None) -> IndexStats:
     next_request, low_water = index.checkpoint.next_request or 0, index.timer_log.low_water()
     oldest_ms = _accepted_ms(index, low_water) if low_water < next_request else -1
     if oldest_ms < 0 and low_water < next_request and before is not None:
-        oldest_ms = before.oldest_ms  # the mark follows ended entries slowly; the former oldest one is older
+        oldest_ms = before.oldest_ms  # the mark follows ended entries slowly; the previous oldest time is earlier
     return IndexStats(
         next_request=next_request,
         low_water=low_water,
@@ -133,7 +134,7 @@ def _figures(index: TimerIndex, before: IndexStats | None) -> IndexStats:
 
 
 def _accepted_ms(index: TimerIndex, offset: int) -> int:
-    """The timestamp of the pending request at this offset; -1 if there is none. Some look-ups."""
+    """Returns the timestamp of the pending request at this offset; -1 if there is none. Costs a few look-ups."""
     key = index.timer_log.find(offset)
     if key is None:
         return -1

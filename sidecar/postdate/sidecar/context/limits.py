@@ -1,4 +1,4 @@
-"""Bounds of pacing, beats and figures, each with its unit in its name and the reason for its value."""
+"""Bounds of pacing, `beat` records and figures, each with its unit in its name and the reason for its value."""
 
 from __future__ import annotations
 

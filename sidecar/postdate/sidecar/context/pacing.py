@@ -1,13 +1,13 @@
-"""Decides when the next transaction may begin: a pause follows small ones, and the shards of a process share a budget.
+"""Decides when the next transaction may begin: a pause follows a small one, and the shards of a process share a budget.
 
 Measured (docs/architecture.md): if transactions follow each other immediately, one in ten to a hundred takes over 20
-ms, because the broker is still writing the markers of the one before, and the client library then waits a fixed 20 ms.
-A pause of 1 to 5 ms, depending on the broker, avoids that. So the pause adapts: a transaction that had to wait
-lengthens it, and each other one shortens it a little. This keeps about one in a hundred waiting. A large transaction
-needs no pause.
+ms, because the broker is still writing the markers of the previous one, and the client library then waits a fixed 20
+ms. A pause of 1 to 5 ms, depending on the broker, avoids that. So the pause adapts: a transaction that had to wait
+lengthens it, and each other transaction shortens it a little. This keeps about one transaction in a hundred waiting. A
+large transaction needs no pause.
 
 A process with many shards may start more small transactions than its machine or its brokers can handle. Then all of
-them take long, and running more of them in parallel does not help, but fewer and larger ones do. So the budget has a
+them take long. Running more of them in parallel does not help, but fewer and larger ones do. So the budget has a
 window: the average number of transactions in progress. It grows while transactions take hardly longer than the fastest
 one, and shrinks to a few if they take twice as long. Source: TCP Vegas, and BBR for measuring the fastest again.
 
@@ -49,8 +49,8 @@ _SLOW: Final = 2.0
 
 
 class TransactionBudget:
-    """Limits the transactions per second of all shards of a process, and the number of small ones in progress to as
-    many as run as fast as a few do. Each transaction takes the next free slot in time."""
+    """Limits the transactions per second of all shards of a process, and the number of small transactions in progress
+    to as many as run as fast as a few do. Each transaction takes the next free slot in time."""
 
     def __init__(self, per_second: int) -> None:
         self._interval_ms = 1000.0 / per_second
@@ -58,17 +58,17 @@ class TransactionBudget:
         self._next_small_ms = 0.0
         self._lock = threading.Lock()
         self.window = WINDOW_MIN
-        """How many small transactions may run at a time, on average."""
+        """The number of small transactions that may run at a time, on average."""
         self._took_ms = 0.0
         self._seen = 0
         self._quickest_ms = inf
         self._probe_at = 0.0
 
     def reserve(self, now_ms: float, took_ms: float = 0.0, *, is_trial: bool = False) -> float:
-        """The earliest steady time in ms at which a transaction after this one may begin.
+        """Returns the earliest steady time in ms at which a transaction after this one may begin.
 
-        `took_ms`: the duration of this one if it was small; 0 for a large one, which does not count. A trial of an
-        isolated target takes a slot, but its duration says nothing about others.
+        `took_ms`: the duration of this transaction if it was small; 0 for a large one, which does not count. A trial of
+        an isolated target takes a slot, but its duration shows nothing about other transactions.
         """
         with self._lock:
             if took_ms > 0 and not is_trial:
@@ -76,7 +76,7 @@ class TransactionBudget:
             self._next_ms = max(self._next_ms, now_ms) + self._interval_ms
             if took_ms <= 0:
                 return self._next_ms
-            # Separate slots: a large one does not queue behind the small ones.
+            # Separate slots: a large transaction does not queue behind the small ones.
             self._next_small_ms = max(self._next_small_ms, now_ms) + self._took_ms / self.window
             return max(self._next_ms, self._next_small_ms)
 
@@ -84,7 +84,7 @@ class TransactionBudget:
         took_ms = min(took_ms, WINDOW_TOOK_MS_MAX)
         self._seen = min(self._seen + 1, _REMEMBERED)
         self._took_ms += (took_ms - self._took_ms) / self._seen
-        if now_ms >= self._probe_at:  # measures the duration of a few concurrent ones
+        if now_ms >= self._probe_at:  # from here on, measures the duration of a few concurrent transactions
             self._probe_at = now_ms + WINDOW_PROBE_MS
             self.window, self._quickest_ms = WINDOW_MIN, inf
         self._quickest_ms = min(self._quickest_ms, took_ms)
@@ -98,17 +98,17 @@ class TransactionThrottle:
     """The pause that one shard keeps between its transactions."""
 
     def __init__(self, budget: TransactionBudget, pace_ms: float) -> None:
-        """`pace_ms`: the initial pause; with 0 there is never a pause."""
+        """`pace_ms`: the initial pause; if it is 0, there is never a pause."""
         self._budget = budget
         self.pace_ms = pace_ms
         self._next_ms = 0.0
 
     def wait_ms(self, now_ms: float) -> float:
-        """Milliseconds until the next transaction may begin; 0 or less: now."""
+        """Returns the milliseconds until the next transaction may begin; 0 or less: it may begin now."""
         return self._next_ms - now_ms
 
     def observe(self, now_ms: float, fates: int, took_ms: float, *, is_trial: bool = False) -> None:
-        """A transaction with this number of fates was committed; its records were acknowledged after `took_ms`.
+        """Notes a committed transaction with this number of fates, whose records were acknowledged after `took_ms`.
 
         The duration of a trial depends on its target, so a trial changes neither the pause nor the budget's window.
         """
@@ -130,8 +130,8 @@ class LargeTransactionSemaphore:
 
     @contextmanager
     def slot(self, fates: int, timeout_s: float = SLOT_TIMEOUT_S) -> Iterator[bool]:
-        """A context for a transaction with this number of fates. Waits for a slot or until the time-out; yields whether
-        it has one.
+        """Provides a slot for a transaction with this number of fates. Waits for a slot or until the time-out; yields
+        True if the transaction has one.
 
         A slot only improves speed, so a transaction without one runs anyway: another transaction may hang for as long
         as its brokers do not answer.

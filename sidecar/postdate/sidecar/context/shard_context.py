@@ -1,4 +1,4 @@
-"""The context of a shard: its configuration, its names on Kafka, and its clients. Shared by its parts. Immutable,
+"""The context of a shard, shared by its parts: its configuration, its names on Kafka, and its clients. Immutable,
 except for counters, queries and holds."""
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from postdate.wire.topics import OwnTopics
 
 @dataclass(frozen=True, slots=True)
 class LongDelays:
-    """When an entry is stored: a delay beyond `store_after_ms`, a request older than `sweep_age_ms`; 0: never."""
+    """The rule for storing an entry: its delay is beyond `store_after_ms`, or its request older than `sweep_age_ms`. 0
+    means never."""
 
     store_after_ms: int
     sweep_age_ms: int
 
     @classmethod
     def of(cls, topic: RequestTopicConfig, retention_ms: int) -> LongDelays:
-        """The rule for a request topic that keeps its requests for `retention_ms` (-1: for ever)."""
+        """Returns the rule for a request topic that keeps its requests for `retention_ms` (-1: for ever)."""
         after_ms = topic.store_after_ms
         if not after_ms or retention_ms < 0:
             return cls(after_ms, 0)
@@ -65,7 +66,7 @@ class ShardContext:
 
     @property
     def long_delays(self) -> LongDelays:
-        """When an entry is stored."""
+        """The rule for storing an entry."""
         return LongDelays.of(self.topic, self.retention_ms)
 
     @property

@@ -2,8 +2,8 @@
 
 A producer that traces its messages adds the header `traceparent` of W3C Trace Context. A shard only copies that header
 and a few numbers; `process.span_exporter` makes the spans. A message without the header, or with one that its producer
-did not sample, costs a look at its header names. Nothing waits: messages that do not fit into the queue are counted and
-dropped.
+did not sample, costs only a scan of its header names. Nothing waits: messages that do not fit into the queue are
+counted and dropped.
 
 Thread rule: shards append, one thread takes; the lock is held for a few microseconds.
 """
@@ -74,7 +74,7 @@ class TraceQueue:
         """The last delivery by request topic and class of lateness; written by the thread that makes spans."""
 
     def accepted(self, part: Partition, accepted: Iterable[tuple[Record, Request]], now_ms: int) -> None:
-        """Queue the requests of a batch that were accepted by now."""
+        """Queues the requests of a batch that were accepted at `now_ms`."""
         self._offer(
             part,
             False,
@@ -90,10 +90,10 @@ class TraceQueue:
         dues_ms: Sequence[int],
         now_ms: int,
     ) -> None:
-        """Queue the deliveries of a transaction that was committed by now.
+        """Queues the deliveries of a transaction that was committed at `now_ms`.
 
-        `messages`: request offset, topic and headers of each record of the transaction; the first one of a delivered
-        request is the delivery, and those of a schedule are its occurrences. `dues_ms`: for each `delivered`,
+        `messages`: request offset, topic and headers of each record of the transaction. The first record of a delivered
+        request is the delivery, and the first ones of a schedule are its occurrences. `dues_ms`: for each `delivered`,
         `occurred` or `extra` fate the time from which its message could have left.
         """
         offsets = (fate.offset for fate in fates if fate.name in (DELIVERED, OCCURRED, EXTRA))
@@ -112,7 +112,7 @@ class TraceQueue:
         )
 
     def next_steps(self, count_max: int, timeout_s: float) -> list[TracedStep]:
-        """Up to `count_max` queued steps, the oldest first; waits for the first one for at most `timeout_s`."""
+        """Returns up to `count_max` queued steps, the oldest first; waits for the first one for at most `timeout_s`."""
         if not self._filled.wait(timeout_s):
             return []
         with self._lock:
@@ -139,15 +139,15 @@ class TraceQueue:
         if not traced:
             return
         with self._lock:
-            room = max(self._queued_max - len(self._queue), 0)
-            self._queue.extend(traced[:room])
-            self.dropped += len(traced[room:])
+            free = max(self._queued_max - len(self._queue), 0)
+            self._queue.extend(traced[:free])
+            self.dropped += len(traced[free:])
         self._filled.set()
 
 
 def trace_context(headers: Headers) -> tuple[bytes, bytes] | None:
-    """`traceparent` and `tracestate` (empty if there is none, or if it is too long) of a message; None if its producer
-    does not trace it, or has not sampled its trace."""
+    """Returns `traceparent` and `tracestate` of a message; None if its producer does not trace it, or has not sampled
+    its trace. `tracestate` is empty if it is absent or too long."""
     parent = state = b""
     for name, value in headers:
         if name == "traceparent":

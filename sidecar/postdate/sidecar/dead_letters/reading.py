@@ -1,7 +1,7 @@
 """Reads, parses and filters the dead letters of a request topic.
 
 A dead letter has the key, value and headers of its request, followed by three headers: reason, detail, origin. The end
-offsets are read once at the start, so that reading ends even if new letters arrive.
+offsets are read once at the start, so that reading ends even if new dead letters arrive.
 
 Thread rule: functions over their arguments, callable from any thread.
 """
@@ -35,7 +35,7 @@ after each batch, with the number of offsets that it has passed. If the function
 
 log = logging.getLogger(__name__)
 
-_ADDED = (DEAD_REASON, DEAD_DETAIL, ORIGIN)
+_ADDED_HEADERS = (DEAD_REASON, DEAD_DETAIL, ORIGIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class DeadLetter:
     value_size_bytes: int | None
 
     def last(self, name: str) -> bytes | None:
-        """The last value of a header of the request; None if it is absent or null."""
+        """Returns the last value of a header of the request; None if it is absent or null."""
         return _last(self.headers, name)
 
     @property
     def message_key(self) -> bytes | None:
-        """The key of the message: `postdate-key` if the request has it, otherwise the record key, which may be an
+        """The key of the message: `postdate-key` if the request has it, otherwise the record key. The latter may be an
         id."""
         return next((value for name, value in reversed(self.headers) if name == KEY), self.key)
 
@@ -77,7 +77,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilters:
-    """Selects dead letters; an empty set selects all. Times are timestamps of letters, epoch ms, `until_ms`
+    """Selects dead letters; an empty set selects all. Times are timestamps of dead letters, epoch ms, `until_ms`
     exclusive."""
 
     reasons: frozenset[str] = frozenset()
@@ -86,28 +86,28 @@ class DeadLetterFilters:
     since_ms: int | None = None
     until_ms: int | None = None
 
-    def match(self, letter: DeadLetter) -> bool:
-        """True if the filters select the letter."""
+    def match(self, dead_letter: DeadLetter) -> bool:
+        """True if the filters select the dead letter."""
         return (
-            (not self.reasons or letter.reason in self.reasons)
-            and (not self.targets or letter.target in self.targets)
-            and (not self.origins or letter.origin in self.origins)
-            and (self.since_ms is None or letter.timestamp_ms >= self.since_ms)
-            and (self.until_ms is None or letter.timestamp_ms < self.until_ms)
+            (not self.reasons or dead_letter.reason in self.reasons)
+            and (not self.targets or dead_letter.target in self.targets)
+            and (not self.origins or dead_letter.origin in self.origins)
+            and (self.since_ms is None or dead_letter.timestamp_ms >= self.since_ms)
+            and (self.until_ms is None or dead_letter.timestamp_ms < self.until_ms)
         )
 
 
 def parse_dead_letter(rules: RequestRules, partition: int, record: Record) -> DeadLetter:
-    """Parse a record as a dead letter. Raises ValueError if it is not one: another program wrote it."""
+    """Parses a record as a dead letter. Raises ValueError if another program wrote the record."""
     headers = record.headers or []
-    added = headers[-len(_ADDED) :]
-    if tuple(name for name, _ in added) != _ADDED:
+    added = headers[-len(_ADDED_HEADERS) :]
+    if tuple(name for name, _ in added) != _ADDED_HEADERS:
         raise ValueError("does not end with the headers of a dead letter")
     reason, detail, origin = (value or b"" for _, value in added)
     topic, origin_partition, _ = parse_origin(origin)
     if (topic, origin_partition) != (rules.topic, partition):
         raise ValueError(f"has an origin of {topic}, partition {origin_partition}")
-    sent = headers[: -len(_ADDED)]
+    sent = headers[: -len(_ADDED_HEADERS)]
     return DeadLetter(
         record.offset,
         record.timestamp_ms,
@@ -118,14 +118,14 @@ def parse_dead_letter(rules: RequestRules, partition: int, record: Record) -> De
         detail.decode("utf-8", "replace"),
         origin,
         _target(rules, partition, record, sent),
-        _text(_last(sent, ID)),
+        _decoded(_last(sent, ID)),
         None if record.value is None else len(record.value),
     )
 
 
 def _target(rules: RequestRules, partition: int, record: Record, sent: Headers) -> str:
-    """The target of the request, also if a dialect names it; empty if it cannot be parsed."""
-    named = _text(_last(sent, TOPIC))
+    """Returns the target of the request, also if a dialect names it; empty if it cannot be parsed."""
+    named = _decoded(_last(sent, TOPIC))
     if named is not None or not rules.dialects:
         return named or ""
     try:
@@ -139,25 +139,25 @@ def _last(headers: Headers, name: str) -> bytes | None:
     return next((value for header, value in reversed(headers) if header == name), None)
 
 
-def _text(value: bytes | None) -> str | None:
+def _decoded(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
 
 
 def spans_of(admin: Admin, requests: str, partitions: int, filters: DeadLetterFilters) -> Spans:
-    """The offsets to read of each dead-letter partition that may have matching letters."""
+    """Returns the offsets to read of each dead-letter partition that may have matching dead letters."""
     topic = OwnTopics.of(requests).dead_letters
     indexes = {parse_origin(origin)[1] for origin in filters.origins} or set(range(partitions))
     parts = [Partition(topic, index) for index in sorted(indexes) if index < partitions]
     starts, ends = admin.start_offsets(parts), admin.end_offsets(parts, Isolation.READ_COMMITTED)
     if filters.since_ms is not None:
         for part in parts:
-            later = admin.offset_for_time(part, filters.since_ms)
-            starts[part] = ends[part] if later is None else max(starts[part], later)
+            first_later = admin.offset_for_time(part, filters.since_ms)
+            starts[part] = ends[part] if first_later is None else max(starts[part], first_later)
     return {part: (starts[part], ends[part]) for part in parts if starts[part] < ends[part]}
 
 
 @contextmanager
-def unseen(_part: Partition, _count: int) -> Iterator[Callable[[int], None]]:
+def no_progress(_part: Partition, _count: int) -> Iterator[Callable[[int], None]]:
     """Reports no progress."""
     yield lambda _: None
 
@@ -167,25 +167,27 @@ def read_dead_letters(
     rules: RequestRules,
     spans: Spans,
     filters: DeadLetterFilters,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
     warn: Callable[[str], None] = log.warning,
 ) -> Generator[DeadLetter]:
-    """The matching letters in order of partition and offset. Records that are not dead letters are skipped with a
-    warning."""
+    """Yields the matching dead letters in order of partition and offset. Skips a record that is not a dead letter, with
+    a warning."""
     for part, (start, end) in spans.items():
-        with closing(records_of(kafka, part, start, end, progress)) as records:
+        with closing(read_committed(kafka, part, start, end, progress)) as records:
             for record in records:
                 try:
-                    letter = parse_dead_letter(rules, part.index, record)
+                    dead_letter = parse_dead_letter(rules, part.index, record)
                 except ValueError as error:
                     warn(f"{part.topic}/{part.index}/{record.offset} is not a dead letter of Postdate: it {error}")
                     continue
-                if filters.match(letter):
-                    yield letter
+                if filters.match(dead_letter):
+                    yield dead_letter
 
 
-def records_of(kafka: Kafka, part: Partition, start: int, end: int, progress: Progress = unseen) -> Generator[Record]:
-    """The committed records of a partition in [start, end). Raises TransientError if none arrives for
+def read_committed(
+    kafka: Kafka, part: Partition, start: int, end: int, progress: Progress = no_progress
+) -> Generator[Record]:
+    """Yields the committed records of a partition in [start, end). Raises TransientError if none arrives for
     COMMAND_TIMEOUT_S."""
     if start >= end:
         return
@@ -193,17 +195,17 @@ def records_of(kafka: Kafka, part: Partition, start: int, end: int, progress: Pr
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     try:
         with progress(part, end - start) as advanced_to:
-            while (at := reader.position()) < end:
+            while (position := reader.position()) < end:
                 for record in reader.read(DEAD_LETTERS_READ_MAX, DEAD_LETTERS_READ_TIMEOUT_S):
                     if record.offset < end:
                         yield record
-                if reader.position() > at:
+                if reader.position() > position:
                     deadline = time.monotonic() + COMMAND_TIMEOUT_S
                     advanced_to(min(reader.position(), end) - start)
                 elif time.monotonic() >= deadline:
                     raise TransientError(
-                        f"{part.topic}/{part.index} returns no records from offset {at} on; check that its leader is"
-                        " reachable"
+                        f"{part.topic}/{part.index} returns no records from offset {position} on; check that its leader"
+                        " is reachable"
                     )
     finally:
         reader.close()

@@ -20,46 +20,46 @@ from postdate.sidecar.states import DELIVERING
 log = logging.getLogger(__name__)
 
 
-class _Asked:
+class _HoldChange:
     def __init__(self, parts: Sequence[Partition], change: Callable[[Holds], Holds]) -> None:
         self.parts = parts
         self.change = change
         self.done = threading.Event()
-        self.why_not: dict[Partition, str] = {}
+        self.refusals: dict[Partition, str] = {}
 
 
 class HoldRequests:
     """A queue of requested changes for the thread that may write to the group."""
 
     def __init__(self) -> None:
-        self._waiting: deque[_Asked] = deque(maxlen=HOLD_REQUESTS_MAX)
+        self._waiting: deque[_HoldChange] = deque(maxlen=HOLD_REQUESTS_MAX)
 
     def ask(
         self, parts: Sequence[Partition], change: Callable[[Holds], Holds], timeout_s: float
     ) -> dict[Partition, str]:
-        """Change the holds of these shards. Returns the reason for each shard whose holds were not changed; after a
+        """Changes the holds of these shards. Returns the reason for each shard whose holds were not changed; after a
         time-out the change may still happen later. From any thread but the poll thread."""
-        asked = _Asked(parts, change)
-        self._waiting.append(asked)
-        if not asked.done.wait(timeout_s):
+        request = _HoldChange(parts, change)
+        self._waiting.append(request)
+        if not request.done.wait(timeout_s):
             return dict.fromkeys(parts, f"no answer from the poll loop within {timeout_s:g} s: list the holds")
-        return asked.why_not
+        return request.refusals
 
     def serve(self, consumer: GroupConsumer, shards: Mapping[Partition, ShardThread]) -> None:
-        """Carry out the requested changes. From the poll thread; costs a comparison if there are none."""
+        """Carries out the requested changes. From the poll thread; costs a comparison if there are none."""
         while self._waiting:
-            asked = self._waiting.popleft()
-            for part in asked.parts:
-                why_not = _hold(consumer, part, shards.get(part), asked.change)
-                if why_not:
-                    asked.why_not[part] = why_not
-            asked.done.set()
+            request = self._waiting.popleft()
+            for part in request.parts:
+                refusal = _hold(consumer, part, shards.get(part), request.change)
+                if refusal:
+                    request.refusals[part] = refusal
+            request.done.set()
 
 
 def _hold(
     consumer: GroupConsumer, part: Partition, thread: ShardThread | None, change: Callable[[Holds], Holds]
 ) -> str:
-    """Write the holds to Kafka, then apply them. Returns the reason if that failed, otherwise an empty text."""
+    """Writes the holds to Kafka, then applies them. Returns the reason if that failed, otherwise an empty text."""
     if thread is None:
         return "this process no longer holds it"
     shard = thread.shard

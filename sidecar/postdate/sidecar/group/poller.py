@@ -54,14 +54,14 @@ class Poller:
         report: Callable[[int], None],
         in_background: Callable[[Callable[[], None]], None] = lambda work: work(),
     ) -> None:
-        """`consumer`: the client to begin with; with None, `run` makes it. `in_background` runs a function beside the
-        poll thread; a simulation has no threads and calls it."""
+        """`consumer`: the first client; if it is None, `run` makes one. `in_background`: runs a function outside the
+        poll thread; a simulation has no threads and calls the function directly."""
         self._client = consumer
         self._start_shard = start_shard
         self._report = report
         self._in_background = in_background
         self._confirmed: _Confirmed | None = None
-        self._is_asking = False
+        self._is_confirming = False
         self.shards: dict[Partition, ShardThread] = {}
         self._abandoned: list[ShardThread] = []
         self._paused: set[Partition] = set()
@@ -73,31 +73,31 @@ class Poller:
         self._reported = 0
         self._stopping = False
         self.turned_at = time.monotonic()
-        """When the last round began (monotonic, s); a round of a live poll loop is short."""
+        """The start of the last round (monotonic, s); a round of a live poll loop is short."""
         self.member_id = ""
-        """The id of the member that this process is in the group, empty if it has not joined; checked once a second."""
+        """The member id of this process in the group; empty if it has not joined. Checked once a second."""
         self.statistics: tuple[BrokerStatistics, ...] = ()
         """The consumer's last measurements of its connections."""
-        self._ask_member_at = 0.0
+        self._member_query_at = 0.0
         self.waits_for = ""
-        """Why this process has not joined yet; empty once Kafka has answered."""
+        """The reason why this process has not joined yet; empty once Kafka has answered."""
         self.failure: ClientFailure | None = None
-        """Why this process has no client, until it has a new one."""
+        """The failure that left this process without a client, until it has a new one."""
         self.stands_by = ""
-        """Why this process waits for members of another group protocol to end; empty if it does not."""
+        """The reason why this process waits for members of another group protocol to end; empty if it does not wait."""
         self.holds = HoldRequests()
         """Requested changes of holds."""
         self.is_drained = False
         """True after a drain: this process takes no shards until it is restarted."""
-        self._drain_asked = False
+        self._is_drain_requested = False
 
     def stop(self) -> None:
-        """Ask `run` to end gracefully."""
+        """Asks `run` to end gracefully."""
         self._stopping = True
 
     def drain(self) -> None:
-        """Ask `run` to hand all shards to the other members, and to stay without shards until `stop`."""
-        self._drain_asked = True
+        """Asks `run` to hand all shards to the other members, and to stay without shards until `stop`."""
+        self._is_drain_requested = True
 
     @property
     def is_member(self) -> bool:
@@ -110,8 +110,10 @@ class Poller:
         return self._stopping
 
     def run(self, topics: Sequence[str], new_client: Callable[[], GroupConsumer]) -> bool:
-        """Serve until `stop`; returns False if it ended because another deployment fenced every shard of this process.
-        Raises ClientFailed: one client after the other failed; SettingRefused: no client can be made."""
+        """Serves until `stop`. Returns False if it ended because another deployment fenced every shard of this process.
+
+        Raises ClientFailed if one client after the other failed, and SettingRefused if no client can be made.
+        """
         rejoining = Rejoining()
         try:
             while not self._stopping:
@@ -132,7 +134,8 @@ class Poller:
             self._leave()
 
     def _join(self, topics: Sequence[str], new_client: Callable[[], GroupConsumer], rejoining: Rejoining) -> bool:
-        """Join the group with a new client; wait for a moment if it is too early. A drained process does not join."""
+        """Joins the group with a new client. True if it has one; False after a short wait if it is too early. A drained
+        process does not join."""
         self.turned_at = time.monotonic()
         pause_s = rejoining.joins_in_s(self.turned_at)
         if pause_s > 0:
@@ -146,7 +149,7 @@ class Poller:
         return True
 
     def _leave(self) -> None:
-        """Close the client, if there is one, and release all shards, whatever state the client is in."""
+        """Closes the client, if there is one, and releases all shards, whatever state the client is in."""
         self.member_id = ""
         try:
             if self._client is not None:
@@ -204,7 +207,7 @@ class Poller:
     # ---- one round -------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        if self._drain_asked and not self.is_drained:
+        if self._is_drain_requested and not self.is_drained:
             log.warning("drained: the other members take all shards, and this process takes none until it is restarted")
             self._consumer.leave()
             self.is_drained = True
@@ -217,19 +220,21 @@ class Poller:
             self._partition_error(fault_part, fault)
         self.holds.serve(self._consumer, self.shards)
         self.turned_at = now = time.monotonic()
-        if now >= self._position_at:  # before a partition is started elsewhere: it has no position until the next poll
+        if (
+            now >= self._position_at
+        ):  # before a partition starts at another offset: then it has no position until the next poll
             self._position_at = now + _POSITION_INTERVAL_S
-            of_resting = now >= self._resting_position_at
-            if of_resting:
+            includes_resting = now >= self._resting_position_at
+            if includes_resting:
                 self._resting_position_at = now + _MEMBER_INTERVAL_S
-            self._note_positions(of_resting)
+            self._note_positions(includes_resting)
         if now >= self._attend_at:
             self._attend_at = now + _ATTEND_INTERVAL_S
             for part in self._paused | {p for p, thread in self.shards.items() if thread.inbox.start_at >= 0}:
                 self._attend(part, self.shards[part])
             self._report_delivering()
-        if now >= self._ask_member_at:
-            self._ask_member_at = now + _MEMBER_INTERVAL_S
+        if now >= self._member_query_at:
+            self._member_query_at = now + _MEMBER_INTERVAL_S
             for thread in self.shards.values():
                 thread.wake_if_needed()
             if not self.member_id or not self.shards:
@@ -240,7 +245,7 @@ class Poller:
         if now >= self._commit_at:
             self._commit_at = now + GROUP_COMMIT_INTERVAL_S
             self._commit_offsets()
-            self._ask_about_fenced()
+            self._confirm_fenced()
         self._reassure()
 
     def _attend(self, part: Partition, thread: ShardThread) -> None:
@@ -254,16 +259,18 @@ class Poller:
                 return
             inbox.started(start_at)
             self._paused.discard(part)
-        elif part in self._paused and inbox.has_room():
+        elif part in self._paused and inbox.has_space():
             self._consumer.resume([part])
             self._paused.discard(part)
 
-    def _note_positions(self, of_resting: bool) -> None:
+    def _note_positions(self, includes_resting: bool) -> None:
         """Pass the read positions to the inboxes. One call of the client library for all of them."""
         read = [
             part
             for part, thread in self.shards.items()
-            if thread.shard.state in DELIVERING and part not in self._paused and (of_resting or not thread.is_resting)
+            if thread.shard.state in DELIVERING
+            and part not in self._paused
+            and (includes_resting or not thread.is_resting)
         ]
         if read:
             for part, position in self._consumer.positions(read).items():
@@ -279,7 +286,7 @@ class Poller:
             thread.shard.partition_fault(fault)
 
     def _commit_offsets(self) -> None:
-        """Commit R of each shard that has taken over, for lag tools; no owner resumes from it."""
+        """Commits R of each shard that has taken over, for lag tools; no owner resumes from it."""
         offsets: dict[Partition, int] = {}
         for part, thread in self.shards.items():
             read = thread.shard.next_request
@@ -290,28 +297,29 @@ class Poller:
             self._consumer.commit(offsets, notes)
             self._committed.update(offsets)
 
-    def _ask_about_fenced(self) -> None:
-        """Ask the coordinator, in the background and once for all, which fenced shards this member still holds."""
+    def _confirm_fenced(self) -> None:
+        """Asks the coordinator which fenced shards this member still holds: one request for all shards, outside the
+        poll thread."""
         fences = {
             part: _fences(thread)
             for part, thread in self.shards.items()
             if thread.shard.state is State.FENCED and not thread.shard.foreign
         }
-        if not fences or self._is_asking:
+        if not fences or self._is_confirming:
             return
-        self._is_asking = True
+        self._is_confirming = True
         consumer = self._consumer
 
-        def ask() -> None:
+        def confirm() -> None:
             try:
                 self._confirmed = _Confirmed(fences, consumer.confirm(list(fences), CONFIRM_TIMEOUT_S))
             finally:
-                self._is_asking = False
+                self._is_confirming = False
 
-        self._in_background(ask)
+        self._in_background(confirm)
 
     def _reassure(self) -> None:
-        """Pass on what the coordinator has confirmed, if an answer has come."""
+        """Passes an answer of the coordinator on to the shards that it confirms."""
         answer, self._confirmed = self._confirmed, None
         if answer is None:
             return
@@ -328,7 +336,7 @@ class Poller:
 
 
 class ClientFailure(NamedTuple):
-    """When a client failed (monotonic, s), and why."""
+    """The time at which a client failed (monotonic, s), and the reason."""
 
     at: float
     why: str
@@ -342,6 +350,6 @@ class _Confirmed(NamedTuple):
 
 
 def _fences(thread: ShardThread) -> int:
-    """The number of times that the shard was fenced in this process. A coordinator's answer is valid only if this
-    number is unchanged."""
+    """Returns the number of times that the shard was fenced in this process. A coordinator's answer is valid only if
+    this number is unchanged."""
     return thread.shard.ctx.counts.states.entered[State.FENCED]

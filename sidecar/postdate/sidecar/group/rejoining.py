@@ -43,11 +43,12 @@ class Rejoining:
         self._name_refused_at: float | None = None  # the first refusal of the static name in a row
 
     def joined(self, now: float) -> None:
-        """A client joins the group."""
+        """Notes that a client joins the group."""
         self._joined_at = now
 
     def failed(self, fault: KafkaFault, now: float) -> None:
-        """The client failed, or none could be made. Raises ClientFailed if that was the last attempt."""
+        """Counts a failure of the client, or of an attempt to make one. Raises ClientFailed if that was the last
+        attempt."""
         served_s = 0.0 if self._joined_at is None else now - self._joined_at
         self._joined_at = None
         if self._is_refusal_that_ends(fault, served_s, now):
@@ -78,7 +79,7 @@ class Rejoining:
         return now - self._name_refused_at < NAME_IN_USE_S_MAX
 
     def joins_in_s(self, now: float) -> float:
-        """The rest of the pause in seconds; 0 or less: join now."""
+        """Returns the rest of the pause in seconds; 0 or less: the process may join now."""
         return self._join_at - now
 
 

@@ -1,9 +1,10 @@
 """Finds partitions that the group has assigned to no member, and has them assigned again.
 
 With the protocol classic a rebalance that moves partitions takes two rounds: the first takes them from their owner,
-which then joins again, and the second gives them to others. If the owner is a static member, and is killed between the
-rounds, its successor gets what the first round has left it, without a new round. So nobody gets the rest until the
-members change. Measured: two of four partitions had no owner for eight minutes, until the run was ended.
+which then joins again, and the second gives them to other members. If the owner is a static member and is killed
+between the rounds, its successor gets only the partitions that the first round left to it, without a new round. So
+nobody gets the rest until the members change. Measured: two of four partitions had no owner for eight minutes, until
+the run was ended.
 
 Thread rule: a separate thread calls `watch`.
 """
@@ -26,7 +27,7 @@ class UnassignedPartitions:
     """Compares the assignments of a group with the partitions of its request topics."""
 
     def __init__(self, admin: Admin, group_id: str, topics: Sequence[str], member_id: Callable[[], str]) -> None:
-        """`member_id`: the id of this process's member; empty if it has not joined."""
+        """`member_id`: returns the id of this process's member; empty if it has not joined."""
         self._admin = admin
         self._group_id = group_id
         self._topics = topics
@@ -35,7 +36,7 @@ class UnassignedPartitions:
         self._checks = 0
 
     def watch(self, ended: threading.Event) -> None:
-        """Check at an interval until `ended`."""
+        """Checks at an interval until `ended`."""
         while not ended.wait(UNASSIGNED_CHECK_INTERVAL_S):
             try:
                 self.check()
@@ -43,11 +44,11 @@ class UnassignedPartitions:
                 log.info("the assignments of the group could not be checked: %s", fault)
 
     def check(self) -> None:
-        """Have the partitions assigned again if the same ones have had no owner for some checks in a row. Raises
+        """Has the partitions assigned again if the same ones have had no owner in several checks in a row. Raises
         KafkaFault.
 
-        A member without such a check, such as one of an older version, must not stop the others. So each member waits
-        one check longer than the one before it, in the order of their ids.
+        A member that runs no such check, such as one of an older version, must not stop the other members from acting.
+        So the members act in the order of their ids, each one check later than the member before it.
         """
         members = self._admin.group_members(self._group_id)
         ids = sorted(member.member_id for member in members)

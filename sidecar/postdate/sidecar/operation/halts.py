@@ -1,4 +1,4 @@
-"""The meaning of every halt and what to do about it. `postdate shard status` and docs/operations.md show it.
+"""The meaning of every halt, and the remedy. `postdate shard status` and docs/operations.md show them.
 
 A full disk is not a halt, since the shard recovers without help; its advice is here as well.
 
@@ -15,7 +15,7 @@ DISK_FULL: Final = "the disk is full: free space or enlarge the volume, and the 
 
 
 class Advice(NamedTuple):
-    """`meaning`: what has happened. `action`: what the operator should do."""
+    """`meaning`: the cause of the halt. `action`: the remedy for the operator."""
 
     meaning: str
     action: str

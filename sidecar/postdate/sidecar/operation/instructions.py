@@ -1,7 +1,8 @@
 """Instructions of an operator for a shard: `instruction.json` in its directory, from `postdate shard resume|rebuild`.
 
 The process that serves the shard checks for the file every second, removes it, and then carries it out. So an
-instruction is carried out at most once. If no process serves the shard, the next one to do so starts with it.
+instruction is carried out at most once. If no process serves the shard, the next process to serve it starts with the
+instruction.
 
 Thread rule: functions. Written by commands, taken by the shard's thread.
 """
@@ -36,7 +37,8 @@ _decoder = msgspec.json.Decoder(Instruction)
 
 
 def instruct(directory: Path, instruction: Instruction) -> Path:
-    """Write an instruction for the shard of a directory, replacing an earlier one; returns its file. Raises OSError."""
+    """Writes an instruction for the shard of a directory, replacing an earlier one; returns its file. Raises
+    OSError."""
     path = directory / INSTRUCTION_NAME
     write_whole(path, msgspec.json.encode(instruction), durable=True)
     return path
@@ -48,7 +50,7 @@ def is_instructed(directory: Path) -> bool:
 
 
 def take_instruction(directory: Path) -> Instruction | None:
-    """Remove and return the instruction; None if there is none, or if it cannot be read.
+    """Removes and returns the instruction; None if there is none, or if it cannot be read.
 
     Costs one system call if there is none.
     """

@@ -1,7 +1,7 @@
 """Accepted losses: what an operator has agreed to lose so that a halted shard may continue, and which of it was used.
 
 A halt names a loss, and `postdate shard resume --accept-loss FIRST-END` accepts it. The acceptance applies only to that
-halt: if the next takeover finds another or a larger loss, the shard halts again and names that one.
+halt: if the next takeover finds another or a larger loss, the shard halts again and names that loss.
 
 An acceptance never causes a duplicate: requests that are given up are not delivered, even if they had not been
 delivered before. Each use is logged as an error and written into the dispatch log with the next owner record.
@@ -35,7 +35,7 @@ class AcceptedLosses:
         self.used: list[Loss] = []
 
     def covering(self, loss: Loss) -> Loss | None:
-        """The accepted loss that includes this loss; None if there is none."""
+        """Returns the accepted loss that includes `loss`; None if there is none."""
         for accepted in self.accepted:
             if (accepted.reason, accepted.topic) != (loss.reason, loss.topic) or loss.first < accepted.first:
                 continue
@@ -45,7 +45,7 @@ class AcceptedLosses:
         return None
 
     def require(self, shard: str, loss: Loss, detail: str) -> Loss:
-        """Return the accepted loss and record its use. Raises Halted with `detail` if it was not accepted."""
+        """Returns the accepted loss and records its use. Raises Halted with `detail` if the loss was not accepted."""
         accepted = self.covering(loss)
         if accepted is None:
             raise Halted(loss.reason, detail, loss)

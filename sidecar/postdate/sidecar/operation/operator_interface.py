@@ -46,13 +46,13 @@ class OperatorInterface:
         self._opened = False
         self._accepted: tuple[Loss, ...] = ()
         self._written: ShardStatus | None = None
-        self._look_at = self._change_at = self._repeat_at = self._ask_lag_at = self._lag_until = 0.0
+        self._instruction_check_at = self._change_at = self._repeat_at = self._lag_query_at = self._lag_until = 0.0
         self._lag: int | None = None
         self.reason: HaltReason | None = None
         self.loss: Loss | None = None
 
     def halted(self, halt: Halted) -> None:
-        """The shard has halted. Reason and loss are kept until it has taken over again.
+        """Notes the reason and the loss of a halt, until the shard has taken over again.
 
         The loss of a truncated log is kept if a later halt names no loss: once the log has grown, nothing else shows
         that offsets were used twice.
@@ -62,17 +62,17 @@ class OperatorInterface:
         self.loss = self.loss if is_truncated and halt.loss is None else halt.loss
 
     def recovered(self) -> None:
-        """The shard has taken over: the reason of its last halt and the accepted losses no longer apply."""
+        """Forgets the reason of the last halt and the accepted losses, after a takeover."""
         self.reason = self.loss = None
         self._accepted = ()
 
     def index_moved_aside(self) -> None:
-        """The index was moved aside on request: forget the reason of the halt."""
+        """Forgets the reason of the halt, after the index was moved aside on request."""
         self.recovered()
         self._written = None
 
     def acceptance(self) -> AcceptedLosses:
-        """The accepted losses for the next takeover."""
+        """Returns the accepted losses for the next takeover."""
         self._open()
         return AcceptedLosses(self._accepted)
 
@@ -94,10 +94,11 @@ class OperatorInterface:
     # ---- instructions ----------------------------------------------------------------------------------------------
 
     def instruction(self, steady_ms: float) -> str:
-        """The pending instruction: `resume`, `rebuild`, or empty. Records an accepted loss. Checks once a second."""
-        if steady_ms < self._look_at:
+        """Returns the pending instruction: `resume`, `rebuild`, or empty. Records an accepted loss. Checks once a
+        second."""
+        if steady_ms < self._instruction_check_at:
             return ""
-        self._look_at = steady_ms + INSTRUCTION_INTERVAL_MS
+        self._instruction_check_at = steady_ms + INSTRUCTION_INTERVAL_MS
         self._open()
         instruction = take_instruction(self.directory)
         if instruction is None:
@@ -116,21 +117,21 @@ class OperatorInterface:
         return instruction.do
 
     def _open(self) -> None:
-        """Load, once, the halt of an earlier process."""
+        """Loads the halt of an earlier process, once."""
         if self._opened:
             return
         self._opened = True
-        found = read_status(self.directory)
-        if found is not None and found.cluster_id == self._ctx.cluster_id:
-            self._written, self.reason, self.loss = found, found.reason, found.loss
-            self._accepted = tuple(found.accepted)
+        status = read_status(self.directory)
+        if status is not None and status.cluster_id == self._ctx.cluster_id:
+            self._written, self.reason, self.loss = status, status.reason, status.loss
+            self._accepted = tuple(status.accepted)
 
     # ---- the status file -------------------------------------------------------------------------------------------
 
     def report(
         self, state: State, why: str, index: TimerIndex | None, at_once: bool = False, served: bool = True
     ) -> None:
-        """Write the status if it is due. `index` None: its figures stay as last written.
+        """Writes the status if it is due. If `index` is None, its figures stay as last written.
 
         Costs a comparison if nothing is due. Raises TimerIndexError if the index fails.
         """
@@ -148,7 +149,7 @@ class OperatorInterface:
             self._repeat_at = steady + STATUS_AGE_MS_MAX
             is_known = self._lag == 0 and steady < self._lag_until and not self._moved(index)
             if not is_known or index is None or self._ctx.held.current.intake:
-                self._lag = self._ask_lag(index) if steady >= self._ask_lag_at else None
+                self._lag = self._query_lag(index) if steady >= self._lag_query_at else None
                 self._lag_until = steady + LAG_AGE_MS_MAX - STATUS_AGE_MS_MAX / 2
         elif not changed and not at_once and not self._moved(index):
             return
@@ -161,8 +162,9 @@ class OperatorInterface:
         checkpoint = index.checkpoint
         return (written.next_request, written.next_dispatch) != (checkpoint.next_request, checkpoint.next_dispatch)
 
-    def _ask_lag(self, index: TimerIndex | None) -> int | None:
-        """The number of offsets of the request topic after R. One request to Kafka; None if there is no answer."""
+    def _query_lag(self, index: TimerIndex | None) -> int | None:
+        """Returns the number of offsets of the request topic after R. One request to Kafka; None if there is no
+        answer."""
         known = self._written if index is None else index.checkpoint
         read = None if known is None else known.next_request
         if read is None:
@@ -171,7 +173,7 @@ class OperatorInterface:
         try:
             return max(self._ctx.admin.end_offsets([part], Isolation.READ_COMMITTED, LAG_TIMEOUT_S)[part] - read, 0)
         except KafkaFault:
-            self._ask_lag_at = self._ctx.clock.steady_ms() + LAG_PAUSE_MS  # a partition without a leader answers late
+            self._lag_query_at = self._ctx.clock.steady_ms() + LAG_PAUSE_MS  # a partition without a leader answers late
             return None
 
     def _status(self, state: State, why: str, index: TimerIndex | None) -> ShardStatus:

@@ -43,7 +43,7 @@ class FoundShard:
         return State.UNASSIGNED if self.status is None else self.status.state
 
     def disk_free_size_bytes(self) -> int | None:
-        """The free space of its disk for this user; None if the system does not report it."""
+        """Returns the free space of its disk for this user; None if the system does not report it."""
         try:
             disk = os.statvfs(self.directory)
         except OSError:
@@ -51,33 +51,33 @@ class FoundShard:
         return disk.f_bavail * disk.f_frsize
 
     def age_ms(self, now_ms: int) -> int | None:
-        """The age of its status by the local clock; None if there is none."""
+        """Returns the age of its status by the local clock; None if it has no status."""
         return None if self.status is None else max(now_ms - self.status.written_ms, 0)
 
 
 def require_directory(data: Path) -> Path:
-    """The data directory. Raises ConfigError if it does not exist, since `--data` is wrong then."""
+    """Returns the data directory. Raises ConfigError if it does not exist, since `--data` is wrong then."""
     if not data.is_dir():
         raise ConfigError(f"there is no directory {data}: --data names the one that was given to postdate run")
     return data
 
 
 def no_shard_in(data: Path) -> str:
-    """The sentence for a data directory without shards."""
+    """Returns the sentence for a data directory without shards."""
     return f"no shard in {data}: --data names the directory that was given to postdate run"
 
 
 def find_shards(data: Path) -> list[FoundShard]:
-    """Every shard of a data directory, sorted by name; empty if there is none.
+    """Returns every shard of a data directory, sorted by name; empty if there is none.
 
     A shard with several directories is listed once, with the newest status.
     """
     latest: dict[tuple[str, str, int], FoundShard] = {}
     for directory in _directories(data):
-        found = _read(directory)
-        key = found.cluster_id, found.requests, found.partition
-        if key not in latest or _written_ms(latest[key]) <= _written_ms(found):
-            latest[key] = found
+        shard = _read(directory)
+        key = shard.cluster_id, shard.requests, shard.partition
+        if key not in latest or _written_ms(latest[key]) <= _written_ms(shard):
+            latest[key] = shard
     return [latest[key] for key in sorted(latest)]
 
 
@@ -86,15 +86,15 @@ def _written_ms(shard: FoundShard) -> int:
 
 
 def _directories(data: Path) -> list[Path]:
-    """`<data>/<cluster id>/<request topic>/<partition>`, and those beside."""
-    found: list[Path] = []
-    for cluster in _inside(data):
-        for topic in _inside(cluster):
-            found += [path for path in _inside(topic) if _SHARD_NAME.fullmatch(path.name)]
-    return found
+    """Returns the directories `<data>/<cluster id>/<request topic>/<partition>`, and those beside them."""
+    directories: list[Path] = []
+    for cluster in _subdirectories(data):
+        for topic in _subdirectories(cluster):
+            directories += [path for path in _subdirectories(topic) if _SHARD_NAME.fullmatch(path.name)]
+    return directories
 
 
-def _inside(directory: Path) -> list[Path]:
+def _subdirectories(directory: Path) -> list[Path]:
     try:
         with os.scandir(directory) as entries:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir())

@@ -40,9 +40,9 @@ class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
     written_ms: int
     """By the local clock, epoch ms; a shard that is served writes at least every STATUS_AGE_MS_MAX."""
     since_ms: int = 0
-    """When it entered this state, also by the local clock, epoch ms."""
+    """The time at which it entered this state, also by the local clock, epoch ms."""
     reason: HaltReason | None = None
-    """Why it halted; kept until the next successful takeover."""
+    """The reason of its halt; kept until the next successful takeover."""
     why: str = ""
     loss: Loss | None = None
     """The loss that an operator must accept to resume it."""
@@ -66,7 +66,7 @@ _decoder = msgspec.json.Decoder(ShardStatus)
 
 
 def write_status(directory: Path, status: ShardStatus) -> None:
-    """Replace the file atomically: a reader sees the old one or the new one. Raises OSError.
+    """Replaces the file atomically: a reader sees the old file or the new one. Raises OSError.
 
     A status with a loss is synced to disk, since the shard itself relies on it; others are not.
     """
@@ -74,7 +74,7 @@ def write_status(directory: Path, status: ShardStatus) -> None:
 
 
 def read_status(directory: Path) -> ShardStatus | None:
-    """The last written status of a directory; None if there is none."""
+    """Returns the last written status of a directory; None if there is none."""
     data = read_bounded(directory / STATUS_NAME)
     try:
         return None if data is None else _decoder.decode(data)
@@ -83,16 +83,18 @@ def read_status(directory: Path) -> ShardStatus | None:
 
 
 def write_whole(path: Path, data: bytes, durable: bool) -> None:
-    """Create or replace a small file atomically; creates its directory if it is missing. `durable`: after a power
-    failure there is the old or the new file, and never an empty one. Raises OSError."""
+    """Creates or replaces a small file atomically; creates its directory if it is missing.
+
+    `durable`: after a power failure there is the old or the new file, and never an empty one. Raises OSError.
+    """
     os.makedirs(path.parent, mode=0o700, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.new")
-    with fresh.open("wb") as file:
+    new_path = path.with_name(f"{path.name}.new")
+    with new_path.open("wb") as file:
         file.write(data)
         if durable:
             file.flush()
             os.fsync(file.fileno())
-    os.replace(fresh, path)
+    os.replace(new_path, path)
     if durable:
         directory = os.open(path.parent, os.O_RDONLY)
         try:
@@ -102,7 +104,8 @@ def write_whole(path: Path, data: bytes, durable: bool) -> None:
 
 
 def read_bounded(path: Path) -> bytes | None:
-    """The content of a small file; None if it does not exist, cannot be read, or is not one of ours."""
+    """Returns the content of a small file; None if it does not exist, cannot be read, or is too large to be one of
+    ours."""
     try:
         with path.open("rb") as file:
             data = file.read(SHARD_FILE_SIZE_BYTES_MAX + 1)

@@ -1,7 +1,9 @@
 """The child processes of the demo and the benchmark, each with its process id and its output in files.
 
-Each child runs in a separate session, so that Ctrl-C in the terminal reaches only the command, which then stops them
-in order. With `setpriv`, the kernel also ends them if the command is killed. Thread rule: main thread.
+Each child runs in a separate session, so that Ctrl-C in the terminal reaches only the command, which then stops the
+children in order. With `setpriv`, the kernel also ends them if the command is killed.
+
+Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Child:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the process; returns immediately."""
+        """Starts the process; returns immediately."""
         command = [sys.executable, "-m", "postdate.cli", *self._arguments]
         setpriv = shutil.which("setpriv")
         if setpriv is not None:
@@ -60,29 +62,30 @@ class Child:
         return self._process is not None and self._process.poll() is None
 
     def exit_code(self, timeout_s: float | None = None) -> int:
-        """Wait for its end. Raises subprocess.TimeoutExpired."""
+        """Waits for the end of the process and returns its exit code. Raises subprocess.TimeoutExpired."""
         assert self._process is not None
         return self._process.wait(timeout_s)
 
     def shards(self) -> int:
-        """The number of shards that a sidecar last reported as delivering."""
+        """Returns the number of shards that a sidecar last reported as delivering."""
         reported = _RUNNING.findall(self.stdout_file.read_text()) if self.stdout_file.exists() else []
         return int(reported[-1]) if reported else 0
 
     def kill(self) -> None:
-        """Send SIGKILL to the process, without any cleanup."""
+        """Sends SIGKILL to the process, without any cleanup."""
         self.was_killed = True
         os.kill(self.pid, signal.SIGKILL)
         self.exit_code()
 
     def kill_group(self) -> None:
-        """Send SIGKILL to the process and its own children. Does nothing if it is not running."""
+        """Sends SIGKILL to the process and its children. Does nothing if it is not running."""
         if self.is_running():
             os.killpg(self.pid, signal.SIGKILL)  # it leads a process group, since it started its session
             self.exit_code()
 
     def stop(self) -> None:
-        """Stop it with SIGTERM, and kill it after a time-out. Does nothing if it has ended or was never started."""
+        """Stops the process with SIGTERM, and kills it after a time-out. Does nothing if it has ended or was never
+        started."""
         if self._process is None or not self.is_running():
             return
         self._process.terminate()
@@ -93,7 +96,7 @@ class Child:
             self._process.wait()
 
     def last_words(self) -> str:
-        """The end of its log, for an error message."""
+        """Returns the last lines of its log, for an error message."""
         if not self.log_file.exists():
             return ""
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-_LINES_SHOWN:])

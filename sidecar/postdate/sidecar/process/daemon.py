@@ -51,8 +51,10 @@ log = logging.getLogger(__name__)
 
 
 def run(config: Config) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code. Waits for unavailable brokers. Raises ConfigError if the
-    process must not start, and ClientFailed."""
+    """Serves until SIGTERM or SIGINT; returns the exit code. Waits for unavailable brokers.
+
+    Raises ConfigError if the process must not start, and ClientFailed.
+    """
     forbid_core_dumps()
     prepare_data_directory(config.data_path)
     kafka = kafka_of(config)
@@ -65,7 +67,7 @@ def run(config: Config) -> int:
 
 
 def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | None, traces: TraceQueue | None) -> int:
-    """Serve from the first request to Kafka to the signal that ends the process."""
+    """Serves until a signal ends the process; returns the exit code."""
     factory = ShardFactory(config, kafka, admin, traces)
     poller = Poller(None, factory.start, announce, _in_background)
 
@@ -78,10 +80,10 @@ def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | No
     actions = ActionLog(config.data_path)
     process = ProcessState(config, poller, factory.counts, factory.retentions, kafka, admin, clock, traces, actions)
     with serving.serving(process, bound):
-        found = wait_for_kafka(kafka, lambda admin: (check_topics(config, admin), admin.cluster_id()), poller)
-        if found is None:
+        answer = wait_for_kafka(kafka, lambda admin: (check_topics(config, admin), admin.cluster_id()), poller)
+        if answer is None:
             return Exit.OK
-        checked, factory.cluster_id = found
+        checked, factory.cluster_id = answer
         for text in checked.warnings:
             log.warning("%s", text)
         factory.retentions.update(checked.retentions)
@@ -105,14 +107,15 @@ def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | No
 
 
 def end_watches(ended: threading.Event, watches: Iterable[threading.Thread]) -> None:
-    """Tell these daemon threads to end, and wait a little. One that waits for a broker ends with the process."""
+    """Sets `ended`, and waits for these daemon threads for a short time. A thread that waits for a broker ends with the
+    process."""
     ended.set()
     for watch in watches:
         watch.join(WATCH_END_S)
 
 
 def _member(config: Config, kafka: Kafka, *, is_reachable: bool) -> GroupConsumer:
-    """A client for the group. It advertises the address of this process only if the process has got its port."""
+    """Returns a client for the group, which advertises the address of this process if the process has got its port."""
     address = advertised_address(config) if is_reachable else ""
     return kafka.group_consumer(config.group_id, config.group_instance_id or None, address)
 
@@ -122,7 +125,7 @@ def _in_background(work: Callable[[], None]) -> None:
 
 
 def announce(shards: int) -> None:
-    """Print on stdout, for scripts, the number of shards that this process delivers for now."""
+    """Prints on stdout, for scripts, the number of shards that this process delivers for now."""
     sys.stdout.write(f"running: {shards} {'shard' if shards == 1 else 'shards'}\n")
     sys.stdout.flush()
 
@@ -135,15 +138,15 @@ class Checked(NamedTuple):
 
 
 def check_topics(config: Config, admin: Admin) -> Checked:
-    """Check the live topics. Raises ConfigError naming every broken rule, and KafkaFault."""
+    """Checks the live topics. Raises ConfigError naming every broken rule, and KafkaFault."""
     retentions: dict[str, int] = {}
     warnings: list[str] = []
     for topic in config.request_topics:
-        found = violations(config, topic, admin)
-        fatal = [violation for violation in found if violation.refuses]
+        answer = violations(config, topic, admin)
+        fatal = [violation for violation in answer if violation.refuses]
         if fatal:
             raise ConfigError("\n".join(explained(fatal)))
-        warnings += map(str, found)
+        warnings += map(str, answer)
         warnings += [
             f"request topic {topic.name}: the rate {rule!r} applies to no target, since {wider!r} precedes it and "
             "matches all of its targets: put the narrower rule first, or remove it"
@@ -161,7 +164,7 @@ def check_topics(config: Config, admin: Admin) -> Checked:
 
 
 def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
-    """Check the live topics every ten minutes until `ended`: their settings can change at any time."""
+    """Checks the live topics every ten minutes until `ended`: their settings can change at any time."""
     while not ended.wait(TOPIC_CHECK_INTERVAL_MS / 1000):
         for topic in config.request_topics:
             try:
@@ -172,8 +175,10 @@ def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
 
 
 def _beat_interval_ms(retention_ms: int) -> int:
-    """The interval of the records that an idle shard writes. Its dispatch log, which is kept longer than its requests,
-    must never become empty, and must show that stored requests are not needed any more before retention deletes them.
+    """Returns the interval of the records that an idle shard writes.
+
+    Its dispatch log, which is kept longer than its requests, must never become empty. And before retention deletes
+    stored requests, the log must show that they are no longer needed.
     """
     return BEAT_INTERVAL_MS_MAX if retention_ms < 0 else min(BEAT_INTERVAL_MS_MAX, max(retention_ms // 8, 1))
 
@@ -197,7 +202,7 @@ class ShardFactory:
         """The counts of every shard that this process has ever held."""
 
     def start(self, part: Partition) -> ShardThread:
-        """A running shard for `part`. Requires that Kafka has answered."""
+        """Starts a shard for `part` and returns its thread. REQUIRES: Kafka has answered."""
         released = threading.Event()
         ctx = ShardContext(
             config=self._config,

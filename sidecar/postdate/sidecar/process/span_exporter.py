@@ -1,13 +1,13 @@
 """Makes OpenTelemetry spans of the messages that their producers trace, on a thread of the process.
 
-A message may wait for days between two spans, so they have no parent: each is the root of a new trace, with a
-link to the context in the message's `traceparent`. The message keeps its headers. The standard SDK exports the spans
-and reads its own environment variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER`).
-Its exporter has a bounded queue and threads, and an unreachable collector costs only spans.
+A message may wait for days between two spans, so they have no parent: each is the root of a new trace, with a link to
+the context in the message's `traceparent`. The message keeps its headers. The standard SDK exports the spans and reads
+its own environment variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER`). Its exporter
+has a bounded queue and threads, and an unreachable collector costs only spans.
 
 This is the only module that imports `opentelemetry`, an optional package, and only if a setting asks for it.
 
-Thread rule: `Tracing` is made and closed by the main thread; spans are made by its thread.
+Thread rule: the main thread starts and closes a `SpanThread`; the thread itself makes the spans.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 _NS_PER_MS = 1_000_000
 _SERVICE = "postdate"
 
-#: The logger of the packages for errors of a context.
+#: The logger to which the packages report a malformed context.
 _CONTEXT_LOGGER = "opentelemetry.trace"
 
 
 @contextmanager
 def tracing(config: Config) -> Iterator[TraceQueue | None]:
-    """A context with the queue for spans, None if `traces` is off. Raises ConfigError: the packages are missing."""
+    """Provides the queue for spans; None if `traces` is off. Raises ConfigError if the packages are missing."""
     if config.traces == "off":
         yield None
         return
@@ -52,7 +52,8 @@ def tracing(config: Config) -> Iterator[TraceQueue | None]:
 
 
 def exporting_provider(config: Config) -> TracerProvider:
-    """The SDK with its exporter over OTLP and HTTP. Raises ConfigError: the packages are missing."""
+    """Returns the SDK's provider with its exporter over OTLP and HTTP. Raises ConfigError if the packages are
+    missing."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -88,7 +89,7 @@ class SpanThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Make spans of what is queued and export them, for a few seconds at most."""
+        """Makes spans of the queued steps and exports them, for a few seconds at most."""
         self._closing.set()
         self._thread.join(SPANS_CLOSE_S_MAX)
         ending = threading.Thread(target=self._provider.shutdown, name="spans end", daemon=True)

@@ -32,7 +32,7 @@ _TICK_S: Final = 0.1
 
 
 def wait_for_kafka(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) -> T | None:
-    """The result of `request` once the brokers answer; None if the process is asked to stop before that.
+    """Returns the result of `request` once the brokers answer; None if the process is asked to stop before that.
 
     Logs a line for each failed attempt; probes show it from `poller.waits_for`. Raises ConfigError if a broker refuses
     this process, and whatever `request` raises except Unreachable.
@@ -43,12 +43,12 @@ def wait_for_kafka(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) 
         if not answer.done():
             return None
         try:
-            found = answer.result()
+            result = answer.result()
         except Unreachable as fault:
             why = str(refusal or fault)
         else:
             poller.waits_for = ""
-            return found
+            return result
         poller.waits_for = why
         log.warning(
             "Kafka does not answer for %.0f s: %s. This process waits; the next attempt is in %.0f s",
@@ -62,11 +62,11 @@ def wait_for_kafka(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) 
 
 
 def _attempt(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) -> tuple[Future[T], Unreachable | None]:
-    """The answer, not done if the process is asked to stop; and the known cause if there was no answer soon. Raises
-    ConfigError: a broker refuses this process."""
+    """Returns the answer, and the known cause if there was no answer soon. The answer is not done if the process is
+    asked to stop. Raises ConfigError if a broker refuses this process."""
     answer: Future[T] = Future()
 
-    def ask() -> None:
+    def send_request() -> None:
         try:
             admin = kafka.admin()
             try:
@@ -76,7 +76,7 @@ def _attempt(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) -> tup
         except Exception as error:
             answer.set_exception(error)
 
-    threading.Thread(target=ask, name="start", daemon=True).start()
+    threading.Thread(target=send_request, name="start", daemon=True).start()
     concurrent.futures.wait([answer], LISTEN_AFTER_S)
 
     def is_over() -> bool:
@@ -85,7 +85,7 @@ def _attempt(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) -> tup
 
     fault: KafkaFault | None = None
     while not is_over():
-        # Each call listens for some seconds. On a busy machine an error may arrive later.
+        # Each call listens for some seconds; on a busy machine an error may arrive only during a later call.
         fault = fault or kafka.connection_fault(is_over)
         if isinstance(fault, NotAuthorized) and not answer.done():
             raise ConfigError(

@@ -49,7 +49,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process: this command line, for one worker."""
+        """Starts the process with this command line, for one worker."""
         command = [sys.executable, "-m", "postdate.cli", *sys.argv[1:], "--workers", "1"]
         if self._parent.http_port:
             command += ["--http-port", str(self._parent.http_port + self.number)]
@@ -71,10 +71,10 @@ class Worker:
         self._parent.report()
 
     def schedule_restart(self) -> None:
-        """Restart it after a pause, which doubles if the worker did not run for long."""
-        lived = time.monotonic() - self.started_at
+        """Sets the time of the restart, after a pause that doubles if the worker did not run for long."""
+        ran_s = time.monotonic() - self.started_at
         self._delay_s = (
-            WORKER_RESTART_S_MIN if lived > WORKER_STABLE_S else min(self._delay_s * 2, WORKER_RESTART_S_MAX)
+            WORKER_RESTART_S_MIN if ran_s > WORKER_STABLE_S else min(self._delay_s * 2, WORKER_RESTART_S_MAX)
         )
         self.restart_at = time.monotonic() + self._delay_s
         log.error(
@@ -82,7 +82,7 @@ class Worker:
         )
 
     def give_up(self) -> None:
-        """Log once that it is not restarted, since it would end in the same way."""
+        """Logs once that the worker is not restarted, since it would end in the same way."""
         if not self.is_given_up:
             self.is_given_up = True
             log.error(
@@ -107,7 +107,7 @@ class Workers:
             self.workers.append(Worker(number, self))
 
     def report(self) -> None:
-        """Announce the sum if it has changed."""
+        """Announces the sum if it has changed."""
         with self._lock:
             total = sum(worker.shards for worker in self.workers)
             if total != self._reported:
@@ -115,14 +115,14 @@ class Workers:
                 announce(total)
 
     def stop(self) -> None:
-        """Ask every worker to stop gracefully."""
+        """Asks every worker to stop gracefully."""
         self._stopping = True
         for worker in self.workers:
             if worker.process.poll() is None:
                 worker.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
-        """Watch the workers until all have ended; returns the exit code of the parent."""
+        """Watches the workers until all have ended; returns the exit code of the parent."""
         stop_by = 0.0
         while True:
             alive = [worker for worker in self.workers if worker.process.poll() is None]
@@ -153,7 +153,7 @@ class Workers:
 
 
 def run_workers(config: Config) -> int:
-    """Run `config.workers` processes until SIGTERM or SIGINT; returns the exit code."""
+    """Runs `config.workers` processes until SIGTERM or SIGINT; returns the exit code."""
     configure_logging(config.log_level)
     forbid_core_dumps()
     workers = Workers(config.workers, config.http.port, config.group_instance_id)

@@ -1,8 +1,8 @@
 """The cancel gate: holds messages back while requests that could change them are unread.
 
 While the gate is closed, a message may leave only if its due time is not after the timestamp of the last request read.
-So a cancel that was written before the due time wins, even if no process was running then. `takeover`: closed until the
-requests that existed at the takeover have been read. `always`: never open. `off`: never closed.
+So a cancel that was written before the due time wins, even if no process was running then. Modes: `takeover` closes the
+gate until the requests that existed at the takeover have been read, `always` never opens it, and `off` never closes it.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -23,13 +23,14 @@ class CancelGate:
         self.read_ms = -1  # requests up to this timestamp have been read; -1: not known
 
     def close(self, end: int, forgets_reads: bool) -> None:
-        """After a takeover, requests below `end` must be read first. `forgets_reads`: earlier reads do not count."""
+        """Closes the gate after a takeover, until the requests below `end` have been read. `forgets_reads`: earlier
+        reads do not count."""
         self._open, self._end = False, end
         if forgets_reads:
             self.read_ms = -1
 
     def note_read(self, timestamp_ms: int) -> None:
-        """Requests up to this timestamp have been read."""
+        """Notes that the requests up to this timestamp have been read."""
         self.read_ms = max(self.read_ms, timestamp_ms)
 
     def try_open(self, offset: int) -> bool:
@@ -38,7 +39,8 @@ class CancelGate:
         return self._open
 
     def before_ms(self, now_ms: int) -> int:
-        """Messages due before this time may leave: their whole millisecond has passed, and the gate admits them."""
+        """Returns the time before which due messages may leave: their whole millisecond has passed, and the gate admits
+        them."""
         if self._off or (self._open and not self.always):
             return now_ms
         return min(now_ms, self.read_ms + 1)

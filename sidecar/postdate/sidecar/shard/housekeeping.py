@@ -1,10 +1,10 @@
 """The periodic duties of a delivering shard, besides ingest and dispatch.
 
 They sync the timer log, advance and confirm the wheel, raise the low-water mark, maintain failing targets, pass the
-markers at the end of the requests, and release disk space. No delivery depends on them, so a duty that Kafka fails does
-not stop the shard from delivering.
+markers at the end of the requests, and release disk space. No delivery depends on them, so the shard goes on delivering
+if Kafka fails a duty.
 
-A shard without changes rests: after several checks without a difference, the next check comes late. Every event of the
+A shard without changes rests: after several checks without a change, the next check comes late. Every event of the
 shard ends its rest.
 
 Thread rule: the shard's thread.
@@ -31,8 +31,8 @@ from postdate.sidecar.shard.limits import (
     MARKERS_QUIET_MS,
     RECLAIM_INTERVAL_MS,
     RECLAIM_QUIET_MS,
+    REST_CHECKS,
     REST_INTERVAL_MS,
-    REST_LOOKS,
     TRIM_INTERVAL_MS,
 )
 from postdate.sidecar.takeover.takeover import end_of_requests
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """The duties of one shard, and when each is due next."""
+    """The duties of one shard, and the time at which each is due next."""
 
     def __init__(self, ctx: ShardContext, inbox: Inbox, gate: CancelGate, dispatcher: Dispatcher) -> None:
         self._ctx = ctx
@@ -53,29 +53,29 @@ class Housekeeping:
         self._due_at: dict[str, float] = {}
         self._delays_ms: dict[str, float] = {}  # retry delays of failing duties
         self._changes = -1  # changes of the index at the last check
-        self._quiet_looks = 0
+        self._quiet_checks = 0
         self._rests_until = 0.0  # steady ms
 
-    def look_in_ms(self, index: TimerIndex, is_running: bool, committed_at: float) -> float:
-        """Milliseconds until the next duty, if no entry leaves and no request arrives before.
+    def next_check_in_ms(self, index: TimerIndex, is_running: bool, committed_at: float) -> float:
+        """Returns the milliseconds until the next duty, if no entry leaves and no request arrives before.
 
-        `committed_at`: the end of the last transaction, steady ms. The next beat is due `beat_interval_ms` after it.
+        `committed_at`: the end of the last transaction, steady ms. The next `beat` is due `beat_interval_ms` after it.
         """
-        is_quiet = is_running and self._quiet_looks >= REST_LOOKS and index.timer_log.sequence() == self._changes
+        is_quiet = is_running and self._quiet_checks >= REST_CHECKS and index.timer_log.sequence() == self._changes
         if self._dispatcher.needs_maintenance(index):
             return max(self._due_at.get("maintain", 0.0) - self._ctx.clock.steady_ms(), 1.0)
         if not is_quiet or not self._inbox.empty:
             return float(CONFIRM_INTERVAL_MS)
         steady = self._ctx.clock.steady_ms()
         beat_in_ms = committed_at + self._ctx.beat_interval_ms - steady
-        look_ms = float(max(min(REST_INTERVAL_MS, beat_in_ms), CONFIRM_INTERVAL_MS))
-        self._rests_until = steady + look_ms
-        return look_ms
+        check_in_ms = float(max(min(REST_INTERVAL_MS, beat_in_ms), CONFIRM_INTERVAL_MS))
+        self._rests_until = steady + check_in_ms
+        return check_in_ms
 
     def run(self, index: TimerIndex, now_ms: int, steady: float) -> None:
-        """Run the duties that are due. `now_ms` is the broker's time, `steady` the local steady clock."""
-        if steady < self._rests_until:  # woken
-            self._quiet_looks, self._rests_until = 0, 0.0
+        """Runs the duties that are due. `now_ms` is the broker's time, `steady` the local steady clock."""
+        if steady < self._rests_until:  # an event ended the rest
+            self._quiet_checks, self._rests_until = 0, 0.0
         if self._every("sync", self._ctx.config.index.sync_interval_ms, steady):
             index.sync()
             index.advance(now_ms)
@@ -83,17 +83,17 @@ class Housekeeping:
             is_known = index.confirm(now_ms)
             index.forget_outcomes(self._ctx.clock.wall_ms(), self._gate.read_ms)
             is_known = not index.raise_low_water() and is_known and index.timer_log.sequence() == self._changes
-            self._quiet_looks = self._quiet_looks + 1 if is_known else 0
-            if self._quiet_looks == REST_LOOKS and self._every("trim", TRIM_INTERVAL_MS, steady):  # the rest begins
+            self._quiet_checks = self._quiet_checks + 1 if is_known else 0
+            if self._quiet_checks == REST_CHECKS and self._every("trim", TRIM_INTERVAL_MS, steady):  # the rest begins
                 return_free_memory()
             self._changes = index.timer_log.sequence()
         if self._every("maintain", MAINTENANCE_INTERVAL_MS, steady) and self._dispatcher.maintain(index, now_ms):
             self._due_at["maintain"] = steady + UNPARK_INTERVAL_MS
         at_markers = self._inbox.position_if_empty() > read_up_to(index)
         if at_markers and self._is_quiet(index, now_ms, MARKERS_QUIET_MS) and self._every("settle", SETTLE_MS, steady):
-            self._ask_kafka("settle", lambda: pass_markers(self._ctx, index))  # some 0.2 s
+            self._run_kafka_duty("settle", lambda: pass_markers(self._ctx, index))  # some 0.2 s
         if self._gate.always and self._every("gate", GATE_CHECK_INTERVAL_MS, steady):
-            self._ask_kafka("gate", lambda: self._open_gate(index, now_ms))
+            self._run_kafka_duty("gate", lambda: self._open_gate(index, now_ms))
         if self._every("reclaim", RECLAIM_INTERVAL_MS, steady) and self._is_quiet(index, now_ms, RECLAIM_QUIET_MS):
             index.reclaim()
 
@@ -101,19 +101,19 @@ class Housekeeping:
         if reached(index, self._inbox) >= end_of_requests(self._ctx):
             self._gate.note_read(now_ms)
 
-    def _ask_kafka(self, what: str, duty: Callable[[], object]) -> None:
-        """Run a duty that needs an answer from Kafka. If there is none, dispatch continues, and the duty is retried
-        after a delay that doubles, since each attempt may block the shard for the time of an admin request."""
+    def _run_kafka_duty(self, name: str, duty: Callable[[], object]) -> None:
+        """Runs a duty that needs an answer from Kafka. If there is no answer, dispatch continues, and the duty is
+        retried after a delay that doubles, since each attempt may block the shard for the time of an admin request."""
         try:
             duty()
         except KafkaFault as fault:
-            delay_ms = self._delays_ms[what] = min(
-                self._delays_ms.get(what, MAINTENANCE_INTERVAL_MS) * 2, DUTY_DELAY_MS_MAX
+            delay_ms = self._delays_ms[name] = min(
+                self._delays_ms.get(name, MAINTENANCE_INTERVAL_MS) * 2, DUTY_DELAY_MS_MAX
             )
-            self._due_at[what] = self._ctx.clock.steady_ms() + delay_ms
-            log.warning("shard %s: %s fails, next try in %d ms: %s", self._ctx.name, what, delay_ms, fault)
+            self._due_at[name] = self._ctx.clock.steady_ms() + delay_ms
+            log.warning("shard %s: %s fails, next try in %d ms: %s", self._ctx.name, name, delay_ms, fault)
         else:
-            self._delays_ms.pop(what, None)
+            self._delays_ms.pop(name, None)
 
     def _is_quiet(self, index: TimerIndex, now_ms: int, for_ms: int) -> bool:
         """True if no request waits and nothing will be due for `for_ms`, so that a slow duty delays nothing."""
@@ -122,13 +122,13 @@ class Housekeeping:
         next_due = index.next_due_ms()
         return next_due is None or next_due >= now_ms + for_ms
 
-    def _every(self, what: str, interval_ms: float, steady: float) -> bool:
-        if steady < self._due_at.get(what, 0.0):
+    def _every(self, name: str, interval_ms: float, steady: float) -> bool:
+        if steady < self._due_at.get(name, 0.0):
             return False
-        self._due_at[what] = steady + interval_ms
+        self._due_at[name] = steady + interval_ms
         return True
 
 
 def reached(index: TimerIndex, inbox: Inbox) -> int:
-    """The offset below which every request has been ingested, including the markers at the end."""
+    """Returns the offset below which every request has been ingested, including the markers at the end."""
     return max(read_up_to(index), inbox.position_if_empty())

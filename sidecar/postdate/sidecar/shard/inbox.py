@@ -40,11 +40,11 @@ class Inbox:
         self._woken = False
         self._has_moved = False
         self.position = -1
-        self.start_at = -1  # at or above 0: where the partition must be read from; nothing is taken until `started`
+        self.start_at = -1  # from 0 on: the offset to read the partition from; nothing is taken until `started`
         self._waiting = True
 
     def offer(self, records: list[Record]) -> bool:
-        """Add a batch; True while there is room for more, False when the partition should be paused."""
+        """Adds a batch. True while there is space for more, False if the partition should be paused."""
         size_bytes = _size_bytes(records)
         with self._condition:
             if self._waiting:
@@ -57,39 +57,39 @@ class Inbox:
             return self._records < INBOX_RECORDS_MAX and self._size_bytes < INBOX_SIZE_BYTES_MAX
 
     def note_position(self, position: int) -> None:
-        """The reader has passed everything below `position`: only markers and aborted records were there."""
+        """Notes that the reader has passed everything below `position`: only markers and aborted records were there."""
         with self._condition:
             if position > self.position and not self._waiting:
                 self.position = position
                 self._has_moved = True
                 self._condition.notify()
 
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """True if a paused partition may be resumed."""
         return self._records <= INBOX_RECORDS_MAX // 2 and self._size_bytes <= INBOX_SIZE_BYTES_MAX // 2
 
     def drain(self) -> list[Record]:
-        """The oldest batches, as many as one ingest may apply, or an empty list.
+        """Returns the oldest batches, as many as one ingest may apply, or an empty list.
 
-        The poll thread offers a batch every 100 ms, and a shard takes once for each transaction. With a batch at a time
-        it would fall behind its intake, further and further, while transactions take longer than that.
+        The poll thread offers a batch every 100 ms, and a shard drains once for each transaction. If it took one batch
+        at a time, it would fall further and further behind its intake while transactions take longer than that.
         """
         taken: list[list[Record]] = []
         count = size_bytes = 0
         with self._condition:
             while self._batches:
-                records, more_bytes = self._batches[0]
-                is_beyond = count + len(records) > TAKEN_RECORDS_MAX or size_bytes + more_bytes > TAKEN_SIZE_BYTES_MAX
+                records, batch_bytes = self._batches[0]
+                is_beyond = count + len(records) > TAKEN_RECORDS_MAX or size_bytes + batch_bytes > TAKEN_SIZE_BYTES_MAX
                 if taken and is_beyond:
                     break
                 taken.append(self._batches.popleft()[0])
-                count, size_bytes = count + len(records), size_bytes + more_bytes
+                count, size_bytes = count + len(records), size_bytes + batch_bytes
             self._records -= count
             self._size_bytes -= size_bytes
         return taken[0] if len(taken) == 1 else [record for records in taken for record in records]
 
     def put_back(self, records: list[Record]) -> None:
-        """Return the unread rest of a batch; it is taken first again."""
+        """Returns the unread rest of a batch to the front of the inbox."""
         size_bytes = _size_bytes(records)
         with self._condition:
             self._batches.appendleft((records, size_bytes))
@@ -97,7 +97,7 @@ class Inbox:
             self._size_bytes += size_bytes
 
     def restart(self, offset: int) -> None:
-        """Drop everything, and accept nothing until the poll thread has moved the partition to `offset`.
+        """Drops everything, and accepts nothing until the poll thread has moved the partition to `offset`.
 
         Otherwise batches from the old position that are still on their way would leave a gap in the requests.
         """
@@ -108,16 +108,17 @@ class Inbox:
             self.start_at, self._waiting = offset, True
 
     def started(self, offset: int) -> None:
-        """The poll thread has moved the partition to `offset`: later offers follow on from there.
+        """Accepts batches again: the poll thread has moved the partition to `offset`.
 
-        Does nothing if another restart was requested meanwhile; the poll thread handles that one next.
+        Does nothing if another restart was requested meanwhile; the poll thread handles that restart next.
         """
         with self._condition:
             if self.start_at == offset:
                 self.start_at, self._waiting = -1, False
 
     def position_if_empty(self) -> int:
-        """The position if everything below it has been taken; -1 if records wait, or if nothing was read yet."""
+        """Returns the position if everything below it has been taken; -1 if records wait, or if nothing was read
+        yet."""
         with self._condition:
             return -1 if self._batches else self.position
 
@@ -131,25 +132,26 @@ class Inbox:
         return self._records
 
     def wake(self) -> None:
-        """End the present or the next `wait`."""
+        """Ends the present or the next `wait`."""
         with self._condition:
             self._woken = True
             self._condition.notify()
 
     def wait(self, timeout_s: float, for_records: bool = True) -> None:
-        """Wait until there are records or a new position (if they are wanted), a wake-up, or `timeout_s` has passed."""
+        """Waits until there are records or a new position (if they are wanted), a wake-up, or `timeout_s` has
+        passed."""
 
-        def over() -> bool:
+        def is_over() -> bool:
             return self._woken or (for_records and (self._has_moved or bool(self._batches)))
 
         with self._condition:
-            self._condition.wait_for(over, timeout_s)
+            self._condition.wait_for(is_over, timeout_s)
             self._woken = self._has_moved = False
 
 
 def _size_bytes(records: list[Record]) -> int:
-    """The approximate memory of the keys, values and headers of a batch. One pass; encoding the headers to measure them
-    is several times faster than a loop over them."""
+    """Returns the approximate memory of the keys, values and headers of a batch. One pass. Encoding the headers to
+    measure them is several times faster than a loop over them."""
     size_bytes = 0
     for record in records:
         if record.key:

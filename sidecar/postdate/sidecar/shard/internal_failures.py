@@ -1,7 +1,7 @@
 """Unexpected exceptions in a shard: retried with backoff a bounded number of times, then the shard halts.
 
-Most depend on one interleaving of events and do not recur after a takeover. One that recurs would only fill the log.
-Both are defects of Postdate, so each is logged with its traceback, without the text of the exception (`logs`).
+Most of them depend on one interleaving of events and do not recur after a takeover. An exception that recurs would only
+fill the log. Each is a defect of Postdate, so it is logged with its traceback, but without its text (`logs`).
 
 Thread rule: belongs to the shard's thread.
 """
@@ -24,7 +24,7 @@ class InternalFailures:
         self._last_at = 0.0
 
     def retry_ms(self, steady_ms: float) -> float | None:
-        """Record a failure. Returns the pause before the next attempt in ms, or None if the shard must halt."""
+        """Records a failure. Returns the pause before the next attempt in ms, or None if the shard must halt."""
         if steady_ms - self._last_at > INTERNAL_CALM_MS:
             self.count = 0
         self._last_at = steady_ms

@@ -16,7 +16,7 @@ TAKEN_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
 # Each takeover reads the dispatch log and may rebuild an index; more at once only compete for the same disk and core.
 TAKEOVERS_AT_ONCE_MAX: Final = 8
 
-# A takeover without progress for this long gives its slot to a waiting one: longer than a busy machine needs to
+# A takeover without progress for this long gives its slot to a waiting takeover: longer than a busy machine needs to
 # connect, so that takeovers do not keep taking slots from each other, and shorter than the absence of a broker.
 TAKEOVER_IDLE_S: Final = 10.0
 
@@ -32,7 +32,7 @@ CONFIRM_INTERVAL_MS: Final = 1_000
 
 # After this many checks without a change a shard rests, and checks only this often, since its figures, its status and
 # its wheel would stay the same. Measured: 64 shards that check every second take 4 % of a core.
-REST_LOOKS: Final = 3
+REST_CHECKS: Final = 3
 REST_INTERVAL_MS: Final = 10_000
 
 # Free memory is returned at the beginning of a rest, but not more often than this, since it looks at all memory of the

@@ -6,11 +6,11 @@ States (docs/protocol.md, "Takeover")::
        any doubt about a transaction: back to FENCING, with a new producer
        a newer owner has committed: FENCED        an operator must act: HALTED
 
-`turn` does one bounded step and returns how long nothing needs to be done; it never sleeps. So one thread can own one
-shard (`shard_thread`), and a simulation can own many.
+`turn` does one bounded step, and returns for how long nothing needs to be done; it never sleeps. So one thread can own
+one shard (`shard_thread`), and a simulation can own many.
 
-Thread rule: `turn` and `close` from the shard's thread alone. Other threads read the
-attributes `state`, `why`, `next_request`.
+Thread rule: `turn` and `close` from the shard's thread alone. Other threads read the attributes `state`, `why`,
+`next_request`.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class Shard(Stateful):
         self._operator = OperatorInterface(ctx)
         self._confirmation = Confirmation(ctx)
         self._failures = InternalFailures()
-        self._unread = True  # the partition must be read from R: nothing of it is in the inbox
+        self._unread = True  # the partition must be read from R: none of its records is in the inbox
         self._owned_seq = -1
         self._reopen = False
 
     # ---- one step --------------------------------------------------------------------------------------------------
 
     def turn(self) -> float:
-        """Do one bounded step; returns the milliseconds after which the next is wanted (0: at once)."""
+        """Does one bounded step. Returns the milliseconds after which the next step is wanted (0: at once)."""
         try:
             return self._turn()
         except Stopped:
@@ -114,7 +114,8 @@ class Shard(Stateful):
             self._recycle()
 
     def partition_fault(self, fault: KafkaFault) -> None:
-        """The poll thread cannot continue to read the partition: compare with the logs again. From the poll thread."""
+        """Makes the shard compare its index with the logs again, if the poll thread found its read position out of
+        range. From the poll thread."""
         if isinstance(fault, OffsetOutOfRange):
             self._reopen = True
             self.inbox.wake()
@@ -138,7 +139,7 @@ class Shard(Stateful):
     def _take_over(self) -> None:
         """Steps 1 to 7. After a failure there is no ownership; an open index is kept for the next attempt."""
         attempt = Attempt(self._index, self._enter)
-        self._index = None  # recovery may replace it: whatever happens, the attempt knows which one is open
+        self._index = None  # recovery may replace the index; the attempt always knows the open one
         try:
             taken = attempt.run(self._confirmation, self._operator, self._broker_clock, self._owned_seq)
         finally:
@@ -161,7 +162,7 @@ class Shard(Stateful):
         )
 
     def _enter(self, state: State, index: TimerIndex | None) -> None:
-        """An attempt has reached another step; the status is written if it names the index."""
+        """Enters the state of an attempt's next step; writes the status if the attempt passes the index."""
         self.state = state
         if index is not None:
             self._operator.report(state, self.why, index, at_once=True)
@@ -169,11 +170,11 @@ class Shard(Stateful):
     # ---- running ---------------------------------------------------------------------------------------------------
 
     def _run(self, index: TimerIndex, ownership: ShardOwnership) -> float:
-        more = self._broker_clock.known() and self._ingest(index)  # an even spread needs the time
+        more = self._broker_clock.known() and self._ingest(index)  # ingest needs the time for even spreads
         steady = self.ctx.clock.steady_ms()
         if not self._broker_clock.known() or self._owes_record(index, ownership, steady):
             if not self._dispatcher.commit_beat(index, ownership):
-                self._ingest(index)  # even without the time, since a cancel cannot wait
+                self._ingest(index)  # even if the time is unknown, since a cancel cannot wait
                 return float(BACKOFF_MS_MIN)
             self._after_transaction()
             return 0.0
@@ -196,7 +197,7 @@ class Shard(Stateful):
         return silent_ms > SETTLE_MS and ownership.low_water != ownership.low_water_of(index)
 
     def _ingest(self, index: TimerIndex) -> bool:
-        """Apply one batch of the inbox. True while ingest may go on."""
+        """Applies one batch of the inbox. True while ingest may go on."""
         ctx = self.ctx
         records = [] if ctx.held.current.intake else self.inbox.drain()
         if records:
@@ -232,7 +233,8 @@ class Shard(Stateful):
         if more:
             return 0.0
         retry_at = self._dispatcher.retry_at()
-        keys = index.timer_log.scan_keys(FIRST_KEY, None, 1)  # the wheel knew a lower bound: one seek finds the time
+        # The wheel knows only a lower bound: one seek finds the exact time.
+        keys = index.timer_log.scan_keys(FIRST_KEY, None, 1)
         exact = split_key(keys[0])[0] if keys else None
         if retry_at is not None:
             return max(retry_at - self.ctx.clock.steady_ms(), 1.0)
@@ -244,18 +246,18 @@ class Shard(Stateful):
         return self.ctx.held.current.before_ms(before_ms)
 
     def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
-        """Nothing may leave now: returns how long until something may, bounded by the housekeeping."""
-        look_ms = self._housekeeping.look_in_ms(index, self.state is State.RUNNING, self._last_committed_at)
+        """Returns the milliseconds until a message may leave or a duty is due, if no message may leave now."""
+        check_in_ms = self._housekeeping.next_check_in_ms(index, self.state is State.RUNNING, self._last_committed_at)
         if next_due is None or self.ctx.held.current.delivery or self._before_ms(index, now_ms) < now_ms:
-            return look_ms if next_due is None or self.ctx.held.current.delivery else 50.0
-        return min(look_ms, max(next_due + 1 - now_ms, 0.2))
+            return check_in_ms if next_due is None or self.ctx.held.current.delivery else 50.0
+        return min(check_in_ms, max(next_due + 1 - now_ms, 0.2))
 
     def _after_transaction(self) -> None:
         self._last_committed_at = self.ctx.clock.steady_ms()
         self._backoff_ms = 0.0  # the first failure after a success is retried at once, further ones after a pause
 
     def _recycle(self) -> None:
-        """Drop an ownership whose last transaction was not settled: a late response could decide the next one
+        """Drops an ownership whose last transaction was not settled: a late response could decide the next transaction
         (KAFKA-17754)."""
         if self._ownership is not None and not self._ownership.reusable:
             log.info("shard %s: replacing the producer, and taking over again", self.ctx.name)
@@ -263,8 +265,8 @@ class Shard(Stateful):
 
     # ---- when it cannot continue -----------------------------------------------------------------------------------
 
-    def _later(self, least_ms: float = 0.0) -> float:
-        wait = max(self._backoff_ms, least_ms)
+    def _later(self, wait_min_ms: float = 0.0) -> float:
+        wait = max(self._backoff_ms, wait_min_ms)
         self._backoff_ms = min(max(self._backoff_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
         return wait
 
@@ -278,7 +280,8 @@ class Shard(Stateful):
         return float(INSTRUCTION_INTERVAL_MS)
 
     def fail(self, error: Exception) -> float:
-        """Log an unexpected error that `turn` has raised, and start again after a pause; halt after too many of these.
+        """Logs an unexpected error that `turn` has raised, and starts again after a pause; halts after too many of
+        these.
 
         Returns the milliseconds after which the next turn is wanted. From the shard's thread.
         """
@@ -295,7 +298,7 @@ class Shard(Stateful):
         return retry_ms
 
     def _attend(self) -> None:
-        """Carry out instructions and write the status; each at its interval, and cheap in between."""
+        """Carries out instructions and writes the status; each at its interval, and cheap in between."""
         instruction = self._operator.instruction(self.ctx.clock.steady_ms())
         if instruction == RESUME:
             self._resume()
@@ -311,7 +314,7 @@ class Shard(Stateful):
             self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
 
     def _move_index_aside(self) -> None:
-        """Move the index aside; the next takeover rebuilds it from the topics."""
+        """Moves the index aside; the next takeover rebuilds it from the topics."""
         self._drop_ownership()
         self._drop_index()
         put_aside(self.ctx.name, self._operator.directory, "set-aside")
@@ -320,8 +323,8 @@ class Shard(Stateful):
         self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
 
     def _fenced(self, fault: Fenced) -> float:
-        """Step 5 of Running: another producer holds the transactional id. Stop, and find out which, before any new
-        init."""
+        """Stops because another producer holds the transactional id, and finds out its owner before any new init (step
+        5 of Running)."""
         log.warning(
             "shard %s: fenced: another producer acts for it (%s); nothing more is delivered from here",
             self.ctx.name,
@@ -340,7 +343,8 @@ class Shard(Stateful):
         return bool(self._fenced_arbitration.foreign)
 
     def reassure(self) -> None:
-        """The group has confirmed, after the fence, that this partition is still ours. From the poll thread."""
+        """Notes that the group has confirmed, after the fence, that this partition is still ours. From the poll
+        thread."""
         self._fenced_arbitration.reassure()
         self.inbox.wake()
 
@@ -375,7 +379,8 @@ class Shard(Stateful):
             close_index(self.ctx.name, index, clean)
 
     def _without_index(self, fault: TimerIndexError) -> float:
-        """The timer index failed: release it. The next takeover opens it again, or rebuilds it if it is damaged."""
+        """Releases the timer index after a failure. The next takeover opens it again, or rebuilds it if it is
+        damaged."""
         release_frames(fault)
         self._drop_ownership()
         if isinstance(fault, Corrupt):
@@ -385,23 +390,23 @@ class Shard(Stateful):
                 self._drop_index(clean=False)
                 put_aside(self.ctx.name, directory, "unusable")
             return self._later()
-        full = isinstance(fault, DiskFull)
-        self.why = f"{DISK_FULL} ({fault})" if full else f"the timer index failed: {fault}"
+        is_full = isinstance(fault, DiskFull)
+        self.why = f"{DISK_FULL} ({fault})" if is_full else f"the timer index failed: {fault}"
         self._drop_index()
         self._operator.report(self.state, self.why, None, at_once=True)
         log.error("shard %s: %s", self.ctx.name, self.why)
-        return self._later(BACKOFF_MS_MAX if full else 0.0)
+        return self._later(BACKOFF_MS_MAX if is_full else 0.0)
 
     def close(self) -> None:
-        """Release the shard gracefully: no transaction is open between turns, so the index is synced and closed."""
-        left = State.HALTED if self.state is State.HALTED else State.UNASSIGNED
+        """Releases the shard gracefully: no transaction is open between turns, so the index is synced and closed."""
+        final_state = State.HALTED if self.state is State.HALTED else State.UNASSIGNED
         self.state = State.DRAINING
         if self._ownership is not None:
             self._ownership.producer.destroy()
             self._ownership = None
-        if self._index is not None or left is State.HALTED:
+        if self._index is not None or final_state is State.HALTED:
             try:
-                self._operator.report(left, self.why, self._index, at_once=True, served=False)
+                self._operator.report(final_state, self.why, self._index, at_once=True, served=False)
             except TimerIndexError as fault:
                 log.warning("shard %s: its status cannot be written: %s", self.ctx.name, fault)
         self._drop_index()

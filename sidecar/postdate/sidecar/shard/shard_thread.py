@@ -38,18 +38,18 @@ class ShardThread:
         self._thread.start()
 
     def release(self) -> None:
-        """Ask the shard to release its resources; returns immediately."""
+        """Asks the shard to release its resources; returns immediately."""
         self._released.set()
         self.inbox.wake()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until the shard is released; False if it is not within `timeout_s`."""
+        """Waits until the shard is released; False if it is not released within `timeout_s`."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def wake_if_needed(self) -> None:
-        """Wake a shard from a long sleep, if there is an instruction or its time is over. The clock of the sleep stops
-        while the machine is suspended. One system call."""
+        """Wakes a shard from a long sleep if there is an instruction, or if its sleep is over. The clock of the sleep
+        stops while the machine is suspended. One system call."""
         until = self._rests_until
         if until > 0:
             ctx = self.shard.ctx

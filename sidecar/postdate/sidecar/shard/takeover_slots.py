@@ -1,9 +1,9 @@
 """Limits how many takeovers of a process read at the same time.
 
 A takeover that reads holds records in memory, so a process runs `TAKEOVERS_AT_ONCE_MAX` of them at a time. A takeover
-that waits for a broker holds none: after `TAKEOVER_IDLE_S` without progress its slot passes to the next one in the
-queue. It may continue with steps that read no records. Before it reads on, it drops prefetched records, waits for a
-slot like the others, and continues at its position. So partitions without a leader delay the others by seconds, and the
+that waits for a broker holds no records: after `TAKEOVER_IDLE_S` without progress its slot passes to the next takeover
+in the queue. It may continue with steps that read no records. Before it reads on, it drops prefetched records, waits
+for a slot again, and continues at its position. So partitions without a leader delay the others by seconds, and the
 memory bound holds.
 
 Thread rule: a `Slot` and its readers belong to the thread of one shard; `TakeoverSlots` is shared by all of them.
@@ -29,15 +29,15 @@ class TakeoverSlots:
         self._count = count
         self._idle_s = idle_s
         self._changed = threading.Condition()
-        self._idle_since: dict[Slot, float] = {}  # of those that are held; inf: it handles records now
+        self._idle_since: dict[Slot, float] = {}  # of held slots; inf: the takeover handles records now
         self._waiting: deque[Slot] = deque()
 
     def acquire(self, slot: Slot, stopping: Callable[[], bool]) -> bool:
-        """Wait for the slot; False if `stopping` came first."""
+        """Waits for the slot; False if `stopping` came first."""
         with self._changed:
             self._waiting.append(slot)
             try:
-                while not (self._waiting[0] is slot and self._has_room()):
+                while not (self._waiting[0] is slot and self._has_free_slot()):
                     if stopping():
                         return False
                     self._changed.wait(_TICK_S)
@@ -48,13 +48,13 @@ class TakeoverSlots:
                 self._changed.notify_all()
 
     def release(self, slot: Slot) -> None:
-        """Give the slot back, if it is still held."""
+        """Gives the slot back, if it is still held."""
         with self._changed:
             if self._idle_since.pop(slot, None) is not None:
                 self._changed.notify_all()
 
     def set_idle_since(self, slot: Slot, idle_since: float) -> None:
-        """Report since when the takeover has made no progress, if it still holds the slot."""
+        """Records the time since when the takeover has made no progress, if it still holds the slot."""
         with self._changed:
             if slot in self._idle_since:
                 self._idle_since[slot] = idle_since
@@ -63,19 +63,19 @@ class TakeoverSlots:
         """True unless the slot was released, or has gone to another takeover."""
         return slot in self._idle_since
 
-    def _has_room(self) -> bool:
-        """Whether there is a free slot; if none is free, takes that of the longest idle takeover."""
+    def _has_free_slot(self) -> bool:
+        """True if there is a free slot. If there is none, takes the slot of the takeover that was idle for longest."""
         if len(self._idle_since) < self._count:
             return True
-        idlest = min(self._idle_since, key=lambda slot: self._idle_since[slot])
-        if time.monotonic() - self._idle_since[idlest] < self._idle_s:
+        longest_idle = min(self._idle_since, key=lambda slot: self._idle_since[slot])
+        if time.monotonic() - self._idle_since[longest_idle] < self._idle_s:
             return False
-        del self._idle_since[idlest]
+        del self._idle_since[longest_idle]
         return True
 
 
 class Slot:
-    """The slot of one shard. Reentrant: a takeover that holds it has it for all its readers."""
+    """The slot of one shard. Reentrant: all readers of a takeover share its slot."""
 
     def __init__(self, slots: TakeoverSlots, stopping: Callable[[], bool]) -> None:
         self._slots = slots
@@ -83,29 +83,29 @@ class Slot:
 
     @property
     def is_held(self) -> bool:
-        """True until it was released or went to another takeover."""
+        """True until the slot was released or passed to another takeover."""
         return self._slots.is_held(self)
 
     def acquire(self) -> bool:
-        """Wait for it; False if the shard is being released."""
+        """Waits for the slot; False if the shard is being released."""
         return self.is_held or self._slots.acquire(self, self._stopping)
 
     def release(self) -> None:
-        """Give it back. Costs a look-up if it is not held."""
+        """Gives the slot back. Costs a look-up if it is not held."""
         if self.is_held:
             self._slots.release(self)
 
-    def works(self) -> None:
-        """The takeover handles records from now on, so its slot cannot be taken away."""
+    def mark_busy(self) -> None:
+        """Notes that the takeover handles records from now on, so its slot cannot be taken away."""
         self._slots.set_idle_since(self, inf)
 
-    def waits(self) -> None:
-        """The takeover waits for a broker from now on."""
+    def mark_waiting(self) -> None:
+        """Notes that the takeover waits for a broker from now on."""
         self._slots.set_idle_since(self, time.monotonic())
 
 
 class SlottedReader:
-    """A LogReader that reads only while its takeover holds a slot. It opens the underlying reader when it has one."""
+    """A LogReader that reads only while its takeover holds a slot. Opens the underlying reader once it holds one."""
 
     def __init__(self, open_at: Callable[[int], LogReader], offset: int, slot: Slot) -> None:
         self._open_at = open_at
@@ -115,32 +115,32 @@ class SlottedReader:
         self._is_idle = False
 
     def read(self, records_max: int, timeout_s: float) -> list[Record]:
-        """As LogReader.read, after waiting for a slot; empty if the shard is being released."""
+        """Reads as LogReader.read, after waiting for a slot; returns an empty list if the shard is being released."""
         if not self._slot.is_held:
             self._drop()
             if not self._slot.acquire():
                 return []
         if not self._is_idle:
             self._is_idle = True
-            self._slot.waits()
+            self._slot.mark_waiting()
         if self._reader is None:
             self._reader = self._open_at(self._position)
         records = self._reader.read(records_max, timeout_s)
         position = self._reader.position()
         if records or position > self._position:
             self._is_idle = False
-            self._slot.works()
+            self._slot.mark_busy()
         self._position = position
         return records
 
     def position(self) -> int:
-        """As LogReader.position."""
+        """Returns the position as LogReader.position."""
         return self._position
 
     def close(self) -> None:
-        """As LogReader.close; the slot stays with the takeover."""
+        """Closes the underlying reader; the slot stays with the takeover."""
         self._drop()
-        self._slot.waits()
+        self._slot.mark_waiting()
 
     def _drop(self) -> None:
         reader, self._reader = self._reader, None
@@ -150,7 +150,8 @@ class SlottedReader:
 
 
 class SlottedKafka:
-    """The Kafka of one shard, with slotted readers during a takeover. `takes_over` returns whether one runs."""
+    """The Kafka of one shard, with slotted readers during a takeover. `takes_over`: returns True while a takeover
+    runs."""
 
     def __init__(self, kafka: Kafka, slot: Slot, takes_over: Callable[[], bool]) -> None:
         self._kafka = kafka
@@ -163,7 +164,7 @@ class SlottedKafka:
         self.connection_fault = kafka.connection_fault
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
-        """As Kafka.log_reader."""
+        """Opens a reader as Kafka.log_reader."""
         if not self._takes_over():
             return self._kafka.log_reader(part, offset, isolation)
         return SlottedReader(lambda at: self._kafka.log_reader(part, at, isolation), offset, self._slot)

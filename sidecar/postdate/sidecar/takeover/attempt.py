@@ -1,4 +1,4 @@
-"""One takeover attempt: steps 1 to 7 of docs/protocol.md in order, and the cleanup if one of them fails.
+"""One takeover attempt: steps 1 to 7 of docs/protocol.md in order, and the cleanup after a failed step.
 
 Thread rule: the shard's thread.
 """
@@ -35,11 +35,11 @@ class TakenOver:
 
 
 class Attempt:
-    """`index`: the open index, before, during and after `run`, whether or not it succeeds. `unread`: True if the index
-    must receive the requests from R on again, because it is another index, or because a loss was accepted."""
+    """`index`: the open index, before, during and after `run`, whether or not `run` succeeds. `unread`: True if the
+    index must receive the requests from R on again, because it is another index, or because a loss was accepted."""
 
     def __init__(self, index: TimerIndex | None, entered: Callable[[State, TimerIndex | None], None]) -> None:
-        """`entered` is called with each state of the shard, and with the index if its status is to be written."""
+        """Calls `entered` with each state of the shard, and with the index if its status must be written."""
         self.index = index
         self.unread = False
         self._entered = entered
@@ -47,20 +47,20 @@ class Attempt:
     def run(
         self, confirmation: Confirmation, operator: OperatorInterface, broker_clock: BrokerClock, owned_seq: int
     ) -> TakenOver:
-        """Take the shard over. Raises Halted if a halt is confirmed, and as the steps do."""
-        with confirmation.asking() as ctx:
+        """Takes the shard over. Raises Halted if a halt is confirmed, and the errors of the steps."""
+        with confirmation.context() as ctx:
             try:
                 taken = self._steps(ctx, confirmation, operator, broker_clock, owned_seq)
             except Halted as halt:
                 is_truncated = halt.reason is HaltReason.DISPATCH_LOG_TRUNCATED
-                if is_truncated:  # each finding asks: a deposed leader may answer the last one
+                if is_truncated:  # every finding queries the end: a deposed leader may answer the last query
                     confirmation.requests_end = max(confirmation.requests_end, takeover.appended_requests(ctx))
                 confirmation.confirm(halt, operator.reason, operator.standing)
                 if is_truncated and self.index is not None:
                     standing = operator.reason is halt.reason
                     takeover.leave_mark(ctx, self.index, confirmation.requests_end, standing)
                 raise
-            except (UnverifiedBound, UnknownOutcome):  # the second, if the abort after the first was refused
+            except (UnverifiedBound, UnknownOutcome):  # UnknownOutcome: the abort after an unverified bound was refused
                 confirmation.doubt()
                 raise
         confirmation.clear()

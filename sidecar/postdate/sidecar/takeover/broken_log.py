@@ -1,9 +1,9 @@
 """Handles a break in `seq`: a dispatch-log record is missing or duplicated, or another program wrote one.
 
-It is unknown which fates are missing, so delivering the requests that they may have ended could cause duplicates. An
-operator may accept to give these requests up: all that existed when the record at the break was written, and those of
-one more hour, except what STORE holds. An owner that later replays the same break finds the owner record that names the
-acceptance, and continues in the same way.
+The missing fates are unknown, so delivering the requests that they may have ended could cause duplicates. An operator
+may accept the loss of these requests: all requests that existed when the record at the break was written, and the
+requests of one more hour, except those that STORE holds. An owner that replays the same break later finds the owner
+record that names the acceptance, and continues in the same way.
 
 Thread rule: the shard's thread, after the fence.
 """
@@ -22,7 +22,7 @@ from postdate.wire.dispatch_log import DispatchRecord
 
 
 class SeqBroken(Exception):
-    """The record at `offset` does not follow the record before it. Caught by the takeover."""
+    """The record at `offset` does not follow the record before it. The takeover catches it."""
 
     def __init__(self, offset: int, expected: int) -> None:
         super().__init__(f"offset {offset}: seq {expected} expected")
@@ -32,7 +32,7 @@ class SeqBroken(Exception):
 
 @dataclass(slots=True)
 class _LastBreak:
-    """The state while reading on from a break: the last break, and a later owner's record that names its acceptance."""
+    """The last break found while the log is read on from a break, and the owner record that names its acceptance."""
 
     expected: int
     record: Record | None = None
@@ -51,34 +51,34 @@ class _LastBreak:
 
 
 def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroken, low: int, end: int) -> Start:
-    """Where to start after the last break of the dispatch log below `end`, giving up requests from `low` on.
+    """Returns the start after the last break of the dispatch log below `end`, which gives up requests from `low` on.
 
-    Raises Halted, unless this was accepted, now or by an earlier owner.
+    Raises Halted unless the loss was accepted, now or by an earlier owner.
     """
-    found = _LastBreak(broken.expected)
+    last_break = _LastBreak(broken.expected)
 
     def apply(records: list[Record]) -> None:
         for record in records:
             if not acceptance.skips(ctx.log.topic, record.offset):
-                found.add(record, decode(ctx.log, record))
+                last_break.add(record, decode(ctx.log, record))
 
     read_log(ctx, ctx.log, broken.offset, end, apply)
-    assert found.record is not None, "the break was read before"
-    assert found.decoded is not None, "a record was read"
-    assert found.last is not None, "a record was read"
-    at, seq, first = found.record.offset, found.decoded.seq, found.accepted_end
-    if first < 0:
-        until = certain_request(ctx, found.record, low)
-        loss = Loss(HaltReason.SEQ_BROKEN, ctx.own.requests, low, until, seq, at)
-        first = acceptance.require(
+    assert last_break.record is not None, "the break was read before"
+    assert last_break.decoded is not None, "a record was read"
+    assert last_break.last is not None, "a record was read"
+    offset, seq, accepted_end = last_break.record.offset, last_break.decoded.seq, last_break.accepted_end
+    if accepted_end < 0:
+        until = certain_request(ctx, last_break.record, low)
+        loss = Loss(HaltReason.SEQ_BROKEN, ctx.own.requests, low, until, seq, offset)
+        accepted_end = acceptance.require(
             ctx.name,
             loss,
-            f"record {ctx.log.topic}/{ctx.partition}/{at} has seq {seq} and does not follow on the one before it (at "
-            f"offset {broken.offset}, seq {broken.expected} must be): a record was lost, written twice or written by "
-            f"another program, and delivering what it ended would repeat messages. To continue, accept the loss of the "
-            f"requests [{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
+            f"record {ctx.log.topic}/{ctx.partition}/{offset} has seq {seq} and does not follow on the one before it "
+            f"(at offset {broken.offset}, seq {broken.expected} must be): a record was lost, written twice or written "
+            f"by another program, and delivering what it ended would repeat messages. To continue, accept the loss of "
+            f"the requests [{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
         ).end
-    else:  # owners have gone on since, and retention may have deleted requests that they no longer needed
+    else:  # later owners went on, and retention may have deleted requests that they no longer needed
         req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
-        first = max(first, first_request(ctx, found.last, acceptance, req_start))
-    return start_at(first, at, found.decoded.takeover, found.last, found.logged_ms)
+        accepted_end = max(accepted_end, first_request(ctx, last_break.last, acceptance, req_start))
+    return start_at(accepted_end, offset, last_break.decoded.takeover, last_break.last, last_break.logged_ms)

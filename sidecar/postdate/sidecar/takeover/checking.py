@@ -1,4 +1,4 @@
-"""Step 2 of a takeover (docs/protocol.md): compare R and D of the timer index with both logs.
+"""Step 2 of a takeover (docs/protocol.md): compares R and D of the timer index with both logs.
 
 Thread rule: the shard's thread, before the fence.
 """
@@ -42,21 +42,22 @@ class TakeoverProgress:
 def check(
     ctx: ShardContext, opened: Opened, acceptance: AcceptedLosses | None = None, standing: Loss | None = None
 ) -> TakeoverProgress:
-    """Step 2. Compare R and D with the logs.
+    """Compares R and D with the logs: step 2.
 
-    `standing`: the loss for which this shard halted before. A truncated log grows again, and then only this shows that
-    offsets were used twice. Raises Halted if a log has lost records that the index has seen, unless that is accepted.
+    `standing`: the loss for which this shard halted before. After a truncated log has grown again, only this loss shows
+    that offsets were used twice. Raises Halted if a log has lost records that the index has seen, unless the loss is
+    accepted.
     """
     index, acceptance = opened.index, acceptance or AcceptedLosses()
     replaceable = standing is None and not acceptance.accepted
     ends = ctx.admin.end_offsets((ctx.requests, ctx.log), Isolation.READ_UNCOMMITTED)
     seen = index.checkpoint
-    fresh = seen.next_request is None or seen.next_dispatch is None or seen.seq == SEQ_UNKNOWN
+    is_fresh = seen.next_request is None or seen.next_dispatch is None or seen.seq == SEQ_UNKNOWN
     reason = HaltReason.REQUESTS_TRUNCATED
-    lost = _truncated(reason, ctx.requests, ends, None if fresh else seen.next_request, standing)
+    lost = _truncated(reason, ctx.requests, ends, None if is_fresh else seen.next_request, standing)
     if lost is not None:
         _check_refilled(ctx, acceptance, lost, ends[ctx.requests])
-    if fresh or seen.next_request is None or seen.next_dispatch is None:
+    if is_fresh or seen.next_request is None or seen.next_dispatch is None:
         _check_knows_fates(ctx, standing)
         return TakeoverProgress(index, acceptance, empty=True, behind=False)
     starts = ctx.admin.start_offsets((ctx.requests, ctx.log))
@@ -88,16 +89,17 @@ def _check_knows_fates(ctx: ShardContext, standing: Loss | None) -> None:
 def _truncated(
     reason: HaltReason, part: Partition, ends: dict[Partition, int], seen: int | None, standing: Loss | None
 ) -> Loss | None:
-    """The loss of a log below offset `seen` (None: unknown), as found now or when the shard halted."""
-    stands = standing is not None and standing.reason is reason and seen in (None, standing.end)
+    """Returns the loss of a log below offset `seen` (None: unknown), found now or when the shard halted; None if the
+    log has lost nothing."""
+    is_standing = standing is not None and standing.reason is reason and seen in (None, standing.end)
     if seen is not None and seen > ends[part]:
-        first = min(ends[part], standing.first) if stands and standing is not None else ends[part]
+        first = min(ends[part], standing.first) if is_standing and standing is not None else ends[part]
         return Loss(reason, part.topic, first, seen)
-    return standing if stands else None
+    return standing if is_standing else None
 
 
 def _check_refilled(ctx: ShardContext, acceptance: AcceptedLosses, lost: Loss, end: int) -> None:
-    """Require that the loss of requests whose offsets were used twice is accepted, and that the topic has grown past
+    """Requires that the loss of requests whose offsets were used twice is accepted, and that the topic has grown past
     these offsets, since their origins are ambiguous. Raises Halted otherwise."""
     detail = (
         f"{ctx.name} ended at offset {lost.first}, but requests up to {lost.end} were read: it {_TRUNCATED}. Requests "

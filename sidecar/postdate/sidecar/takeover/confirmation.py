@@ -20,21 +20,21 @@ from postdate.sidecar.takeover.limits import HALT_CONFIRM_MS, HALT_FINDINGS_MIN
 
 
 class Confirmation:
-    """The unconfirmed findings of the takeovers of one shard."""
+    """The unconfirmed findings in the takeovers of one shard."""
 
     def __init__(self, ctx: ShardContext) -> None:
         self._ctx = ctx
-        self._found: dict[HaltReason, tuple[float, int, int]] = {}
+        self._findings: dict[HaltReason, tuple[float, int, int]] = {}
         """For each reason when it was found first, how often, and the end of the range that it named last: one takeover
         may find two problems."""
-        self._in_doubt = False
+        self._is_in_doubt = False
         self.requests_end = 0
         """The highest end of the request topic that an attempt of this takeover saw when it found a truncated log."""
 
     @contextmanager
-    def asking(self) -> Iterator[ShardContext]:
-        """The context of the next takeover; with a new admin client while an answer is in doubt."""
-        if not self._in_doubt:
+    def context(self) -> Iterator[ShardContext]:
+        """Provides the context of the next takeover, with a new admin client while an answer is in doubt."""
+        if not self._is_in_doubt:
             yield self._ctx
             return
         admin = self._ctx.kafka.admin()
@@ -44,29 +44,29 @@ class Confirmation:
             admin.close()
 
     def doubt(self) -> None:
-        """An answer was wrong: the next takeover uses a new client."""
-        self._in_doubt = True
+        """Notes that an answer was wrong: the next takeover uses a new client."""
+        self._is_in_doubt = True
 
     def clear(self) -> None:
-        """A takeover has succeeded: nothing is in doubt."""
-        self._in_doubt, self.requests_end = False, 0
-        self._found.clear()
+        """Forgets all findings and doubts, after a successful takeover."""
+        self._is_in_doubt, self.requests_end = False, 0
+        self._findings.clear()
 
     def confirm(self, halt: Halted, reason: HaltReason | None, loss: Loss | None) -> None:
-        """Return if the shard must halt. `reason`, `loss`: those of its last halt, also in another process.
+        """Returns if the shard must halt. `reason`, `loss`: those of its last halt, also in another process.
 
-        Raises Retriable while the finding is unconfirmed: take over again later.
+        Raises Retriable while the finding is unconfirmed: the shard takes over again later.
         """
         end = _end(halt.loss)
         if halt.reason in EVIDENT or (halt.reason is reason and end >= _end(loss)):
             return
         steady = self._ctx.clock.steady_ms()
-        found_at, findings, end_before = self._found.get(halt.reason, (steady, 0, end))
+        found_at, findings, end_before = self._findings.get(halt.reason, (steady, 0, end))
         if end < end_before:  # logs do not shrink: a deposed leader may have answered now
             found_at, findings = steady, 0
-        self._found[halt.reason] = found_at, findings + 1, end
+        self._findings[halt.reason] = found_at, findings + 1, end
         if findings + 1 < HALT_FINDINGS_MIN or steady - found_at < HALT_CONFIRM_MS:
-            self._in_doubt = True
+            self._is_in_doubt = True
             raise Retriable(f"{halt} (found {findings + 1} times; asking again before the shard halts)")
 
 

@@ -25,22 +25,22 @@ from postdate.wire.errors import FormatError, NewerFormat
 
 
 class Stopped(ShardFenced):
-    """The shard was released in the middle of a takeover: drop everything; nothing is lost."""
+    """The shard was released during a takeover. The takeover drops everything, and nothing is lost."""
 
 
 def read_log(ctx: ShardContext, part: Partition, start: int, end: int, apply: Callable[[list[Record]], None]) -> None:
-    """Pass every committed record of `part` in [start, end) to `apply`, in order and in batches.
+    """Passes every committed record of `part` in [start, end) to `apply`, in order and in batches.
 
-    Returns when the reader's position has reached `end`: not a count and not an end-of-partition event, since markers
-    and aborted records occupy offsets too. Raises Retriable if there is no progress for a while, for example without a
-    leader or behind a foreign open transaction: try again later. Raises Stopped, and what `LogReader.read` raises.
+    Returns when the reader's position has reached `end`. A count or an end-of-partition event would not do, since
+    markers and aborted records occupy offsets too. Raises Retriable if there is no progress for a while, for example
+    without a leader or behind a foreign open transaction. Raises Stopped, and the errors of `LogReader.read`.
     """
     for records in _batches(ctx, part, start, end, READ_RECORDS_MAX):
         apply(records)
 
 
 def first_record(ctx: ShardContext, part: Partition, start: int, end: int) -> Record | None:
-    """The first committed record of `part` in [start, end), None if there is none. Raises as `read_log`."""
+    """Returns the first committed record of `part` in [start, end); None if there is none. Raises as `read_log`."""
     with closing(_batches(ctx, part, start, end, 1)) as batches:
         return next((records[0] for records in batches), None)
 
@@ -48,7 +48,7 @@ def first_record(ctx: ShardContext, part: Partition, start: int, end: int) -> Re
 def _batches(
     ctx: ShardContext, part: Partition, start: int, end: int, records_max: int
 ) -> Generator[list[Record], None, None]:
-    """Batches of the records in [start, end), none of them empty, until the position has reached `end`."""
+    """Yields non-empty batches of the records in [start, end), until the position has reached `end`."""
     reader = ctx.kafka.log_reader(part, start, Isolation.READ_COMMITTED)
     try:
         position, moved_at, wait_s = reader.position(), ctx.clock.steady_ms(), LOG_READ_S_MIN
@@ -73,16 +73,17 @@ def _batches(
 def last_committed(
     ctx: ShardContext, start: int, end: int, acceptance: AcceptedLosses | None = None
 ) -> DispatchRecord | None:
-    """The last committed record of the dispatch log in [start, end), decoded, or None if there is none.
+    """Returns the last committed record of the dispatch log in [start, end), decoded; None if there is none.
 
-    Raises Halted for a foreign record, unless it was accepted, and as `read_log`.
+    Raises Halted for a foreign record that was not accepted, and as `read_log`.
     """
     record = last_committed_record(ctx, start, end, acceptance or AcceptedLosses())
     return None if record is None else decode(ctx.log, record)
 
 
 def last_committed_record(ctx: ShardContext, start: int, end: int, accepted: AcceptedLosses) -> Record | None:
-    """The same record as it is. Reads backwards from the end, in windows that double. Raises as `read_log`."""
+    """Returns the record of `last_committed` without decoding it. Reads backwards from the end, in windows that grow
+    fourfold. Raises as `read_log`."""
     span = TAIL_OFFSETS
     while start < end:
         first = max(start, end - span)
@@ -102,7 +103,7 @@ def last_committed_record(ctx: ShardContext, start: int, end: int, accepted: Acc
 
 
 def decode(log: Partition, record: Record) -> DispatchRecord:
-    """The decoded dispatch-log record. Raises Halted if it is not one: another program wrote into the log."""
+    """Returns the decoded dispatch-log record. Raises Halted if another program wrote the record."""
     try:
         return decode_record(record.value)
     except FormatError as error:
@@ -110,7 +111,7 @@ def decode(log: Partition, record: Record) -> DispatchRecord:
 
 
 def not_ours(log: Partition, record: Record, error: FormatError) -> Halted:
-    """The halt for a record of one of Postdate's topics that this program cannot read."""
+    """Returns the halt for a record in one of Postdate's topics that this program cannot read."""
     where = f"record {log.topic}/{log.index}/{record.offset}"
     if isinstance(error, NewerFormat):
         return Halted(HaltReason.NEWER_FORMAT, f"{where}: {error}; run that version here, then resume the shard")

@@ -1,8 +1,8 @@
-"""Step 5 of a takeover (docs/protocol.md): finds where to start without a local state, from Kafka alone.
+"""Step 5 of a takeover (docs/protocol.md): finds the start without a local state, from Kafka alone.
 
 The last committed dispatch-log record names the oldest request that is still needed. If Kafka no longer holds that
 request or the later fates, the shard halts and names the range; an operator may accept its loss. Requests that are
-given up are not delivered: if their fate was deleted, they may have been delivered before.
+given up are not delivered: their fates may have been deleted after they were delivered.
 
 Thread rule: the shard's thread, after the fence.
 """
@@ -32,7 +32,7 @@ from postdate.wire.requests.retry_policies import NamedPolicies
 
 log = logging.getLogger(__name__)
 
-#: The seq of an index that was just started empty in the middle of the dispatch log.
+#: The seq of an index that starts empty in the middle of the dispatch log.
 SEQ_UNKNOWN = -1
 
 
@@ -48,10 +48,10 @@ class LogBounds:
 class Start:
     """The start of an empty index: request `low`, and the dispatch log from `position` on.
 
-    `seq`: SEQ_UNKNOWN, if the first record read sets it; or `last_seq`, that of the last record of the log, if none is
-    left to read. `ingested`: earlier owners have ingested the requests below this offset. `policies`: the named retry
-    policies of the last record. `remembers`: requests may need ids that earlier records have delivered. `logged_ms`:
-    the time of the last record.
+    `seq`: SEQ_UNKNOWN if the first record of the replay sets it; otherwise the seq before that record. `last_seq`: the
+    seq of the last record of the log. `ingested`: earlier owners have ingested the requests below this offset.
+    `policies`: the named retry policies of the last record. `remembers`: requests may need ids that earlier records
+    have delivered. `logged_ms`: the time of the last record.
     """
 
     low: int
@@ -66,9 +66,9 @@ class Start:
 
 
 def find_start(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses) -> Start:
-    """Where an empty index starts; changes nothing.
+    """Returns the start of an empty index; changes nothing.
 
-    Raises Halted, naming the range, if Kafka no longer holds what is needed and that was not accepted.
+    Raises Halted, naming the range, if Kafka no longer holds the needed records and their loss was not accepted.
     """
     record = last_committed_record(ctx, bounds.start, bounds.end, acceptance)
     req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
@@ -82,13 +82,14 @@ def find_start(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses)
 
 
 def start_at(low: int, position: int, takeover: int, last: DispatchRecord, logged_ms: int) -> Start:
-    """The start of an empty index in the middle of a log that ends with the record `last`, written at `logged_ms`."""
+    """Returns the start of an empty index in the middle of a log that ends with the record `last`, written at
+    `logged_ms`."""
     policies, remembers = (*(last.policies or ()),), bool(last.remembers or last.ids)
     return Start(low, position, takeover, SEQ_UNKNOWN, last.seq, last.ingested_to, policies, remembers, logged_ms)
 
 
 def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: AcceptedLosses) -> None:
-    """Fill an empty index from STORE with requests below `start.low`, then set its R and D."""
+    """Fills an empty index from STORE with requests below `start.low`, then sets its R and D."""
     stored = rebuild(ctx, index, start.low, 0, acceptance, start.logged_ms) if start.low else 0
     overlay = IndexOverlay(index)
     overlay.advance(next_request=start.low, next_dispatch=start.position, seq=start.seq, takeover=start.takeover)
@@ -102,10 +103,10 @@ def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: 
 
 
 def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: AcceptedLosses) -> None:
-    """Remember the ids that were delivered before the records of the replay, but within the window before a request
-    that is not read yet. Only the ids of these records are taken. Raises as `read_log`.
+    """Remembers the ids that were delivered before the records of the replay, but within the window before a request
+    that is not read yet. Takes only the ids of these records. Raises as `read_log`.
 
-    The first of these requests is written no earlier than request `start.low`, or no earlier than the last record of
+    The first of these requests was written no earlier than request `start.low`, or no earlier than the last record of
     the log.
     """
     window_ms = index.timer_log.delivered.window_ms
@@ -137,8 +138,9 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
 
 
 def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, req_start: int) -> int:
-    """Without a dispatch-log record: a new shard starts at the first request; an older one has lost every fate."""
-    emptied = bounds.start > 0  # a marker may be left
+    """Returns the first request of a shard without a dispatch-log record: a new shard starts at the first request, and
+    an older shard has lost every fate. Raises Halted unless that loss was accepted."""
+    emptied = bounds.start > 0  # even if a marker is left
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
         return req_start
     end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
@@ -152,7 +154,8 @@ def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: Accepted
 
 
 def first_request(ctx: ShardContext, last: DispatchRecord, acceptance: AcceptedLosses, req_start: int) -> int:
-    """L, the first request that is still needed; if retention has deleted it, the first one that still exists."""
+    """Returns L, the first request that is still needed; if retention has deleted it, the first request that still
+    exists. Raises Halted if the topic was truncated, or if the loss of deleted requests was not accepted."""
     req_end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
     low, read = last.low_water, max(last.low_water, last.ingested_to)
     if read > req_end:
@@ -176,9 +179,11 @@ def first_request(ctx: ShardContext, last: DispatchRecord, acceptance: AcceptedL
 def _first_dispatch(
     ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, low: int, last: DispatchRecord, logged_ms: int
 ) -> tuple[int, int]:
-    """`low`, raised if fates of requests at or above it were deleted and the loss was accepted; and the dispatch-log
-    offset from which all fates of these requests follow. The replay must read that offset. `last`, `logged_ms`: the
-    last committed record, and its time."""
+    """Returns `low`, and the dispatch-log offset from which all fates of the requests from `low` on follow.
+
+    `low` is raised if fates of requests at or above it were deleted and the loss was accepted. The replay must read the
+    record at the returned offset. `last`, `logged_ms`: the last committed record, and its time.
+    """
     request = _first_pending(ctx, low, last.ingested_to)
     if request is None:
         return low, bounds.end
@@ -198,18 +203,19 @@ def _first_dispatch(
 
 
 def _first_pending(ctx: ShardContext, low: int, ingested: int) -> Record | None:
-    """The first request at or above `low`, None if there is none. Raises as `read_log`.
+    """Returns the first request at or above `low`; None if there is none. Raises as `read_log`.
 
-    Owners have read requests up to `ingested`, so the search does too. The broker may be a deposed leader that reports
-    a lower end.
+    The search includes requests up to `ingested`, which owners have read: a deposed leader may report a lower end.
     """
     return first_record(ctx, ctx.requests, low, max(_end(ctx, low), ingested))
 
 
 def _log_since(ctx: ShardContext, since_ms: int, logged_ms: int) -> int | None:
-    """The first offset of the dispatch log stamped at or after `since_ms`; None if there is none. `logged_ms`: the time
-    of the last committed record. Raises Retriable if there is none although that record is not older: a deposed leader
-    may have answered."""
+    """Returns the first offset of the dispatch log stamped at or after `since_ms`; None if there is none.
+
+    `logged_ms`: the time of the last committed record. Raises Retriable if no offset is found although that record is
+    not older: a deposed leader may have answered.
+    """
     found = ctx.admin.offset_for_time(ctx.log, since_ms)
     if found is None and logged_ms >= since_ms:
         raise Retriable(
@@ -220,13 +226,13 @@ def _log_since(ctx: ShardContext, since_ms: int, logged_ms: int) -> int | None:
 
 
 def _oldest_fates(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses) -> Record | None:
-    """The oldest record of the dispatch log if earlier ones are missing; otherwise None."""
+    """Returns the oldest record of the dispatch log if earlier ones are missing; otherwise None."""
     oldest = oldest_record(ctx, bounds, acceptance)
     return oldest if oldest is not None and decode(ctx.log, oldest).seq > 1 else None
 
 
 def oldest_record(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses) -> Record | None:
-    """The oldest committed record of the dispatch log that is not skipped; None if there is none."""
+    """Returns the oldest committed record of the dispatch log that is not skipped; None if there is none."""
     start = bounds.start
     while True:
         oldest = first_record(ctx, ctx.log, start, bounds.end)
@@ -236,11 +242,12 @@ def oldest_record(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLoss
 
 
 def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, request: Record, oldest: Record) -> int:
-    """The first request whose fates the dispatch log certainly still holds: `low`, if no record before `oldest` can
-    have ended `request`, the first one. Raises Halted, unless the loss of the requests below it was accepted.
+    """Returns the first request whose fates the dispatch log certainly still holds. That is `low` if no record before
+    `oldest` can have ended `request`, the first pending one. Raises Halted unless the loss of the requests below the
+    result was accepted.
 
-    Before `oldest`, no owner had read a request at or above `ingested_to` of that record. Timestamps are not
-    compared, since the clocks of producers and brokers differ.
+    Before `oldest`, no owner had read a request at or above `ingested_to` of that record. Timestamps are not compared,
+    since the clocks of producers and brokers differ.
     """
     end = decode(ctx.log, oldest).ingested_to
     if request.offset >= end:
@@ -256,11 +263,11 @@ def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, requ
 
 
 def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
-    """The first request at or above `low` that certainly did not end before `record` of the dispatch log: one that the
-    broker stamped an hour or more later, or one that no owner had read. Raises as `read_log`.
+    """Returns the first request at or above `low` that certainly did not end before `record` of the dispatch log. The
+    broker stamped it an hour or more later, or no owner had read it. Raises as `read_log`.
 
     Owners had read requests up to `ingested_to` of the record. A forged record may name less than they had read, and a
-    deposed leader may report a lower end, so neither of them alone is the bound.
+    deposed leader may report a lower end, so the higher of both is the bound.
     """
     end, since_ms = _end(ctx, low), record.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS
     end = max(end, decode(ctx.log, record).ingested_to)
@@ -268,11 +275,12 @@ def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
     if certain is None:
         return end
     request = first_record(ctx, ctx.requests, certain, end)
-    # The broker may have named an aborted record, and a producer may stamp any time.
+    # The broker may have returned an aborted record, and a producer may stamp any time.
     is_certain = request is not None and request.log_append and request.timestamp_ms >= since_ms
     return max(certain, low) if is_certain else end
 
 
 def _end(ctx: ShardContext, low: int) -> int:
-    """The end of the committed requests, at least `low`. Owners read nothing after the start of an open transaction."""
+    """Returns the end of the committed requests, at least `low`. Owners read nothing after the start of an open
+    transaction."""
     return max(low, ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests])

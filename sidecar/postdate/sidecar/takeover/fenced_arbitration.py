@@ -3,8 +3,8 @@
 Step 5 of docs/protocol.md, "Running". The dispatch log is read *before* any new init. Otherwise two deployments would
 fence each other for ever. If the log shows a newer owner of another group whose group id sorts first, this shard gives
 up. The order of group ids is the same for all shards. If the last owner of each shard won instead, each deployment
-could keep some shards; when one of the two is stopped, nobody would serve the shards that the other had given up. The
-id is taken back only if two conditions hold: the group confirms that the partition is still ours, and the other owner
+could keep some shards; after one of the two stops, nobody would serve the shards that the other had given up. The shard
+takes the id back only under two conditions: the group confirms that the partition is still ours, and the other owner
 either belongs to our group or has had time to write its owner record.
 
 Thread rule: `reassure` from the poll thread, everything else from the shard's.
@@ -24,34 +24,34 @@ class FencedArbitration:
     def __init__(self, ctx: ShardContext) -> None:
         self._ctx = ctx
         self._takeover = 0
-        self._at = 0.0
+        self._fenced_at = 0.0
         self._reassured = False
         self.foreign = ""
 
     def begin(self, takeover_number: int | None) -> None:
-        """The shard was fenced during the takeover with this number; None: the number of the previous fence."""
+        """Starts the arbitration after a fence. `takeover_number`: the takeover during which the shard was fenced;
+        None: the number of the previous fence."""
         if takeover_number is not None:
             self._takeover = takeover_number
         self._reassured = False
-        self._at = self._ctx.clock.steady_ms()
+        self._fenced_at = self._ctx.clock.steady_ms()
 
     def reassure(self) -> None:
-        """The group has confirmed, after the fence, that this partition is still ours."""
+        """Notes that the group has confirmed, after the fence, that this partition is still ours."""
         self._reassured = True
 
     def may_return(self) -> bool:
         """True if the shard may fence again. False: check again later, or never if `foreign` is set."""
         ctx = self._ctx
         last = takeover.last_record(ctx)
-        spoke = last is not None and last.takeover > self._takeover
-        if last is not None and spoke and last.group < ctx.config.group_id:
+        is_newer = last is not None and last.takeover > self._takeover
+        if last is not None and is_newer and last.group < ctx.config.group_id:
             self.foreign = (
                 f"group {last.group} (instance {last.instance}) has taken over {ctx.name}: two deployments must not "
                 "serve one request topic; stop one of them"
             )
             return False
-        ours = last is not None and spoke and last.group == ctx.config.group_id
-        patient = ctx.clock.steady_ms() - self._at < OWNER_RECORD_TIMEOUT_MS
-        return self._reassured and (
-            ours or not patient
-        )  # an immediate fence would hide the other owner, and would never end
+        ours = last is not None and is_newer and last.group == ctx.config.group_id
+        is_waiting = ctx.clock.steady_ms() - self._fenced_at < OWNER_RECORD_TIMEOUT_MS
+        # An immediate fence would hide the other owner, and the two would fence each other for ever.
+        return self._reassured and (ours or not is_waiting)

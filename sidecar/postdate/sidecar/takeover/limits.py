@@ -16,7 +16,7 @@ READ_RECORDS_MAX: Final = 1_000
 LOG_READ_S_MIN: Final = 0.01
 LOG_READ_S_MAX: Final = 0.2
 
-# A data directory that another process holds for longer belongs to it: a fresh one is taken beside it.
+# If another process holds a data directory for longer, the shard uses a directory beside it.
 LOCK_WAIT_MS_MAX: Final = 30_000
 LOCK_POLL_MS: Final = 100
 
@@ -38,7 +38,7 @@ RECOVERY_FATES_MAX: Final = 10_000
 # its fate does; without this, eight takeovers at once fill eight times two memtables of 16 MiB.
 RECOVERY_MEMTABLES_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# The last committed dispatch-log record is looked for backwards in steps that double from this many offsets.
+# The last committed dispatch-log record is searched backwards, in windows that grow fourfold from this many offsets.
 TAIL_OFFSETS: Final = 64
 
 # Directories that were moved aside are kept for the operator; the oldest beyond this number per shard are removed.
@@ -51,7 +51,7 @@ BESIDE_DIRECTORIES_MAX: Final = 1
 # below the limit of the dead letters, and a record that the client refuses could not be written at all.
 PRODUCER_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 
-# A process that fenced a shard writes its owner record within this time, if it has the shard's disk. After that the
+# A process that fenced a shard writes its owner record within this time, if it has the shard's disk. After that, the
 # fence is attributed to a foreign client, and the shard takes its transactional id back.
 OWNER_RECORD_TIMEOUT_MS: Final = 10_000
 

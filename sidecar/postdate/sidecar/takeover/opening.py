@@ -1,9 +1,10 @@
-"""Opens the timer index of a shard, whatever its directory contains, and releases it: takeover 1 of docs/protocol.md.
+"""Opens and releases the timer index of a shard, whatever its directory contains: step 1 of docs/protocol.md,
+"Takeover".
 
-An unusable index is moved aside for the operator, and an empty one is opened: all of it can be rebuilt from Kafka. Only
-a re-created topic halts the shard, since then Kafka has lost pending messages.
+An unusable index is moved aside for the operator, and an empty one is opened, since Kafka holds everything that a
+rebuild needs. Only a re-created topic halts the shard, since then Kafka has lost pending messages.
 
-If another process holds the directory for long, a directory beside it is used: the newest one that was used like this
+If another process holds the directory for long, the shard uses a directory beside it: the newest of those that it used
 before. So the shard starts from an earlier state, and the number of directories stays small.
 
 Thread rule: the shard's thread.
@@ -51,7 +52,7 @@ class Opened:
 
 
 def open_index(ctx: ShardContext) -> Opened:
-    """Step 1. Open the timer index; an unusable one is moved aside, and an empty one is opened.
+    """Opens the timer index: step 1. Moves an unusable index aside, and opens an empty one.
 
     Raises Halted for a topic that was re-created or is missing. StorageError and DiskFull propagate.
     """
@@ -77,9 +78,9 @@ def open_index(ctx: ShardContext) -> Opened:
 
 
 def _grow(ctx: ShardContext, topics: dict[str, TopicInfo]) -> None:
-    """Add the partition of this shard to Postdate's own topics, if the request topic got it after they were created.
+    """Adds the partition of this shard to Postdate's own topics, if the request topic got it after they were created.
 
-    Raises Halted if that is not allowed; shards that have all their partitions continue.
+    Raises Halted if this process may not add it; shards that have all their partitions continue.
     """
     wanted = len(topics[ctx.own.requests].partitions)
     short = {
@@ -98,7 +99,9 @@ def _grow(ctx: ShardContext, topics: dict[str, TopicInfo]) -> None:
             f"{', '.join(sorted(short))} have no partition {ctx.partition} and this process may not add it ({error}): "
             f"run postdate topics create --requests {ctx.own.requests} --allow-existing, then resume the shard",
         ) from error
-    except SettingRefused as error:  # another shard was quicker; if not, the next step cannot read the partition
+    except (
+        SettingRefused
+    ) as error:  # another shard may have added it; otherwise the next step cannot read the partition
         log.info("shard %s: %s", ctx.name, error)
 
 
@@ -135,7 +138,7 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
 
 
 def keep(directory: Path, why: str) -> Path:
-    """Move a directory aside for the operator, and remove all but the newest few of those kept before."""
+    """Moves a directory aside for the operator, and removes all but the newest few of those kept before."""
     kept = move_aside(directory, why)
     if why in _SAME_SHARD:  # its halt and the accepted losses still apply without this index
         _carry_over(kept, directory)
@@ -145,7 +148,7 @@ def keep(directory: Path, why: str) -> Path:
 
 
 def discard(directory: Path) -> None:
-    """Remove an index whose rebuild was interrupted: it contains nothing that the topics do not have."""
+    """Removes an index whose rebuild was interrupted: the topics have everything that it contains."""
     for path in directory.iterdir():
         if path.name not in (STATUS_NAME, INSTRUCTION_NAME):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -159,16 +162,17 @@ def _carry_over(kept: Path, directory: Path) -> None:
 
 
 def _beside(directory: Path) -> list[Path]:
-    """Alternatives to a directory that is held by another process, the newest first: those used before, and a new
-    one."""
+    """Returns alternatives to a directory that another process holds: a new one, and those used before, the newest
+    last."""
     used = [path for path in directory.parent.glob(f"{directory.name}{BESIDE}*") if _BESIDE_NAME.fullmatch(path.name)]
     return [directory.with_name(f"{directory.name}{BESIDE}{time.time_ns():x}"), *_by_age(used)]
 
 
 def _forget_beside(directory: Path, opened: Path) -> None:
-    """Remove all directories beside `directory` but the newest: they are old states of the opened index.
+    """Removes all directories beside `directory` but the newest: they are old states of the opened index.
 
-    A process that still uses one loses it. That process should have released the shard, and rebuilds if it continues.
+    A process that still uses such a directory loses it. That process should have released the shard, and rebuilds if it
+    continues.
     """
     used = directory.parent.glob(f"{directory.name}{BESIDE}*")
     others = [path for path in used if _BESIDE_NAME.fullmatch(path.name) and path != opened]
@@ -178,7 +182,7 @@ def _forget_beside(directory: Path, opened: Path) -> None:
 
 
 def _by_age(paths: list[Path]) -> list[Path]:
-    """Sorted by age, the oldest first; those that disappear meanwhile are left out."""
+    """Returns the paths by age, the oldest first, without paths that have disappeared."""
     aged: list[tuple[float, Path]] = []
     for path in paths:
         try:
@@ -189,7 +193,7 @@ def _by_age(paths: list[Path]) -> list[Path]:
 
 
 def close_index(shard: str, index: TimerIndex, clean: bool) -> None:
-    """Close the index. A failure is only logged: the index is released anyway, and checked when it is opened again."""
+    """Closes the index. A failure is only logged: the index is released anyway, and checked at the next opening."""
     try:
         index.close(clean)
     except TimerIndexError as fault:
@@ -198,6 +202,6 @@ def close_index(shard: str, index: TimerIndex, clean: bool) -> None:
 
 
 def put_aside(shard: str, directory: Path, why: str) -> None:
-    """Keep the directory of a closed index for the operator; the next takeover rebuilds the index from the topics."""
+    """Keeps the directory of a closed index for the operator; the next takeover rebuilds the index from the topics."""
     if directory.exists():
         log.warning("shard %s: kept as %s, rebuilding", shard, keep(directory, why))

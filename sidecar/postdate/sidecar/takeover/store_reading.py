@@ -29,7 +29,7 @@ from postdate.wire.values.windows import not_before
 def rebuild(
     ctx: ShardContext, index: TimerIndex, low: int, first: int, accepted: AcceptedLosses, logged_ms: int
 ) -> int:
-    """Put the entries of STORE for requests below `low` into the index; returns their number.
+    """Puts the entries of STORE for requests below `low` into the index; returns the number of entries in it.
 
     Requests from `low` on come from REQ with the fates of the dispatch log; reading them here as well would deliver
     them twice. `first`: requests below it are skipped too. `logged_ms`: the time of the last record of the dispatch
@@ -51,14 +51,16 @@ def rebuild(
 
 
 def write_bound(ctx: ShardContext) -> int:
-    """Write a record to STORE and return its offset: everything that older owners have committed lies below it.
+    """Writes a record to STORE and returns its offset: everything that older owners have committed lies below it.
 
-    A deposed leader may answer a query for the end of the log, but only the true one can append. The record is a
+    A deposed leader may answer a query for the end of the log, but only the true leader can append. The record is a
     tombstone under a key that no request has; every reader skips it. REQUIRES: the fence. Raises KafkaFault.
     """
     try:
         return _write_bound(ctx, created_ms=0)
-    except RecordRejected:  # its timestamp, if the clock of this machine is far ahead: the broker's is not known yet
+    except (
+        RecordRejected
+    ):  # its timestamp: this machine's clock may be far ahead, and the broker's time is not known yet
         return _write_bound(ctx, created_ms=1)
 
 
@@ -89,8 +91,9 @@ def _is_from(first: int, record: Record) -> bool:
 
 
 def apply_stored(index: TimerIndex, store: Partition, records: list[Record], low: int, logged_ms: int) -> None:
-    """One local write. The last record of each request below `low` counts; a null value removes the entry. An entry
-    with an even spread whose time has passed at `logged_ms` gets a later one: its owner may have chosen that.
+    """Applies records of STORE to the index in one local write. The last record of each request below `low` counts; a
+    null value removes the entry. An entry with an even spread whose time has passed at `logged_ms` gets a later time,
+    since its owner may have chosen a later one.
 
     Raises Halted for a foreign record.
     """
@@ -120,7 +123,7 @@ def _chosen_behind(entry: Entry, logged_ms: int) -> Entry:
 
 
 def _put(overlay: IndexOverlay, offset: int, entry: Entry | None) -> None:
-    """Replace the entry of a request by that of its STORE record; None: it has ended."""
+    """Replaces the entry of a request by that of its STORE record; None: the request has ended."""
     key = overlay.find(offset)
     if key is not None:
         overlay.end(key, overlay.entry(key))

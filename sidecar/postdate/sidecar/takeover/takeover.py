@@ -1,6 +1,6 @@
 """Takeover: the steps before a process may act for a shard. Steps 1 to 7 of docs/protocol.md, in that order.
 
-Each step takes the result of the previous step as its argument, and only the last one, `own`, creates a
+Each step takes the result of the previous step as its argument. Only the last one, `claim_ownership`, creates a
 `ShardOwnership`, without which nothing can be dispatched. So a caller cannot break the order open, check, fence, bound,
 recover, own.
 
@@ -49,14 +49,14 @@ from postdate.wire.schedules.zones import TZ_VERSION
 
 log = logging.getLogger(__name__)
 
-#: Offsets behind D of an index that has seen everything, if its process died before it asked for a commit: the marker
-#: of the last transaction, and the record and the marker of the one that was aborted.
+#: Offsets behind D of an index that has seen everything, if its process died before it requested a commit: the marker
+#: of the last transaction, and the record and the marker of the aborted one.
 _ABORTED_OFFSETS = 3
 
 
 @dataclass(slots=True)
 class FencedOff:
-    """Step 3 is done: every older owner is fenced, and its open transaction is over."""
+    """The result of step 3: every older owner is fenced, and its open transaction is over."""
 
     progress: TakeoverProgress
     producer: TransactionalProducer
@@ -71,7 +71,7 @@ class Bounded(LogBounds):
 
 @dataclass(slots=True)
 class Recovered:
-    """Steps 5 and 6 are done: the index holds requests below R minus what has ended, up to the bound."""
+    """The result of steps 5 and 6: the index holds the requests below R without those that ended before the bound."""
 
     index: TimerIndex
     producer: TransactionalProducer
@@ -83,9 +83,10 @@ class Recovered:
 
 
 def fence(ctx: ShardContext, progress: TakeoverProgress) -> FencedOff:
-    """Step 3. From here on no older owner can commit. Raises Retriable or Unreachable: try the takeover again.
+    """Fences every older owner, so that none of them can commit from here on: step 3.
 
-    Raises Stopped if the shard was revoked meanwhile: a fence now would hit its rightful owner.
+    Raises Retriable or Unreachable: the takeover must be tried again. Raises Stopped if the shard was revoked
+    meanwhile: a fence now would hit its rightful owner.
     """
     if ctx.stopping():
         raise Stopped("revoked before the fence")
@@ -100,9 +101,10 @@ def fence(ctx: ShardContext, progress: TakeoverProgress) -> FencedOff:
 
 
 def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
-    """Step 4. The end of the dispatch log, of everything appended: never the last stable offset.
+    """Returns the end of everything appended to the dispatch log, never the last stable offset: step 4.
 
-    Raises Retriable if it lies below what was read: the answer is old, or the log was truncated, which step 2 finds.
+    Raises Retriable if the end lies below the offset up to which the log was read. Either the answer is old, or the log
+    was truncated, which step 2 finds.
     """
     progress = fenced.progress
     end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
@@ -117,9 +119,9 @@ def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
 
 
 def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], None]) -> Recovered:
-    """Steps 5 and 6. Bring the index up to the bound, from its present state or from nothing.
+    """Brings the index up to the bound, from its present state or from nothing: steps 5 and 6.
 
-    Raises Halted, naming the range, if Kafka no longer holds what is needed; an existing index stays in place.
+    Raises Halted, naming the range, if Kafka no longer holds the needed records; an existing index stays in place.
     `confirm`: returns if a halt is confirmed; raises Retriable as long as a stale answer may cause it.
     """
     progress, start, give_up_to = bounded.fenced.progress, None, -1
@@ -155,13 +157,13 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
     last = None if record is None else decode(ctx.log, record)
     failpoints.reached("takeover.recovered")
     low_water, ingested_to = (last.low_water, last.ingested_to) if last is not None else (0, 0)
-    # Marks are of requests that other owners have ended. The log may have lost every record that names these.
+    # Each mark belongs to a request that another owner has ended. The log may have lost every record that names them.
     ingested_to = max(read_up_to(progress.index), progress.index.timer_log.marks_end, progress.ingested, ingested_to)
     return Recovered(progress.index, bounded.fenced.producer, progress.acceptance, low_water, ingested_to)
 
 
 def _note_zones(index: TimerIndex) -> None:
-    """Note in the index that times are computed by the time zone rules of this process from now on."""
+    """Notes in the index that this process computes times by its own time zone rules from now on."""
     if index.checkpoint.zones != TZ_VERSION:
         overlay = IndexOverlay(index)
         overlay.advance(zones=TZ_VERSION)
@@ -172,11 +174,11 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress)
     """True if a committed record that the index has not seen may have been deleted. REQUIRES: the index has R and D.
 
     The records from D to the start of the log are gone. None of them was committed if the oldest remaining record is
-    the next by `seq`. If no record remains, only the number of missing offsets can show it. D lies after a record, so
-    the first missing offset is the marker of that record's transaction. An aborted transaction adds a record and a
-    marker. A transaction whose commit was requested has moved D to its own record before, so it leaves fewer offsets.
-    And another owner that has ended anything has committed two transactions. If a power failure lost the last step of
-    D, the wheel is not trusted, since it is trusted only together with the last write.
+    the next one by `seq`. If no record remains, only the number of missing offsets can show a missed record. D lies
+    after a record, so the first missing offset is the marker of that record's transaction. An aborted transaction adds
+    a record and a marker. A transaction whose commit was requested has moved D to its own record before, so it leaves
+    fewer offsets. Another owner that has ended anything has committed two transactions. If a power failure lost the
+    last step of D, the wheel is not trusted, since it is trusted only together with the last write.
     """
     index, seen = progress.index, progress.index.checkpoint.next_dispatch
     if seen is None or seen >= bounded.start or progress.rewind_to >= 0:
@@ -191,9 +193,11 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress)
 def _start_again(
     ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress, confirm: Callable[[Halted], None]
 ) -> Start | None:
-    """The start of a new index that replaces one that contradicts the log. None if the topics no longer hold what the
-    new one needs: then the old index is kept and follows the log. The answer of a deposed leader must not decide that,
-    so `confirm` is called first, see `recover`."""
+    """Returns the start of a new index that replaces one that contradicts the log.
+
+    Returns None if the topics no longer hold the records that the new index needs: then the old index is kept and
+    follows the log. The answer of a deposed leader must not decide that, so `confirm` is called first, see `recover`.
+    """
     try:
         return find_start(ctx, bounded, progress.acceptance)
     except Halted as halt:
@@ -203,7 +207,7 @@ def _start_again(
 
 
 def _begin(ctx: ShardContext, progress: TakeoverProgress, start: Start, why: str) -> None:
-    """Step 5, after all checks that may halt it: an empty index with its R and D replaces the old one."""
+    """Replaces the old index by an empty one with its R and D: step 5, after all checks that may halt it."""
     index = progress.index
     if index.checkpoint.next_request is not None or index.count:
         directory = index.wheel_path.parent
@@ -222,9 +226,11 @@ def _begin(ctx: ShardContext, progress: TakeoverProgress, start: Start, why: str
 
 
 def _check_behind(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress) -> int:
-    """R lies below the first request. Returns -1 if the low-water mark shows that no request below is needed, since the
-    disk is only old. Otherwise requests were deleted before they were read: raises Halted, or returns the offset to
-    continue at."""
+    """Returns -1 if the low-water mark shows that no deleted request is needed, since the disk is only old.
+
+    REQUIRES: R lies below the first request. If requests were deleted before they were read, raises Halted, or returns
+    the offset to continue at if their loss was accepted.
+    """
     read = read_up_to(progress.index)
     start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
     last = last_committed(ctx, bounded.start, bounded.end, progress.acceptance)
@@ -241,8 +247,7 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgres
 
 
 def _give_up(ctx: ShardContext, progress: TakeoverProgress, start: int) -> None:
-    """Move R to `start` over deleted requests; only their entries in STORE are read. Their marks are removed as
-    well."""
+    """Moves R to `start` over deleted requests; reads only their entries in STORE, and removes their marks."""
     index = progress.index
     read = read_up_to(index)
     rebuild(ctx, index, start, read, progress.acceptance, progress.logged_ms)
@@ -258,7 +263,7 @@ def _give_up(ctx: ShardContext, progress: TakeoverProgress, start: int) -> None:
 
 
 def _replay(ctx: ShardContext, progress: TakeoverProgress, start: int, end: int) -> None:
-    """Step 6. Apply every committed record from D to the bound; D, seq and the changes are written together."""
+    """Applies every committed record from D to the bound: step 6. Writes D, seq and the changes together."""
     index, in_memory = progress.index, 0
 
     def apply(records: list[Record]) -> None:
@@ -282,7 +287,7 @@ def _replay(ctx: ShardContext, progress: TakeoverProgress, start: int, end: int)
 
 
 def _apply_records(ctx: ShardContext, progress: TakeoverProgress, records: list[Record]) -> DispatchRecord:
-    """Apply these records, at least one, in as few local writes as memory allows; returns the last record."""
+    """Applies these records, at least one, in as few local writes as memory allows; returns the last record."""
     decoded = None
     for piece in _pieces(ctx, records):
         _apply_piece(ctx, progress, piece)
@@ -292,8 +297,8 @@ def _apply_records(ctx: ShardContext, progress: TakeoverProgress, records: list[
 
 
 def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Record, DispatchRecord]]]:
-    """The decoded records, in pieces of RECOVERY_FATES_MAX fates. A single record is never split. A record that names
-    accepted losses is a separate piece, since `_pass_over` needs the writes of the records before it."""
+    """Yields the decoded records, in pieces of RECOVERY_FATES_MAX fates. A single record is never split. A record that
+    names accepted losses is a separate piece, since `_pass_over` needs the writes of the records before it."""
     piece: list[tuple[Record, DispatchRecord]] = []
     fates = 0
     for record in records:
@@ -308,7 +313,7 @@ def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Rec
 
 
 def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tuple[Record, DispatchRecord]]) -> None:
-    """One local write for these records."""
+    """Applies these records in one local write."""
     index = progress.index
     at_ms = max(piece[-1][0].timestamp_ms, 0)
     overlay = IndexOverlay(index, at_ms, replaceable=progress.replaceable, origin_prefix=ctx.origin_prefix)
@@ -333,7 +338,7 @@ def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tupl
 
 
 def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) -> None:
-    """Mark requests at offsets that were used twice as ended: an operator has accepted that they are never read.
+    """Marks requests at offsets that were used twice as ended: an operator has accepted that they are never read.
 
     The range is unbounded, so this takes several writes, all of them before D passes the record: a process that dies
     between two of them reads the record again. Raises Stopped.
@@ -354,13 +359,13 @@ def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) ->
 def claim_ownership(
     ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int, requests_end: int
 ) -> ShardOwnership:
-    """Step 7. Commit the owner record in a separate transaction: it announces the takeover and samples the clock.
+    """Commits the owner record in a separate transaction: step 7. The record announces the takeover and samples the
+    clock.
 
-    `requests_end`: the result of `end_of_requests` after the fence. `owned_seq`: the seq of the last owner record
-    of this process. If that is still the last record of the log, no new one is written. After the new fence no older
-    transaction can interfere, and with slow commits, a record per takeover would be all that is ever written. The first
-    transaction, whichever it is, verifies the bound of the recovery.
-    Raises as `ShardOwnership.run`.
+    `requests_end`: the result of `end_of_requests` after the fence. `owned_seq`: the seq of the last owner record of
+    this process. If that is still the last record of the log, no new one is written. After the new fence no older
+    transaction can interfere; and if commits are slow, one record per takeover would otherwise be all that is ever
+    written. The first transaction verifies the bound of the recovery. Raises as `ShardOwnership.run`.
     """
     index = recovered.index
     accepted = recovered.acceptance.accepted
@@ -391,9 +396,10 @@ def claim_ownership(
 def changed_policies(
     ctx: ShardContext, policies: NamedPolicies, ingested_to: int, requests_end: int
 ) -> list[PolicyRow]:
-    """The rows by which the settings of this process change the named retry policies; none if there is no room.
+    """Returns the rows by which the settings of this process change the named retry policies; empty if there is no
+    room.
 
-    A process that does not use format 2 leaves the policies of the others as they are.
+    A process that does not use format 2 leaves the policies of other processes as they are.
     """
     if ctx.config.format_version < RETURNS_VERSION:
         return []
@@ -409,12 +415,12 @@ def changed_policies(
 
 
 def leave_mark(ctx: ShardContext, index: TimerIndex, requests_end: int, standing: bool) -> None:
-    """Commit a record after the gap of a truncated dispatch log, once, before the shard halts.
+    """Commits a record after the gap of a truncated dispatch log, once, before the shard halts.
 
     An owner that rebuilds this shard elsewhere then finds a break of `seq` and halts, instead of delivering again
     messages whose fates were lost. The index stays as it is. `requests_end`: the highest known end of the requests.
-    `standing`: the shard halted for this before, and the log may have grown past D since. Raises as `fence` and `own`,
-    and UnverifiedBound if the log was not truncated after all.
+    `standing`: the shard halted for this loss before, and the log may have grown past D since. Raises as `fence` and
+    `claim_ownership`, and UnverifiedBound if the log was not truncated after all.
     """
     last = last_record(ctx)
     if last is not None and last.seq > index.checkpoint.seq:
@@ -435,15 +441,15 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, requests_end: int, standing
 
 
 def _verify_truncated(index: TimerIndex, offset: int) -> None:
-    """The counterpart of `BoundCheck.verify` for a log that must end below D."""
+    """Raises UnverifiedBound if a record lands at or above D: the log was not truncated, see `BoundCheck.verify`."""
     seen = index.checkpoint.next_dispatch
     if seen is not None and offset >= seen:
         raise UnverifiedBound(f"a record was appended at {offset}, behind {seen}: nothing was truncated")
 
 
 def _note_commit(index: TimerIndex, offset: int) -> None:
-    """Move D to the record that is about to be committed. Nothing committed lies between, and `_has_missed` must be
-    able to see later that this commit may have happened."""
+    """Moves D to the record that is about to be committed. No committed record lies between the two, and `_has_missed`
+    must be able to see later that this commit may have happened."""
     changes = EntryChanges()
     changes.next_dispatch = offset
     index.write(changes)
@@ -470,17 +476,17 @@ def _ownership(
 
 
 def last_record(ctx: ShardContext) -> DispatchRecord | None:
-    """The last committed record of the dispatch log; None if there is none."""
+    """Returns the last committed record of the dispatch log; None if there is none."""
     start = ctx.admin.start_offsets([ctx.log])[ctx.log]
     end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
     return last_committed(ctx, start, end)
 
 
 def end_of_requests(ctx: ShardContext) -> int:
-    """The present end of the committed requests, for which the gate of step 8 waits."""
+    """Returns the present end of the committed requests, for which the gate of step 8 waits."""
     return ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]
 
 
 def appended_requests(ctx: ShardContext) -> int:
-    """The present end of all requests: no owner can have read further."""
+    """Returns the present end of all requests: no owner can have read further."""
     return ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.context.holds import DELIVERY, INTAKE, NOTHING, TARGET, Holds
-from postdate.sidecar.group.hold_requests import _Asked
+from postdate.sidecar.group.hold_requests import _HoldChange
 from postdate.wire.dispatch_log import DELIVERED, OWNER, decode_record
 from postdate.wire.errors import FormatError
 from support.simulation.oracles.outcomes import JudgedOutcome, committed
@@ -129,7 +129,7 @@ class Holding:
         """Repeats a request until it succeeds, as an operator would, since a shard that is being taken over can neither
         hold nor release. After a success the remaining requests are withdrawn."""
         was_done = False
-        waiting: list[tuple[deque[_Asked], _Asked]] = []
+        waiting: list[tuple[deque[_HoldChange], _HoldChange]] = []
 
         def success() -> None:
             nonlocal was_done
@@ -154,15 +154,15 @@ class Holding:
         index: int,
         change: Callable[[Holds], Holds],
         done: Callable[[], None] = lambda: None,
-        but: Sequence[deque[_Asked]] = (),
-    ) -> list[tuple[deque[_Asked], _Asked]]:
+        but: Sequence[deque[_HoldChange]] = (),
+    ) -> list[tuple[deque[_HoldChange], _HoldChange]]:
         """Sends a request to every process, like a command that searches for the owner; only the owner can apply it.
         The queues in `but` have the request already. Returns the queues in which it waits now."""
         placed = []
         for process in self._run.processes:
             queue = process.poller.holds._waiting
             if all(queue is not other for other in but):
-                request = _Asked([Partition(REQUESTS, index)], change)
+                request = _HoldChange([Partition(REQUESTS, index)], change)
                 request.done = _Served(functools.partial(_notify_success, request, done))
                 queue.append(request)
                 placed.append((queue, request))
@@ -216,6 +216,6 @@ class Holding:
         return [(takeover, offsets) for takeover, offsets in found if offsets]
 
 
-def _notify_success(request: _Asked, done: Callable[[], None]) -> None:
-    if not request.why_not:
+def _notify_success(request: _HoldChange, done: Callable[[], None]) -> None:
+    if not request.refusals:
         done()

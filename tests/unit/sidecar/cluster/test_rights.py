@@ -1,8 +1,8 @@
-"""Goal: the printed ACLs of a deployment follow from its configuration, and a missing one is named with the command
+"""Goal: the printed ACLs of a deployment follow from its configuration, and a missing one is reported with the command
 that grants it.
 
-Method: the table and the command over configurations of the test's own; what is missing over a simulated cluster that
-denies topics. That the table is exactly enough shows a real broker alone: tests/integration/test_security.py.
+Method: the table and the command over made-up configurations; the missing rights over a simulated cluster that denies
+topics. Only a real broker can show that the table is exactly enough: tests/integration/test_security.py.
 """
 
 from __future__ import annotations

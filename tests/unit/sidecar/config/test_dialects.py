@@ -1,6 +1,6 @@
 """Goal: the table of a request topic switches dialects on, and every error in it is reported.
 
-Method: literal TOML is loaded; the rules made of it are compared, or the problem told must contain a clause.
+Method: each test loads literal TOML, and compares the rules made of it, or searches the reported problem for a clause.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def test_dialects_are_off_by_default(tmp_path: Path) -> None:
     assert (rules.dialects, rules.default_target, rules.vocabulary) == ((), "", None)
 
 
-def test_dialects_are_spoken_on_their_topic_only(tmp_path: Path) -> None:
+def test_dialects_are_accepted_on_their_topic_only(tmp_path: Path) -> None:
     config = loaded(tmp_path, f"dialects = {list(DIALECTS)}\ndefault_target = 'orders'").config
     rules = rules_of(config, "a")
     assert rules.dialects == tuple(DIALECTS)
@@ -36,7 +36,7 @@ def test_dialects_are_spoken_on_their_topic_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lines", ["dialects = ['etf1']", "dialects = ['rocketmq']", "dialects = 'kaspr, nats'"])
-def test_a_default_target_is_wanted_only_by_dialects_without_targets(tmp_path: Path, lines: str) -> None:
+def test_a_default_target_is_needed_only_by_dialects_without_targets(tmp_path: Path, lines: str) -> None:
     assert loaded(tmp_path, lines).config.request_topic("a").default_target == ""
 
 
@@ -57,7 +57,7 @@ def test_a_default_target_is_wanted_only_by_dialects_without_targets(tmp_path: P
         ("dialects = ['rabbitmq']\ndefault_target = 'x'\nallow = ['y']", "default_target x is not allowed"),
     ],
 )
-def test_mistakes_are_told(tmp_path: Path, lines: str, clause: str) -> None:
+def test_mistakes_are_reported(tmp_path: Path, lines: str, clause: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, lines)
     assert clause in str(caught.value)

@@ -1,7 +1,7 @@
 """Goal: every configuration error is reported with its place and its remedy, and no invalid value becomes a default.
 
-Method: real files in a temporary directory and literal environments go through `load`; the tests look at the resulting
-tree, at where each value came from, and at the sentences of ConfigError.
+Method: real files in a temporary directory and literal environments go through `load`. The tests check the resulting
+tree, the source of each value, and the sentences of ConfigError.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.repository import ROOT
 
 
 def loaded(tmp_path: Path, toml: str = "", environ: dict[str, str] | None = None, **flags: object) -> Loaded:
-    """The configuration of a TOML text, an environment and flags by path with `__` for the dot."""
+    """Returns the configuration of a TOML text, an environment, and flags by path with `__` for the dot."""
     file = tmp_path / "postdate.toml"
     file.write_text(toml)
     values = {name.replace("__", "."): value for name, value in flags.items()}
@@ -111,8 +111,8 @@ def test_service_variables_of_kubernetes_are_ignored(name: str) -> None:
 def test_every_variable_that_the_code_reads_itself_is_known_here(directory: str) -> None:
     root = ROOT / directory
     read = re.compile(r"""environ(?:\.get\(|\[)["'](POSTDATE_\w+)""")
-    found = {name for file in root.rglob("*.py") for name in read.findall(file.read_text())}
-    for name in found - {"POSTDATE_CONFIG"}:
+    variables = {name for file in root.rglob("*.py") for name in read.findall(file.read_text())}
+    for name in variables - {"POSTDATE_CONFIG"}:
         assert load(Flags(), {name: "x"}).config == Config()
 
 
@@ -138,11 +138,11 @@ def test_a_service_called_postdate_http_does_not_set_the_port() -> None:
         ("[kafka.common]\n'security.protocol' = ['SSL']", "takes a text, a number, true or false"),
     ],
 )
-def test_a_value_that_an_option_does_not_take(tmp_path: Path, toml: str, clause: str) -> None:
+def test_a_value_that_an_option_does_not_accept_is_refused(tmp_path: Path, toml: str, clause: str) -> None:
     assert clause in problems(tmp_path, toml)
 
 
-def test_durations_and_sizes_may_be_written_for_people(tmp_path: Path) -> None:
+def test_durations_and_sizes_may_have_units(tmp_path: Path) -> None:
     toml = """
         [topics]
         retention_ms = "2d"
@@ -178,11 +178,11 @@ def test_durations_and_sizes_may_be_written_for_people(tmp_path: Path) -> None:
         ("[[request_topics]]\nname = 'a'\nlevels_ms = ['2d']\nhorizon_ms = '1d'", "a level is longer than horizon_ms"),
     ],
 )
-def test_values_that_contradict_each_other(tmp_path: Path, toml: str, clause: str) -> None:
+def test_values_that_contradict_each_other_are_refused(tmp_path: Path, toml: str, clause: str) -> None:
     assert clause in problems(tmp_path, toml)
 
 
-def test_names_choose_among_the_topics_of_the_file(tmp_path: Path) -> None:
+def test_names_select_among_the_topics_of_the_file(tmp_path: Path) -> None:
     toml = "[[request_topics]]\nname = 'a'\nallow = ['x']\n[[request_topics]]\nname = 'b'\n"
     assert loaded(tmp_path, toml).config.request_topic_names == ("a", "b")
     chosen = loaded(tmp_path, toml, request_topics=("a", "c")).config
@@ -234,7 +234,7 @@ def test_a_secret_on_the_command_line_is_refused_and_not_repeated() -> None:
     assert "swordfish" not in str(caught.value)
 
 
-def test_a_secret_stays_one_on_its_way_to_a_worker() -> None:
+def test_a_secret_stays_a_secret_on_its_way_to_a_worker() -> None:
     config = load(Flags(), {"POSTDATE_KAFKA_COMMON_SASL_PASSWORD": "swordfish"}).config
     copy = pickle.loads(pickle.dumps(config))  # noqa: S301
     assert copy == config
@@ -264,7 +264,7 @@ def test_a_property_that_would_break_the_protocol_is_refused_with_the_reason(
     ("content", "clause"),
     [(b"workers = ", "is not TOML"), (b"\xff\xfe", "is not UTF-8"), (b"#" * (1024 * 1024 + 1), "larger than")],
 )
-def test_a_file_that_is_none_of_ours(tmp_path: Path, content: bytes, clause: str) -> None:
+def test_an_unsuitable_file_is_refused(tmp_path: Path, content: bytes, clause: str) -> None:
     file = tmp_path / "postdate.toml"
     file.write_bytes(content)
     with pytest.raises(ConfigError, match=clause):

@@ -17,7 +17,7 @@ def test_the_first_matching_rule_applies_to_each_target_separately() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("mails", "'mails' is not a rule: write TARGET=NUMBER, such as mails=20"),
         ("=5", "'=5' is not a rule: write TARGET=NUMBER"),
@@ -32,10 +32,10 @@ def test_the_first_matching_rule_applies_to_each_target_separately() -> None:
         ("mails=2000000", "give a number of messages per second"),
     ],
 )
-def test_a_malformed_rule_is_refused_with_an_example(text: str, said: str) -> None:
+def test_a_malformed_rule_is_refused_with_an_example(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=r"not a rule|give a number") as refused:
         RateRules.of(("orders=5", text))
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(

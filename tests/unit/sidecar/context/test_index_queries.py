@@ -1,6 +1,6 @@
 """Goal: a query of a shard's index gets its result, its error, or a timely refusal, and does not disturb the shard.
 
-Method: a real timer index, whose owner is this test's thread; the asker is another.
+Method: the test's thread owns a real timer index, and another thread queries it.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ def ask(
     question: Callable[[TimerIndex], int],
     timeout_s: float = WAIT_TIMEOUT_S,
 ) -> Future[int]:
-    """Asks on another thread; returns once the shard would have been woken."""
+    """Queries from another thread; returns once the shard would have been woken."""
     woken = threading.Event()
     future = elsewhere.submit(index_queries.ask, question, woken.set, timeout_s)
     assert woken.wait(WAIT_TIMEOUT_S)
     return future
 
 
-def test_an_answer_is_given_by_the_owners_thread(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
+def test_the_owners_thread_answers_a_query(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
     index_queries, threads = IndexQueries(), []
 
-    def question(asked: TimerIndex) -> int:
+    def question(queried: TimerIndex) -> int:
         threads.append(threading.current_thread())
-        return asked.count
+        return queried.count
 
     future = ask(elsewhere, index_queries, question)
     index_queries.serve(index, 0.0)
@@ -89,7 +89,7 @@ def test_damage_found_by_a_query_is_also_raised_in_the_shard(index: TimerIndex, 
 
 
 def noting(notes: list[int], number: int) -> Callable[[TimerIndex], int]:
-    """A question that notes when it is answered."""
+    """Returns a query that notes when it is answered."""
 
     def question(_: TimerIndex) -> int:
         notes.append(number)
@@ -118,7 +118,7 @@ def test_one_query_per_turn(index: TimerIndex) -> None:
         assert [future.result(WAIT_TIMEOUT_S) for future in futures] == [0, 1, 2]
 
 
-def test_figures_are_laid_out_once_a_second(index: TimerIndex) -> None:
+def test_figures_are_published_once_a_second(index: TimerIndex) -> None:
     index_queries = IndexQueries()
     index_queries.serve(index, 5_000.0)
     figures = index_queries.figures
@@ -134,7 +134,7 @@ def test_figures_are_laid_out_once_a_second(index: TimerIndex) -> None:
     assert index_queries.figures is figures
     index_queries.serve(index, 6_000.0)
     assert index_queries.figures is not None
-    # The mark lags behind what has ended; until it is raised, the oldest is told as older than it is, never as none.
+    # The mark lags behind ended requests. Until it is raised, the oldest time is reported too early, but never as none.
     assert (index_queries.figures.low_water, index_queries.figures.oldest_ms) == (7, 1_234)
     index.raise_low_water()
     index_queries.serve(index, 7_000.0)

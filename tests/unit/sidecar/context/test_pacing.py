@@ -1,6 +1,6 @@
 """Goal: transactions keep the distance that their broker needs, and no more; a process stays within its budget.
 
-Method: the pace of one shard, told what a broker answered; times are numbers of the test's own.
+Method: the throttle of one shard gets made-up durations of transactions; the test supplies all times as numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def test_a_small_transaction_is_followed_by_a_pause_and_a_large_one_is_not() -> 
 
 
 def test_the_pause_keeps_about_one_transaction_in_a_hundred_waiting() -> None:
-    """A broker that needs 3 ms between two transactions, and makes who comes sooner wait."""
+    """The broker needs 3 ms between two transactions, and makes an earlier one wait."""
     pace = TransactionThrottle(TransactionBudget(10_000), 1.0)
     waited = 0
     for number in range(5_000):
@@ -57,7 +57,7 @@ def test_a_trial_changes_neither_the_pause_nor_the_budget() -> None:
     assert (pace.pace_ms, budget.window) == (3.0, WINDOW_MIN)
 
 
-def test_the_pause_stays_within_its_bounds_and_none_stays_none() -> None:
+def test_the_pause_stays_within_its_bounds_and_a_pause_of_0_stays_0() -> None:
     pace, none = (
         TransactionThrottle(TransactionBudget(10_000), 3.0),
         TransactionThrottle(TransactionBudget(10_000), 0.0),
@@ -82,8 +82,8 @@ def test_shards_of_one_process_share_its_budget() -> None:
 
 
 class _Run(NamedTuple):
-    """What shards of one process did: transactions a second, how long one took and how many ran at a time, on average;
-    and how long a shard waited from the end of one to the begin of the next, at most."""
+    """The result of a run of the shards of one process: transactions a second, their average duration, the average
+    number in progress, and the longest wait of a shard from the end of one transaction to the start of the next."""
 
     per_second: float
     took_ms: float
@@ -94,11 +94,11 @@ class _Run(NamedTuple):
 def _run(
     shards: int, took_ms: Callable[[int], float], fates: int = 1, seconds: float = 20.0, trial_every: int = 0
 ) -> _Run:
-    """So many shards that always have something to send, where one of n transactions at a time takes `took_ms(n)`.
-    `trial_every`: so often one of them is a trial."""
+    """Runs that many shards, which always have messages to send. A transaction takes `took_ms(n)` while n are in
+    progress. `trial_every`: one transaction in this many is a trial."""
     budget = TransactionBudget(400)
     paces = [TransactionThrottle(budget, 3.0) for _ in range(shards)]
-    events = [(number * 0.1, number, 0.0) for number in range(shards)]  # (when, whose, how long it took; 0: begins)
+    events = [(number * 0.1, number, 0.0) for number in range(shards)]  # (time, shard, duration; 0: begins)
     running, ended, count, total_ms, apart_ms_max = 0, 0, 0, 0.0, 0.0
     while events[0][0] < seconds * 1000:
         now_ms, number, took = heapq.heappop(events)
@@ -121,7 +121,8 @@ def _run(
 
 @pytest.mark.parametrize("trial_every", [0, 4])
 def test_many_shards_on_a_slow_machine_run_few_transactions_at_a_time(trial_every: int) -> None:
-    """One takes 5 ms alone, and the machine ends 180 a second: more at a time would only wait for each other."""
+    """A transaction takes 5 ms alone, and the machine ends 180 a second. More of them at a time would only wait for
+    each other."""
     run = _run(64, lambda running: max(5.0, running / 0.18), trial_every=trial_every)
     assert 150 < run.per_second <= 181
     assert run.at_a_time < WINDOW_MIN + 2
@@ -162,7 +163,7 @@ def test_a_large_transaction_does_not_queue_behind_the_small_ones_that_wait() ->
 
 
 def test_the_fastest_transaction_is_measured_again() -> None:
-    """Brokers that have become slower for good are not taken for busy ones for ever."""
+    """Otherwise brokers that have become slower for good would count as busy for ever."""
     budget = TransactionBudget(400)
     for number in range(10_000):
         budget.reserve(number * 5.0, 4.0)

@@ -1,5 +1,5 @@
 """Goal: a message with a sampled `traceparent` gets one span when it is accepted and one when it is delivered, each
-linked to its producer; other messages get none, and a full queue delays nobody.
+linked to its producer. Other messages get no span, and a full queue delays nobody.
 
 Method: the queue, real requests ingested into a timer index, and the SDK's own exporter in memory.
 """
@@ -43,7 +43,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def _spans(traces: TraceQueue, sampler: Sampler = ALWAYS_ON) -> tuple[ReadableSpan, ...]:
-    """What the thread makes of the queue until it is closed."""
+    """Returns the spans that the thread makes of the queue until it is closed."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(sampler=sampler)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -54,7 +54,7 @@ def _spans(traces: TraceQueue, sampler: Sampler = ALWAYS_ON) -> tuple[ReadableSp
 
 
 def _delivered(traces: TraceQueue, *headers: Headers, late_ms: int = 7) -> None:
-    """One transaction of messages with these headers, from offset 0 on."""
+    """Queues one transaction of messages with these headers, from offset 0 on."""
     messages = [(offset, "orders", each) for offset, each in enumerate(headers)]
     fates = [PlainFate(offset, NOW_MS, DELIVERED) for offset in range(len(headers))]
     traces.delivered(PART, messages, fates, [NOW_MS] * len(headers), NOW_MS + late_ms)
@@ -99,8 +99,8 @@ class TestSpans:
         assert caplog.records == []
 
     def test_a_request_from_the_future_gets_a_span_that_can_be_exported(self) -> None:
-        """A producer that writes microseconds as its timestamp: the exporter would drop the spans of all others with
-        it."""
+        """If a producer wrote microseconds as its timestamp, the exporter would drop the spans of all other messages
+        with it."""
         traces = TraceQueue()
         record = Record(1, NOW_MS * 1_000, False, b"k", b"v", TRACED)
         headers: Headers = [("postdate-topic", b"orders"), ("postdate-delay", b"1s"), *TRACED]
@@ -183,12 +183,12 @@ class TestSpans:
         _delivered(traces, [("traceparent", PARENT)], late_ms=6)
         _delivered(traces, [("traceparent", PARENT)], late_ms=9_000_000)
         spans = _spans(traces)
-        found = traces.exemplars
-        assert found.keys() == {("requests", 0), ("requests", 1), ("requests", len(LATENESS_BOUNDS_MS))}
-        assert [found[key].lateness_ms for key in sorted(found)] == [5, 6, 9_000_000]
+        exemplars = traces.exemplars
+        assert exemplars.keys() == {("requests", 0), ("requests", 1), ("requests", len(LATENESS_BOUNDS_MS))}
+        assert [exemplars[key].lateness_ms for key in sorted(exemplars)] == [5, 6, 9_000_000]
         assert spans[1].context is not None
-        assert found["requests", 1].trace_id == f"{spans[1].context.trace_id:032x}"
-        assert found["requests", 1].span_id == f"{spans[1].context.span_id:016x}"
+        assert exemplars["requests", 1].trace_id == f"{spans[1].context.trace_id:032x}"
+        assert exemplars["requests", 1].span_id == f"{spans[1].context.span_id:016x}"
 
     def test_the_sampler_of_the_sdk_decides(self) -> None:
         traces = TraceQueue()
@@ -203,7 +203,7 @@ class TestSpans:
 
 
 class TestQueue:
-    def test_what_does_not_fit_is_dropped_and_counted(self) -> None:
+    def test_steps_that_do_not_fit_are_dropped_and_counted(self) -> None:
         traces = TraceQueue(queued_max=3)
         _delivered(traces, *[TRACED] * 2)
         _delivered(traces, *[TRACED] * 4)
@@ -212,7 +212,7 @@ class TestQueue:
         _delivered(traces, [("traceparent", PARENT)])
         assert traces.dropped == 3
 
-    def test_it_is_taken_in_pieces_until_it_is_empty(self) -> None:
+    def test_the_queue_is_taken_in_pieces_until_it_is_empty(self) -> None:
         traces = TraceQueue()
         assert traces.next_steps(10, 0.0) == []
         _delivered(traces, *[TRACED] * 3)
@@ -220,7 +220,7 @@ class TestQueue:
 
 
 class TestSetting:
-    def test_it_is_off_by_default_and_loads_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_tracing_is_off_by_default_and_loads_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(builtins, "__import__", _refuse(builtins.__import__))
         with tracing(Config()) as traces:
             assert traces is None
@@ -230,19 +230,19 @@ class TestSetting:
         with pytest.raises(ConfigError, match=r"pip install 'postdate\[otel\]', or set traces = off"):
             exporting_provider(Config(traces="opentelemetry"))
 
-    def test_the_names_of_the_environment_win(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_names_from_the_environment_take_precedence(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OTEL_SERVICE_NAME", "reminders")
         monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
         provider = exporting_provider(Config(traces="opentelemetry", instance="pod-0"))
-        found = provider.resource.attributes
+        attributes = provider.resource.attributes
         provider.shutdown()
-        assert found["service.name"] == "reminders"
-        assert found["service.instance.id"] == "pod-0"
-        assert found["deployment.environment.name"] == "test"
+        assert attributes["service.name"] == "reminders"
+        assert attributes["service.instance.id"] == "pod-0"
+        assert attributes["deployment.environment.name"] == "test"
 
 
 def _refuse(load: Callable[..., object]) -> Callable[..., object]:
-    """An import without the packages of OpenTelemetry."""
+    """Fails an import, as without the packages of OpenTelemetry."""
 
     def imported(name: str, *rest: object, **named: object) -> object:
         if name.startswith("opentelemetry"):

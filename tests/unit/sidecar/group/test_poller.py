@@ -1,8 +1,8 @@
 """Goal: the poll thread reports to each delivering shard how far its partition has been read, markers included. It
 confirms all fenced shards by one request, and never waits for the answer.
 
-Method: the real poller and the simulated cluster; where a shard's thread would be stands its inbox, and a state. The
-test makes the rounds and moves the time.
+Method: the real poller over the simulated cluster. An inbox and a state take the place of each shard's thread. The test
+makes the rounds and moves the time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from support.kafka_simulator import SimBroker, SimKafka
 
 
 class _PolledPartition:
-    """One partition, its inbox, and the poller between them; `looks` counts the questions for a position."""
+    """One partition, its inbox, and the poller between them. `position_queries`: the number of queries for a
+    position."""
 
     def __init__(self) -> None:
         self.kafka = SimKafka(SimBroker())
@@ -35,25 +36,27 @@ class _PolledPartition:
         self.shard = SimpleNamespace(
             state=State.RUNNING, next_request=0, foreign=False, ctx=SimpleNamespace(held=HoldState())
         )
-        self.looks = 0
+        self.position_queries = 0
         consumer = self.kafka.group_consumer("group")
         positions = consumer.positions
 
         def counted(parts: Sequence[Partition]) -> dict[Partition, int]:
-            self.looks += len(parts)
+            self.position_queries += len(parts)
             return positions(parts)
 
         consumer.positions = counted  # type: ignore[method-assign]
-        self.thread_looks = 0
-        self.thread = SimpleNamespace(inbox=self.inbox, shard=self.shard, wake_if_needed=self._looked, is_resting=False)
+        self.wake_checks = 0
+        self.thread = SimpleNamespace(
+            inbox=self.inbox, shard=self.shard, wake_if_needed=self._count_wake_check, is_resting=False
+        )
         thread = cast(ShardThread, self.thread)
         self.reported: list[int] = []
         self.poller = Poller(consumer, lambda _: thread, self.reported.append)
         consumer.subscribe([self.part.topic], self.poller)
         self.inbox.restart(0)
 
-    def _looked(self) -> None:
-        self.thread_looks += 1
+    def _count_wake_check(self) -> None:
+        self.wake_checks += 1
 
     def monotonic(self) -> float:
         return self.kafka.broker.time.now_ms / 1000
@@ -98,14 +101,14 @@ def test_a_shard_passes_markers_and_aborted_records_at_the_end_of_its_requests(
 
 
 def test_positions_are_requested_at_an_interval(env: _PolledPartition) -> None:
-    env.rounds_until(lambda: env.looks > 0)
-    looks, since = env.looks, env.monotonic()
+    env.rounds_until(lambda: env.position_queries > 0)
+    queries_before, since = env.position_queries, env.monotonic()
     for _ in range(100):
         commit_values(producer := open_producer(env.kafka), env.part.topic, [b"a"])  # so that no round waits
         producer.destroy()
         env.poller._serve()
     passed_s = env.monotonic() - since
-    assert env.looks - looks <= passed_s / 0.2 + 1 < 50
+    assert env.position_queries - queries_before <= passed_s / 0.2 + 1 < 50
 
 
 def test_a_shard_that_does_not_deliver_gets_no_positions(env: _PolledPartition) -> None:
@@ -114,16 +117,16 @@ def test_a_shard_that_does_not_deliver_gets_no_positions(env: _PolledPartition) 
     commit_values(producer, env.part.topic, [b"a"])
     for _ in range(50):
         env.poller._serve()
-    assert env.looks == 0
+    assert env.position_queries == 0
 
 
-def test_a_process_without_shards_asks_each_second_whether_it_is_a_member(
+def test_a_process_without_shards_queries_its_membership_every_second(
     env: _PolledPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    queries: list[str] = []
 
     def member_id() -> str:
-        asked.append("member")
+        queries.append("member")
         return answer
 
     answer = "member-0"
@@ -131,7 +134,7 @@ def test_a_process_without_shards_asks_each_second_whether_it_is_a_member(
     env.rounds_until(lambda: env.poller.is_member)
     env.rounds_until(lambda: env.monotonic() > 5)
     assert env.poller.shards
-    assert len(asked) <= 1
+    assert len(queries) <= 1
     env.poller.shards.clear()
     answer = ""
     env.rounds_until(lambda: not env.poller.is_member)
@@ -140,25 +143,25 @@ def test_a_process_without_shards_asks_each_second_whether_it_is_a_member(
 
 
 def test_a_resting_shard_is_checked_once_a_second(env: _PolledPartition) -> None:
-    env.rounds_until(lambda: env.looks > 0)
+    env.rounds_until(lambda: env.position_queries > 0)
     env.thread.is_resting = True
-    looks, thread_looks, since = env.looks, env.thread_looks, env.monotonic()
+    queries_before, wake_checks_before, since = env.position_queries, env.wake_checks, env.monotonic()
     env.rounds_until(lambda: env.monotonic() > since + 10)
-    assert 8 <= env.looks - looks <= 11
-    assert 8 <= env.thread_looks - thread_looks <= 11
+    assert 8 <= env.position_queries - queries_before <= 11
+    assert 8 <= env.wake_checks - wake_checks_before <= 11
     env.thread.is_resting = False
-    looks, since = env.looks, env.monotonic()
+    queries_before, since = env.position_queries, env.monotonic()
     env.rounds_until(lambda: env.monotonic() > since + 2)
-    assert env.looks - looks >= 6
+    assert env.position_queries - queries_before >= 6
 
 
 class _Fenced:
-    """A poller with three shards: two are fenced, one runs. The test answers for the coordinator."""
+    """A poller with two fenced shards and a running one. The test answers for the coordinator."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.env = _PolledPartition()
         monkeypatch.setattr(poller_module, "time", self.env)
-        self.asked: list[frozenset[Partition]] = []
+        self.confirmed: list[frozenset[Partition]] = []
         self.waiting: list[Callable[[], None]] = []
         self.reassured: list[Partition] = []
         consumer = self.env.kafka.group_consumer("another")
@@ -177,7 +180,7 @@ class _Fenced:
         return SimpleNamespace(inbox=Inbox(), shard=shard, wake_if_needed=lambda: None, is_resting=False)
 
     def _confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
-        self.asked.append(frozenset(parts))
+        self.confirmed.append(frozenset(parts))
         return frozenset(parts)
 
     def serve_for(self, seconds: float) -> None:
@@ -196,7 +199,7 @@ def test_all_fenced_shards_are_confirmed_by_one_background_request(fenced: _Fenc
     assert len(fenced.waiting) == 1, "one question at a time, and the rounds go on without its answer"
     assert fenced.reassured == []
     fenced.waiting.pop()()
-    assert fenced.asked == [frozenset(fenced.parts[:2])]
+    assert fenced.confirmed == [frozenset(fenced.parts[:2])]
     fenced.serve_for(1)
     assert sorted(fenced.reassured) == fenced.parts[:2]
 

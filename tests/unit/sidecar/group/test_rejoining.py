@@ -1,7 +1,7 @@
 """Goal: a process whose client in the group fails joins again with a new client, and does not try for ever.
 
-Method: the real poller over the simulated cluster, whose time the test moves; shards are stand-ins that count how they
-are released. Clients of the same name fence each other as on a real broker.
+Method: the real poller over the simulated cluster, whose time the test moves. Stubs that count their releases take the
+place of the shards. Clients of the same name fence each other as on a real broker.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAME = "pod-0"
 
 
 class _StaticMember:
-    """One process that is a static member; `each_round` is what happens beside it."""
+    """One process that is a static member. The test sets `each_round`, which runs in each round."""
 
     def __init__(self) -> None:
         self.kafka = SimKafka(SimBroker())
@@ -55,7 +55,7 @@ class _StaticMember:
         return cast(ShardThread, thread)
 
     def fence(self) -> None:
-        """Another process takes the name, and dies at once."""
+        """Lets another process take the name and die at once."""
         stranger = self.kafka.group_consumer("group", NAME)
         stranger.subscribe([self.topic], cast(Poller, SimpleNamespace(assigned=lambda parts: None)))
         stranger.poll(1, 0.0)
@@ -134,7 +134,7 @@ def test_without_a_client_the_process_gives_the_reason_and_its_loop_runs(
 
 
 def test_two_processes_of_one_name_do_not_fence_each_other_for_ever(env: _StaticMember) -> None:
-    """Another process takes the name back whenever this one has it."""
+    """Another process takes the name back each time that this process has got it."""
 
     def fence() -> None:
         if env.poller.shards:
@@ -192,7 +192,7 @@ def test_a_name_in_use_counts_as_a_failure_only_after_any_session_has_timed_out(
         rejoining.failed(NameInUse("taken"), now)
 
 
-def test_a_name_that_was_free_in_between_is_waited_for_again() -> None:
+def test_a_process_waits_again_for_a_name_that_was_free_in_between() -> None:
     rejoining = Rejoining()
     rejoining.failed(NameInUse("taken"), 0.0)
     rejoining.joined(NAME_IN_USE_S_MAX)
@@ -204,7 +204,7 @@ def test_a_name_that_was_free_in_between_is_waited_for_again() -> None:
     assert rejoining.joins_in_s(now + NAME_IN_USE_S_MAX) == REFUSED_PAUSE_S, "another fault ends the row"
 
 
-def test_members_of_the_classic_protocol_are_waited_for_as_long_as_they_are_there(env: _StaticMember) -> None:
+def test_a_process_waits_for_members_of_the_classic_protocol_until_they_leave(env: _StaticMember) -> None:
     """The process stands by, and tries again every few seconds."""
     seen: set[tuple[bool, bool]] = set()
 

@@ -1,6 +1,6 @@
-"""Goal: partitions that the group has given to no member are assigned again, once, and nothing else is.
+"""Goal: partitions that the group has given to no member are assigned again, once, and no other partition is.
 
-Method: an admin client that returns scripted members, looked at by members with different ids.
+Method: an admin client returns scripted members, and members with different ids check them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _check(watcher: UnassignedPartitions, times: int) -> None:
         watcher.check()
 
 
-def test_partitions_without_an_owner_are_assigned_again_after_some_looks(admin: _Admin) -> None:
+def test_partitions_without_an_owner_are_assigned_again_after_some_checks(admin: _Admin) -> None:
     watcher = _watcher(admin, "a")
     _check(watcher, UNASSIGNED_CHECKS_MIN - 1)
     assert admin.again == []
@@ -69,7 +69,7 @@ def test_a_later_member_waits_for_an_earlier_one(admin: _Admin) -> None:
     assert len(admin.again) == 1
 
 
-def test_a_rebalance_that_goes_on_is_left_alone(admin: _Admin) -> None:
+def test_a_rebalance_in_progress_is_left_alone(admin: _Admin) -> None:
     watcher = _watcher(admin, "a")
     for owned in ([0, 1], [0], [0, 2], [1], [0, 1, 2], [0, 1, 2, 3]):
         admin.members["a"] = owned
@@ -79,6 +79,6 @@ def test_a_rebalance_that_goes_on_is_left_alone(admin: _Admin) -> None:
 
 
 @pytest.mark.parametrize("member_id", ["", "another"])
-def test_a_process_that_is_no_member_changes_nothing(admin: _Admin, member_id: str) -> None:
+def test_a_process_that_is_not_a_member_changes_nothing(admin: _Admin, member_id: str) -> None:
     _check(_watcher(admin, member_id), 10)
     assert admin.again == []

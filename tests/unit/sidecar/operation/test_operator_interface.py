@@ -1,7 +1,7 @@
 """Goal: an operator sees the state of a shard and commands it by files alone; the files in its directory are bounded.
 
-Method: the real shard over the simulated broker, on a real directory; the commands are run on that directory while it
-turns, and after it was closed.
+Method: the real shard runs over the simulated broker, on a real directory. The commands run on that directory while the
+shard turns, and after it was closed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HOUR_MS = 3_600_000
 
 @pytest.fixture
 def env(tmp_path: Path) -> ShardEnvironment:
-    """Its shards lie where those of a data directory do."""
+    """A cluster whose shards lie where those of a data directory lie."""
     directory = tmp_path / "simulated" / R
     directory.mkdir(parents=True)
     return ShardEnvironment(directory)
@@ -61,7 +61,7 @@ def _rows(env: ShardEnvironment) -> list[dict[str, Any]]:
 
 
 def _lose_requests(env: ShardEnvironment) -> Shard:
-    """A shard that halts: two messages are held, and two more were deleted before it read them."""
+    """Returns a shard that halts: two messages are held, and two more were deleted before it read them."""
     shard = env.shard()
     for _ in range(2):
         env.schedule(env.time.now_ms + 60_000)
@@ -122,15 +122,15 @@ def test_holds_survive_an_accepted_loss(env: ShardEnvironment) -> None:
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 3, 120_000)
     assert sorted(offset for fates in env.fates() for offset, _ in fates) == [0, 1, 4]
-    owners = [said.accepted for said in env.log() if said.kind == "owner"]
+    owners = [record.accepted for record in env.log() if record.kind == "owner"]
     assert owners[-1] == [("requests-lost", R, 2, 4)]
     shard.close()
 
 
 def _accept(env: ShardEnvironment) -> Instruction:
-    told = read_status(env.directory / "0")
-    assert told is not None
-    return Instruction(do="resume", accept=told.loss)
+    status = read_status(env.directory / "0")
+    assert status is not None
+    return Instruction(do="resume", accept=status.loss)
 
 
 def test_an_acceptance_must_name_the_loss_of_the_halt(env: ShardEnvironment) -> None:
@@ -158,7 +158,7 @@ def test_a_rebuild_reads_everything_and_keeps_the_old_index(env: ShardEnvironmen
     env.schedule(env.time.now_ms + 20_000)
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
-    assert _run(env, "rebuild", f"{R}/0")[0] == 1  # nobody said yes
+    assert _run(env, "rebuild", f"{R}/0")[0] == 1  # without a confirmation
     instruct(env.directory / "0", Instruction(do="rebuild"))
     env.until(shard, lambda: takeovers(shard) == 2)
     assert [path.name for path in env.directory.glob("0.*")] == ["0.set-aside-1"]
@@ -307,16 +307,16 @@ def test_disk_space_is_given_back_when_nothing_is_due_for_a_while(
 
 def test_every_halt_has_its_advice_and_its_place_in_the_runbook() -> None:
     assert set(ADVICE) == set(HaltReason)
-    told = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    assert [reason for reason in HaltReason if f"`{reason.value}`" not in told] == []
+    runbook = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert [reason for reason in HaltReason if f"`{reason.value}`" not in runbook] == []
 
 
 def test_a_malformed_status_file_counts_as_missing(tmp_path: Path, env: ShardEnvironment) -> None:
     shard = env.shard()
-    told = read_status(env.directory / "0")
-    assert told is not None
-    write_status(tmp_path / "new", told)
-    assert read_status(tmp_path / "new") == told
+    status = read_status(env.directory / "0")
+    assert status is not None
+    write_status(tmp_path / "new", status)
+    assert read_status(tmp_path / "new") == status
     (tmp_path / "new" / "status.json").write_bytes(b'{"v":1}')
     assert read_status(tmp_path / "new") is None
     (tmp_path / "new" / "status.json").write_bytes(b"x" * 100_000)
@@ -327,17 +327,17 @@ def test_a_malformed_status_file_counts_as_missing(tmp_path: Path, env: ShardEnv
 def test_a_loss_is_on_disk_before_the_status_that_names_it_is_there(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a loss of power leaves an empty file, and a truncated log that has grown since would show nothing."""
+    """Otherwise a power failure leaves an empty file, and a truncated log that has grown since would show nothing."""
     synced: list[int] = []
     sync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(descriptor) or sync(descriptor))  # type: ignore[func-returns-value]
     shard = env.shard()
-    told = read_status(env.directory / "0")
-    assert told is not None
+    status = read_status(env.directory / "0")
+    assert status is not None
     before = len(synced)
-    write_status(env.directory / "0", told)
+    write_status(env.directory / "0", status)
     assert len(synced) == before
-    write_status(env.directory / "0", msgspec.structs.replace(told, loss=Loss(HaltReason.REQUESTS_LOST, R, 0, 1)))
+    write_status(env.directory / "0", msgspec.structs.replace(status, loss=Loss(HaltReason.REQUESTS_LOST, R, 0, 1)))
     assert len(synced) == before + 2  # the file, and the directory that names it
     shard.close()
 

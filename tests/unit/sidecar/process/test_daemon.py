@@ -1,7 +1,7 @@
 """Goal: a process does not flood its log, and warns at its start about settings without effect.
 
-Method: log records of the test's own, and a clock that the test moves; the real check at the start over a simulated
-cluster; and processes that must not start.
+Method: made-up log records and a clock that the test moves; the real check at the start over a simulated cluster; and
+processes that must not start.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def test_repeated_log_lines_are_counted_and_logged_rarely(monkeypatch: pytest.Mo
     monkeypatch.setattr("postdate.sidecar.logs.time.monotonic", lambda: now)
     seldom = logs.RateLimitedFilter()
 
-    def said(level: int, text: str) -> str | None:
+    def logged(level: int, text: str) -> str | None:
         record = logging.LogRecord("kafka", level, "", 0, text, None, None)
         return record.getMessage() if seldom.filter(record) else None
 
-    assert said(logging.ERROR, "broker 1 is away after 17 ms") == "broker 1 is away after 17 ms"
-    assert [said(logging.ERROR, f"broker 1 is away after {ms} ms") for ms in range(5)] == [None] * 5
-    assert said(logging.ERROR, "something else") == "something else"
-    assert said(logging.INFO, "info") == said(logging.INFO, "info") == "info"
+    assert logged(logging.ERROR, "broker 1 is away after 17 ms") == "broker 1 is away after 17 ms"
+    assert [logged(logging.ERROR, f"broker 1 is away after {ms} ms") for ms in range(5)] == [None] * 5
+    assert logged(logging.ERROR, "something else") == "something else"
+    assert logged(logging.INFO, "info") == logged(logging.INFO, "info") == "info"
     now += LOG_REPEAT_S + 1
-    assert said(logging.ERROR, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 5 times like it)"
+    assert logged(logging.ERROR, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 5 times like it)"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def _are_coalesced(text: str, first: tuple[object, ...], other: tuple[object, ..
 
 
 def test_a_line_with_wrong_arguments_is_left_to_the_handler() -> None:
-    """It reports them; the filter runs in the caller, which must not fail for its log line."""
+    """The handler reports them. The filter runs in the caller, which must not fail because of a log line."""
     assert logs.RateLimitedFilter().filter(logging.LogRecord("shard", logging.WARNING, "", 0, "%d ms", ("no",), None))
 
 
@@ -106,21 +106,21 @@ def test_lines_of_the_client_library_are_counted_for_each_thread(monkeypatch: py
     monkeypatch.setattr("postdate.sidecar.logs.time.monotonic", lambda: now)
     seldom = logs.RateLimitedFilter()
 
-    def said(level: int, text: str, shard: int = 0) -> str | None:
+    def logged(level: int, text: str, shard: int = 0) -> str | None:
         record = logging.LogRecord(client_log.name, level, "", 0, text, None, None)
         record.threadName = f"shard R/{shard}"
         return record.getMessage() if seldom.filter(record) else None
 
     for shard in range(2):
-        assert said(logging.INFO, "broker 1 is away after 17 ms", shard) == "broker 1 is away after 17 ms"
-    assert [said(logging.INFO, f"broker 1 is away after {ms} ms") for ms in range(5)] == [None] * 5
-    assert said(logging.INFO, "the password is refused") == "the password is refused"
-    assert said(logging.DEBUG, "sent") == said(logging.DEBUG, "sent") == "sent"
-    assert said(logging.CRITICAL, "fatal") == said(logging.CRITICAL, "fatal") == "fatal"
+        assert logged(logging.INFO, "broker 1 is away after 17 ms", shard) == "broker 1 is away after 17 ms"
+    assert [logged(logging.INFO, f"broker 1 is away after {ms} ms") for ms in range(5)] == [None] * 5
+    assert logged(logging.INFO, "the password is refused") == "the password is refused"
+    assert logged(logging.DEBUG, "sent") == logged(logging.DEBUG, "sent") == "sent"
+    assert logged(logging.CRITICAL, "fatal") == logged(logging.CRITICAL, "fatal") == "fatal"
     now += LOG_REPEAT_S + 1
-    assert said(logging.INFO, "broker 1 is away after 8 ms") is None
+    assert logged(logging.INFO, "broker 1 is away after 8 ms") is None
     now += CLIENT_LOG_REPEAT_S - LOG_REPEAT_S
-    assert said(logging.INFO, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 6 times like it)"
+    assert logged(logging.INFO, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 6 times like it)"
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_the_number_of_shards_is_printed_for_people_and_read_by_the_parent(
 def test_a_rate_that_matches_no_target_is_logged_at_the_start() -> None:
     env = SimulatedCluster()
     topic = RequestTopicConfig(env.requests, messages_per_second_max=("mails=20", "*=1000", "sms-*=0.5"))
-    said = [
+    warnings = [
         text for text in check_topics(Config(request_topics=(topic,)), env.kafka.admin()).warnings if "rate" in text
     ]
-    assert len(said) == 1
-    assert "'sms-*=0.5' applies to no target, since '*=1000' precedes it" in said[0]
+    assert len(warnings) == 1
+    assert "'sms-*=0.5' applies to no target, since '*=1000' precedes it" in warnings[0]
 
 
 def test_topics_with_the_same_remedy_are_reported_with_it_once() -> None:
@@ -174,7 +174,7 @@ def test_without_http_a_token_file_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_a_process_does_not_wait_for_a_watch_that_waits_for_a_broker() -> None:
-    """It would take the time-out of a request, 15 s, to end a process whose brokers are down."""
+    """Otherwise a process whose brokers are down would take the time-out of a request, 15 s, to end."""
     ended, answered = threading.Event(), threading.Event()
     watch = threading.Thread(target=answered.wait, daemon=True)
     watch.start()

@@ -1,7 +1,7 @@
-"""Goal: a refusal ends the start of a process, also if the client library reports it late.
+"""Goal: a refusal ends the start of a process, even if the client library reports it late.
 
-Method: `wait_for_kafka` over a stand-in for Kafka. Its admin client does not answer, and the first search for a
-connection error finds none, as on a machine that is too busy for a TLS handshake within the seconds of one search.
+Method: `wait_for_kafka` runs over a stub of Kafka. Its admin client does not answer, and the first search for a
+connection error finds none, as on a machine that is too busy to finish a TLS handshake during one search.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class _Kafka:
             self.gives_up.set()
         return fault
 
-    def look(self, admin: object) -> None:
+    def request(self, admin: object) -> None:
         assert self.gives_up.wait(WAIT_TIMEOUT_S)
         raise Unreachable("no answer in time")
 
 
 def _poller(attempts: int) -> SimpleNamespace:
-    """Stops the process when it has waited for so many attempts."""
+    """Returns a poller that stops the process after that many waiting attempts."""
 
     class Poller(SimpleNamespace):
         def __setattr__(self, name: str, value: object) -> None:
@@ -61,12 +61,12 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_refusal_that_is_reported_late_ends_the_start() -> None:
     kafka, poller = _Kafka(None, NotAuthorized("certificate verify failed")), _poller(1)
     with pytest.raises(ConfigError, match=r"Kafka refuses this process: certificate verify failed"):
-        starting.wait_for_kafka(kafka, kafka.look, poller)  # type: ignore[arg-type]
+        starting.wait_for_kafka(kafka, kafka.request, poller)  # type: ignore[arg-type]
     assert poller.reasons == []
     kafka.gives_up.set()  # ends the thread of the attempt
 
 
-def test_an_unreachable_broker_is_waited_for_with_the_known_reason() -> None:
+def test_the_start_waits_for_an_unreachable_broker_with_the_known_reason() -> None:
     kafka, poller = _Kafka(None, Unreachable("connection refused")), _poller(1)
-    assert starting.wait_for_kafka(kafka, kafka.look, poller) is None  # type: ignore[arg-type]
+    assert starting.wait_for_kafka(kafka, kafka.request, poller) is None  # type: ignore[arg-type]
     assert poller.reasons == ["connection refused"]

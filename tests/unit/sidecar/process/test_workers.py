@@ -1,8 +1,8 @@
-"""Goal: the parent names, once, a worker that would end the same way again, and the others continue; if all have ended
+"""Goal: the parent names, once, a worker that would end the same way again, and the others continue. If all have ended
 like this, the parent ends with their exit code.
 
-Method: real processes. Those from the port 65,536 on get none that exists, and end by that; one before waits for a
-broker.
+Method: real processes. Workers from port 65,536 on have no valid port, so they end at once; a worker below it waits for
+a broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.deployments.sidecars import wait_until
 
 @pytest.fixture(autouse=True)
 def command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the parent, which its workers are started with: nobody answers at the broker's address."""
+    """The parent's command line, with which its workers start: nothing answers at the broker's address."""
     monkeypatch.setattr(sys, "argv", ["postdate", "run", "-b", f"127.0.0.1:{free_port()}"])
 
 

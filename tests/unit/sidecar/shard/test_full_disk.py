@@ -1,8 +1,8 @@
-"""Goal: a shard resumes as soon as its full disk has space, and loses or repeats nothing; its status gives the reason
-and the remedy meanwhile.
+"""Goal: a shard resumes as soon as its full disk has space, and loses or repeats nothing. Meanwhile its status gives
+the reason and the remedy.
 
-Method: a shard on a simulated cluster, its timer log on a small disk of its own that is filled and freed. The cluster's
-time passes in no time, so whatever the storage would do by itself after some seconds does not help it here.
+Method: a shard runs on a simulated cluster. Its timer log is on a separate small disk, which the test fills and frees.
+The cluster's time passes at once, so the shard cannot profit from anything that the storage does after some seconds.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def test_a_shard_on_a_full_disk_reports_it_and_resumes_when_there_is_space(tmp_p
                 env.schedule(env.time.now_ms + 500, value=bytes(20_000))
             env.until(shard, lambda: shard.state not in DELIVERING)
             assert "space" in shard.why or "large" in shard.why, shard.why
-            said = status_of(disk.directory)
+            status = status_of(disk.directory)
             if disk.means == "tmpfs" and not left_bytes:
-                assert "disk: 0 bytes free" in said
-                assert "free space or enlarge the volume" in said
+                assert "disk: 0 bytes free" in status
+                assert "free space or enlarge the volume" in status
             else:
-                assert f"why: {shard.why}" in said
-            assert "no process of this machine" not in said
+                assert f"why: {shard.why}" in status
+            assert "no process of this machine" not in status
         finally:
             disk.free(os.getpid())
         env.until(shard, lambda: env.ended() == 40)

@@ -1,8 +1,8 @@
-"""Goal: a shard does nothing that is held and everything else, without spinning; it knows its holds before it
+"""Goal: a shard does nothing that is held and everything that is not, without spinning. It knows its holds before it
 delivers, and only its present owner changes them.
 
-Method: the real `Shard` over the simulated cluster, and the real poll thread's part over a simulated group. Time moves
-only where the test lets it.
+Method: the real `Shard` over the simulated cluster, and the real part of the poll thread over a simulated group. Only
+the test moves the time.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def test_holds_are_encoded_as_documented() -> None:
 
 
 class Keeper:
-    """The group consumer as far as notes go: keeps them, or fails."""
+    """A group consumer that only keeps notes, or fails."""
 
     def __init__(self, fault: KafkaFault | None = None) -> None:
         self.notes: list[tuple[Partition, int, str]] = []
@@ -192,8 +192,8 @@ def held_shard(state: State = State.RUNNING) -> ShardThread:
     return cast(ShardThread, SimpleNamespace(shard=shard, inbox=Inbox()))
 
 
-def asked(keeper: Keeper, thread: ShardThread | None, change: Callable[[Holds], Holds]) -> dict[Partition, str]:
-    """Ask from another thread, as people do, and serve until it has its answer."""
+def changed_holds(keeper: Keeper, thread: ShardThread | None, change: Callable[[Holds], Holds]) -> dict[Partition, str]:
+    """Requests a change from another thread, as operators do, and serves until it has its answer."""
     requests, answers = HoldRequests(), list[dict[Partition, str]]()
     asker = threading.Thread(target=lambda: answers.append(requests.ask([PART], change, 60.0)))
     asker.start()
@@ -205,10 +205,10 @@ def asked(keeper: Keeper, thread: ShardThread | None, change: Callable[[Holds], 
 
 def test_a_change_is_kept_by_kafka_before_it_counts() -> None:
     keeper, thread = Keeper(), held_shard()
-    assert asked(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
+    assert changed_holds(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
     assert keeper.notes == [(PART, 7, '{"v":1,"holds":{"delivery":true}}')]
     assert thread.shard.ctx.held.current.delivery
-    assert asked(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
+    assert changed_holds(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
     assert len(keeper.notes) == 1, "what is so already is not written again"
 
 
@@ -221,7 +221,7 @@ def test_a_change_is_kept_by_kafka_before_it_counts() -> None:
     ],
 )
 def test_a_change_that_is_not_kept_does_not_count(keeper: Keeper, thread: ShardThread | None, why: str) -> None:
-    assert why in asked(keeper, thread, lambda holds: holds.changed(INTAKE, True))[PART]
+    assert why in changed_holds(keeper, thread, lambda holds: holds.changed(INTAKE, True))[PART]
     assert keeper.notes == []
     assert thread is None or thread.shard.ctx.held.current == NOTHING
 
@@ -229,5 +229,5 @@ def test_a_change_that_is_not_kept_does_not_count(keeper: Keeper, thread: ShardT
 def test_more_targets_than_kafka_keeps_are_refused() -> None:
     many = frozenset(f"{number:0>200}" for number in range(25))
     thread = held_shard()
-    assert "too many targets" in asked(Keeper(), thread, lambda _: Holds(targets=many))[PART]
+    assert "too many targets" in changed_holds(Keeper(), thread, lambda _: Holds(targets=many))[PART]
     assert thread.shard.ctx.held.current == NOTHING

@@ -1,6 +1,6 @@
-"""Goal: the periodic duties of a shard run, at their intervals, and one that fails is tried again later.
+"""Goal: the periodic duties of a shard run at their intervals.
 
-Method: the real `Shard` over the simulated broker and a real timer log; the calls of its database are counted.
+Method: the real `Shard` runs over the simulated broker and a real timer log; the test counts the calls of its database.
 """
 
 from __future__ import annotations
@@ -43,5 +43,5 @@ def test_writes_are_synced_at_the_interval(env: ShardEnvironment, monkeypatch: p
         written, written_at_ms = index.timer_log.sequence(), env.time.now_ms
         pass_ms(env, shard, 2.5 * interval_ms)
         assert any(at_ms >= written_at_ms and upto >= written for at_ms, upto in synced)
-    assert len(synced) <= 20 * 2.5 + 20, "no more often than it is asked to"
+    assert len(synced) <= 20 * 2.5 + 20, "no more often than the interval allows"
     shard.close()

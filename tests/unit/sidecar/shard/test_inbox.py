@@ -1,6 +1,7 @@
-"""Goal: an inbox is bounded in all that a record holds, and hands each request on once, whichever thread comes first.
+"""Goal: an inbox is bounded in everything that a record holds, and hands each request on once, in any order of its two
+threads.
 
-Method: the calls of the two threads in the orders that matter, made by one; no thread is needed to show a bad order.
+Method: the test makes the calls of both threads from one thread, in the orders that matter.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ def test_keys_and_headers_fill_an_inbox_as_values_do() -> None:
         inbox = open_inbox()
         assert inbox.offer([record(0), large])
         assert not inbox.offer([large])
-        assert not inbox.has_room()
+        assert not inbox.has_space()
         (first, *rest) = inbox.drain()
         inbox.put_back(rest)
-        assert not inbox.has_room()
+        assert not inbox.has_space()
         assert inbox.drain() == rest
         assert inbox.drain() == [large]
-        assert inbox.has_room()
+        assert inbox.has_space()
         assert first == record(0)
 
 
 def test_waiting_batches_are_taken_together_up_to_a_bound() -> None:
-    """With a batch for each transaction, an inbox whose shard has slow transactions would only grow."""
+    """If each transaction took one batch, the inbox of a shard with slow transactions would only grow."""
     inbox = open_inbox()
     batches = [[record(2 * number), record(2 * number + 1)] for number in range(TAKEN_RECORDS_MAX)]
     for batch in batches:
@@ -59,7 +60,7 @@ def test_waiting_batches_are_taken_together_up_to_a_bound() -> None:
     for each in large:
         inbox.offer([each])
     assert [len(inbox.drain()) for _ in range(4)] == [2, 2, 1, 0]
-    assert inbox.has_room()
+    assert inbox.has_space()
 
 
 def test_a_batch_beyond_the_bound_is_taken_whole() -> None:
@@ -79,7 +80,7 @@ def test_many_small_headers_are_not_free() -> None:
 def test_a_start_that_was_overtaken_by_another_does_not_open_the_inbox() -> None:
     inbox = Inbox()
     inbox.restart(70)
-    assert inbox.start_at == 70  # the poll thread moves the partition there; meanwhile the index is wiped
+    assert inbox.start_at == 70  # the poll thread moves the partition there, and the index is wiped meanwhile
     inbox.restart(5)
     inbox.started(70)
     assert inbox.start_at == 5
@@ -108,7 +109,8 @@ def test_a_position_is_returned_only_with_an_empty_inbox() -> None:
 
 
 def _waited_s(inbox: Inbox, for_records: bool, happens: Callable[[], object]) -> float:
-    """How long a wait of _WAIT_S lasted while something happened in another thread soon after its begin."""
+    """Returns how long a wait of _WAIT_S lasted while `happen` ran in another thread soon after the start of the
+    wait."""
     timer = threading.Timer(_WAIT_S / 10, happens)
     started = time.monotonic()
     timer.start()

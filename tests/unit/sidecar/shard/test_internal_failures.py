@@ -1,6 +1,6 @@
 """Goal: an unexpected exception delays a shard, and halts it only after a bounded number of attempts.
 
-Method: the real shard over the simulated broker, turned as its thread turns it; what raises is patched in.
+Method: the real shard runs over the simulated broker, turned as its thread turns it; a patch raises the exceptions.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def _failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[], bool]) -> None
     def ingest(*given: object) -> int:
         if fails():
             raise ValueError("a rule of ours is broken")
-        return honest_ingest(*given)  # type: ignore[arg-type]  # passed on as they came
+        return honest_ingest(*given)  # type: ignore[arg-type]  # passed on unchanged
 
     monkeypatch.setattr(shard_module, "ingest", ingest)
 
 
-def test_a_failure_that_passes_halts_nothing(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_failure_does_not_halt_the_shard(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = env.shard()
     guarded = _Guarded(env, shard, monkeypatch)
     _failing(monkeypatch, lambda: guarded.failed < 3)
@@ -74,9 +74,9 @@ def test_a_permanent_failure_halts_the_shard_until_it_is_resumed(
     _failing(monkeypatch, lambda: failing[0])
     env.schedule(1)
     env.until(shard, lambda: "failed 1 times" in shard.why)
-    told = read_status(env.directory / "0")
-    assert told is not None
-    assert told.why == shard.why
+    status = read_status(env.directory / "0")
+    assert status is not None
+    assert status.why == shard.why
     env.until(shard, lambda: shard.state is State.HALTED, 600_000)
     place = r"test_internal_failures\.py:\d+"
     assert re.fullmatch(rf"internal: ValueError in {place}; report it with the log", shard.why)
@@ -96,7 +96,7 @@ def test_a_fenced_shard_stays_fenced_when_it_fails(env: ShardEnvironment) -> Non
     shard.close()
 
 
-def test_a_long_time_without_a_failure_ends_the_row() -> None:
+def test_a_long_time_without_a_failure_resets_the_count() -> None:
     failures = InternalFailures()
     waits = [failures.retry_ms(0.0) for _ in range(INTERNAL_ATTEMPTS_MAX)]
     assert waits == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]

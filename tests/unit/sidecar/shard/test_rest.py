@@ -1,4 +1,4 @@
-"""Goal: a shard in which nothing changes looks after itself rarely, and is as quick as ever when something happens.
+"""Goal: a shard without changes checks itself rarely, and is as quick as ever when something happens.
 
 Method: the real `Shard` over the simulated broker and a clock that only waiting moves; for its sleep, the real thread
 over the machine's clock.
@@ -38,7 +38,7 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def _waits(env: ShardEnvironment, shard: Shard, for_ms: float) -> list[float]:
-    """Let that time pass, turning whenever the shard wants to; how long it wanted to wait after each turn."""
+    """Lets that time pass, turning whenever the shard wants to; returns how long it wanted to wait after each turn."""
     until, waits = env.time.now_ms + for_ms, []
     while env.time.now_ms < until:
         waits.append(shard.turn())
@@ -122,7 +122,7 @@ def test_a_shard_rests_once_nothing_waits_for_a_failing_target(env: ShardEnviron
 
 
 def test_a_bulk_control_continues_soon_after_the_isolation_of_own_topics_ends(env: ShardEnvironment) -> None:
-    """Nothing but the time ends that isolation: no transaction needs these topics."""
+    """Only time ends that isolation, since no transaction needs these topics."""
     env.format_version = 2
     shard = env.shard()
     env.schedule(env.time.now_ms + 3_600_000)
@@ -147,13 +147,13 @@ def test_the_beat_of_a_topic_of_short_retention_comes_in_time(env: ShardEnvironm
 
 
 def test_a_resting_shard_requests_its_lag_rarely(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard, asked = env.shard(), 0
+    shard, queries = env.shard(), 0
     _waits(env, shard, 60_000)
     ends = env.admin.end_offsets
 
     def counted(*arguments: object) -> object:
-        nonlocal asked
-        asked += 1
+        nonlocal queries
+        queries += 1
         return ends(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(shard.ctx.admin, "end_offsets", counted)
@@ -165,7 +165,7 @@ def test_a_resting_shard_requests_its_lag_rarely(env: ShardEnvironment, monkeypa
         assert status.lag == 0
         ages.append(env.time.now_ms - status.written_ms)
     assert max(ages) <= STATUS_AGE_MS_MAX + CONFIRM_INTERVAL_MS
-    assert 300_000 // (LAG_AGE_MS_MAX + REST_INTERVAL_MS) <= asked <= 300_000 // LAG_AGE_MS_MAX + 2
+    assert 300_000 // (LAG_AGE_MS_MAX + REST_INTERVAL_MS) <= queries <= 300_000 // LAG_AGE_MS_MAX + 2
     shard.close()
 
 
@@ -193,7 +193,7 @@ class _Resting(ShardThread):
         return 3_600_000.0
 
     def after(self, turns: int) -> None:
-        """Wait until it has turned so often and sleeps again."""
+        """Waits until the shard has turned that many times and sleeps again."""
         deadline = time.monotonic() + WAIT_TIMEOUT_S
         while self.turns < turns or not self.is_resting:
             assert time.monotonic() < deadline

@@ -1,8 +1,8 @@
-"""Goal: a return waits as its policy requires, its redelivery has the documented headers, and the policy of an
-accepted return never changes, for any owner and any disk.
+"""Goal: a return waits as its policy requires, its redelivery has the documented headers, and the policy of an accepted
+return never changes, for any owner and any disk.
 
-Method: real shards over the simulated broker, with different settings and disks, take turns. A consumer is played by
-the test: it copies the headers of a delivered record into a return.
+Method: real shards with different settings and disks take turns over the simulated broker. The test plays a consumer:
+it copies the headers of a delivered record into a return.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def give_back(env: ShardEnvironment, retry: bytes, *more: tuple[str, bytes | None]) -> int:
-    """A return of the last delivered record; its offset."""
+    """Produces a return of the last delivered record; returns its offset."""
     delivered = env.read("orders")
     copied: Headers = delivered[-1].headers or [] if delivered else []
     headers = [*copied, *more, ("postdate-topic", b"orders"), ("postdate-retry", retry)]
@@ -42,7 +42,7 @@ def give_back(env: ShardEnvironment, retry: bytes, *more: tuple[str, bytes | Non
 
 
 def due_after_ms(env: ShardEnvironment, offset: int) -> int:
-    """How long after its request the return at this offset was due."""
+    """Returns how long after its request the return at this offset was due."""
     delivered = [dict(record.headers or []) for record in env.read("orders")]
     (headers,) = [each for each in delivered if each["postdate-origin"] == b"requests/0/%d" % offset]
     request = next(each for each in env.read(R) if each.offset == offset)
@@ -73,9 +73,9 @@ def test_returns_wait_longer_and_end_as_a_dead_letter_with_everything(env: Shard
         ]
     offset = give_back(env, b"base=1s,factor=3,max=5s,attempts=3")
     env.until(shard, lambda: len(env.letters()) == 1)
-    (letter,) = env.read(OWN.dead_letters)
+    (dead_letter,) = env.read(OWN.dead_letters)
     sent = next(each for each in env.read(R) if each.offset == offset)
-    assert (letter.headers or [])[:-3] == sent.headers
+    assert (dead_letter.headers or [])[:-3] == sent.headers
     assert env.letters() == [(b"attempts-exhausted", b"v")]
     shard.close()
 
@@ -206,7 +206,7 @@ def test_an_accepted_return_keeps_its_policy_without_its_disk(env: ShardEnvironm
 
 
 def test_a_changed_policy_does_not_apply_to_requests_of_an_earlier_owner(env: ShardEnvironment) -> None:
-    """The second owner has an old disk, so its R lies below the return that the first one has accepted."""
+    """The second owner has an old disk, so its R lies below the return that the first owner has accepted."""
     old = env.shard(named("slow: base=10s"), instance="old")
     old.close()
     shutil.copytree(env.directory / "0", env.directory / "copy")
@@ -223,7 +223,7 @@ def test_a_changed_policy_does_not_apply_to_requests_of_an_earlier_owner(env: Sh
 
 
 def without_dispatch(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, shard: Shard, retry: bytes) -> int:
-    """The offset of a return that the shard has ingested before it closed. The dispatch log does not show that."""
+    """Returns the offset of a return that the shard ingested before it closed. The dispatch log does not show that."""
     with monkeypatch.context() as patched:
         patched.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
         patched.setattr(Dispatcher, "commit_beat", lambda *_: False)
@@ -237,7 +237,7 @@ def without_dispatch(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, sha
 def test_a_changed_policy_does_not_apply_to_an_accepted_return_that_the_log_does_not_show(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, change: tuple[str, ...]
 ) -> None:
-    """The second owner has no disk: it reads again a return that the first one has accepted."""
+    """The second owner has no disk: it reads again a return that the first owner has accepted."""
     offset = without_dispatch(env, monkeypatch, env.shard(named("slow: base=10s")), b"slow")
     second = env.new_shard(named(*change), place="other")
     env.until(second, lambda: second.next_request == 1)
@@ -270,7 +270,7 @@ def test_a_policy_that_returns_is_valid_again(env: ShardEnvironment) -> None:
 def test_an_index_that_refused_a_return_without_its_policy_is_rebuilt(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log does not show that the first owner has refused the return, so the second one accepts it."""
+    """The log does not show that the first owner has refused the return, so the second owner accepts it."""
     offset = without_dispatch(env, monkeypatch, env.shard(), b"slow")
     second = env.new_shard(named("slow: base=1m"), place="other")
     env.until(second, lambda: second.next_request == 1)

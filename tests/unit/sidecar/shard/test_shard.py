@@ -1,7 +1,7 @@
-"""Goal: one shard's turns over a whole cluster's answers: what it does with damage, refusals, limits and gates.
+"""Goal: a shard handles damage, refusals, limits and gates correctly, turn by turn.
 
-Method: the real `Shard` over the simulated broker and a clock that only waiting moves; the test offers what the poll
-thread would, and looks at what read_committed readers see.
+Method: the real `Shard` over the simulated broker and a clock that only waiting moves. The test offers records as the
+poll thread would, and reads the topics as a read_committed reader.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_a_refused_request_above_the_clients_own_limit_leaves_as_a_dead_letter(e
 def test_only_a_refusal_for_its_size_makes_a_dead_letter_leave_without_its_value(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, code: int, kept: bool
 ) -> None:
-    """The topic takes less than its configuration says: its limit is learned from the refusal."""
+    """The topic accepts less than its configuration allows: the shard learns the limit from the refusal."""
     shard = env.shard()
     body = b"x" * 2_000
     ends_ms = env.time.now_ms + (10_000 if kept else 1_000_000)
@@ -68,7 +68,7 @@ def test_only_a_refusal_for_its_size_makes_a_dead_letter_leave_without_its_value
 
 
 def test_requests_that_wait_are_read_with_one_transaction(env: ShardEnvironment) -> None:
-    """Otherwise a shard whose transactions take longer than a poll falls behind, further and further."""
+    """Otherwise a shard whose transactions take longer than a poll falls further and further behind."""
     shard = env.shard()
     env.until(shard, lambda: shard.state is State.RUNNING)
     for _ in range(60):
@@ -184,7 +184,7 @@ def test_a_limit_refuses_nothing_on_an_old_disk_that_another_owner_accepted(env:
     shard = env.shard(topic)
     env.until(shard, partial(_has_ended, env, 5), 120_000)
     assert env.letters() == []
-    assert [said.takeover for said in env.log() if said.kind == OWNER] == [1, 2, 3]
+    assert [record.takeover for record in env.log() if record.kind == OWNER] == [1, 2, 3]
     shard.close()
 
 
@@ -229,7 +229,7 @@ def test_an_interrupted_rebuild_from_the_store_starts_again(
     monkeypatch.setattr(store_reading, "apply_stored", strike)
     shard = env.shard(topic)
     assert struck
-    assert list(env.directory.glob("0.*")) == []  # a half of an index is of no use to anybody
+    assert list(env.directory.glob("0.*")) == []  # half an index is of no use
     env.until(shard, lambda: len(env.read("orders")) == 2, 90_000)
     kept = {record.key: record.value for record in env.read(OWN.store)}
     assert kept == {b"0": None, b"1": None, b"2": None, BOUND_KEY: None}
@@ -240,15 +240,15 @@ def test_one_owner_record_is_enough_without_another_writer(env: ShardEnvironment
     shard = env.shard()
     shard._drop_ownership()
     env.until(shard, lambda: shard.state is State.RUNNING)
-    assert [said.kind for said in env.log()] == ["owner"]
+    assert [record.kind for record in env.log()] == ["owner"]
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
-    assert [(said.kind, said.seq, said.takeover) for said in env.log()] == [("owner", 1, 1), ("fates", 2, 1)]
+    assert [(record.kind, record.seq, record.takeover) for record in env.log()] == [("owner", 1, 1), ("fates", 2, 1)]
     shard.close()
 
 
 def test_a_resting_shard_passes_markers_and_reports_its_position(env: ShardEnvironment) -> None:
-    """Else retention, once it has deleted them, would look like a loss."""
+    """Otherwise the deletion of the markers by retention would look like a loss."""
     shard = env.shard()
     producer = env.kafka.producer("somebody")
     producer.init(10)
@@ -271,7 +271,7 @@ def test_a_gate_that_is_always_closed_passes_messages_that_nothing_can_change(en
 
 
 def test_a_dispatch_log_that_retention_has_emptied_halts_a_shard_without_its_disk(env: ShardEnvironment) -> None:
-    """Nothing says any more what was delivered, and `seq` would begin again."""
+    """No record shows the delivered messages any more, and `seq` would begin again."""
     shard = env.shard()
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
@@ -290,5 +290,5 @@ def test_after_a_fence_the_owner_writes_a_new_owner_record(env: ShardEnvironment
     env.until(shard, lambda: shard.state is State.FENCED)
     shard.reassure()
     env.until(shard, lambda: env.ended() == 1)
-    assert [(said.kind, said.takeover) for said in env.log()] == [("owner", 1), ("owner", 2), ("fates", 2)]
+    assert [(record.kind, record.takeover) for record in env.log()] == [("owner", 1), ("owner", 2), ("fates", 2)]
     shard.close()

@@ -1,7 +1,7 @@
 """Goal: stuck takeovers delay the others by seconds, and never more takeovers than the bound handle records.
 
-Method: real threads. Where a shard would be stands a stand-in whose takeover ends when the test lets it; the readers
-are those of the simulated cluster, one thread at a time.
+Method: real threads. A stub takes the place of each shard; its takeover ends when the test lets it. The readers are
+those of the simulated cluster, one thread at a time.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def test_a_shard_that_waits_for_a_slot_can_be_released(
 
 
 class _Readers:
-    """Two takeovers, one slot, and a time that the test moves; `opened` counts the readers that are open."""
+    """Two takeovers, one slot, and a time that the test moves. `opened`: the number of open readers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -166,7 +166,7 @@ def test_a_takeover_that_makes_progress_keeps_its_slot(
     assert len(first.read(10, 0)) == 1
     bench.now += 1_000
     bench.is_stopping = True
-    assert second.read(10, 0) == [], "it waits until it is told to let go"
+    assert second.read(10, 0) == [], "it waits until it is released"
     assert bench.slots[0].is_held
     bench.is_stopping = False
     first.close()

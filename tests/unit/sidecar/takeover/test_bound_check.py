@@ -1,7 +1,7 @@
-"""Goal: an answer of a deposed leader repeats nothing, loses nothing and halts nothing.
+"""Goal: a stale answer of a deposed leader repeats no message, loses none and halts no shard.
 
-Method: the real shard over the simulated broker, whose admin answers are as old as the test says for some time, as
-those of a leader that was frozen and then continued. Two disks serve the shard in turn.
+Method: the real shard runs over the simulated broker. For some time its admin client gets old answers, as from a leader
+that was frozen and then continued. Two disks serve the shard in turn.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 @contextmanager
 def _stale(monkeypatch: pytest.MonkeyPatch, ends: dict[Partition, int]) -> Iterator[None]:
-    """Every admin client, and no reader and no producer, is answered by a leader that knows these ends."""
+    """Lets a leader that knows these ends answer every admin client, but no reader and no producer."""
     honest = SimAdmin.end_offsets
 
     def end_offsets(
         self: SimAdmin, parts: Iterable[Partition], isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
-        found = honest(self, parts, isolation)
-        return {part: min(offset, ends.get(part, offset)) for part, offset in found.items()}
+        offsets = honest(self, parts, isolation)
+        return {part: min(offset, ends.get(part, offset)) for part, offset in offsets.items()}
 
     with monkeypatch.context() as patched:
         patched.setattr(SimAdmin, "end_offsets", end_offsets)
@@ -67,7 +67,7 @@ def _for_ms(env: ShardEnvironment, shard: Shard, ms: float, each: Callable[[], N
 
 
 def _read_here_and_delivered_elsewhere(env: ShardEnvironment, count: int) -> int:
-    """Disk 0 holds entries that disk 1 has delivered since; returns the end of the log that disk 0 knew."""
+    """Fills disk 0 with entries that disk 1 has delivered since; returns the end of the log that disk 0 knew."""
     shard = env.shard()
     for _ in range(count):
         env.schedule(env.time.now_ms + 5_000)
@@ -89,13 +89,13 @@ def test_a_bound_from_a_deposed_leader_repeats_nothing(env: ShardEnvironment, mo
     env.until(shard, lambda: shard.state is State.RUNNING)
     _for_ms(env, shard, 10_000)
     assert len(env.read("orders")) == 5
-    assert [said.seq for said in env.log()] == list(range(1, len(env.log()) + 1))
+    assert [record.seq for record in env.log()] == list(range(1, len(env.log()) + 1))
     shard.close()
 
 
 @contextmanager
 def _aborts_are_refused(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Admin]]:
-    """The coordinator does what it is asked for, but says that it does not. The admin clients that are made."""
+    """Makes the coordinator refuse aborts although it carries them out. Yields the admin clients that are made."""
     honest_abort, honest_admin, made = SimTransactionalProducer.abort, env.kafka.admin, list[Admin]()
 
     def abort(self: SimTransactionalProducer) -> None:
@@ -148,7 +148,7 @@ def test_without_a_new_owner_record_the_first_transaction_verifies_the_bound(
         assert len(env.read("orders")) == 1
     env.schedule(1)
     env.until(shard, lambda: len(env.read("orders")) == 2)
-    assert [said.seq for said in env.log()] == [1, 2, 3, 4]
+    assert [record.seq for record in env.log()] == [1, 2, 3, 4]
     shard.close()
 
 
@@ -169,11 +169,11 @@ def test_an_aborted_record_in_the_gap_is_no_reason_to_take_over_again(
     with _stale(monkeypatch, {_LOG: known}):
         env.until(shard, lambda: shard.state is State.RUNNING)
     assert takeovers(shard) == 1
-    assert [said.kind for said in env.log()] == [OWNER, OWNER]
+    assert [record.kind for record in env.log()] == [OWNER, OWNER]
     shard.close()
 
 
-def test_a_gap_that_a_foreign_transaction_hides_is_waited_for(
+def test_a_takeover_waits_for_a_gap_that_a_foreign_transaction_hides(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = env.shard()
@@ -211,7 +211,7 @@ def test_an_end_below_r_halts_only_if_it_is_confirmed(
         assert shard.state is not State.HALTED
         assert shard.why.startswith(reason)
     env.until(shard, lambda: shard.state is State.RUNNING)
-    assert [said.kind for said in env.log()[written:]] == [OWNER]  # and no mark behind a gap that is not there
+    assert [record.kind for record in env.log()[written:]] == [OWNER]  # and no mark, since there is no gap
     shard.close()
     shard = env.new_shard()
     with _stale(monkeypatch, {part: 1}):
@@ -224,7 +224,7 @@ def test_an_end_below_r_halts_only_if_it_is_confirmed(
 
 
 def test_a_halt_is_confirmed_by_a_new_client(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client of the process is answered by a deposed leader for good; one that is made now is not."""
+    """A deposed leader answers the process's client for good, but not a client that is made now."""
     shard = env.shard()
     env.schedule(env.time.now_ms + 600_000)
     env.until(shard, lambda: shard.next_request == 1)
@@ -234,8 +234,8 @@ def test_a_halt_is_confirmed_by_a_new_client(env: ShardEnvironment, monkeypatch:
     def end_offsets(
         self: SimAdmin, parts: Iterable[Partition], isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
-        found = honest(self, parts, isolation)
-        return {part: 0 if self is env.admin and part == _REQUESTS else offset for part, offset in found.items()}
+        offsets = honest(self, parts, isolation)
+        return {part: 0 if self is env.admin and part == _REQUESTS else offset for part, offset in offsets.items()}
 
     monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
     shard = env.new_shard()
@@ -243,10 +243,10 @@ def test_a_halt_is_confirmed_by_a_new_client(env: ShardEnvironment, monkeypatch:
     shard.close()
 
 
-def test_a_rebuild_reads_the_store_up_to_a_record_of_its_own(
+def test_a_rebuild_reads_the_store_up_to_the_record_that_it_writes(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missed tombstone would repeat a message, and a missed record lose one."""
+    """A missed tombstone would repeat a message, and a missed record would lose one."""
     shard = env.shard(_LONG)
     for _ in range(2):
         env.schedule(env.time.now_ms + 30_000)

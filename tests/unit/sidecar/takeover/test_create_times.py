@@ -1,7 +1,9 @@
-"""Goal: requests with the timestamps of their producers repeat nothing after a loss, and halt no shard without one.
+"""Goal: requests with timestamps of their producers repeat nothing after a loss, and halt no shard without a loss.
 
-Such a timestamp may lie any time ahead or behind. Method: the real shard over the simulated broker, whose request topic
-keeps CreateTime; the dispatch log is cut or broken, and the shard starts without a disk.
+Such a timestamp may lie any time ahead or behind.
+
+Method: the real shard runs over the simulated broker, whose request topic keeps CreateTime. The dispatch log is cut or
+broken, and the shard starts without a disk.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _LOG = Partition(OWN.dispatch_log, 0)
 
 @pytest.fixture
 def env(tmp_path: Path) -> ShardEnvironment:
-    """Its broker takes any timestamp, as Kafka does by default before version 4."""
+    """A broker that accepts any timestamp, as Kafka does by default before version 4."""
     directory = tmp_path / "simulated" / R
     directory.mkdir(parents=True)
     env = ShardEnvironment(directory)
@@ -75,7 +77,7 @@ def _delivered(env: ShardEnvironment) -> Counter[bytes | None]:
     return Counter(dict(record.headers or [])["postdate-origin"] for record in env.read("orders"))
 
 
-def test_deleted_fates_are_missed_behind_a_request_from_the_future(env: ShardEnvironment) -> None:
+def test_deleted_fates_are_noticed_behind_a_request_from_the_future(env: ShardEnvironment) -> None:
     """It stays pending and keeps the low-water mark, while requests behind it end and their fates expire."""
     shard = env.shard()
     _schedule(env, env.time.now_ms + 6 * _DAY_MS)
@@ -92,7 +94,7 @@ def test_deleted_fates_are_missed_behind_a_request_from_the_future(env: ShardEnv
     shard.close()
 
 
-def test_no_fate_is_missed_behind_a_request_from_the_past(env: ShardEnvironment) -> None:
+def test_no_fate_counts_as_missing_behind_a_request_from_the_past(env: ShardEnvironment) -> None:
     """A program that repeats old input stamps its requests with the times of the input."""
     shard = env.shard()
     _deliver(env, shard, 3)
@@ -148,12 +150,13 @@ def test_an_owner_names_all_requests_that_another_one_has_ended(env: ShardEnviro
 def test_an_aborted_record_from_the_future_bounds_no_loss(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker names it for the searched time, but the next committed request is older. The topic had CreateTime."""
+    """The broker returns it for the searched time, but the next committed request is older. The topic had
+    CreateTime."""
     env.broker.topics[R].configure({"message.timestamp.type": "LogAppendTime"})
     honest = SimAdmin.offset_for_time
 
-    def offset_for_time(admin: SimAdmin, asked: Partition, timestamp_ms: int) -> int | None:
-        return 1 if asked.topic == R else honest(admin, asked, timestamp_ms)
+    def offset_for_time(admin: SimAdmin, part: Partition, timestamp_ms: int) -> int | None:
+        return 1 if part.topic == R else honest(admin, part, timestamp_ms)
 
     shard = env.shard()
     _deliver(env, shard, 3)

@@ -1,7 +1,6 @@
-"""Goal: an owner drops the same repetitions of delivered messages, whatever disk it takes over with and whatever its
-clock says.
+"""Goal: every owner drops the same repetitions of delivered messages, whatever its disk and its clock.
 
-Method: the traces of docs/protocol.md ("Policies for ids"), played by the real shard over the simulated broker.
+Method: the real shard plays the traces of docs/protocol.md ("Policies for ids") over the simulated broker.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def _lose_disk(env: ShardEnvironment) -> None:
 
 
 def _deliver(env: ShardEnvironment) -> None:
-    """Request 0 is delivered, and a beat says that it is not needed any more."""
+    """Delivers request 0; a `beat` then records that it is no longer needed."""
     shard = _shard(env)
     env.schedule(1, _ID, _DROP)
     _end(env, shard, 1)
@@ -87,7 +86,7 @@ def test_an_empty_disk_drops_for_a_delivery_long_before_the_oldest_pending_reque
 def test_a_request_that_waited_for_a_sidecar_is_dropped_by_its_timestamp(
     env: ShardEnvironment, loses_disk: bool
 ) -> None:
-    """Its timestamp lies within the window of the delivery, and the time at which it is read does not."""
+    """Its timestamp lies within the window of the delivery, but the time at which it is read does not."""
     _deliver(env)
     env.time.wait(_HOUR_MS // 2)
     env.schedule(1, _ID, _DROP)
@@ -104,7 +103,7 @@ def test_a_request_that_waited_for_a_sidecar_is_dropped_by_its_timestamp(
     shard.close()
 
 
-def test_a_record_says_whether_ids_are_remembered_until_none_is_needed(env: ShardEnvironment) -> None:
+def test_a_record_shows_whether_ids_are_remembered_until_no_id_is_needed(env: ShardEnvironment) -> None:
     """Otherwise each empty start would read the log of a whole window back."""
     shard = _shard(env, _HOUR_MS)
     env.schedule(1, _ID)
@@ -137,8 +136,8 @@ def test_a_window_of_0_drops_nothing(env: ShardEnvironment) -> None:
 def test_an_index_that_replaced_a_message_which_the_log_delivered_is_rebuilt(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reads request 1, which replaces request 0, and is stopped before it commits that. B, with the disk from
-    before, delivers request 0. A takes over with its disk."""
+    """A reads request 1, which replaces request 0, and stops before it commits the replacement. B, with an older disk,
+    delivers request 0. Then A takes over with its own disk."""
     due_ms = env.time.now_ms + 10_000
     shard = _shard(env)
     env.schedule(due_ms, _ID, _DROP)
@@ -167,7 +166,7 @@ def test_an_index_that_replaced_a_message_which_the_log_delivered_is_rebuilt(
 
 
 def _shard_that_delivers(env: ShardEnvironment) -> Shard:
-    """A shard that delivers request 0 and reads no more."""
+    """Returns a shard that delivers request 0 and reads no more."""
     shard = env.new_shard(RequestTopicConfig(R, ended_window_ms=_WINDOW_MS, store_after_ms=0, cancel_gate="off"))
     _end(env, shard, 1)
     return shard

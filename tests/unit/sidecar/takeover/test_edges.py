@@ -1,7 +1,7 @@
-"""Where a recovery could go wrong although each step of it is right. Goal: nothing twice, nothing silently lost.
+"""Goal: a recovery delivers nothing twice and loses nothing silently, even if it fails between two correct steps.
 
-Method: the real shard over the simulated broker; the logs are cut, the disk is lost or damaged, a rebuild is broken
-off, each at the moment at which it would hurt.
+Method: the real shard runs over the simulated broker. The logs are cut, the disk is lost or damaged, or a rebuild is
+interrupted, each at the most harmful time.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def _halt(env: ShardEnvironment, topic: RequestTopicConfig | None = None) -> Sha
 
 
 def _accept(env: ShardEnvironment) -> None:
-    told = read_status(env.directory / "0")
-    assert told is not None
-    instruct(env.directory / "0", Instruction(do=RESUME, accept=told.loss))
+    status = read_status(env.directory / "0")
+    assert status is not None
+    instruct(env.directory / "0", Instruction(do=RESUME, accept=status.loss))
 
 
 def _pass(env: ShardEnvironment, shard: Shard, wait_ms: float = 20_000) -> None:
@@ -91,13 +91,13 @@ def test_a_deposed_leader_without_the_last_record_hides_no_fate(
     honest, stale = getattr(SimAdmin, query), [part]
 
     def end_offsets(admin: SimAdmin, parts: Iterable[Partition], isolation: Isolation, *more: Any) -> Any:
-        found = honest(admin, parts, isolation, *more)
-        if isolation is Isolation.READ_COMMITTED and part in found and stale:
-            found[stale.pop()] = 0
-        return found
+        offsets = honest(admin, parts, isolation, *more)
+        if isolation is Isolation.READ_COMMITTED and part in offsets and stale:
+            offsets[stale.pop()] = 0
+        return offsets
 
-    def offset_for_time(admin: SimAdmin, asked: Partition, timestamp_ms: int) -> int | None:
-        return None if asked == part and stale and stale.pop() else honest(admin, asked, timestamp_ms)
+    def offset_for_time(admin: SimAdmin, queried_part: Partition, timestamp_ms: int) -> int | None:
+        return None if queried_part == part and stale and stale.pop() else honest(admin, queried_part, timestamp_ms)
 
     monkeypatch.setattr(SimAdmin, query, {"end_offsets": end_offsets, "offset_for_time": offset_for_time}[query])
     shard = env.shard()
@@ -128,10 +128,10 @@ def test_a_deposed_leader_of_the_requests_does_not_keep_an_index_that_contradict
     honest, until_ms = SimAdmin.end_offsets, env.time.now_ms + 2_000
 
     def end_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
-        found = honest(admin, parts, *more)
-        if _REQUESTS in found and env.time.now_ms < until_ms:
-            found[_REQUESTS] = 2
-        return found
+        offsets = honest(admin, parts, *more)
+        if _REQUESTS in offsets and env.time.now_ms < until_ms:
+            offsets[_REQUESTS] = 2
+        return offsets
 
     monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
     shard = env.shard()
@@ -142,7 +142,7 @@ def test_a_deposed_leader_of_the_requests_does_not_keep_an_index_that_contradict
 
 
 def _reads_again(env: ShardEnvironment) -> Shard:
-    """A shard that is about to read again the requests that an earlier owner had read."""
+    """Returns a shard that is about to read again the requests that an earlier owner has read."""
     shard = env.shard()
     _deliver(env, shard, 3)
     _lose_disk(env, shard)
@@ -154,7 +154,7 @@ def _reads_again(env: ShardEnvironment) -> Shard:
 
 
 def test_a_request_that_an_owner_has_accepted_stays_accepted_after_two_takeovers(env: ShardEnvironment) -> None:
-    """The second one finds no record that names it but the owner record of the first."""
+    """For the second one, only the owner record of the first names the request."""
     topic = RequestTopicConfig(R, pending_max=2)
     shard = env.shard(topic)
     env.schedule(env.time.now_ms + 60_000)
@@ -190,13 +190,13 @@ def test_the_only_record_of_a_log_that_lost_all_others_names_no_unread_request_a
     env.shard().close()
     env.broker.log(_LOG).truncate(0)
     shard = _halt(env)
-    assert [said.ingested_to for said in env.log()] == [0]
+    assert [record.ingested_to for record in env.log()] == [0]
     shard.close()
 
 
 @pytest.mark.parametrize("stamps", ["LogAppendTime", "CreateTime"])
-def test_fates_are_missed_without_a_disk_if_the_log_lost_all_of_them(env: ShardEnvironment, stamps: str) -> None:
-    """The log begins at offset 0 as before, but only with the record that the halted owner left behind the gap."""
+def test_the_loss_of_all_fates_is_noticed_without_a_disk(env: ShardEnvironment, stamps: str) -> None:
+    """The log begins at offset 0 as before, but holds only the record that the halted owner left behind the gap."""
     env.broker.topics[R].configure({"message.timestamp.type": stamps})
     shard = env.shard()
     env.schedule(int(env.time.now_ms) + 600_000)
@@ -216,7 +216,7 @@ def test_fates_are_missed_without_a_disk_if_the_log_lost_all_of_them(env: ShardE
     shard.close()
 
 
-def test_an_owner_goes_on_behind_its_owner_record(env: ShardEnvironment) -> None:
+def test_an_owner_continues_after_its_owner_record(env: ShardEnvironment) -> None:
     shard = env.shard()
     assert shard._index is not None
     assert shard._index.checkpoint.next_dispatch == env.read(OWN.dispatch_log)[-1].offset + 1
@@ -224,7 +224,7 @@ def test_an_owner_goes_on_behind_its_owner_record(env: ShardEnvironment) -> None
 
 
 def test_the_record_behind_a_gap_repeats_the_named_policies(env: ShardEnvironment) -> None:
-    """The last record alone shows them."""
+    """Only the last record shows them."""
     env.format_version = 2
     topic = RequestTopicConfig(R, retry_policies=("slow: base=1h, max=1h",))
     shard = env.shard(topic)
@@ -264,8 +264,9 @@ def test_an_owner_that_decides_occurrences_names_its_time_zones(
     assert env.log()[0].tz == (TZ_VERSION if is_named else UNSET)
 
 
-def test_requests_that_another_owner_has_read_are_missed_if_the_topic_lost_them(env: ShardEnvironment) -> None:
-    """Its owner record names them, although it died before it read them again. Offsets would be assigned twice."""
+def test_the_loss_of_requests_that_another_owner_has_read_is_noticed(env: ShardEnvironment) -> None:
+    """That owner's record names them, although it died before it read them again. Otherwise offsets would be assigned
+    twice."""
     shard = _reads_again(env)
     _lose_disk(env, shard)
     last = env.log()[-1]
@@ -304,7 +305,7 @@ def test_a_loss_that_grew_before_its_acceptance_is_named_again(env: ShardEnviron
     shard.close()
 
 
-def test_fates_that_were_deleted_behind_a_stale_start_of_the_log_are_missed(
+def test_fates_that_were_deleted_behind_a_stale_start_of_the_log_are_noticed(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A deposed leader does not know that they were deleted, or retention deletes them behind its answer."""
@@ -321,8 +322,8 @@ def test_fates_that_were_deleted_behind_a_stale_start_of_the_log_are_missed(
     honest, until_ms = SimAdmin.start_offsets, env.time.now_ms + 2_000
 
     def start_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
-        found = honest(admin, parts, *more)
-        return found | {part: 0 for part in found if part == _LOG and env.time.now_ms < until_ms}
+        offsets = honest(admin, parts, *more)
+        return offsets | {part: 0 for part in offsets if part == _LOG and env.time.now_ms < until_ms}
 
     monkeypatch.setattr(SimAdmin, "start_offsets", start_offsets)
     monkeypatch.setattr(dispatch_tail, "TAIL_OFFSETS", 2)  # the search for the last record does not reach the start
@@ -367,7 +368,7 @@ def test_repeatedly_interrupted_rebuilds_keep_the_copy_of_an_operator(
     shard.close()
 
 
-def test_requests_on_offsets_that_were_given_out_before_are_not_swallowed(env: ShardEnvironment) -> None:
+def test_requests_at_offsets_that_were_assigned_before_are_not_dropped(env: ShardEnvironment) -> None:
     shard = env.shard()
     env.schedule(int(env.time.now_ms + _HOUR_MS / 2))
     _deliver(env, shard, 3)
@@ -417,12 +418,12 @@ def test_an_accepted_loss_is_in_the_log_even_if_the_first_attempt_failed(
     monkeypatch.setattr(takeover, "claim_ownership", flaky)
     _accept(env)
     env.until(shard, lambda: shard.state is State.RUNNING)
-    assert [said.accepted for said in env.log() if said.kind == "owner"][-1] == [("requests-lost", R, 2, 4)]
+    assert [record.accepted for record in env.log() if record.kind == "owner"][-1] == [("requests-lost", R, 2, 4)]
     shard.close()
 
 
 def _truncated(env: ShardEnvironment) -> Shard:
-    """Halted: the last fates of the dispatch log are gone, and only this index knows them."""
+    """Returns a halted shard: the last fates of the dispatch log are gone, and only its index knows them."""
     shard = env.shard()
     env.schedule(int(env.time.now_ms + _HOUR_MS / 2))
     _deliver(env, shard, 3)
@@ -471,8 +472,8 @@ def test_an_old_disk_does_not_take_the_low_water_mark_back(env: ShardEnvironment
     shard = env.shard()
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 5)
-    said = [record.low_water for record in env.log()]
-    assert said == sorted(said)
+    low_waters = [record.low_water for record in env.log()]
+    assert low_waters == sorted(low_waters)
     assert _repeated(env) == []
     shard.close()
 
@@ -501,7 +502,7 @@ def test_damage_found_on_close_does_not_stop_the_rebuild(
     shard.close()
 
 
-def test_a_sweep_that_could_not_be_written_looks_again(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_could_not_be_written_runs_again(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = env.shard()
     env.schedule(int(env.time.now_ms + 50 * 60_000))
     env.until(shard, lambda: shard.next_request == 1)
@@ -530,7 +531,7 @@ def test_a_sweep_starts_again_after_a_rebuild(env: ShardEnvironment) -> None:
     assert shard._index is not None
     sweep, later_ms = Sweep(60_000), int(env.time.now_ms + 61_000)
     assert sweep.step(shard._index, later_ms) == 1
-    shard._move_index_aside()  # before anything of it was committed
+    shard._move_index_aside()  # before the sweep committed anything
     env.until(shard, lambda: takeovers(shard) == 2 and shard.next_request == 1)
     assert sweep.step(shard._index, later_ms) == 1
     shard.close()

@@ -1,6 +1,7 @@
 """Goal: a moved message with an even spread gets no time in the past, whichever owner, disk or record moves it.
 
 Its owner may have chosen a later time than the draw, and may have delivered messages with a time in between.
+
 Method: a whole takeover without a disk (`support.shards.simulated_shard`), and single steps over a timer index
 (`support.shards.long_delays`).
 """
@@ -49,12 +50,12 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def draw_ms(offset: int, window_ms: int) -> int:
-    """The draw of request `offset`."""
+    """Returns the draw of request `offset`."""
     return ((window_ms + 1) * (crc32(b"requests/0/%d" % offset) >> 8)) >> 24
 
 
 def test_a_rebuild_applies_a_move_of_a_stored_message_behind_the_last_record_of_the_log(tmp_path: Path) -> None:
-    """The trace: q keeps the low-water mark below the reschedule c, so the move is read again behind STORE."""
+    """In this trace, q keeps the low-water mark below the reschedule c, so the move is read again after STORE."""
     env = ShardEnvironment(tmp_path)
     env.format_version = 2
     shard = env.shard()
@@ -119,7 +120,7 @@ def moves(control: int) -> list[Fate]:
 
 
 def chosen(shard: LongDelayShard) -> list[int]:
-    """The times of the messages; those under key 0 have one, too."""
+    """Returns the chosen times of the messages, including messages under key 0."""
     return [entry.due for offset, (_, entry) in shard.entries().items() if offset < COUNT]
 
 
@@ -143,7 +144,7 @@ def by_the_log(make: Make) -> LongDelayShard:
 
 
 def by_a_control_in_the_log(make: Make) -> LongDelayShard:
-    """The same of reschedules of each message."""
+    """As `by_the_log`, with a reschedule of each message."""
     shard = make()
     shard.feed(*messages())
     shard.commit()
@@ -153,7 +154,7 @@ def by_a_control_in_the_log(make: Make) -> LongDelayShard:
 
 
 def by_the_sweep(make: Make) -> LongDelayShard:
-    """The owner moves them itself, by a bulk control that was written when the window began."""
+    """The owner itself moves them, by a bulk control that was written when the window began."""
     shard = make()
     shard.feed(*messages())
     shard.commit()
@@ -174,7 +175,7 @@ def by_the_sweep(make: Make) -> LongDelayShard:
 
 @pytest.mark.parametrize("moved", [by_a_mark, by_the_log, by_a_control_in_the_log, by_the_sweep])
 def test_a_moved_message_gets_no_time_in_the_past(make: Make, moved: Callable[[Make], LongDelayShard]) -> None:
-    found = chosen(moved(make))
-    assert len(found) == COUNT
-    assert min(found) == NOW_MS + 1
-    assert max(found) <= MOVED_MS + 1_000
+    times_ms = chosen(moved(make))
+    assert len(times_ms) == COUNT
+    assert min(times_ms) == NOW_MS + 1
+    assert max(times_ms) <= MOVED_MS + 1_000

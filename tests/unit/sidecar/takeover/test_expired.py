@@ -1,6 +1,6 @@
-"""Goal: what time resolves halts no shard, and a halt leaves in place what could end it.
+"""Goal: a problem that time resolves halts no shard, and a halt keeps everything that could end it.
 
-Method: the real shard over the simulated broker; the dispatch log expires, is broken, or is out of reach for long,
+Method: the real shard runs over the simulated broker. The dispatch log expires, is broken, or is out of reach for long,
 and the shard starts on its own disk or on another one.
 """
 
@@ -48,9 +48,9 @@ def _halt(env: ShardEnvironment, topic: RequestTopicConfig | None = None) -> Sha
 
 
 def _accept(env: ShardEnvironment) -> None:
-    told = read_status(env.directory / "0")
-    assert told is not None
-    instruct(env.directory / "0", Instruction(do=RESUME, accept=told.loss))
+    status = read_status(env.directory / "0")
+    assert status is not None
+    instruct(env.directory / "0", Instruction(do=RESUME, accept=status.loss))
 
 
 def _repeated(env: ShardEnvironment) -> list[bytes | None]:
@@ -69,7 +69,7 @@ def _end(env: ShardEnvironment) -> int:
 
 
 def _dies(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """The process ends inside its next transaction with fates, and the coordinator ends the transaction."""
+    """Ends the process inside its next transaction with fates; the coordinator ends the transaction."""
     armed = [True]
 
     def reached(name: str) -> None:
@@ -106,7 +106,8 @@ def test_a_trailing_aborted_transaction_does_not_count_as_missed(
 def test_an_index_whose_wheel_is_lost_may_have_missed_the_last_transaction(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power failure may also have lost the step of D to the record of a commit: the log shows the same offsets."""
+    """A power failure may also have lost the step of D to the record of a commit. The log then shows the same
+    offsets."""
     shard = env.shard()
     _deliver(env, shard, 1)
     assert shard._index is not None
@@ -140,10 +141,10 @@ def test_messages_behind_an_accepted_loss_are_not_delivered_again(env: ShardEnvi
 
 
 @pytest.mark.parametrize("step", ["dispatch.committed", "another owner"])
-def test_an_index_that_may_have_missed_fates_halts_and_stays_where_it_is(
+def test_an_index_that_may_have_missed_fates_halts_and_is_kept(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """It died between its commit and the local write, or another disk has served since: no log shows either now."""
+    """It died between its commit and the local write, or another disk has served since. No log shows either one now."""
     shard = env.shard()
     _deliver(env, shard, 1)
     env.schedule(env.time.now_ms + _LATER_MS)
@@ -168,7 +169,7 @@ def test_an_index_that_may_have_missed_fates_halts_and_stays_where_it_is(
 
 @pytest.mark.parametrize("left", [0, 1], ids=["nothing", "a marker"])
 def test_without_a_disk_an_expired_log_halts_whatever_is_left_of_it(env: ShardEnvironment, left: int) -> None:
-    """The group has no offset yet: only what is gone shows that the shard was served before."""
+    """The group has no offset yet, so only the deleted records show that the shard was served before."""
     shard = env.shard()
     _deliver(env, shard, 1)
     shard.close()
@@ -206,7 +207,8 @@ def test_an_index_whose_next_record_is_the_oldest_continues(env: ShardEnvironmen
 
 
 def test_an_index_whose_next_record_is_gone_is_rebuilt(env: ShardEnvironment) -> None:
-    """Retention has deleted what it missed. What the topics still hold tells what is pending: no person is asked."""
+    """Retention has deleted the records that it missed. The topics still show the pending requests, so no operator must
+    decide."""
     shard = env.shard()
     _deliver(env, shard, 1)
     shard.close()
@@ -247,8 +249,8 @@ def test_an_old_disk_needs_no_request_below_the_low_water_mark(env: ShardEnviron
 def test_a_stored_message_behind_lost_requests_gets_no_time_before_the_last_record_of_the_log(
     env: ShardEnvironment,
 ) -> None:
-    """Its owner had chosen a later time for it than its draw, since fewer messages are due then, and some of its key
-    with a time in between have left."""
+    """Its owner chose a later time than its draw, since fewer messages are due then. Messages of its key with a time in
+    between have been delivered."""
     env.format_version = 2
     shard = env.shard()
     _deliver(env, shard, 1)
@@ -302,7 +304,7 @@ def _forge(env: ShardEnvironment, seq: int) -> None:
 
 @pytest.mark.parametrize("step", [2, -1], ids=["missing", "written twice"])
 def test_a_break_of_seq_can_be_accepted_once_for_all_disks(env: ShardEnvironment, step: int) -> None:
-    """What was there is given up, except what STORE holds; what comes later is delivered, whoever serves the shard."""
+    """The requests that existed are given up, except those in STORE. Every later owner delivers the later requests."""
     topic = RequestTopicConfig(R, store_after_ms=60_000)
     shard = env.shard(topic)
     _deliver(env, shard, 2)
@@ -314,10 +316,10 @@ def test_a_break_of_seq_can_be_accepted_once_for_all_disks(env: ShardEnvironment
     _forge(env, env.log()[-1].seq + step)
     shard = _halt(env, topic)
     assert shard.why.startswith("seq-broken")
-    told = read_status(env.directory / "0")
-    assert told is not None
-    assert told.loss is not None
-    assert (told.loss.topic, told.loss.end) == (R, stored + 2)
+    status = read_status(env.directory / "0")
+    assert status is not None
+    assert status.loss is not None
+    assert (status.loss.topic, status.loss.end) == (R, stored + 2)
     assert [path.name for path in env.directory.glob("0*")] == ["0"]
     _accept(env)
     env.until(shard, lambda: shard.state is State.RUNNING)
@@ -326,7 +328,7 @@ def test_a_break_of_seq_can_be_accepted_once_for_all_disks(env: ShardEnvironment
     env.until(shard, lambda: shard.next_request == late + 1)
     shard.close()
     shutil.rmtree(env.directory / "0")
-    shard = env.shard(topic)  # another disk meets the same break, and asks nobody
+    shard = env.shard(topic)  # another disk meets the same break, and needs no acceptance
     env.until(shard, lambda: len(env.read("orders")) == 4, 2 * _LATER_MS)
     values = Counter(record.value for record in env.read("orders"))
     assert values == {b"v": 2, b"stored": 1, b"late": 1}
@@ -338,7 +340,7 @@ def test_a_break_of_seq_can_be_accepted_while_requests_arrive(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No record before the break can have ended a request that was written after the halt. A deposed leader, which
-    knows fewer requests, does not decide which ones these are."""
+    knows fewer requests, does not decide the range."""
     shard = env.shard()
     env.schedule(env.time.now_ms + 50_000, value=b"given up")
     env.until(shard, lambda: shard.next_request == 1)
@@ -348,8 +350,8 @@ def test_a_break_of_seq_can_be_accepted_while_requests_arrive(
     honest, until_ms = SimAdmin.end_offsets, env.time.now_ms + 2_000
 
     def end_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
-        found = honest(admin, parts, *more)
-        return found | {part: 1 for part in found if part.topic == R and env.time.now_ms < until_ms}
+        offsets = honest(admin, parts, *more)
+        return offsets | {part: 1 for part in offsets if part.topic == R and env.time.now_ms < until_ms}
 
     monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
     shard = _halt(env)
@@ -361,7 +363,7 @@ def test_a_break_of_seq_can_be_accepted_while_requests_arrive(
     shard.close()
 
 
-def test_a_log_without_a_leader_for_long_is_waited_for(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_takeover_waits_for_a_log_without_a_leader(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = env.shard()
     _deliver(env, shard, 1)
     shard.close()
@@ -392,7 +394,7 @@ def test_a_log_without_a_leader_for_long_is_waited_for(env: ShardEnvironment, mo
     shard.close()
 
 
-def test_a_foreign_transaction_that_stays_open_is_waited_for(
+def test_a_takeover_waits_for_a_foreign_transaction_that_stays_open(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = env.shard()

@@ -1,7 +1,7 @@
 """Goal: after a loss of fates nothing is delivered twice, and only requests that may have ended are given up.
 
-Method: the real shard over the simulated broker. The dispatch log is cut, emptied or broken, the clocks of brokers
-differ or a transaction is open on the request topic, and the shard starts without a disk.
+Method: the real shard runs over the simulated broker. The dispatch log is cut, emptied or broken, the clocks of brokers
+differ, or a transaction is open on the request topic. Then the shard starts without a disk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def _keep_one_pending_and_deliver(env: ShardEnvironment, count: int) -> Shard:
-    """A shard that has read request 0, which stays pending, and has ended those behind it in separate records."""
+    """Returns a shard that has read request 0, which stays pending, and has ended the later ones in separate
+    records."""
     shard = env.shard(_TOPIC)
     env.schedule(env.time.now_ms + 20 * _HOUR_MS)
     for number in range(count):
@@ -77,8 +78,9 @@ def test_the_clock_of_the_leader_of_the_requests_hides_no_deleted_fate(env: Shar
     shard.close()
 
 
-def test_no_fate_is_missed_behind_the_beat_of_a_shard_whose_log_had_expired(env: ShardEnvironment) -> None:
-    """The beat is written because of the request, before it is read: no earlier record can have ended the request."""
+def test_no_fate_counts_as_missing_behind_the_beat_of_a_shard_whose_log_had_expired(env: ShardEnvironment) -> None:
+    """The `beat` is written because of the request, before the request is read. So no earlier record can have ended
+    it."""
     shard = env.shard(_TOPIC)
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
@@ -88,7 +90,7 @@ def test_no_fate_is_missed_behind_the_beat_of_a_shard_whose_log_had_expired(env:
     pending = env.schedule(env.time.now_ms + 10_000)
     env.until(shard, lambda: shard.next_request == pending + 1)
     shard.close()
-    assert [(said.kind, said.ingested_to) for said in env.log()] == [(BEAT, pending)]
+    assert [(record.kind, record.ingested_to) for record in env.log()] == [(BEAT, pending)]
     shard = _start_without_disk(env)
     assert shard.state is State.RUNNING, shard.why
     assert delivery_counts(env, shard) == {0: 1, pending: 1}
@@ -110,7 +112,7 @@ def test_no_request_of_more_than_an_hour_after_a_break_of_seq_is_given_up(env: S
 def test_no_request_behind_an_open_transaction_is_given_up_for_a_break_of_seq(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, waited_ms: int
 ) -> None:
-    """No owner has read it. Two hours later, the first request that is surely younger than the break is in it."""
+    """No owner has read it. The first request that is certainly younger than the break is in it, two hours later."""
     break_seq(env, _keep_one_pending_and_deliver(env, 3))
     env.time.wait(waited_ms)
     producer = open_transaction(env, monkeypatch)
@@ -123,7 +125,7 @@ def test_no_request_behind_an_open_transaction_is_given_up_for_a_break_of_seq(
 
 
 def test_no_later_owner_goes_back_to_requests_that_an_accepted_break_needed(env: ShardEnvironment) -> None:
-    """They have been stored since, and retention has deleted them. The break lies in what a rebuild reads."""
+    """They have been stored since, and retention has deleted them. A rebuild still reads the break."""
     topic = RequestTopicConfig(R, store_after_ms=1_000)
     break_seq(env, _keep_one_pending_and_deliver(env, 1))
     shard = _start_without_disk(env)

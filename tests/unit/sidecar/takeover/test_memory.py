@@ -1,7 +1,8 @@
 """Goal: eight takeovers at once, each over the largest records that the dispatch log may hold, stay within 256 MiB.
 
-Method: a process of its own, whose peak memory the kernel counts; eight threads replay a made-up log into timer
-indexes, each of its reads as large as a reader's read may be. When memory is released is counted in reads.
+Method: in a separate process, whose peak memory the kernel counts, eight threads replay a made-up log into timer
+indexes. Each of their reads is as large as a reader's read may be. A second test counts the reads until memory is
+released.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def test_eight_takeovers_at_once_stay_within_256_mib(tmp_path: Path) -> None:
 def test_a_replay_releases_memory_when_it_has_read_more_than_its_bound(
     tmp_path: Path, spare_bytes: int, released_after: list[int]
 ) -> None:
-    """With a bound of two records, or of a byte less; each read returns one record."""
+    """The bound is the size of two records, or one byte less; each read returns one record."""
     records = [_record(number, fates=1) for number in range(7)]
     index, released, reads = _index(tmp_path, 0), [], 0
 
@@ -70,10 +71,10 @@ def test_a_replay_releases_memory_when_it_has_read_more_than_its_bound(
 
 
 def _record(number: int, fates: int = FATES_MAX) -> Record:
-    """A record of so many fates, by default as many as fit. All are of requests that the index has not read, so each
-    leaves a mark."""
+    """Returns a record of that many fates, by default as many as fit. The index has read none of their requests, so
+    each fate leaves a mark."""
     first = _FIRST + number * fates
-    said = DispatchRecord(
+    dispatch_record = DispatchRecord(
         seq=number + 1,
         takeover=1,
         instance="i",
@@ -83,7 +84,7 @@ def _record(number: int, fates: int = FATES_MAX) -> Record:
         low_water=0,
         fates=[PlainFate(first + at, 1_795_258_283_950 + number, DELIVERED) for at in range(fates)],
     )
-    return Record(2 * number, 1_795_258_284_000 + number, True, None, encode_record(said), [])
+    return Record(2 * number, 1_795_258_284_000 + number, True, None, encode_record(dispatch_record), [])
 
 
 def _read_log(_ctx: Any, _part: Partition, _start: int, _end: int, take: Any) -> None:

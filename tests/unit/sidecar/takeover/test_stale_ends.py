@@ -1,7 +1,7 @@
 """Goal: neither a stale end of the requests nor a mark behind a lost end of the log makes a shard deliver twice.
 
-Method: the real shard over the simulated broker. A leader of the requests is deposed while a transaction is open, or
-the dispatch log is truncated, and the shard starts without a disk.
+Method: the real shard runs over the simulated broker. A leader of the requests is deposed while a transaction is open,
+or the dispatch log is truncated. Then the shard starts without a disk.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _lose_fates(env: ShardEnvironment, shard: Shard, loss: str) -> None:
 def _end_requests_of_a_transaction_over_a_deposed_leader(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> Shard:
-    """Request 0 stays pending. The transaction with request 1 is open when the leader of the requests freezes, and 2
-    and 3 lie behind it. Its successor gets the commit, and an owner ends 1 to 3."""
+    """Request 0 stays pending. The transaction with request 1 is open when the leader of the requests freezes, and
+    requests 2 and 3 lie behind it. The next leader gets the commit, and an owner ends 1 to 3."""
     env.broker.brokers.grow(2)
     env.broker.log(REQUESTS).leader = 1
     shard = env.shard(_TOPIC)
@@ -103,7 +103,7 @@ def test_a_deposed_leader_that_knows_an_open_transaction_does_not_end_the_range(
 
 
 def test_the_mark_of_an_older_disk_hides_no_lost_fate(env: ShardEnvironment) -> None:
-    """B has ended requests that the index of A does not know. The dispatch log lost all records, A halts and leaves its
+    """B has ended requests that the index of A does not know. The dispatch log lost all records. A halts and leaves its
     mark, and C has no disk."""
     shard = env.shard(_TOPIC)
     _deliver(env, shard, 1)
@@ -122,7 +122,7 @@ def test_the_mark_of_an_older_disk_hides_no_lost_fate(env: ShardEnvironment) -> 
 
 
 def test_a_replay_that_begins_at_the_mark_behind_a_gap_halts(env: ShardEnvironment) -> None:
-    """The log lost its end, and what is left of it is older than an hour before the first pending request."""
+    """The log lost its end. Its remaining records are more than an hour older than the first pending request."""
     shard = env.shard(_TOPIC)
     _deliver(env, shard, 1)
     env.until(shard, lambda: env.log()[-1].low_water == 1, 200_000)
@@ -175,7 +175,7 @@ def pending(env: ShardEnvironment) -> Shard:
 def test_a_deposed_leader_does_not_end_the_range_of_an_empty_log(
     env: ShardEnvironment, pending: Shard, monkeypatch: pytest.MonkeyPatch, has_halted: bool
 ) -> None:
-    """It does not know the requests that ended after it was frozen, while the findings before it named them."""
+    """It does not know the requests that ended after it was frozen, but the findings before it named them."""
     _end_requests_that_a_frozen_leader_does_not_know(env, pending)
     _lose_fates(env, pending, "empty")
     shutil.rmtree(env.directory / "0")
@@ -195,4 +195,4 @@ def test_the_mark_names_requests_that_a_deposed_leader_does_not_know(
     _end_requests_that_a_frozen_leader_does_not_know(env, _start(env, place="1"))
     env.broker.log(LOG).truncate(0)
     _halt_while_a_deposed_leader_answers_the_last_finding(env, monkeypatch).close()
-    assert [said.ingested_to for said in env.log()] == [4]
+    assert [record.ingested_to for record in env.log()] == [4]

@@ -1,8 +1,8 @@
 """Goal: a stored entry ends once and at its time, after any control, with fates of any owner, and from STORE alone.
 
 Method: each test plays one trace over a real timer index and the STORE that its transactions leave
-(`support.shards.long_delays`). The traces are those that `docs/protocol.md`, "Long delays", rests on: each of them
-breaks where one of its sentences is left out.
+(`support.shards.long_delays`). The traces are those on which `docs/protocol.md`, "Long delays", relies: without one of
+its rules, the trace of that rule fails.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def unmoved(shard: LongDelayShard) -> dict[int, tuple[int, Entry]]:
-    """The entries of a shard without the controls that moved them: STORE does not keep these, since the log has each
-    one that still matters."""
+    """Returns the entries of a shard without the controls that moved them. STORE does not keep these controls, since
+    the log has each one that still matters."""
     return {o: (due_ms, msgspec.structs.replace(entry, moved_by=-1)) for o, (due_ms, entry) in shard.entries().items()}
 
 
@@ -96,7 +96,7 @@ def test_a_message_that_is_due_when_it_is_stored_leaves_before_later_ones_of_its
 
 
 def test_messages_that_are_stored_late_one_after_another_hold_up_no_earlier_one(make: Make) -> None:
-    """Each transaction stores one more."""
+    """Each transaction stores one more message."""
     shard = make()
     shard.feed(*(schedule(offset, FAR_MS, id=f"{offset}") for offset in range(9)), schedule(9, SOON_MS - 1))
     shard.commit(BASE_MS)
@@ -247,7 +247,7 @@ def test_a_request_that_just_fits_the_store_is_stored(make: Make) -> None:
     for offset, spare_bytes, fate in ((1, 0, STORED), (2, -1, DEAD)):
         shard.targets[OWN.store].size_bytes_max = size_bytes + spare_bytes
         shard.feed(schedule(offset, FAR_MS))
-        assert [(found.offset, found.name) for found in shard.commit().fates] == [(offset, fate)]
+        assert [(ended.offset, ended.name) for ended in shard.commit().fates] == [(offset, fate)]
 
 
 def test_a_message_that_a_bulk_control_moves_and_the_store_refuses_is_a_dead_letter(make: Make) -> None:
@@ -290,7 +290,7 @@ _TRACES: dict[str, tuple[list[list[Record]], int]] = {
 
 @pytest.mark.parametrize("name", _TRACES)
 def test_a_commit_and_a_replay_of_its_fates_leave_the_same_state(make: Make, name: str) -> None:
-    """The crash between commit and local write: the dispatch log does to the index what `finish` would have done."""
+    """After a crash between commit and local write, the dispatch log changes the index as `finish` would have done."""
     batches, now_ms = _TRACES[name]
     lived, crashed = make(), make()
     for records in batches[:-1]:
@@ -308,8 +308,8 @@ def test_a_commit_and_a_replay_of_its_fates_leave_the_same_state(make: Make, nam
 
 
 @pytest.mark.parametrize("name", _TRACES)
-def test_an_old_disk_comes_to_the_same_state_by_marks(make: Make, name: str) -> None:
-    """All fates are read before any request: rule 5. What both have forgotten of ends is left out."""
+def test_an_old_disk_reaches_the_same_state_by_marks(make: Make, name: str) -> None:
+    """All fates are read before any request: rule 5. The comparison omits ended requests that both have forgotten."""
     batches, now_ms = _TRACES[name]
     lived, old = make(), make()
     for number, records in enumerate(batches):
@@ -328,7 +328,7 @@ def test_an_old_disk_comes_to_the_same_state_by_marks(make: Make, name: str) -> 
 
 
 def test_a_stored_request_that_is_refused_when_read_again_still_leaves_a_tombstone(make: Make) -> None:
-    """Else a rebuild finds it in STORE and delivers what has ended as a dead letter."""
+    """Otherwise a rebuild finds it in STORE, and delivers a request that has ended as a dead letter."""
     shard, other = make(), make()
     shard.feed(schedule(0, FAR_MS))
     fates = shard.commit().fates
@@ -341,7 +341,7 @@ def test_a_stored_request_that_is_refused_when_read_again_still_leaves_a_tombsto
 
 
 def test_a_move_that_was_committed_is_not_stored_again(make: Make) -> None:
-    """Whoever committed it has written the STORE record beside it."""
+    """The owner that committed it has written the STORE record in the same transaction."""
     shard = make()
     shard.feed(schedule(0, FAR_MS, id="a"))
     shard.recover(PlainFate(0, FAR_MS, STORED), Moved(0, FAR_MS, MOVED, FARTHER_MS, 1), PlainFate(1, 0, APPLIED))
@@ -364,7 +364,7 @@ def test_a_control_rewrites_an_entry_that_a_successor_stored_without_it(make: Ma
 
 
 def test_an_empty_start_takes_only_entries_below_the_low_water_mark(make: Make) -> None:
-    """The others come from REQ with their marks; taken from STORE, they would be there twice."""
+    """The others come from REQ with their marks. If they were also taken from STORE, they would exist twice."""
     shard, rebuilt = make(), make(begins=False)
     shard.feed(schedule(0, FAR_MS, id="a"), schedule(1, FAR_MS, id="b"), schedule(2, FAR_MS, id="c"))
     fates = shard.commit().fates
@@ -377,7 +377,7 @@ def test_an_empty_start_takes_only_entries_below_the_low_water_mark(make: Make) 
 
 
 def test_the_last_record_of_a_key_counts_however_the_records_are_cut(make: Make) -> None:
-    """Compaction may not have run: every record ever written is there, read in pieces of any size."""
+    """Compaction may not have run: the topic has every record ever written, and they are read in pieces of any size."""
     shard = make()
     written: list[Record] = []
     steps = [[schedule(0, FAR_MS, id="a"), schedule(1, FAR_MS, id="b")], [request(2, **MOVE, at=FARTHER_MS)]]
@@ -398,7 +398,7 @@ def test_the_last_record_of_a_key_counts_however_the_records_are_cut(make: Make)
         assert rebuilt.index.count == 2
 
 
-def test_a_record_of_a_stranger_in_the_store_halts(make: Make) -> None:
+def test_a_foreign_record_in_the_store_halts(make: Make) -> None:
     shard = make(begins=False)
     for key, value in ((b"x", b""), (b"0", b"{}")):
         with pytest.raises(Halted) as halted:
@@ -407,7 +407,7 @@ def test_a_record_of_a_stranger_in_the_store_halts(make: Make) -> None:
 
 
 def test_ingest_stops_while_entries_to_store_fill_a_transaction(make: Make) -> None:
-    """Rule 1: entries under key 0 must all fit one transaction, and those to be stored are as large as messages."""
+    """Rule 1: all entries under key 0 must fit one transaction, and entries to be stored are as large as messages."""
     shard = make()
     value = bytes(1024 * 1024)
     records = [request(offset, value, topic="orders", at=FAR_MS) for offset in range(40)]
@@ -440,7 +440,8 @@ def test_the_sweep_stores_what_is_still_pending_at_half_of_the_retention(make: M
 def test_a_sweep_rests_at_a_young_request_that_is_about_to_be_stored(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise, while requests with long delays arrive, each sweep looks up all that wait for their store record."""
+    """Otherwise, while requests with long delays arrive, each sweep looks up all requests that wait for their STORE
+    record."""
     shard = make()
     shard.feed(schedule(0, FAR_MS), schedule(1, FAR_MS))
     find, looked = IndexOverlay.find, list[int]()

@@ -1,6 +1,7 @@
-"""Goal: single steps of a takeover are correct if an index starts again at the first record of the dispatch log.
+"""Goal: each step of a takeover is correct alone, also if an index starts again at the first record of the dispatch
+log.
 
-Method: the step is called with a timer index and with records that the test makes up; no cluster is needed.
+Method: each test calls one step with a timer index and made-up records; no cluster is needed.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ _PASSED = AcceptedLoss("requests-truncated", "r", 0, 1)
 def _record(
     number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS, accepted: AcceptedLoss = _PASSED
 ) -> Record:
-    """A record of so many fates; that of an owner names an accepted loss."""
-    said = DispatchRecord(
+    """Returns a record of that many fates; an owner's record names an accepted loss."""
+    dispatch_record = DispatchRecord(
         seq=number + 1,
         takeover=1,
         instance="i",
@@ -71,7 +72,7 @@ def _record(
         fates=[PlainFate(10 * number + at, 1, DELIVERED) for at in range(fates)],
         accepted=[accepted] if kind == OWNER else UNSET,
     )
-    return Record(2 * number, at_ms, True, None, encode_record(said), [])
+    return Record(2 * number, at_ms, True, None, encode_record(dispatch_record), [])
 
 
 def _decoded(*records: Record) -> list[tuple[Record, DispatchRecord]]:
@@ -79,7 +80,7 @@ def _decoded(*records: Record) -> list[tuple[Record, DispatchRecord]]:
 
 
 def _apply(index: TimerIndex, *records: Record) -> None:
-    """One piece of a recovery."""
+    """Applies one piece of a recovery."""
     progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False)
     takeover._apply_piece(_CTX, progress, _decoded(*records))
 
@@ -121,7 +122,7 @@ def test_a_record_whose_seq_is_not_the_next_one_ends_the_replay(tmp_path: Path, 
     index.close()
 
 
-def test_records_are_applied_in_pieces_of_bounded_size_and_an_accepted_loss_apart(
+def test_records_are_applied_in_pieces_of_bounded_size_and_an_accepted_loss_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(takeover, "RECOVERY_FATES_MAX", 4)
@@ -133,13 +134,13 @@ def test_records_are_applied_in_pieces_of_bounded_size_and_an_accepted_loss_apar
 
 
 @pytest.mark.parametrize(
-    ("at_ms", "asked_ms", "is_known"),
+    ("at_ms", "query_ms", "is_known"),
     [(_AT_MS, _AT_MS, True), (_AT_MS, _AT_MS + 3 * _WINDOW_MS, False), (-1, 0, True), (0, 0, True)],
 )
 def test_the_end_of_an_id_is_remembered_from_the_time_of_the_last_record_of_its_piece(
-    tmp_path: Path, at_ms: int, asked_ms: int, is_known: bool
+    tmp_path: Path, at_ms: int, query_ms: int, is_known: bool
 ) -> None:
-    """A record without a time counts as one of the beginning. A piece is short."""
+    """A record without a time counts as written at time 0. A piece is short."""
     index = open_index(tmp_path, IndexOptions(ended_window_ms=_WINDOW_MS))
     overlay = IndexOverlay(index)
     overlay.advance(next_request=1, next_dispatch=0, seq=0, takeover=1)
@@ -149,12 +150,12 @@ def test_the_end_of_an_id_is_remembered_from_the_time_of_the_last_record_of_its_
     overlay.write()
     _apply(index, _record(0, FATES, 1, max(at_ms - 3 * _WINDOW_MS, -1)), _record(1, at_ms=at_ms))
     assert index.count == 0
-    found = IndexOverlay(index, asked_ms).outcome(b"a")
-    assert found == (RecentOutcome(0, True) if is_known else None)
+    outcome = IndexOverlay(index, query_ms).outcome(b"a")
+    assert outcome == (RecentOutcome(0, True) if is_known else None)
     index.close()
 
 
-def test_a_process_that_dies_after_a_piece_goes_on_behind_its_last_record(tmp_path: Path) -> None:
+def test_a_process_that_dies_after_a_piece_continues_after_its_last_record(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     overlay = IndexOverlay(index)
     overlay.advance(next_request=0, next_dispatch=0, seq=0, takeover=1)
@@ -212,7 +213,7 @@ def test_a_fence_that_fails_leaves_no_producer() -> None:
 def test_a_rebuild_leaves_nothing_of_the_old_index_and_keeps_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_whole: bool
 ) -> None:
-    """What an interrupted rebuild has left is nothing that an operator needs."""
+    """No operator needs the remains of an interrupted rebuild."""
     old, start = open_index(tmp_path / "0"), Start(low=0, position=0, takeover=1, seq=4, last_seq=5, ingested=6)
     changes = EntryChanges()
     changes.insert(entry_key(1, 0), b"x")
@@ -259,7 +260,7 @@ def test_an_index_that_cannot_be_rebuilt_follows_the_log(tmp_path: Path, monkeyp
 
 
 def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mark waits for its request, and these are never read."""
+    """A mark waits for its request, and given-up requests are never read."""
     index = open_index(tmp_path)
     overlay = IndexOverlay(index)
     overlay.advance(next_request=2, next_dispatch=0, seq=0, takeover=1)
@@ -274,8 +275,8 @@ def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_given_up_requests_leave_no_unread_bulk_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would stop all messages until it is read. A control that was read is still carried out, and a later
-    one is still read."""
+    """It would stop all messages until it is read. A control that was read is still carried out, and a later control is
+    still read."""
     index = open_index(tmp_path)
     overlay = IndexOverlay(index)
     overlay.advance(next_request=2, next_dispatch=0, seq=0, takeover=1)
@@ -289,7 +290,7 @@ def test_given_up_requests_leave_no_unread_bulk_control(tmp_path: Path, monkeypa
 
 
 def test_an_index_that_goes_back_to_the_first_record_has_missed_none() -> None:
-    """Not even if that record has been deleted since: a person has accepted it."""
+    """Not even if that record has been deleted since: an operator has accepted the loss."""
     index: Any = SimpleNamespace(checkpoint=Checkpoint(next_dispatch=2))
     progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0)
     bounded: Any = SimpleNamespace(start=5, end=9)
@@ -325,10 +326,10 @@ def test_an_index_has_missed_what_may_have_been_committed_in_deleted_records(
     ("end", "rewind_to", "empty", "is_refused"),
     [(4, -1, False, True), (5, -1, False, False), (4, -1, True, False), (4, 0, False, False)],
 )
-def test_an_end_of_the_log_below_what_was_read_is_asked_for_again(
+def test_an_end_of_the_log_below_the_read_offset_is_queried_again(
     end: int, rewind_to: int, empty: bool, is_refused: bool
 ) -> None:
-    """Unless the index is rebuilt, or is to read the log from an earlier record on."""
+    """Except if the index is rebuilt, or reads the log again from an earlier record on."""
     admin = SimpleNamespace(end_offsets=lambda *_: {_CTX.log: end}, start_offsets=lambda *_: {_CTX.log: 0})
     ctx: Any = SimpleNamespace(admin=admin, log=_CTX.log, partition=0)
     index: Any = SimpleNamespace(checkpoint=Checkpoint(next_dispatch=5))
@@ -342,7 +343,8 @@ def test_an_end_of_the_log_below_what_was_read_is_asked_for_again(
 
 
 def test_a_commit_that_is_about_to_be_requested_is_known_to_the_index(tmp_path: Path) -> None:
-    """Otherwise its record could not be told from that of an aborted transaction, once both are deleted."""
+    """Otherwise, once both records are deleted, the offsets of this commit would look like those of an aborted
+    transaction."""
     index = open_index(tmp_path)
     takeover._note_commit(index, 7)
     assert index.checkpoint.next_dispatch == 7
@@ -351,7 +353,7 @@ def test_a_commit_that_is_about_to_be_requested_is_known_to_the_index(tmp_path: 
 
 @pytest.mark.parametrize(("last_seq", "is_left"), [(None, True), (6, True), (7, True), (8, False)])
 def test_a_mark_is_left_once(monkeypatch: pytest.MonkeyPatch, last_seq: int | None, is_left: bool) -> None:
-    """The mark has the next seq. A log with the same seq as the index has grown again without one."""
+    """The mark has the next seq. A log with the same seq as the index has grown again without a mark."""
 
     def fence(*_: Any) -> None:
         raise Stopped("this begins the mark")

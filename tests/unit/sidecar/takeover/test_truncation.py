@@ -1,7 +1,7 @@
 """Goal: after a log has lost its end, no message is repeated and no loss is hidden, on the same disk or another.
 
-Method: the real shard over the simulated broker; a log is truncated behind its back, and grows again. Then the shard
-starts on its own disk, or on another one.
+Method: the real shard runs over the simulated broker. A log is truncated without the shard's knowledge, and grows
+again. Then the shard starts on its own disk, or on another one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def _accept(env: ShardEnvironment) -> Instruction:
-    told = read_status(env.directory / "0")
-    assert told is not None
-    return Instruction(do="resume", accept=told.loss)
+    status = read_status(env.directory / "0")
+    assert status is not None
+    return Instruction(do="resume", accept=status.loss)
 
 
 def _halt_for_truncated_requests(env: ShardEnvironment) -> None:
-    """A shard has read three requests, and starts again when the log has only the first one."""
+    """Halts a shard: it has read three requests, and starts again when the log has only the first one."""
     shard = env.shard()
     for _ in range(3):
         env.schedule(env.time.now_ms + 60_000)
@@ -50,7 +50,7 @@ def _halt_for_truncated_requests(env: ShardEnvironment) -> None:
 
 
 def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(env: ShardEnvironment) -> None:
-    """Requests that come to lie where others were read would be taken for those."""
+    """New requests at the offsets of requests that were read would be mistaken for those."""
     _halt_for_truncated_requests(env)
     for _ in range(4):
         env.schedule(1)
@@ -65,7 +65,7 @@ def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(env: ShardEnviro
 
 
 def test_another_halt_does_not_hide_a_truncated_log(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log grows while the shard is halted for something else, and then nothing else shows the truncation."""
+    """The log grows while the shard is halted for another reason; then nothing else shows the truncation."""
     _halt_for_truncated_requests(env)
     with monkeypatch.context() as patched:
         patched.setattr(SimAdmin, "describe", lambda *_: {})
@@ -86,7 +86,7 @@ def test_another_halt_does_not_hide_a_truncated_log(env: ShardEnvironment, monke
 
 
 def test_no_owner_delivers_again_after_a_truncated_dispatch_log(env: ShardEnvironment) -> None:
-    """The index that knows may be on another machine than the one that takes the shard over next."""
+    """The next owner may be on another machine than the index that knows the lost fates."""
     shard = env.shard()
     for count in range(1, 4):
         env.schedule(1)
@@ -106,7 +106,7 @@ def test_no_owner_delivers_again_after_a_truncated_dispatch_log(env: ShardEnviro
     other.close()
     shard = env.new_shard()
     env.until(shard, lambda: shard.state is State.HALTED)
-    owners = [said.takeover for said in env.log() if said.kind == "owner"]
+    owners = [record.takeover for record in env.log() if record.kind == "owner"]
     assert owners == [1, 2], "one mark is enough, and it is that of the next takeover"
     instruct(env.directory / "0", _accept(env))
     env.until(shard, lambda: shard.state is State.RUNNING)
@@ -145,7 +145,7 @@ def test_the_producer_of_the_mark_is_destroyed(
 
 
 def test_a_dispatch_log_that_lost_everything_is_read_from_its_start(env: ShardEnvironment) -> None:
-    """The record that the halted shard left there counts: no other gets its number."""
+    """The record that the halted shard left there counts: no other record gets its seq."""
     shard = env.shard()
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
@@ -157,13 +157,13 @@ def test_a_dispatch_log_that_lost_everything_is_read_from_its_start(env: ShardEn
     env.until(shard, lambda: shard.state is State.RUNNING)
     env.schedule(1)
     env.until(shard, lambda: len(env.read("orders")) == 2)
-    numbers = [said.seq for said in env.log()]
+    numbers = [record.seq for record in env.log()]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     shard.close()
 
 
 def _use_offsets_twice(env: ShardEnvironment, count: int) -> None:
-    """Requests 1 to `count` - 1 are lost, other requests get their offsets, and a person accepts the loss."""
+    """Loses requests 1 to `count` - 1, gives their offsets to other requests, and accepts the loss."""
     shard = env.shard()
     for _ in range(count):
         env.schedule(env.time.now_ms + 60_000)
@@ -182,7 +182,7 @@ def _use_offsets_twice(env: ShardEnvironment, count: int) -> None:
 def test_offsets_that_were_used_twice_are_passed_over_in_bounded_writes(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many they are; and a process that dies between two of the writes begins them again."""
+    """Their number does not matter. A process that dies between two of the writes begins them again."""
     monkeypatch.setattr(takeover, "RECOVERY_FATES_MAX", 4)
     _use_offsets_twice(env, 12)
     written: list[int] = []

@@ -1,8 +1,8 @@
 """Goal: the nominal times that an owner publishes follow its own time zone rules, even if another owner with other
 rules has read the request.
 
-Method: a shard ingests a schedule, or a backfill, and is closed before its transaction. Another one with the same disk
-and other rules takes over. Other rules are those of another zone under the same name.
+Method: a shard ingests a schedule or a backfill, and is closed before its transaction. A second shard with the same
+disk and other rules takes over. Other rules means the rules of another zone under the same name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def env(tmp_path: Path) -> Iterator[ShardEnvironment]:
 
 
 def use_other_rules(patched: pytest.MonkeyPatch) -> None:
-    """Until the patch is undone, Berlin has the time of Tokyo, and the version is another one."""
+    """Gives Berlin the time of Tokyo under another version, until the patch is undone."""
 
     def load(name: str) -> Zone:
         return load_zone("Asia/Tokyo" if name == "Europe/Berlin" else name)
@@ -52,7 +52,7 @@ def use_other_rules(patched: pytest.MonkeyPatch) -> None:
 
 
 def ingested(env: ShardEnvironment, *requests: Headers, other_rules: bool = True) -> None:
-    """A shard reads requests, and ends before it commits anything."""
+    """Lets a shard read requests, and ends it before it commits anything."""
     with pytest.MonkeyPatch.context() as patched:
         if other_rules:
             use_other_rules(patched)
