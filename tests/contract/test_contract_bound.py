@@ -23,7 +23,7 @@ def _clock(kafka: Kafka) -> Clock:
 
 
 def _verify(kafka: Kafka, replayed_to: int, committed: Sequence[bytes], aborted: Sequence[bytes]) -> int:
-    """The offset of the first record of an open transaction, which was verified while it was open."""
+    """Returns the offset of the first record of an open transaction, which was verified while it was open."""
     topic = new_topic(kafka)
     older, ours = open_producer(kafka), open_producer(kafka)
     commit_values(older, topic, [b"replayed"])

@@ -42,7 +42,7 @@ def random_value(random: Random, low: int, high: int) -> int:
 
 
 def random_field(random: Random, low: int, high: int) -> str:
-    """A list of one or two terms; few are stars, with which schedules follow elapsed time."""
+    """Returns a list of one or two terms; few are stars, with which schedules follow elapsed time."""
     terms = []
     for _ in range(random.choice((1, 1, 1, 2))):
         first, last = sorted((random_value(random, low, high), random_value(random, low, high)))
@@ -54,7 +54,8 @@ def random_field(random: Random, low: int, high: int) -> str:
 
 
 def random_days(random: Random) -> tuple[str, str]:
-    """A day of the month and a day of the week. Most expressions match every day, so that they meet clock changes."""
+    """Returns a day of the month and a day of the week. Most expressions match every day, so that they meet clock
+    changes."""
     if random.random() < 0.6:
         return "*", "*"
     months = random.choice(("*", random_field(random, 1, 31), "L", "LW", "1,L", "*/2", "*/9"))

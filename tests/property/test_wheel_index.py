@@ -31,7 +31,7 @@ DUES = st.one_of(st.just(0), st.integers(1, 30))
 
 
 def body(length: int, stored: bool) -> bytes:
-    """An encoded entry of its own length."""
+    """Returns an encoded entry of its own length."""
     value = bytes(length)
     return encode_entry(Entry(Kind.DELIVER, stored, first_due=0, due=0, target="", key=None, value=value, headers=[]))
 

@@ -146,7 +146,7 @@ def prefixed(content: bytes | None) -> bytes:
 
 
 def record_batch_size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """The size of a batch of one record, as `DefaultRecord` and `DefaultRecordBatch` of apache/kafka write it."""
+    """Returns the size of a batch of one record, as `DefaultRecord` and `DefaultRecordBatch` of apache/kafka write it."""
     body = b"\x00" + varint(0) + varint(0) + prefixed(key) + prefixed(value) + varint(len(headers))
     for name, content in headers:
         body += prefixed(name.encode()) + prefixed(content)

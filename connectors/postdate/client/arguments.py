@@ -24,7 +24,7 @@ _HEADERS_REMEDY: Final = 'must be a mapping {"name": b"value"} or pairs [("name"
 
 
 def utf8(name: str, value: bytes | str) -> bytes:
-    """Return bytes as they are, and a str as UTF-8. Raises TypeError, UnicodeEncodeError (a lone surrogate)."""
+    """Returns bytes as they are, and a str as UTF-8. Raises TypeError, UnicodeEncodeError (a lone surrogate)."""
     if isinstance(value, str):
         return value.encode()
     if not isinstance(value, bytes):
@@ -33,14 +33,14 @@ def utf8(name: str, value: bytes | str) -> bytes:
 
 
 def whole_number(name: str, value: int) -> int:
-    """Return `value`. Raises TypeError: it is not an int, or is a bool."""
+    """Returns `value`. Raises TypeError: it is not an int, or is a bool."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     return value
 
 
 def message_headers(headers: MessageHeaders | None) -> Headers:
-    """Return the headers of the message in their order, without those that Postdate adds to a delivered record.
+    """Returns the headers of the message in their order, without those that Postdate adds to a delivered record.
 
     Raises TypeError: not a mapping and not pairs, or a name or value of another type. Raises RequestInvalid: a name is
     reserved by Postdate, or Kafka clients cannot transport it. Cost: O(headers).
@@ -65,7 +65,7 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
 
 
 def returned_headers(headers: MessageHeaders | None) -> Headers:
-    """Return the headers of a consumed message for its return: its own, and those from which its attempts count.
+    """Returns the headers of a consumed message for its return: its own, and those from which its attempts count.
 
     Headers of an earlier return or dead letter are left out. Raises as `message_headers`.
     """

@@ -58,7 +58,7 @@ class Delivered:
 
 
 def read_delivered(headers: Iterable[tuple[str, bytes | None]] | None) -> Delivered:
-    """Parse the headers of a delivered record.
+    """Parses the headers of a delivered record.
 
     Raises FormatError: Postdate did not deliver the record, or it is damaged. Cost: O(headers).
     """

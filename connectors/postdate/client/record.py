@@ -26,12 +26,12 @@ class RequestRecord:
     """The partition in which a control of the same id finds it; None: any partition."""
 
     def keys(self) -> tuple[str, ...]:
-        """Return the names of the arguments that `**record` gives."""
+        """Returns the names of the arguments that `**record` gives."""
         names = ("topic", "key", "value", "headers")
         return names if self.partition is None else (*names, "partition")
 
     def __getitem__(self, name: str) -> Any:
-        """Return the argument of that name; the headers as the list that producers want."""
+        """Returns the argument of that name; the headers as the list that producers want."""
         if name not in self.keys():
             raise KeyError(name)
         return list(self.headers) if name == "headers" else getattr(self, name)

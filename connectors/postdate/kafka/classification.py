@@ -163,7 +163,7 @@ _BLAME = {
 
 
 def blame(fault: KafkaFault) -> Blame:
-    """The cause of a rejected record; REFUSED if only the record can be at fault."""
+    """Returns the cause of a rejected record; REFUSED if only the record can be at fault."""
     if fault.code in AUTHORIZATION_CODES:
         return Blame.UNAUTHORIZED
     return _BLAME.get(fault.code, Blame.REFUSED)
@@ -183,7 +183,7 @@ def is_final(fault: KafkaFault) -> bool:
 
 
 def error_of(raised: KafkaException | KafkaError) -> KafkaError:
-    """The KafkaError inside an exception of the client, or the error itself."""
+    """Returns the KafkaError inside an exception of the client, or the error itself."""
     if isinstance(raised, KafkaError):
         return raised
     inner = raised.args[0] if raised.args else None
@@ -206,7 +206,7 @@ def has_reason(raised: KafkaException | KafkaError, codes: frozenset[int]) -> bo
 
 
 def classify(raised: KafkaException | KafkaError, doing: str, otherwise: type[KafkaFault] = FatalClient) -> KafkaFault:
-    """The fault for this error, which occurred while `doing` something ("commit the transaction").
+    """Returns the fault for this error, which occurred while `doing` something ("commit the transaction").
 
     `otherwise` is the class for an error that carries no flag and has no known code: fatal, unless the caller knows
     that the client is still usable.
@@ -217,8 +217,8 @@ def classify(raised: KafkaException | KafkaError, doing: str, otherwise: type[Ka
 
 
 def classify_delivery(error: KafkaError, topic: str | None) -> KafkaFault:
-    """The fault for a delivery report: RecordRejected if this record is at fault, AbortRequired if it failed together
-    with its transaction, Fenced or FatalClient if the producer is unusable."""
+    """Returns the fault for a delivery report: RecordRejected if this record is at fault, AbortRequired if it failed
+    together with its transaction, Fenced or FatalClient if the producer is unusable."""
     code = error.code()
     missing = f": no ACL allows Write on topic {topic}" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
     message = f"A record for {topic} was not delivered: {error.str()} ({error.name()}){missing}"
@@ -263,7 +263,7 @@ _BY_CODE: tuple[tuple[frozenset[int], type[KafkaFault]], ...] = (
 
 
 def result_of(future: Future[Any], doing: str, timeout_s: float, absent: int | None = None) -> Any:
-    """Wait for the result of a future of the library; None if it fails with the code `absent`. Raises any other error
+    """Waits for the result of a future of the library; None if it fails with the code `absent`. Raises any other error
     as a fault, and Unreachable after `timeout_s`. `Any`: the library has no types."""
     try:
         return future.result(timeout_s)

@@ -46,9 +46,9 @@ be down."""
 
 
 def connection_fault(settings: KafkaSettings, over: Callable[[], bool]) -> KafkaFault | None:
-    """The reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS handshake,
-    or speaks the other protocol, which only an operator can correct; otherwise Unreachable. None if the library
-    reports no such error for some seconds, or once `over` returns True."""
+    """Returns the reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
+    handshake, or speaks the other protocol, which only an operator can correct; otherwise Unreachable. None if the
+    library reports no such error for some seconds, or once `over` returns True."""
     heard: dict[int, str] = {}
 
     def on_error(error: KafkaError) -> None:
@@ -91,8 +91,8 @@ _API_VERSIONS: Final = struct.pack(">ihh4sh", 10, 18, 0, _CORRELATION, -1)
 
 
 def protocol_mismatch(conf: ClientConf) -> str:
-    """A message for the user if every bootstrap address of `conf` answers in the other protocol; empty otherwise, also
-    if one of them does not answer."""
+    """Returns a message for the user if every bootstrap address of `conf` answers in the other protocol; empty
+    otherwise, also if one of them does not answer."""
     protocol = str(conf.get("security.protocol", "PLAINTEXT")).upper()
     is_tls = protocol.endswith("SSL")
     addresses = [address.strip() for address in str(conf["bootstrap.servers"]).split(",")]
@@ -129,7 +129,7 @@ def _answers_plain(host: str, port: int) -> bool:
 
 
 def _answer(host: str, port: int, request: bytes, size: int) -> bytes:
-    """The first `size` bytes of the answer; fewer if the connection ends or times out."""
+    """Returns the first `size` bytes of the answer; fewer if the connection ends or times out."""
     answer = b""
     with contextlib.suppress(OSError), socket.create_connection((host, port), _ANSWER_S) as connection:
         connection.sendall(request)

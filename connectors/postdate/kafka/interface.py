@@ -154,7 +154,8 @@ class GroupConsumer(Protocol):
         """
 
     def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
-        """The errors met since the last call, drained: with their partition, or None for those of the whole client."""
+        """Returns the errors met since the last call, drained: with their partition, or None for those of the whole
+        client."""
 
     def start(self, part: Partition, offset: int) -> None:
         """From the next poll on, records of an assigned partition arrive, beginning at `offset` (or at the first
@@ -182,23 +183,24 @@ class GroupConsumer(Protocol):
         the group protocol classic; with consumer, others get its partitions when its session has timed out."""
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
-        """The group's committed offset of each, None if there is none. Blocks. Raises Unreachable, NotAuthorized."""
+        """Returns the group's committed offset of each, None if there is none. Blocks. Raises Unreachable,
+        NotAuthorized."""
 
     def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
-        """The offset of the next record that `poll` may return of each, past markers and aborted records; without those
-        of which nothing was fetched yet, and that are not assigned. Does not wait."""
+        """Returns the offset of the next record that `poll` may return of each, past markers and aborted records;
+        without those of which nothing was fetched yet, and that are not assigned. Does not wait."""
 
     def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
-        """Those of `parts` that this member holds according to the coordinator, by one request. Empty if the request
-        fails, and while the group rebalances. It commits nothing: a takeover reads a committed offset as the sign of an
-        earlier owner. Blocks, and opens a connection for this one request; the only method that may run on another
-        thread beside the poll thread."""
+        """Returns those of `parts` that this member holds according to the coordinator, by one request. Empty if the
+        request fails, and while the group rebalances. It commits nothing: a takeover reads a committed offset as the
+        sign of an earlier owner. Blocks, and opens a connection for this one request; the only method that may run on
+        another thread beside the poll thread."""
 
     def assignment(self) -> frozenset[Partition]:
-        """The present assignment of this member, according to the library."""
+        """Returns the present assignment of this member, according to the library."""
 
     def member_id(self) -> str:
-        """The id the coordinator gave this member; empty before the first join."""
+        """Returns the id the coordinator gave this member; empty before the first join."""
 
     def statistics(self) -> tuple[BrokerStatistics, ...]:
         """Measurements of the connections to the brokers, updated every few seconds; empty before the first, and if
@@ -223,8 +225,8 @@ class LogReader(Protocol):
         """
 
     def position(self) -> int:
-        """The offset of the next record that `read` may return: everything below it has been returned or does not
-        exist for this isolation. Passes transaction markers and aborted records, also when they are last; with
+        """Returns the offset of the next record that `read` may return: everything below it has been returned or does
+        not exist for this isolation. Passes transaction markers and aborted records, also when they are last; with
         READ_COMMITTED it stops at the first record of a foreign open transaction. It moves only inside `read`."""
 
     def close(self) -> None:
@@ -331,41 +333,42 @@ class Admin(Protocol):
     """
 
     def cluster_id(self) -> str:
-        """The cluster id."""
+        """Returns the cluster id."""
 
     def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
-        """The first offset of each log. Raises RecordRejected if a partition does not exist."""
+        """Returns the first offset of each log. Raises RecordRejected if a partition does not exist."""
 
     def end_offsets(
         self, parts: Iterable[Partition], isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
-        """The offset behind the last record: READ_UNCOMMITTED, the high watermark; READ_COMMITTED, the last stable
-        offset. Waits for at most `timeout_s`, if it is given. Raises RecordRejected if a partition does not exist."""
+        """Returns the offset behind the last record: READ_UNCOMMITTED, the high watermark; READ_COMMITTED, the last
+        stable offset. Waits for at most `timeout_s`, if it is given. Raises RecordRejected if a partition does not
+        exist."""
 
     def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
-        """The first offset whose record's timestamp is at or after `timestamp_ms`; None if there is none."""
+        """Returns the first offset whose record's timestamp is at or after `timestamp_ms`; None if there is none."""
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
-        """Those of these topics that exist. While one is created or deleted, brokers differ for a moment: it is missing
-        if one of those that answer does not know it. `config` names the wanted settings; without names, one request is
-        saved and `config` of the answer is empty. One or two requests in all.
+        """Returns those of these topics that exist. While one is created or deleted, brokers differ for a moment: it is
+        missing if one of those that answer does not know it. `config` names the wanted settings; without names, one
+        request is saved and `config` of the answer is empty. One or two requests in all.
 
         A topic that these credentials may not describe is `TopicInfo(name, "", {}, {}, writable=False)`, even if it
         does not exist: the broker does not distinguish the two. If only its settings are hidden, `config` is empty.
-        Neither fails the others. Raises NotAuthorized for the credentials as a whole."""
+        Neither fails the others. Raises NotAuthorized for the credentials as a whole.
+        """
 
     def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
         """Requests the same as `describe`; the returned function waits for the answer for a number of seconds, and
         raises as `describe`."""
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
-        """The operations that these credentials may perform on each existing topic: at most DESCRIBE_CONFIGS on a
-        hidden one, all on a cluster without ACLs. One or two requests. Raises as `describe`.
-        """
+        """Returns the operations that these credentials may perform on each existing topic: at most DESCRIBE_CONFIGS on
+        a hidden one, all on a cluster without ACLs. One or two requests. Raises as `describe`."""
 
     def group_rights(self, group_id: str) -> frozenset[Operation]:
-        """The operations that these credentials may perform on a consumer group, existing or not; empty if it is
-        hidden."""
+        """Returns the operations that these credentials may perform on a consumer group, existing or not; empty if it
+        is hidden."""
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
         """Creates those that do not exist, and returns the names that it created, when every broker asked has
@@ -379,13 +382,13 @@ class Admin(Protocol):
         """Deletes those that exist."""
 
     def group_offset(self, group_id: str, part: Partition) -> int | None:
-        """The committed offset of a group for a partition, None if there is none."""
+        """Returns the committed offset of a group for a partition, None if there is none."""
 
     def group_note(self, group_id: str, part: Partition) -> str:
-        """The metadata of the committed offset of a partition; empty if there is none."""
+        """Returns the metadata of the committed offset of a partition; empty if there is none."""
 
     def group_members(self, group_id: str) -> list[GroupMember]:
-        """The present members of a consumer group; empty if the group is empty or unknown."""
+        """Returns the present members of a consumer group; empty if the group is empty or unknown."""
 
     def assign_again(self, group_id: str, topic: str) -> None:
         """Makes a group of the protocol classic assign its partitions again: a member that reads `topic` joins and
@@ -393,9 +396,9 @@ class Admin(Protocol):
         even if the group has not done so."""
 
     def share_isolation(self, group_id: str) -> Isolation | None:
-        """The isolation level at which a share group (KIP-932) reads, whether it has members or not. None if `group_id`
-        names a consumer group, whose members set theirs, or if the brokers know no isolation level of groups. Two
-        requests. Raises NotAuthorized without DescribeConfigs on the group."""
+        """Returns the isolation level at which a share group (KIP-932) reads, whether it has members or not. None if
+        `group_id` names a consumer group, whose members set theirs, or if the brokers know no isolation level of
+        groups. Two requests. Raises NotAuthorized without DescribeConfigs on the group."""
 
     def close(self) -> None:
         """Frees the client. Calling it again does nothing."""
@@ -405,26 +408,26 @@ class Kafka(Protocol):
     """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
 
     def connection_fault(self, over: Callable[[], bool]) -> KafkaFault | None:
-        """The reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
+        """Returns the reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
         handshake, or if every bootstrap address answers with TLS although `security.protocol` is without it, or the
         reverse; Unreachable otherwise. None if nothing is known in some seconds, or once `over` is true. From any
         thread."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
-        """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, follows
+        """Returns a member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, follows
         the `@` of its client id, which every client that may describe the group can read (`GroupMember.address`)."""
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
-        """A reader whose first record is the one at `offset`, or the next one."""
+        """Returns a reader whose first record is the one at `offset`, or the next one."""
 
     def producer(
         self, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
     ) -> TransactionalProducer:
-        """A producer that has fenced nobody yet. `message_bytes_max`: the largest record that it may be given, which
-        is the largest `max.message.bytes` of the topics that it serves."""
+        """Returns a producer that has fenced nobody yet. `message_bytes_max`: the largest record that it may be given,
+        which is the largest `max.message.bytes` of the topics that it serves."""
 
     def plain_producer(self, created_ms: int = 0) -> PlainProducer:
-        """An idempotent producer without transactions. `created_ms`: as in `TransactionalProducer.begin`."""
+        """Returns an idempotent producer without transactions. `created_ms`: as in `TransactionalProducer.begin`."""
 
     def admin(self) -> Admin:
-        """A new admin client."""
+        """Returns a new admin client."""

@@ -263,7 +263,7 @@ def _serving(doing: str) -> Iterator[None]:
 
 
 def _reporter(on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
-    """The library's callback that calls ours. `Any`: the library's type does not promise a timestamp.
+    """Returns the library's callback that calls ours. `Any`: the library's type does not promise a timestamp.
 
     A record has no offset if its batch lost its answer and a later batch was acknowledged: the library then takes both
     for acknowledged (librdkafka 2.16, `rd_kafka_dr_implicit_ack`). Its timestamp is not the broker's then.

@@ -100,8 +100,8 @@ def _nothing() -> Properties:
 
 
 def _with_room(conf: ClientConf) -> ClientConf:
-    """The properties with larger fetches if needed: librdkafka refuses a consumer whose fetches are smaller than its
-    largest message."""
+    """Returns the properties with larger fetches if needed: librdkafka refuses a consumer whose fetches are smaller
+    than its largest message."""
     return conf | {
         "fetch.max.bytes": max(int(conf[name]) for name in ("fetch.max.bytes", "message.max.bytes") if name in conf)
     }
@@ -137,7 +137,7 @@ class KafkaSettings:
         return int(given)
 
     def group_consumer_conf(self, group_id: str, instance_id: str | None, address: str = "") -> ClientConf:
-        """The properties of a member of the consumer group; its client id advertises its address."""
+        """Returns the properties of a member of the consumer group; its client id advertises its address."""
         is_classic = self.group_protocol == "classic"
         sized = {**_MEMBER, **_CLASSIC_MEMBER} if is_classic else _MEMBER
         conf = _with_room(self._conf(_CONSUMER, sized, self.consumer))
@@ -151,7 +151,7 @@ class KafkaSettings:
         return conf
 
     def reader_conf(self, isolation: str) -> ClientConf:
-        """The properties of a reader of one partition."""
+        """Returns the properties of a reader of one partition."""
         sized: Properties = {"queued.max.messages.kbytes": limits.READ_AHEAD_KB_MAX}
         return _with_room(self._conf(_CONSUMER, sized, self.consumer)) | {
             "group.id": self.reader_group_id,
@@ -159,7 +159,7 @@ class KafkaSettings:
         }
 
     def producer_conf(self, transactional_id: str | None, message_bytes_max: int) -> ClientConf:
-        """The properties of a producer: transactional with an id, otherwise only idempotent."""
+        """Returns the properties of a producer: transactional with an id, otherwise only idempotent."""
         conf = self._conf(_PRODUCER, {"message.max.bytes": message_bytes_max}, self.producer)
         if transactional_id is None:
             conf.pop("transaction.timeout.ms", None)
@@ -173,11 +173,11 @@ class KafkaSettings:
         return conf
 
     def admin_conf(self) -> ClientConf:
-        """The properties of an admin client. It never serves its log queue, so it must not fill it."""
+        """Returns the properties of an admin client. It never serves its log queue, so it must not fill it."""
         return self._conf({}, {}, self.admin) | {"log_level": 0}
 
     def renewal(self, client: SettableClient, given: Properties) -> Renewal:
-        """The renewal of the password of `client`; `given`: the properties of the client's kind."""
+        """Returns the renewal of the password of `client`; `given`: the properties of the client's kind."""
         properties = {**self.common, **given}
         password = properties.get("sasl.password")
         username = str(properties.get("sasl.username", ""))

@@ -52,7 +52,7 @@ _ROLE = "logical"
 
 
 def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
-    """The connections to brokers of the cluster, by name; those for finding it, and idle doubles, are left out.
+    """Returns the connections to brokers of the cluster, by name; those for finding it, and idle doubles, are left out.
 
     Raises msgspec.MsgspecError: the library does not write what it documents.
     """

@@ -403,7 +403,7 @@ _mixed_decoder = msgspec.json.Decoder(_ReadMixed)
 
 
 def encode_record(record: DispatchRecord) -> bytes:
-    """Return the value of the record on the dispatch log. Requires: at most 10,000 fates, and fates only for `fates`.
+    """Returns the value of the record on the dispatch log. Requires: at most 10,000 fates, and fates only for `fates`.
 
     Cost: O(fates), about 0.1 us each.
     """
@@ -413,10 +413,10 @@ def encode_record(record: DispatchRecord) -> bytes:
 
 
 def decode_record(value: bytes | None) -> DispatchRecord:
-    """Return the record that the value of a dispatch-log record holds: the inverse of `encode_record`.
+    """Returns the record that the value of a dispatch-log record holds: the inverse of `encode_record`.
 
-    Raises FormatError on anything else: a foreign writer, damage or a newer Postdate. The shard then halts.
-    Cost: O(fates), about 0.2 us each, 2 us where something moved.
+    Raises FormatError on anything else: a foreign writer, damage or a newer Postdate. The shard then halts. Cost:
+    O(fates), about 0.2 us each, 2 us where something moved.
     """
     if value is None:
         raise FormatError("a dispatch-log record has no value")

@@ -116,7 +116,7 @@ def is_dropped(name: str) -> bool:
 
 
 def attempt_of(headers: Headers) -> int | None:
-    """The number of the attempt that the headers of an accepted return name; None: it is no return."""
+    """Returns the number of the attempt that the headers of an accepted return name; None: it is no return."""
     for name, value in reversed(split_redelivery(headers)[1]):
         if name == ATTEMPT:
             return int(value or b"0")
@@ -124,12 +124,12 @@ def attempt_of(headers: Headers) -> int | None:
 
 
 def returned_id(headers: Headers) -> bytes:
-    """The id of the message of an accepted return, which is not registered; b"": no id."""
+    """Returns the id of the message of an accepted return, which is not registered; b"": no id."""
     return next((value or b"" for name, value in split_redelivery(headers)[1] if name == ID), b"")
 
 
 def split_redelivery(headers: Headers) -> tuple[Headers, Headers]:
-    """Return the headers of an accepted request as the message's, and those that `schedule_return` has added."""
+    """Returns the headers of an accepted request as the message's, and those that `schedule_return` has added."""
     end = len(headers)
     while end and headers[end - 1][0] in REDELIVERED:
         end -= 1

@@ -19,12 +19,12 @@ _USUAL: Final = re.compile(rb"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}/(?:0|[1-9][0-9]
 
 
 def format_origin(topic: str, partition: int, offset: int) -> bytes:
-    """Return the origin of the request at `offset` of `partition`, as in headers and verdicts."""
+    """Returns the origin of the request at `offset` of `partition`, as in headers and verdicts."""
     return b"%b/%d/%d" % (topic.encode(), partition, offset)
 
 
 def parse_origin(origin: bytes) -> tuple[str, int, int]:
-    """Return topic, partition and offset of an origin: the inverse of `format_origin`.
+    """Returns topic, partition and offset of an origin: the inverse of `format_origin`.
 
     Raises ValueError if `origin` is not the text of one.
     """

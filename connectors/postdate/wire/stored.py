@@ -131,12 +131,12 @@ BOUND_KEY: Final = b"%d" % (INTEGER_END - 1)
 
 
 def stored_key(offset: int) -> bytes:
-    """Return the key of the records of the request at `offset`."""
+    """Returns the key of the records of the request at `offset`."""
     return b"%d" % offset
 
 
 def stored_offset(key: bytes | None) -> int:
-    """Return the offset of the request that a record's key names; the inverse of `stored_key`.
+    """Returns the offset of the request that a record's key names; the inverse of `stored_key`.
 
     Raises FormatError: the record is not Postdate's.
     """
@@ -147,7 +147,7 @@ def stored_offset(key: bytes | None) -> int:
 
 
 def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
-    """Return key, value and headers of the record that keeps `request`. Cost: O(size)."""
+    """Returns key, value and headers of the record that keeps `request`. Cost: O(size)."""
     sent = restore_headers(request.headers, request.stripped)
     headers = [*sent, (RECORD_KEY, request.own_key)]
     key_at = _OWN_KEY
@@ -182,7 +182,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
 
 
 def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> StoredRequest:
-    """Return the request that a record of the store keeps.
+    """Returns the request that a record of the store keeps.
 
     Raises FormatError: another program wrote it; NewerFormat: a newer Postdate did. The pending messages are then
     unknown.

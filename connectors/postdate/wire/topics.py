@@ -37,7 +37,7 @@ class OwnTopics:
 
     @classmethod
     def of(cls, requests: str) -> OwnTopics:
-        """Return the topics of the request topic `requests`.
+        """Returns the topics of the request topic `requests`.
 
         Raises ValueError if one of them would be no topic name: fix the configuration.
         """
@@ -54,5 +54,5 @@ class OwnTopics:
         return topics
 
     def names(self) -> frozenset[str]:
-        """Return all five names: what may never be a target."""
+        """Returns all five names: what may never be a target."""
         return frozenset((self.requests, self.dispatch_log, self.store, self.dead_letters, self.verdicts))

@@ -112,11 +112,11 @@ _decoder = msgspec.json.Decoder(_Read)
 def encode_verdict(
     verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int, by: bytes = b""
 ) -> tuple[bytes | None, bytes]:
-    """Return key and value of the record that answers the request `origin`.
+    """Returns key and value of the record that answers the request `origin`.
 
     `id`: b"" if the request has none. `of`: origin of the request acted on, b"" if there is none. `at_ms`: epoch ms.
-    `by`: origin of the request that survived this one, b"" if there is none.
-    Requires: `id` is UTF-8, as parsing has made sure.
+    `by`: origin of the request that survived this one, b"" if there is none. Requires: `id` is UTF-8, as parsing has
+    made sure.
     """
     version = _VERSIONS.get(verdict, VERSION)
     survivor = by.decode() if by else msgspec.UNSET
@@ -127,14 +127,14 @@ def encode_verdict(
 
 
 def encode_bulk_verdict(origin: bytes, count: int, at_ms: int) -> bytes:
-    """Return the value of the record that answers the bulk control `origin`; its key is null. Other arguments as of
+    """Returns the value of the record that answers the bulk control `origin`; its key is null. Other arguments as of
     `encode_verdict`."""
     written = _Written(_VERSION_2, origin.decode(), None, Verdict.APPLIED.value, None, at_ms, count)
     return _encoder.encode(written)
 
 
 def decode_verdict(value: bytes | None) -> VerdictRecord:
-    """Return the verdict that the value of a record on the verdicts topic holds: the inverse of `encode_verdict`.
+    """Returns the verdict that the value of a record on the verdicts topic holds: the inverse of `encode_verdict`.
 
     Raises FormatError on anything else: a foreign writer, damage or a newer Postdate; nothing is known of the request
     then. The error quotes only a newer version number from the record. Cost: 2 us.

@@ -37,7 +37,7 @@ EARLIER = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def read(record: RequestRecord) -> Request:
-    """The request as the sidecar reads it."""
+    """Returns the request as the sidecar reads it."""
     rules = RequestRules(topic=record.topic, format_version=3)
     return parse_request(rules, record.partition or 0, NOW_MS, record.key, list(record.headers))
 
@@ -303,7 +303,7 @@ def test_an_invalid_option_is_reported_before_anything_is_sent(
 
 
 def loose(**arguments: Any) -> RequestRecord:
-    """A call as a program without types makes it."""
+    """Returns a call as a program without types makes it."""
     return TOPIC.schedule("t", **{"value": b"", **arguments})
 
 

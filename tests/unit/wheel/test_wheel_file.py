@@ -259,7 +259,7 @@ def test_a_process_that_dies_during_an_update_leaves_a_file_that_is_not_trusted(
     assert fixed is not None
 
     def is_believed() -> bool:
-        """The judgement of a process that opens the file as it is now."""
+        """Returns the judgement of a process that opens the file as it is now."""
         opened = WheelFile.open_existing(index.wheel_path, *fixed, FakePlatform())
         assert opened is not None
         found = opened.is_believed(index._log.sequence(), seen.next_request, seen.totals)

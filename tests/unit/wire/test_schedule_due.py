@@ -23,7 +23,7 @@ def every_minute(**more: object) -> Schedule:
 
 
 def outcome(schedule: Schedule, now_ms: int, position: Occurrence = START) -> tuple[list[int], list[Skip], int]:
-    """The numbers of the delivered occurrences, the skips, and the next number; 0: completed."""
+    """Returns the numbers of the delivered occurrences, the skips, and the next number; 0: completed."""
     decision = decide(schedule, ORIGIN, position, now_ms)
     check_complete(decision, position)
     numbers = [occurrence.number for occurrence in decision.delivered]

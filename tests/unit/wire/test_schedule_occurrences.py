@@ -26,7 +26,8 @@ def at(text: str) -> int:
 
 
 def times(schedule: Schedule, after: str, limit: int) -> list[str]:
-    """The first nominal times after an instant, in UTC, without seconds of 0; in parentheses if a gap skips them."""
+    """Returns the first nominal times after an instant, in UTC, without seconds of 0; in parentheses if a gap skips
+    them."""
     found = []
     for occurrence in following(schedule, first_occurrence(schedule, at(after)), limit):
         text = (

@@ -171,7 +171,7 @@ class TimerIndex:
         return keys, values
 
     def lowest_put(self) -> bytes | None:
-        """The lowest key of a message that was put since the last call, or None: for scans ahead of `scan_due`."""
+        """Returns the lowest key of a message that was put since the last call, or None: for scans ahead of `scan_due`."""
         lowest, self._lowest_put = self._lowest_put, None
         return lowest
 

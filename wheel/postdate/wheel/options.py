@@ -30,8 +30,8 @@ class Resources:
     def create(
         cache_size_bytes: int = limits.CACHE_SIZE_BYTES, buffers_size_bytes: int = limits.MEMTABLES_SIZE_BYTES_MAX
     ) -> Resources:
-        """Resources of the given sizes; `buffers_size_bytes` bounds the memtables of all shards, without those that are
-        being written out, for which no write waits."""
+        """Returns resources of the given sizes; `buffers_size_bytes` bounds the memtables of all shards, without those
+        that are being written out, for which no write waits."""
         return Resources(Cache(cache_size_bytes), WriteBufferManager(buffers_size_bytes, False))
 
     @property
@@ -42,12 +42,12 @@ class Resources:
 
 @functools.cache
 def shared_resources() -> Resources:
-    """The resources of this process, for callers that pass none."""
+    """Returns the resources of this process, for callers that pass none."""
     return Resources.create()
 
 
 def write_buffer_size_bytes() -> int:
-    """A random size, so that shards with equal load rarely flush their memtables at the same time."""
+    """Returns a random size, so that shards with equal load rarely flush their memtables at the same time."""
     most = limits.WRITE_BUFFER_SIZE_BYTES
     return random.randint(int(limits.WRITE_BUFFER_PART_MIN * most), most)  # noqa: S311  # not a secret
 
@@ -85,7 +85,7 @@ class IndexOptions:
 
 
 def database_options(options: IndexOptions) -> Options:
-    """Options of the database as a whole."""
+    """Returns options of the database as a whole."""
     rocks = Options(raw_mode=True)
     rocks.create_if_missing(True)
     rocks.create_missing_column_families(True)
@@ -103,7 +103,7 @@ def database_options(options: IndexOptions) -> Options:
 
 
 def family_options(options: IndexOptions, bodies: bool) -> Options:
-    """Options of one column family; `bodies` for those that hold messages."""
+    """Returns options of one column family; `bodies` for those that hold messages."""
     rocks = Options(raw_mode=True)
     table = BlockBasedOptions()
     table.set_block_cache(options.resources.cache)

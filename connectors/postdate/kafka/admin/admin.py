@@ -193,7 +193,8 @@ class ConfluentAdmin:
             self._is_closed, self._made = True, None
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
-        """The library's description of each existing topic, None if ACLs hide it. `Any`: the library has no types."""
+        """Returns the library's description of each existing topic, None if ACLs hide it. `Any`: the library has no
+        types."""
         return described_topics(ask_topics(self._open(), topics, self._timeout_s), self._timeout_s)
 
     def _list_offsets(

@@ -32,8 +32,8 @@ _NEVER_S: Final = 3_600.0
 
 
 def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool = False) -> Any:
-    """The library's description of a group, None if the coordinator does not know it. Waits for `admin_timeout_s`.
-    Raises KafkaFault. `Any`: the library has no types."""
+    """Returns the library's description of a group, None if the coordinator does not know it. Waits for
+    `admin_timeout_s`. Raises KafkaFault. `Any`: the library has no types."""
     try:
         client = AdminClient(settings.admin_conf())
     except KafkaException as error:
@@ -50,7 +50,7 @@ def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool 
 
 
 def group_members(settings: KafkaSettings, group_id: str) -> list[GroupMember]:
-    """The present members of a group; empty if it is empty or unknown. Raises as `describe_group`."""
+    """Returns the present members of a group; empty if it is empty or unknown. Raises as `describe_group`."""
     group = describe_group(settings, group_id)
     if group is None or group.state is ConsumerGroupState.DEAD:
         return []
@@ -74,8 +74,8 @@ def knows_consumer_group(settings: KafkaSettings, group_id: str) -> bool:
 
 
 def committed_offset(settings: KafkaSettings, group_id: str, part: Partition) -> Tp | None:
-    """The committed offset of a group for a partition, None if there is none. Uses a consumer that joins no group,
-    since a consumer searches for its coordinator in another way than an admin client. Raises KafkaFault."""
+    """Returns the committed offset of a group for a partition, None if there is none. Uses a consumer that joins no
+    group, since a consumer searches for its coordinator in another way than an admin client. Raises KafkaFault."""
     doing = f"read the committed offset of group {group_id}"
     conf = settings.reader_conf(Isolation.READ_COMMITTED.value) | {"group.id": group_id}
     try:

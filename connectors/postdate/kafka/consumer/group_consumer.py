@@ -132,7 +132,7 @@ class ConfluentGroupConsumer:
     def _polled(
         self, consumer: Consumer, records_max: int, timeout_s: float
     ) -> tuple[dict[Partition, list[Record]], list[MessageError]]:
-        """The records of one poll, grouped. Runs callbacks, and raises their exceptions."""
+        """Returns the records of one poll, grouped. Runs callbacks, and raises their exceptions."""
         try:
             # The event that names the reason of a fatal error may still be on its way.
             first = consumer.poll(timeout_s if self._awaits_reason() else 0.0)
@@ -380,7 +380,7 @@ class ConfluentGroupConsumer:
             log.info("%s", self._fault(error, "commit group offsets"))
 
     def _fault(self, raised: KafkaException | KafkaError, doing: str) -> KafkaFault:
-        """The fault for an error that occurred while `doing` something; the next poll raises it if it is fatal.
+        """Returns the fault for an error that occurred while `doing` something; the next poll raises it if it is fatal.
 
         After a fatal error, each call fails with the code _FATAL, which gives no reason; only the event names the
         reason, and it may arrive later. So the first error with a reason is kept, and later ones are its consequences.

@@ -20,7 +20,7 @@ MessageError = tuple[str, int, KafkaError]
 
 
 def group_records(messages: Iterable[Any]) -> tuple[dict[Partition, list[Record]], list[MessageError]]:
-    """The records of a batch by partition, each list in the order of arrival, and the error events among them.
+    """Returns the records of a batch by partition, each list in the order of arrival, and the error events among them.
 
     `messages` are confluent_kafka Messages: untyped here, since their accessors promise less than a record has.
     """

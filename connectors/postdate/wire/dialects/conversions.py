@@ -25,7 +25,7 @@ _KARAFKA_SCHEMA: Final = re.compile(rb"1\.[0-9]+\.[0-9]+")
 
 
 def as_given(value: bytes | None) -> bytes | None:
-    """A name, a key, a partition or an id, unchanged: Postdate's rules check it."""
+    """Returns a name, a key, a partition or an id, unchanged: Postdate's rules check it."""
     return value
 
 
@@ -40,7 +40,7 @@ def whole_ms(value: bytes | None) -> bytes:
 
 
 def binary_ms(value: bytes | None) -> bytes:
-    """Milliseconds since 1970 as Java's BigInteger writes them: big-endian, two's complement; negative: passed."""
+    """Returns milliseconds since 1970 as Java's BigInteger writes them: big-endian, two's complement; negative: passed."""
     if not value or len(value) > _BINARY_BYTES_MAX:
         raise ValueError(f"is not a binary number of 1 to {_BINARY_BYTES_MAX} bytes")
     return b"%d" % max(int.from_bytes(value, "big", signed=True), 0)
@@ -57,7 +57,7 @@ def rfc3339(value: bytes | None) -> bytes:
 
 
 def iso_utc(value: bytes | None) -> bytes:
-    """The same; without an offset it is UTC."""
+    """Returns the same; without an offset it is UTC."""
     text = time_text(value)
     return _instant(text if text.isdigit() or _OFFSET.search(text) else f"{text}Z")
 
@@ -86,7 +86,7 @@ def go_interval(value: bytes | None) -> bytes:
 
 
 def nats_cron(value: bytes | None) -> bytes:
-    """A cron expression with seconds first, or one of the names such as `@hourly`."""
+    """Returns a cron expression with seconds first, or one of the names such as `@hourly`."""
     fields = (value or b"").split()
     if len(fields) != _NATS_FIELDS and not (len(fields) == 1 and fields[0].startswith(b"@")):
         raise ValueError(f"is not @at, @every, a name such as @hourly, or an expression of {_NATS_FIELDS} fields")
@@ -94,7 +94,7 @@ def nats_cron(value: bytes | None) -> bytes:
 
 
 def kaspr_cron(value: bytes | None) -> bytes:
-    """A cron expression whose seconds, if it has six fields, come last."""
+    """Returns a cron expression whose seconds, if it has six fields, come last."""
     fields = (value or b"").split()
     return b" ".join([*fields[5:], *fields[:5]] if len(fields) == 6 else fields)
 
@@ -119,14 +119,14 @@ def karafka_type(value: bytes | None) -> bytes:
 
 
 def karafka_schema(value: bytes | None) -> bytes | None:
-    """A version of the envelope that keeps the meaning of 1.0.0."""
+    """Returns a version of the envelope that keeps the meaning of 1.0.0."""
     if value is not None and _KARAFKA_SCHEMA.fullmatch(value):
         return value
     raise ValueError("is not a version 1 of the envelope")
 
 
 def behind_plus(value: bytes | None) -> bytes | None:
-    """The unique key of `<topic>+<unique key>` (a topic of RocketMQ has no `+`), or a unique key alone."""
+    """Returns the unique key of `<topic>+<unique key>` (a topic of RocketMQ has no `+`), or a unique key alone."""
     return value if value is None else value.partition(b"+")[2] or value
 
 

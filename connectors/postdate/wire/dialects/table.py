@@ -63,12 +63,12 @@ class Part(NamedTuple):
     otherwise: tuple[tuple[Callable[[bytes | None], bool], Part], ...] = ()
 
     def of(self, value: bytes | None) -> Part:
-        """The meaning of the header with this value."""
+        """Returns the meaning of the header with this value."""
         return next((part for is_meant, part in self.otherwise if is_meant(value)), self)
 
 
 def names_for(parts: Mapping[str, Part], header: str) -> list[str]:
-    """The names among `parts` that are equivalent to `header` of Postdate."""
+    """Returns the names among `parts` that are equivalent to `header` of Postdate."""
     return [name for name, part in parts.items() if part.header == header]
 
 
@@ -156,7 +156,7 @@ class Dialect:
         return any(part.header == ID for part in self.control.values())
 
     def names_of(self, header: str) -> list[str]:
-        """The names in a request to schedule that are equivalent to `header` of Postdate."""
+        """Returns the names in a request to schedule that are equivalent to `header` of Postdate."""
         return names_for(self.schedule, header)
 
 

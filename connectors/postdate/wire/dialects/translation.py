@@ -58,7 +58,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, names: Iterable[str], default_target: str) -> Vocabulary:
-        """Return the vocabulary of the dialects `names`.
+        """Returns the vocabulary of the dialects `names`.
 
         Raises ValueError if one is not known, or the target no topic name: fix the configuration.
         """
@@ -87,14 +87,14 @@ class Translation(NamedTuple):
     names: dict[str, str]
 
     def in_its_words(self, detail: str) -> str:
-        """Return a message about headers of Postdate as one about the headers that were sent."""
+        """Returns a message about headers of Postdate as one about the headers that were sent."""
         for own, name in self.names.items():
             detail = detail.replace(own, name)
         return detail
 
 
 def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_tombstone: bool) -> Translation | None:
-    """Translate a record; None if it has no dialect, as Postdate's own requests.
+    """Translates a record; None if it has no dialect, as Postdate's own requests.
 
     Raises RequestRefused if it has marks of two dialects, or an invalid header. Cost: O(headers), about 0.3 us without
     a dialect.
@@ -131,7 +131,7 @@ def _is_asking(name: str) -> bool:
 
 
 def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, StrippedHeaders]:
-    """Return the headers that the dialect reads, those of the message, and all removed ones with their positions."""
+    """Returns the headers that the dialect reads, those of the message, and all removed ones with their positions."""
     found: dict[str, bytes | None] = {}
     untouched: Headers = []
     stripped: StrippedHeaders = []
@@ -156,7 +156,7 @@ def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | N
 def _say(
     dialect: Dialect, parts: Mapping[str, Part], found: Found, key: bytes | None
 ) -> tuple[Headers, dict[str, str]]:
-    """Return the equivalent headers of Postdate, and the header of the dialect for each."""
+    """Returns the equivalent headers of Postdate, and the header of the dialect for each."""
     own: Headers = []
     names: dict[str, str] = {}
     earlier = ""
@@ -190,7 +190,7 @@ def _complete(
     own: Headers,
     names: dict[str, str],
 ) -> None:
-    """Add to a request to schedule what the dialect implies; raise RequestRefused for what it lacks."""
+    """Adds to a request to schedule what the dialect implies; raise RequestRefused for what it lacks."""
     if TOPIC not in names:
         if dialect.needs_target:
             raise RequestRefused(Reason.MISSING_TARGET, f"{dialect.name}: {_either(dialect, TOPIC)} is missing")

@@ -103,7 +103,7 @@ def parse_request(
     headers: Headers | None,
     is_tombstone: bool = False,
 ) -> Request:
-    """Return the request in the record at `partition` of `rules.topic`.
+    """Returns the request in the record at `partition` of `rules.topic`.
 
     `timestamp_ms`: the record's own, -1 if it has none. `headers`: None if the client library could not read them.
     `is_tombstone`: True if its value is null, which is a cancel in some dialects. Raises RequestRefused: the request
@@ -166,7 +166,7 @@ def parse_request(
 
 
 def sent_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
-    """Return the headers of the record as it was sent, of an entry: without those that the redelivery of a return has.
+    """Returns the headers of the record as it was sent, of an entry: without those that the redelivery of a return has.
 
     Cost: O(headers).
     """
@@ -175,7 +175,7 @@ def sent_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
 
 
 def restore_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
-    """Return headers with the removed ones in their places: the inverse of parsing.
+    """Returns headers with the removed ones in their places: the inverse of parsing.
 
     Cost: O(headers).
     """
@@ -193,7 +193,7 @@ def restore_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
 def _parse_translation(
     rules: RequestRules, partition: int, timestamp_ms: int, key: bytes | None, translation: Translation
 ) -> Request:
-    """Return the request in a dialect: that of Postdate's equivalent headers."""
+    """Returns the request in a dialect: that of Postdate's equivalent headers."""
     try:
         request = parse_request(rules, partition, timestamp_ms, key, translation.own)
     except RequestRefused as refused:
@@ -205,7 +205,7 @@ def _parse_translation(
 
 
 def _due_ms(rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]) -> int:
-    """Return when the message is due, from the one time that `fields` holds; -1 for a return and for a schedule."""
+    """Returns when the message is due, from the one time that `fields` holds; -1 for a return and for a schedule."""
     # With a target and one more header there cannot be two times.
     if len(fields) > 2 and (DELAY in fields) + (AT in fields) + (LEVEL in fields) + (RETRY in fields) > 1:
         raise RequestRefused(
@@ -238,7 +238,7 @@ def _due_ms(rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | No
 
 
 def _schedule(timestamp_ms: int, fields: dict[str, bytes | None], due_ms: int) -> tuple[Schedule | None, int]:
-    """Return the recurring schedule that `fields` describes, and its first nominal time; None and `due_ms`: none."""
+    """Returns the recurring schedule that `fields` describes, and its first nominal time; None and `due_ms`: none."""
     if BY in fields or not SELECTORS.isdisjoint(fields):
         raise RequestRefused(Reason.BAD_ACTION, "a request to schedule takes no selector, and no postdate-by")
     if SCHEDULE.isdisjoint(fields):
@@ -265,7 +265,7 @@ def _refuse_horizon(rules: RequestRules, delay_ms: int, why: str) -> NoReturn:
 
 
 def _window_ms(rules: RequestRules, timestamp_ms: int, due_ms: int, value: bytes | None) -> int:
-    """Return the length of the window, whose end must lie within the horizon, too."""
+    """Returns the length of the window, whose end must lie within the horizon, too."""
     if due_ms < 0:
         raise RequestRefused(Reason.BAD_WINDOW, "a request with postdate-retry takes no postdate-window")
     try:
@@ -282,7 +282,7 @@ def _window_ms(rules: RequestRules, timestamp_ms: int, due_ms: int, value: bytes
 
 
 def _is_even(fields: dict[str, bytes | None]) -> bool:
-    """Return True if the times within the window are spread evenly; otherwise raise RequestRefused."""
+    """Returns True if the times within the window are spread evenly; otherwise raise RequestRefused."""
     if fields[SPREAD] != b"even":
         raise RequestRefused(Reason.BAD_SPREAD, f"postdate-spread {quote(fields[SPREAD])} is not even")
     if WINDOW not in fields:
@@ -291,7 +291,7 @@ def _is_even(fields: dict[str, bytes | None]) -> bool:
 
 
 def _keeps(fields: dict[str, bytes | None]) -> bool:
-    """Return the value of `postdate-if-pending`: True for `keep`, False for `replace`."""
+    """Returns the value of `postdate-if-pending`: True for `keep`, False for `replace`."""
     value = fields[IF_PENDING]
     if value not in (b"keep", b"replace"):
         raise RequestRefused(Reason.BAD_IF_PENDING, f"{IF_PENDING} {quote(value)} is neither keep nor replace")
@@ -300,7 +300,7 @@ def _keeps(fields: dict[str, bytes | None]) -> bool:
 
 
 def _drops(fields: dict[str, bytes | None]) -> bool:
-    """Return True if `postdate-if-ended` is valid: its only value is `drop`."""
+    """Returns True if `postdate-if-ended` is valid: its only value is `drop`."""
     value = fields[IF_ENDED]
     if value != b"drop":
         raise RequestRefused(Reason.BAD_IF_ENDED, f"{IF_ENDED} {quote(value)} is not drop")
@@ -309,7 +309,7 @@ def _drops(fields: dict[str, bytes | None]) -> bool:
 
 
 def _latest_ms(rules: RequestRules, fields: dict[str, bytes | None]) -> int:
-    """Return the length of `postdate-latest`."""
+    """Returns the length of `postdate-latest`."""
     value = fields[LATEST]
     try:
         latest_ms = rules.parse_delay_ms(value)
@@ -359,7 +359,7 @@ class _ControlRecord(NamedTuple):
 
 
 def _parse_control(action: Action, record: _ControlRecord) -> Request:
-    """Return the control that names its request by id or by origin, or many by selectors."""
+    """Returns the control that names its request by id or by origin, or many by selectors."""
     rules, partition, timestamp_ms, key, fields, left_over, untouched, stripped = record
     is_bulk = action in _BULK_TAKES and not SELECTORS.isdisjoint(fields)
     takes = _BULK_TAKES[action] if is_bulk else _TAKES.get(action, _NAMED_TAKES)
@@ -389,7 +389,7 @@ def _parse_control(action: Action, record: _ControlRecord) -> Request:
 
 
 def _times_ms(timestamp_ms: int, fields: dict[str, bytes | None]) -> tuple[int, int]:
-    """Return the first and the last nominal time of a backfill. Both have passed, so no occurrence is delivered in
+    """Returns the first and the last nominal time of a backfill. Both have passed, so no occurrence is delivered in
     advance."""
     for name in (START, END):
         if name not in fields:
@@ -409,7 +409,7 @@ def _times_ms(timestamp_ms: int, fields: dict[str, bytes | None]) -> tuple[int, 
 def _bulk_control(
     action: Action, rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]
 ) -> tuple[Selection, int, int]:
-    """Return the selection of a control with selectors, and the time to which or by which it moves the messages."""
+    """Returns the selection of a control with selectors, and the time to which or by which it moves the messages."""
     selection = read_selection(fields)
     if action is Action.CANCEL:
         return selection, -1, 0
@@ -421,7 +421,7 @@ def _bulk_control(
 
 
 def _by_ms(rules: RequestRules, value: bytes | None) -> int:
-    """Return the time by which messages are moved, which may be negative."""
+    """Returns the time by which messages are moved, which may be negative."""
     is_earlier = value is not None and value.startswith(b"-")
     try:
         by_ms = rules.parse_delay_ms(value[1:] if is_earlier and value is not None else value)
@@ -447,8 +447,8 @@ def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:
 
 @lru_cache(maxsize=HINTS_REMEMBERED_MAX)
 def _nearest(name: str) -> str:
-    """Return a clause with the known header nearest to an unknown one; empty: none is near. Cost: 0.2 ms, if it was not
-    seen lately."""
+    """Returns a clause with the known header nearest to an unknown one; empty: none is near. Cost: 0.2 ms, if it was
+    not seen lately."""
     nearest = get_close_matches(name.lower(), _KNOWN, n=1, cutoff=0.85) if len(name) <= _COMPARED_LENGTH_MAX else []
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
@@ -483,7 +483,7 @@ def _grace_ms(rules: RequestRules, value: bytes | None) -> int:
 
 
 def _offset_meant(rules: RequestRules, partition: int, value: bytes | None) -> int:
-    """Return the offset of the request that `value` names, which must lie in this partition."""
+    """Returns the offset of the request that `value` names, which must lie in this partition."""
     try:
         topic, named_partition, offset = parse_origin(value or b"")
     except ValueError as error:

@@ -43,7 +43,7 @@ class RetryPolicy(NamedTuple):
     jitter_percent: int = 0
 
     def text(self) -> str:
-        """The policy in full, as `parse_policy` reads it: a later default does not change it."""
+        """Returns the policy in full, as `parse_policy` reads it: a later default does not change it."""
         whole, hundredths = divmod(self.factor_hundredths, 100)
         factor = f"{whole}.{hundredths:02}".rstrip("0") if hundredths else f"{whole}"
         return (
@@ -54,7 +54,7 @@ class RetryPolicy(NamedTuple):
 
 @lru_cache(maxsize=POLICIES_REMEMBERED_MAX)
 def parse_policy(text: str) -> RetryPolicy:
-    """Return the policy in a text. Raises ValueError if it is not one. Cost: O(1) for a text seen lately."""
+    """Returns the policy in a text. Raises ValueError if it is not one. Cost: O(1) for a text seen lately."""
     if len(text) > POLICY_TEXT_LENGTH_MAX or not text.isascii():
         raise ValueError("is too long or not ASCII")
     values: dict[str, int] = {}
@@ -83,7 +83,7 @@ def is_policy_name(text: str) -> bool:
 
 
 def parse_named(texts: Iterable[str]) -> dict[str, RetryPolicy]:
-    """Return the policies that texts `NAME: POLICY` define. Raises ValueError: one is malformed, or a name repeated."""
+    """Returns the policies that texts `NAME: POLICY` define. Raises ValueError: one is malformed, or a name repeated."""
     found: dict[str, RetryPolicy] = {}
     for text in texts:
         name, colon, policy = text.partition(":")
@@ -101,7 +101,7 @@ def parse_named(texts: Iterable[str]) -> dict[str, RetryPolicy]:
 
 @lru_cache(maxsize=POLICIES_REMEMBERED_MAX)
 def delay_ms(policy: RetryPolicy, attempt: int) -> int:
-    """Return the backoff before an attempt, 1 to `policy.attempts`, without jitter. O(attempt); O(1) if seen lately."""
+    """Returns the backoff before an attempt, 1 to `policy.attempts`, without jitter. O(attempt); O(1) if seen lately."""
     delay, factor, longest = policy.base_ms, policy.factor_hundredths, policy.max_ms
     for _ in range(attempt - 1):
         raised = -(-delay * factor // 100)
@@ -114,7 +114,7 @@ def delay_ms(policy: RetryPolicy, attempt: int) -> int:
 
 
 def jitter_ms(policy: RetryPolicy, delay: int, origin: bytes) -> int:
-    """Return how much longer than `delay` a return waits: 0 to `jitter_percent` of it, by the return's origin."""
+    """Returns how much longer than `delay` a return waits: 0 to `jitter_percent` of it, by the return's origin."""
     return delay * policy.jitter_percent * (crc32(origin) >> 16) // 6_553_600
 
 
@@ -131,7 +131,8 @@ class NamedPolicies:
             self._by_name.setdefault(row[1], []).append(row)
 
     def find(self, name: str, offset: int) -> RetryPolicy | None:
-        """The policy of a return at `offset` that names it; None: there was none. Raises ValueError: not a policy."""
+        """Returns the policy of a return at `offset` that names it; None: there was none. Raises ValueError: not a
+        policy."""
         text = ""
         for first, _, of_row in self._by_name.get(name, ()):
             if first > offset:
@@ -140,7 +141,7 @@ class NamedPolicies:
         return parse_policy(text) if text else None
 
     def changed(self, configured: Mapping[str, RetryPolicy], ingested_to: int, written_to: int) -> list[PolicyRow]:
-        """The rows by which the configured policies differ from the last rows.
+        """Returns the rows by which the configured policies differ from the last rows.
 
         An earlier owner may have accepted returns below `written_to` by the policy in the log. So if a policy is
         changed or removed, the former one stays in force up to that offset. A new name applies from `ingested_to` on.

@@ -37,7 +37,7 @@ _ONCE: Final = (ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ORIGIN)
 
 
 def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) -> Return:
-    """Return the retry that this value of `postdate-retry`, and the headers of an earlier delivery, request.
+    """Returns the retry that this value of `postdate-retry`, and the headers of an earlier delivery, request.
 
     Raises RequestRefused (bad-retry, duplicate-header). Cost: O(headers).
     """
@@ -67,7 +67,7 @@ def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) ->
 def schedule_return(
     rules: RequestRules, request: Request, partition: int, offset: int, timestamp_ms: int, policies: NamedPolicies
 ) -> Request:
-    """Return the request of a return at `offset`: due after its backoff, with the headers of a redelivery.
+    """Returns the request of a return at `offset`: due after its backoff, with the headers of a redelivery.
 
     `request`: from `parse_request`, with `retry`. `policies`: the named ones of the shard. Raises RequestRefused
     (bad-retry, attempts-exhausted, beyond-horizon). Cost: about 2 us.

@@ -105,7 +105,7 @@ class RequestRules:
         return verdict
 
     def parse_target(self, text: bytes | None) -> str:
-        """Return the target topic that the value of `postdate-topic` names.
+        """Returns the target topic that the value of `postdate-topic` names.
 
         Raises RequestRefused (bad-target, forbidden-target). Cost: O(1) for a text seen lately.
         """
@@ -123,9 +123,8 @@ class RequestRules:
         return _remember(self.targets, text, target)
 
     def parse_delay_ms(self, text: bytes | None) -> int:
-        """Return the duration in a header's value in milliseconds. Raises ValueError if it is not one. Cost: O(1) for a
-        text seen lately.
-        """
+        """Returns the duration in a header's value in milliseconds. Raises ValueError if it is not one. Cost: O(1) for
+        a text seen lately."""
         delay_ms = plain_ms(text)
         if delay_ms < 0:
             delay_ms = self.delays_ms.get(text, -1)
@@ -134,9 +133,8 @@ class RequestRules:
         return _remember(self.delays_ms, text, parse_duration_ms(time_text(text)))
 
     def level_ms(self, text: bytes | None) -> int:
-        """Return the delay of the level that the value of `postdate-level` names: 0 is immediately, a level above the
-        last counts as the last. Raises RequestRefused (bad-level) if it is not a level.
-        """
+        """Returns the delay of the level that the value of `postdate-level` names: 0 is immediately, a level above the
+        last counts as the last. Raises RequestRefused (bad-level) if it is not a level."""
         try:
             level = parse_natural(time_text(text))
         except ValueError as error:

@@ -60,17 +60,17 @@ _decoder = msgspec.msgpack.Decoder(BulkRequest)
 
 
 def encode_bulk(request: BulkRequest) -> bytes:
-    """Return the bytes of the request of a bulk control, for the timer log."""
+    """Returns the bytes of the request of a bulk control, for the timer log."""
     return _encoder.encode(request)
 
 
 def decode_bulk(data: bytes) -> BulkRequest:
-    """Return the request in bytes from `encode_bulk`; raises ValueError for other bytes."""
+    """Returns the request in bytes from `encode_bulk`; raises ValueError for other bytes."""
     return _decoder.decode(data)
 
 
 def read_selection(fields: dict[str, bytes | None]) -> Selection:
-    """Return the selection that the selector headers in `fields` describe; other names in it are ignored.
+    """Returns the selection that the selector headers in `fields` describe; other names in it are ignored.
 
     Raises RequestRefused (bad-selection).
     """

@@ -56,7 +56,7 @@ class _Due(NamedTuple):
 
 
 def chosen_ms(schedule: Schedule, origin: bytes, occurrence: Occurrence) -> int:
-    """Return the time from which an occurrence is due. `origin`: of the request.
+    """Returns the time from which an occurrence is due. `origin`: of the request.
 
     It lies in [nominal, nominal + window], and before the next nominal time.
     """
@@ -73,10 +73,10 @@ def decide(
     switches: Switches = (),
     until_ms: int | None = None,
 ) -> OccurrenceDecision:
-    """Return the outcome at `now_ms` of the occurrences that are due, from `position` on.
+    """Returns the outcome at `now_ms` of the occurrences that are due, from `position` on.
 
-    `switches`: the pauses and resumes of the schedule, settled. `until_ms`: occurrences due later stay undecided,
-    but count as newer ones for `postdate-missed: last`; None: all due occurrences may be decided.
+    `switches`: the pauses and resumes of the schedule, settled. `until_ms`: occurrences due later stay undecided, but
+    count as newer ones for `postdate-missed: last`; None: all due occurrences may be decided.
 
     If more than OCCURRENCES_MAX are due, the others remain for the next call. Cost: one search for the next occurrence
     for each due one.
@@ -110,7 +110,7 @@ def decide(
 def _due_occurrences(
     schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int, pauses: list[Pause]
 ) -> tuple[list[_Due], Occurrence | None, bool]:
-    """Return the first due occurrences, at most OCCURRENCES_MAX, the one behind them, and whether that is due, too."""
+    """Returns the first due occurrences, at most OCCURRENCES_MAX, the one behind them, and whether that is due, too."""
     due: list[_Due] = []
     undecided: Occurrence | None = position
     while undecided is not None and undecided.nominal_ms <= now_ms:
@@ -136,7 +136,7 @@ def _chosen_ms(schedule: Schedule, origin: bytes, occurrence: Occurrence, succes
 
 
 def _newest(due: list[_Due]) -> int:
-    """Return the index of the newest due occurrence that neither a gap nor a pause skips; -1 if there is none."""
+    """Returns the index of the newest due occurrence that neither a gap nor a pause skips; -1 if there is none."""
     may_leave = (index for index in range(len(due) - 1, -1, -1) if not due[index].is_paused)
     return next((index for index in may_leave if not due[index].occurrence.is_in_gap), -1)
 
@@ -144,7 +144,7 @@ def _newest(due: list[_Due]) -> int:
 def _may_leave(
     schedule: Schedule, origin: bytes, position: Occurrence | None, now_ms: int, pauses: list[Pause]
 ) -> bool:
-    """Return True if, from `position` on, an occurrence is due and neither a gap nor a pause skips it.
+    """Returns True if, from `position` on, an occurrence is due and neither a gap nor a pause skips it.
 
     Cost: one search for each gap and each pause, whatever the number of times in them.
     """

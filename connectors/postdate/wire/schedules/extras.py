@@ -25,21 +25,21 @@ Extras: TypeAlias = tuple[Extra, ...]
 
 
 def asked_ms(extra: Extra) -> int:
-    """Return the timestamp of the control, from which on its deliveries may leave."""
+    """Returns the timestamp of the control, from which on its deliveries may leave."""
     _, _, _, _, at_ms = extra
     return at_ms
 
 
 def extended(extras: Extras, control: int, first_ms: int, end_ms: int, at_ms: int) -> Extras:
-    """Return the extras with the deliveries of one more control, unless they have it. O(extras)."""
+    """Returns the extras with the deliveries of one more control, unless they have it. O(extras)."""
     if any(extended_by == control for extended_by, *_ in extras):
         return extras
     return tuple(sorted((*extras, (control, 1, first_ms, end_ms, at_ms))))
 
 
 def after_extra(extras: Extras, control: int, number: int, next_ms: int) -> Extras:
-    """Return the extras after delivery `number` of a control; `next_ms`: the time of its next one, 0: there is none. If
-    they are behind it already, they stay as they are. O(extras)."""
+    """Returns the extras after delivery `number` of a control; `next_ms`: the time of its next one, 0: there is none.
+    If they are behind it already, they stay as they are. O(extras)."""
     kept: list[Extra] = []
     for extra in extras:
         extended_by, next_number, _, end_ms, at_ms = extra
@@ -51,7 +51,7 @@ def after_extra(extras: Extras, control: int, number: int, next_ms: int) -> Extr
 
 
 def first_filled(schedule: Schedule, start_ms: int, end_ms: int) -> int:
-    """Return the first nominal time that a backfill of these times delivers, both included; 0: there is none.
+    """Returns the first nominal time that a backfill of these times delivers, both included; 0: there is none.
 
     The start and the end of the schedule limit the times, if its request gives them; its count does not, and neither
     does the timestamp of its request. Times in a gap that the schedule skips are left out.
@@ -60,7 +60,7 @@ def first_filled(schedule: Schedule, start_ms: int, end_ms: int) -> int:
 
 
 def next_filled(schedule: Schedule, after_ms: int, end_ms: int) -> int:
-    """Return the nominal time behind another one; 0: there is none. Cost: that of `next_occurrence`."""
+    """Returns the nominal time behind another one; 0: there is none. Cost: that of `next_occurrence`."""
     end_ms = min(end_ms, schedule.last_ms)
     while after_ms < end_ms:
         found = next_after(schedule, after_ms)
@@ -73,6 +73,6 @@ def next_filled(schedule: Schedule, after_ms: int, end_ms: int) -> int:
 
 
 def fills_more(schedule: Schedule, first_ms: int, end_ms: int, count_max: int) -> bool:
-    """Return True if a backfill from its first nominal time on has more than `count_max`. Cost: that of
+    """Returns True if a backfill from its first nominal time on has more than `count_max`. Cost: that of
     `count_nominal`: the times of a refused backfill, of any length, are not computed."""
     return count_nominal(schedule, first_ms, end_ms, count_max) > count_max

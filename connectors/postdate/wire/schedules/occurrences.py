@@ -55,19 +55,19 @@ class Occurrence(NamedTuple):
 
 
 def first_occurrence(schedule: Schedule, timestamp_ms: int) -> Occurrence | None:
-    """Return occurrence 1 of a request with this timestamp; None: there is none before the end, or within 50 years."""
+    """Returns occurrence 1 of a request with this timestamp; None: there is none before the end, or within 50 years."""
     after_ms = timestamp_ms if schedule.start_ms < 0 else schedule.start_ms - 1
     return _occurrence(schedule, 1, after_ms)
 
 
 def next_occurrence(schedule: Schedule, position: Occurrence) -> Occurrence | None:
-    """Return the occurrence after another; None: that was the last one. Cost: 2 us if that of the same expression and
+    """Returns the occurrence after another; None: that was the last one. Cost: 2 us if that of the same expression and
     zone was computed lately; otherwise 5 us, and 50 us for each new month."""
     return _occurrence(schedule, position.number + 1, position.nominal_ms)
 
 
 def skip_to(schedule: Schedule, position: Occurrence, from_ms: int) -> Occurrence | None:
-    """Return the first occurrence, from `position` on, that is not before `from_ms`; None: no such occurrence. Cost:
+    """Returns the first occurrence, from `position` on, that is not before `from_ms`; None: no such occurrence. Cost:
     that of `count_nominal`."""
     if position.nominal_ms >= from_ms:
         return position
@@ -79,7 +79,7 @@ def skip_to(schedule: Schedule, position: Occurrence, from_ms: int) -> Occurrenc
 
 
 def following(schedule: Schedule, position: Occurrence | None, limit: int) -> list[Occurrence]:
-    """Return an occurrence and those after it, at most `limit` in all; [] if `position` is None."""
+    """Returns an occurrence and those after it, at most `limit` in all; [] if `position` is None."""
     found: list[Occurrence] = []
     while position is not None and len(found) < limit:
         found.append(position)
@@ -88,7 +88,7 @@ def following(schedule: Schedule, position: Occurrence | None, limit: int) -> li
 
 
 def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
-    """Return the first nominal time after an instant, and whether the schedule skips it as lying in a gap.
+    """Returns the first nominal time after an instant, and whether the schedule skips it as lying in a gap.
 
     Ignores start and count. None: there is none before the end of the schedule, or within 50 years.
     """
@@ -103,7 +103,7 @@ def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
 
 
 def count_nominal(schedule: Schedule, first_ms: int, last_ms: int, count_max: int) -> int:
-    """Return the number of nominal times from one instant to another, both included, without those that the schedule
+    """Returns the number of nominal times from one instant to another, both included, without those that the schedule
     skips as lying in gaps. If there are more than `count_max`, any larger number.
 
     Ignores start and count. Cost: O(months and clock changes between), about 1 us each, however many times there are.
@@ -142,7 +142,7 @@ def _occurrence(schedule: Schedule, number: int, after_ms: int) -> Occurrence | 
 
 @lru_cache(maxsize=NOMINALS_REMEMBERED_MAX)
 def _next_of_cron(cron: str, zone_name: str, fold: Fold, after_s: int, until_s: int) -> tuple[int, bool] | None:
-    """Return the first nominal time in (`after_s`, `until_s`], and whether only a gap makes it an occurrence."""
+    """Returns the first nominal time in (`after_s`, `until_s`], and whether only a gap makes it an occurrence."""
     expression, zone = parse_expression(cron), load_zone(zone_name)
     if expression.is_elapsed:
         found_s = _next_elapsed(expression, zone, after_s, until_s)
@@ -156,7 +156,7 @@ def _next_of_cron(cron: str, zone_name: str, fold: Fold, after_s: int, until_s: 
 
 
 def _next_elapsed(expression: Expression, zone: Zone, after_s: int, until_s: int) -> int | None:
-    """Return the first instant in (`after_s`, `until_s`] whose wall-clock time matches."""
+    """Returns the first instant in (`after_s`, `until_s`] whose wall-clock time matches."""
     while after_s < until_s:
         _, end_s, offset_s = zone.span(after_s + 1)
         wall_s = expression.next_wall_s(after_s + 1 + offset_s, until_s + offset_s)
@@ -169,7 +169,7 @@ def _next_elapsed(expression: Expression, zone: Zone, after_s: int, until_s: int
 
 
 def _next_fixed(expression: Expression, zone: Zone, after_s: int, until_s: int) -> tuple[int, bool] | None:
-    """Return the first instant in (`after_s`, `until_s`] whose wall-clock time matches, or that ends a gap in which
+    """Returns the first instant in (`after_s`, `until_s`] whose wall-clock time matches, or that ends a gap in which
     times match; and whether only the gap makes it an occurrence. Every instant of a fold counts."""
     while after_s < until_s:
         _, end_s, offset_s = zone.span(after_s)
@@ -188,7 +188,7 @@ def _next_fixed(expression: Expression, zone: Zone, after_s: int, until_s: int) 
 
 
 def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
-    """Return None if an instant is an occurrence under this policy, and otherwise the last instant of its part of the
+    """Returns None if an instant is an occurrence under this policy, and otherwise the last instant of its part of the
     fold: no occurrence lies before it."""
     if fold is Fold.BOTH:
         return None
@@ -199,7 +199,7 @@ def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
 
 
 def _fold_around(zone: Zone, instant_s: int) -> ClockChange | None:
-    """Return the clock change because of which the wall-clock time of an instant exists twice; None: it exists once."""
+    """Returns the clock change because of which the wall-clock time of an instant exists twice; None: it exists once."""
     span = zone.span(instant_s)
     if span.start_s + _FOLD_S_MAX <= instant_s < span.end_s - _FOLD_S_MAX:
         return None

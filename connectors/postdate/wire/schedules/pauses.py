@@ -31,7 +31,7 @@ class Pause(NamedTuple):
 
 
 def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
-    """Return the switches with `more`, without those that change nothing, and without pauses that end at or before
+    """Returns the switches with `more`, without those that change nothing, and without pauses that end at or before
     `nominal_ms`, the next nominal time. O(switches)."""
     kept: list[Switch] = []
     for switch in sorted({*switches, *more}):
@@ -42,13 +42,13 @@ def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
 
 
 def pauses_of(switches: Switches) -> list[Pause]:
-    """Return the pauses that settled switches make, by offset."""
+    """Returns the pauses that settled switches make, by offset."""
     ends = [switch[1] for switch in switches[1::2]]
     ends += [OPEN_MS] * (len(switches) % 2)
     return [Pause(start[1], end) for start, end in zip(switches[::2], ends, strict=True)]
 
 
 def pause_at(pauses: list[Pause], nominal_ms: int) -> Pause | None:
-    """Return the pause in which a nominal time lies, of several the one that ends last; None: it is in none."""
+    """Returns the pause in which a nominal time lies, of several the one that ends last; None: it is in none."""
     found = [pause for pause in pauses if pause.from_ms <= nominal_ms < pause.until_ms]
     return max(found, key=lambda pause: pause.until_ms, default=None)

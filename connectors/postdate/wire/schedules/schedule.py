@@ -110,10 +110,10 @@ class Schedule(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_schedule(found: Mapping[str, bytes | None]) -> Schedule:
-    """Return the schedule that the headers of a request describe. Requires CRON or EVERY among them.
+    """Returns the schedule that the headers of a request describe. Requires CRON or EVERY among them.
 
-    `found`: the headers of Postdate by name; those that describe no schedule are ignored.
-    Raises ValueError with the header and the remedy. Cost: 5 us if the expression was seen lately.
+    `found`: the headers of Postdate by name; those that describe no schedule are ignored. Raises ValueError with the
+    header and the remedy. Cost: 5 us if the expression was seen lately.
     """
     if CRON in found and EVERY in found:
         raise ValueError(f"only one of {CRON} and {EVERY} may be given")
@@ -150,7 +150,7 @@ def read_schedule(found: Mapping[str, bytes | None]) -> Schedule:
 
 
 def read_times(found: Mapping[str, bytes | None]) -> tuple[int, int]:
-    """Return the first and the last nominal time for which the headers of a backfill ask. Requires START and END.
+    """Returns the first and the last nominal time for which the headers of a backfill ask. Requires START and END.
 
     Raises ValueError with the header and the remedy.
     """

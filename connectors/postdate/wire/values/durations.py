@@ -31,7 +31,7 @@ _NUMBER: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))?")
 
 
 def parse_duration_ms(text: str) -> int:
-    """Return the length of the duration `text` in milliseconds, rounded up; non-negative and below 2**63.
+    """Returns the length of the duration `text` in milliseconds, rounded up; non-negative and below 2**63.
 
     Raises ValueError on everything that is not a duration of the forms above. Cost: O(length), at most 64 characters.
     """
@@ -60,7 +60,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def require_unit(text: str) -> str:
-    """Return the text of a duration that a person types. Raises ValueError for a number without a unit, except 0: in a
+    """Returns the text of a duration that a person types. Raises ValueError for a number without a unit, except 0: in a
     header it means milliseconds, but a person may mean seconds."""
     number = text.lstrip("-")
     if number.strip("0").isdigit():
@@ -69,7 +69,7 @@ def require_unit(text: str) -> str:
 
 
 def format_duration(duration_ms: int) -> str:
-    """Return a duration for a person, exact and as `parse_duration_ms` reads it: 400d, 1d12h, 1m30s, 1.5s, 250ms, 0s.
+    """Returns a duration for a person, exact and as `parse_duration_ms` reads it: 400d, 1d12h, 1m30s, 1.5s, 250ms, 0s.
 
     Requires that it is not negative.
     """
@@ -85,6 +85,6 @@ def format_duration(duration_ms: int) -> str:
 
 
 def ceil_fraction(digits: str, unit_ms: int) -> int:
-    """Return `0.<digits>` units of `unit_ms` in milliseconds, rounded up."""
+    """Returns `0.<digits>` units of `unit_ms` in milliseconds, rounded up."""
     scale: int = 10 ** len(digits)
     return -(-int(digits) * unit_ms // scale)

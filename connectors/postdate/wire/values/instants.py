@@ -31,7 +31,7 @@ _DAY_S: Final = 86_400
 
 
 def parse_instant_ms(text: str) -> int:
-    """Return the point in time `text` in epoch milliseconds, rounded up; non-negative and below 2**63.
+    """Returns the point in time `text` in epoch milliseconds, rounded up; non-negative and below 2**63.
 
     Raises ValueError on everything that is not of the forms above, and on days and hours that do not exist.
     """
@@ -62,7 +62,8 @@ def parse_instant_ms(text: str) -> int:
 
 
 def parse_time_ms(text: str, now_ms: int, examples: str = "now, 10s or -2h") -> int:
-    """Return the point in time `text` of an option or a query in epoch milliseconds: absolute, or relative to `now_ms`.
+    """Returns the point in time `text` of an option or a query in epoch milliseconds: absolute, or relative to
+    `now_ms`.
 
     A plain number is epoch milliseconds, so a relative time has a unit. Raises ValueError as `parse_instant_ms` does;
     its text has these `examples` of relative times.
@@ -88,7 +89,7 @@ def parse_time_ms(text: str, now_ms: int, examples: str = "now, 10s or -2h") -> 
 
 
 def resolve_time(text: str, now_ms: int) -> str:
-    """Return a point in time, given as text in an option or a query, as text for a header: an absolute time unchanged,
+    """Returns a point in time, given as text in an option or a query, as text for a header: an absolute time unchanged,
     a relative one as RFC 3339, or as epoch ms after NOMINAL_MS_MAX. Raises ValueError as `parse_time_ms` does."""
     epoch_ms = parse_time_ms(text, now_ms)
     try:
@@ -99,5 +100,5 @@ def resolve_time(text: str, now_ms: int) -> str:
 
 
 def format_instant(epoch_ms: int) -> str:
-    """Return a point in time for a person: RFC 3339 in UTC with milliseconds. Requires a year of at most 9999."""
+    """Returns a point in time for a person: RFC 3339 in UTC with milliseconds. Requires a year of at most 9999."""
     return (_EPOCH + timedelta(milliseconds=epoch_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -15,7 +15,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """Return the 32-bit murmur2 of `key` as Java does: signed, -2**31 to 2**31 - 1. Cost: O(length)."""
+    """Returns the 32-bit murmur2 of `key` as Java does: signed, -2**31 to 2**31 - 1. Cost: O(length)."""
     length = len(key)
     h = _SEED ^ (length & _MASK)
     words = length // 4
@@ -31,5 +31,5 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_for(key: bytes, partitions: int) -> int:
-    """Return the partition, 0 to `partitions` - 1, that Java's default partitioner chooses for `key`."""
+    """Returns the partition, 0 to `partitions` - 1, that Java's default partitioner chooses for `key`."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

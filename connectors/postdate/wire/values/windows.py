@@ -17,7 +17,7 @@ _DRAW_BITS = 24
 
 
 def draw_ms(origin: bytes, window_ms: int) -> int:
-    """Return how long after its due time a message leaves, 0 to `window_ms`.
+    """Returns how long after its due time a message leaves, 0 to `window_ms`.
 
     `origin`: of the request, or of the reschedule that gave the due time. Requires 0 <= `window_ms` <= WINDOW_MS_MAX.
     """
@@ -25,6 +25,6 @@ def draw_ms(origin: bytes, window_ms: int) -> int:
 
 
 def not_before(chosen_ms: int, left_ms: int, last_ms: int) -> int:
-    """Return a chosen time that lies behind `left_ms`, before which other messages of its key may have left, or at the
+    """Returns a chosen time that lies behind `left_ms`, before which other messages of its key may have left, or at the
     end of its window, `last_ms`. Requires `chosen_ms` <= `last_ms`."""
     return max(chosen_ms, min(left_ms + 1, last_ms))

@@ -41,7 +41,7 @@ class RangeIterator:
         self.next = self.rows.next
 
     def finish(self) -> None:
-        """Raise unless the scan ended because the range did; REQUIRED after each scan.
+        """Raises unless the scan ended because the range did; REQUIRED after each scan.
 
         The iterator is dropped before the error leaves: a traceback that kept it would keep the LOCK.
         """
@@ -123,7 +123,7 @@ class Database:
         return found
 
     def first_key(self, family: str, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
-        """The first key in [start, before), or None; StorageError if more than skips_max tombstones precede it."""
+        """Returns the first key in [start, before), or None; StorageError if more than skips_max tombstones precede it."""
         found = self.range(family, start, before, skips_max)
         key: bytes | None = found.key()
         found.finish()

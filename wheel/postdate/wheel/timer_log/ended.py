@@ -52,27 +52,27 @@ class RecentOutcome(NamedTuple):
 
 
 def id_outcome_key(generation: int, caller_id: bytes) -> bytes:
-    """The key under which the end of an id is kept."""
+    """Returns the key under which the end of an id is kept."""
     return _ID + number_key(generation) + caller_id
 
 
 def generation_key(generation: int) -> bytes:
-    """The upper bound of the keys of this generation and of all before it."""
+    """Returns the upper bound of the keys of this generation and of all before it."""
     return _ID + number_key(generation)
 
 
 def control_end_key(offset: int) -> bytes:
-    """The key whose presence means that a control ended the request."""
+    """Returns the key whose presence means that a control ended the request."""
     return _ORIGIN + number_key(offset)
 
 
 def encode_outcome(outcome: RecentOutcome) -> bytes:
-    """The value under an `id_outcome_key`."""
+    """Returns the value under an `id_outcome_key`."""
     return _OUTCOME.pack(outcome.offset, outcome.sent)
 
 
 def decode_outcome(data: bytes) -> RecentOutcome:
-    """The inverse; raises Corrupt for other bytes."""
+    """Returns the inverse; raises Corrupt for other bytes."""
     try:
         offset, sent = _OUTCOME.unpack(data)
     except struct.error as error:
@@ -91,7 +91,8 @@ class OutcomeWindow:
         self._outdated = -1
 
     def key(self, caller_id: bytes, at_ms: int) -> bytes | None:
-        """The key for the outcome of an id at `at_ms`; None if it is not kept: a generation has a bounded number."""
+        """Returns the key for the outcome of an id at `at_ms`; None if it is not kept: a generation has a bounded
+        number."""
         if self._window_ms == 0:
             return None
         generation = at_ms // self._window_ms
@@ -103,14 +104,14 @@ class OutcomeWindow:
         return id_outcome_key(generation, caller_id)
 
     def keys(self, caller_id: bytes, at_ms: int) -> tuple[bytes, ...]:
-        """The keys under which the outcome of an id may be found at `at_ms`, the latest first."""
+        """Returns the keys under which the outcome of an id may be found at `at_ms`, the latest first."""
         if self._window_ms == 0:
             return ()
         generation = at_ms // self._window_ms
         return tuple(id_outcome_key(number, caller_id) for number in (generation, generation - 1) if number >= 0)
 
     def outdated(self, at_ms: int) -> bytes | None:
-        """The key below which every outcome is outdated; None if an earlier call returned it."""
+        """Returns the key below which every outcome is outdated; None if an earlier call returned it."""
         generation = at_ms // self._window_ms - 1 if self._window_ms else 0
         if generation <= self._outdated:
             return None
@@ -126,17 +127,17 @@ class DeliveredId(NamedTuple):
 
 
 def hour_key(hour: int) -> bytes:
-    """The lower bound of the keys of this hour, and the upper bound of those of all hours before it."""
+    """Returns the lower bound of the keys of this hour, and the upper bound of those of all hours before it."""
     return _DELIVERED_ID + number_key(hour)
 
 
 def encode_delivered(at_ms: int) -> bytes:
-    """The value of a row."""
+    """Returns the value of a row."""
     return _DELIVERED.pack(at_ms)
 
 
 def decode_delivered(key: bytes, value: bytes) -> DeliveredId:
-    """The delivery of a row; raises Corrupt for other bytes."""
+    """Returns the delivery of a row; raises Corrupt for other bytes."""
     try:
         return DeliveredId(key_number(key[_OFFSET_AT:]), *_DELIVERED.unpack(value))
     except struct.error as error:
@@ -169,7 +170,7 @@ class DeliveredIds:
         return bool(self._added)
 
     def key(self, digest: bytes, offset: int, at_ms: int) -> bytes | None:
-        """The key of a new row; None if the id is not remembered."""
+        """Returns the key of a new row; None if the id is not remembered."""
         if self.window_ms == 0:
             return None
         hour = at_ms // _HOUR_MS
@@ -180,13 +181,14 @@ class DeliveredIds:
         return hour_key(hour) + digest + number_key(offset)
 
     def keys(self, digest: bytes, offset: int, since_ms: int) -> list[bytes]:
-        """The greatest keys that a delivery of a request up to `offset` may have, for each hour from `since_ms` on, the
-        latest first."""
+        """Returns the greatest keys that a delivery of a request up to `offset` may have, for each hour from `since_ms`
+        on, the latest first."""
         first, of_id = since_ms // _HOUR_MS, digest + number_key(offset)
         return [hour_key(hour) + of_id for hour in sorted(self._added, reverse=True) if hour >= first]
 
     def outdated(self, at_ms: int) -> bytes | None:
-        """The key below which no request that is written at or after `at_ms` needs a row; None if there is no such row.
+        """Returns the key below which no request that is written at or after `at_ms` needs a row; None if there is no
+        such row.
 
         One more hour is kept, since the timestamps of requests may go back.
         """

@@ -51,5 +51,5 @@ def check_identity_row(row: bytes, identity: Identity) -> bytes:
 
 
 def wheel_digest(identity: Identity, log_id: bytes) -> bytes:
-    """The 32 bytes that identify the timer log of a wheel file."""
+    """Returns the 32 bytes that identify the timer log of a wheel file."""
     return hashlib.sha256(msgspec.msgpack.encode((FORMAT_VERSION, identity, log_id))).digest()

@@ -47,7 +47,8 @@ class PendingCounts:
         self._cache: dict[int, RangeCount] = {}
 
     def changed(self, delta: WriteDelta) -> dict[int, RangeCount]:
-        """The rows that differ after the changes; 0 pending deletes a row. Corrupt if a count would be negative."""
+        """Returns the rows that differ after the changes; 0 pending deletes a row. Corrupt if a count would be
+        negative."""
         counts: dict[int, int] = {}
         lowest: dict[int, int] = {}
         for column in (delta.gained, delta.parked_gained):
@@ -73,7 +74,7 @@ class PendingCounts:
         return row._replace(lowest=lowest)
 
     def keep(self, rows: dict[int, RangeCount]) -> None:
-        """Remember rows that were written."""
+        """Remembers rows that were written."""
         if len(self._cache) + len(rows) > RANGES_CACHED_MAX:
             self._cache.clear()
         self._cache.update(rows)
@@ -89,12 +90,12 @@ class PendingCounts:
 
 
 def encode_count(row: RangeCount) -> bytes:
-    """The 16 bytes of a row: count, lowest offset; little-endian."""
+    """Returns the 16 bytes of a row: count, lowest offset; little-endian."""
     return _ROW.pack(*row)
 
 
 def decode_count(data: bytes) -> RangeCount:
-    """The row of 16 bytes; raises Corrupt for any other length."""
+    """Returns the row of 16 bytes; raises Corrupt for any other length."""
     if len(data) != _ROW.size:
         raise Corrupt(f"a row of `blocks` has {len(data)} bytes")
     return RangeCount(*_ROW.unpack(data))

@@ -102,38 +102,39 @@ class TimerLogReader:
     # ---- reads: O(log n), one look-up each unless noted
 
     def entry(self, key: bytes) -> bytes | None:
-        """The encoded entry under an entry key, or None."""
+        """Returns the encoded entry under an entry key, or None."""
         return self._db.get("entries", key)
 
     def parked(self, key: bytes) -> bytes | None:
-        """The encoded entry under a parked key, or None."""
+        """Returns the encoded entry under a parked key, or None."""
         return self._db.get("parked", key)
 
     def id_key(self, caller_id: bytes) -> bytes | None:
-        """The key of the entry that is pending under an id, or None."""
+        """Returns the key of the entry that is pending under an id, or None."""
         return self._db.get("ids", caller_id)
 
     def place(self, offset: int) -> bytes | None:
-        """The present key of an entry whose key is no longer (first due, offset), or None."""
+        """Returns the present key of an entry whose key is no longer (first due, offset), or None."""
         return self._db.get("places", number_key(offset))
 
     def ended(self, key: bytes) -> bytes | None:
-        """The row of `ended` under a key that `outcomes` makes, or None."""
+        """Returns the row of `ended` under a key that `outcomes` makes, or None."""
         return self._db.get("ended", key)
 
     def last_ended(self, at_most: bytes) -> tuple[bytes, bytes] | None:
-        """The last row of `ended` whose key is at most `at_most`, or None. One seek."""
+        """Returns the last row of `ended` whose key is at most `at_most`, or None. One seek."""
         return self._db.last_row("ended", at_most)
 
     def mark(self, offset: int) -> Mark | None:
-        """The mark of a request that is not ingested yet, or None; no look-up at or above `marks_end`."""
+        """Returns the mark of a request that is not ingested yet, or None; no look-up at or above `marks_end`."""
         if offset >= self.marks_end:
             return None
         data = self._db.get("ahead", number_key(offset))
         return None if data is None else decode_mark(data)
 
     def first_due(self, offset: int) -> int | None:
-        """The first due time of a request that became an entry, or None; valid from the low-water mark on. One seek."""
+        """Returns the first due time of a request that became an entry, or None; valid from the low-water mark on. One
+        seek."""
         base, packed = self._firsts_row
         at = (offset - base) * 8
         if not 0 <= at < len(packed):
@@ -148,7 +149,7 @@ class TimerLogReader:
         return None if due_ms == NO_FIRST_DUE else due_ms
 
     def find(self, offset: int) -> bytes | None:
-        """The present key of the entry of a request, or None if it is not pending; up to three look-ups."""
+        """Returns the present key of the entry of a request, or None if it is not pending; up to three look-ups."""
         place = self.place(offset)
         if place is not None:
             return place
@@ -164,7 +165,7 @@ class TimerLogReader:
         return min(low, self.bulks[0].offset) if self.bulks else low
 
     def _lowest_entry(self) -> int:
-        """The same without bulk controls."""
+        """Returns the same without bulk controls."""
         if self._low is None:
             found = self._db.range("blocks", number_key(self._low_range), None)
             key, value = found.key(), found.value()
@@ -189,19 +190,19 @@ class TimerLogReader:
     def scan(
         self, after: bytes | None, before: bytes, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX
     ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the entries in (after, before), ascending: at most `limit`, and no more once their values
-        hold `size_bytes_max` (one entry at least). O(found), about 0.6 us each.
-        """
+        """Returns keys and values of the entries in (after, before), ascending: at most `limit`, and no more once their
+        values hold `size_bytes_max` (one entry at least). O(found), about 0.6 us each."""
         return self._scan("entries", FIRST_KEY if after is None else after + _AFTER, before, limit, size_bytes_max)
 
     def scan_from(
         self, start: bytes, before: bytes, limit: int, size_bytes_max: int
     ) -> tuple[list[bytes], list[bytes]]:
-        """The same for [start, before)."""
+        """Returns the same for [start, before)."""
         return self._scan("entries", start, before, limit, size_bytes_max)
 
     def walk(self, start: bytes, before: bytes) -> RangeIterator:
-        """The entries in [start, before) one by one: for callers that skip most of them, at half the cost of a scan.
+        """Returns the entries in [start, before) one by one: for callers that skip most of them, at half the cost of a
+        scan.
 
         REQUIRED: `finish` when done, and no write in between.
         """
@@ -215,7 +216,7 @@ class TimerLogReader:
         first: bytes = b"",
         before: bytes | None = None,
     ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the parked entries of a target, in order of due time; bounded as `scan` is.
+        """Returns keys and values of the parked entries of a target, in order of due time; bounded as `scan` is.
 
         `first`: none of them lies below this entry key, so the scan skips the tombstones there. `before`: only those
         below this entry key are returned; None: all.
@@ -225,7 +226,7 @@ class TimerLogReader:
         return self._scan("parked", prefix + first, end, limit, size_bytes_max)
 
     def walk_parked(self, start: bytes) -> RangeIterator:
-        """The parked entries from `start` on, all targets, as `walk`."""
+        """Returns the parked entries from `start` on, all targets, as `walk`."""
         return self._db.range("parked", start, None)
 
     def scan_parked_keys(self, start: bytes, limit: int) -> list[bytes]:
@@ -233,11 +234,11 @@ class TimerLogReader:
         return self._scan_keys("parked", start, None, limit)
 
     def scan_keys(self, start: bytes, before: bytes | None, limit: int) -> list[bytes]:
-        """Keys of the entries in [start, before), ascending, at most `limit`. O(found), about 0.4 us each."""
+        """Returns keys of the entries in [start, before), ascending, at most `limit`. O(found), about 0.4 us each."""
         return self._scan_keys("entries", start, before, limit)
 
     def first_key(self, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
-        """The first entry key in [start, before), or None; StorageError if over skips_max tombstones lie first."""
+        """Returns the first entry key in [start, before), or None; StorageError if over skips_max tombstones lie first."""
         return self._db.first_key("entries", start, before, skips_max)
 
     def _scan(
@@ -263,7 +264,7 @@ class TimerLog(TimerLogReader):
     """The open timer log of one directory."""
 
     def __init__(self, path: Path, identity: Identity, options: IndexOptions) -> None:
-        """Open or create.
+        """Opens or create.
 
         Raises Locked (wait), Corrupt or FormatMismatch (move aside), IdentityMismatch, DiskFull, StorageError.
         """
@@ -283,7 +284,7 @@ class TimerLog(TimerLogReader):
         self.reclaimable_size_bytes = 0
 
     def deferred(self, before: bytes, limit: int) -> list[bytes]:
-        """The keys of entries below `before` whose time is still to be chosen, ascending, at most `limit`.
+        """Returns the keys of entries below `before` whose time is still to be chosen, ascending, at most `limit`.
 
         An entry may have ended or moved since. O(1) if there are none, otherwise O(found).
         """
@@ -295,7 +296,7 @@ class TimerLog(TimerLogReader):
         return keys
 
     def write(self, changes: EntryChanges) -> WriteDelta:
-        """Make all changes visible in one WriteBatch, or none of them; durable with the next `sync`.
+        """Makes all changes visible in one WriteBatch, or none of them; durable with the next `sync`.
 
         Returns their delta, for the wheel. Raises DiskFull or StorageError (nothing changed; retry), Corrupt.
         O(changes), about 3 us an entry, most of it RocksDB's.
@@ -327,7 +328,7 @@ class TimerLog(TimerLogReader):
         return counted
 
     def raise_low_water(self, steps_max: int) -> bool:
-        """Raise L over requests of its range that have ended, at most `steps_max`; True while there may be more.
+        """Raises L over requests of its range that have ended, at most `steps_max`; True while there may be more.
 
         Legal at any time: an ended request never becomes pending again, and new ones are put at or above R. Raises
         Corrupt if the row of the range counts pending entries but there are none, DiskFull or StorageError as `write`.
@@ -353,7 +354,8 @@ class TimerLog(TimerLogReader):
         return at == before
 
     def _first_dues(self, start: int, before: int) -> dict[int, int]:
-        """The first due times of the requests of [start, before) that became entries; one seek and a scan of rows."""
+        """Returns the first due times of the requests of [start, before) that became entries; one seek and a scan of
+        rows."""
         row = self._db.last_row("firsts", at_most=number_key(start))
         found = self._db.range("firsts", number_key(start) if row is None else row[0], number_key(before))
         dues: dict[int, int] = {}
@@ -409,7 +411,7 @@ class TimerLog(TimerLogReader):
         return self.low_water() - self._trim_from >= limits.FIRSTS_TRIM_OFFSETS
 
     def _trim_firsts(self) -> None:
-        """Delete the rows of `firsts` that lie wholly below the low-water mark, and the controls that ended these."""
+        """Deletes the rows of `firsts` that lie wholly below the low-water mark, and the controls that ended these."""
         low = self.low_water()
         row = self._db.last_row("firsts", at_most=number_key(low))
         bound = 0 if row is None else key_number(row[0])  # this row may reach above the mark: keep it
@@ -424,7 +426,7 @@ class TimerLog(TimerLogReader):
         self._trim_from = low
 
     def forget_outcomes(self, at_ms: int, read_ms: int = -1) -> None:
-        """Delete outcomes of ids that are older than the window; works at most once a window.
+        """Deletes outcomes of ids that are older than the window; works at most once a window.
 
         `read_ms`: the time up to which requests were read, epoch ms; -1: not known. Deliveries that no later request
         can ask for are deleted, once an hour.
@@ -441,15 +443,15 @@ class TimerLog(TimerLogReader):
         self._db.write(batch)
 
     def sync(self) -> None:
-        """Make everything written so far survive a loss of power; one fsync, which releases the GIL."""
+        """Makes everything written so far survive a loss of power; one fsync, which releases the GIL."""
         self._db.sync()
 
     def release_memory(self) -> None:
-        """Write the memtables out, so that they hold nothing; waits for it (the GIL is released)."""
+        """Writes the memtables out, so that they hold nothing; waits for it (the GIL is released)."""
         self._db.flush(wait=True)
 
     def reclaim(self, before: bytes) -> bool:
-        """Free the disk space of ended entries below `before`, once there is enough of it; True if it was done.
+        """Frees the disk space of ended entries below `before`, once there is enough of it; True if it was done.
 
         Writes the memtables out first, if those of the process are crowded. Takes about 1 s for 600 MB (the GIL is
         released), so call it when nothing is due.
@@ -463,12 +465,12 @@ class TimerLog(TimerLogReader):
         return True
 
     def close(self) -> None:
-        """Release the directory; the second call does nothing."""
+        """Releases the directory; the second call does nothing."""
         self._db.close()
 
 
 def _identify(db: Database, identity: Identity) -> tuple[bool, bytes]:
-    """Write the identity of a new log, or check that of an old one; returns whether it is new, and its random id."""
+    """Writes the identity of a new log, or check that of an old one; returns whether it is new, and its random id."""
     row = db.get("meta", _IDENTITY)
     is_new = row is None
     if row is None:
@@ -483,7 +485,7 @@ def _identify(db: Database, identity: Identity) -> tuple[bool, bytes]:
 
 
 def _fill(batch: WriteBatch, db: Database, changes: EntryChanges) -> None:
-    """Add the changes to a batch: deletions first, then the new values, since a batch keeps its order.
+    """Adds the changes to a batch: deletions first, then the new values, since a batch keeps its order.
 
     Only what the timer log holds is deleted: an entry that was put and ended within the changes leaves no tombstone. A
     span of entries becomes one range tombstone that ends just behind its last key, never at a scan's bound.

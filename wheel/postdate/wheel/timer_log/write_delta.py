@@ -45,7 +45,7 @@ class Column:
         return zip(self.due.tolist(), self.offset.tolist(), self.size_bytes.tolist(), strict=True)
 
     def counted_offsets(self) -> Unsigned:
-        """The request offsets of the entries that hold the low-water mark back."""
+        """Returns the request offsets of the entries that hold the low-water mark back."""
         return self.offset if self.counted is None else self.offset[self.counted]
 
 
@@ -59,7 +59,7 @@ class WriteDelta:
     parked_lost: Column
 
     def totals(self, before: Totals) -> Totals:
-        """The counters after the changes."""
+        """Returns the counters after the changes."""
         gained, gained_ending, gained_ending_bytes = _sums(self.gained)
         lost, lost_ending, lost_ending_bytes = _sums(self.lost)
         return Totals(
@@ -73,7 +73,7 @@ class WriteDelta:
 
 
 def delta_of(changes: EntryChanges) -> WriteDelta:
-    """The delta of a set of changes; O(changes)."""
+    """Returns the delta of a set of changes; O(changes)."""
     entries, parked = changes.entries, changes.parked
     if changes.drops or changes.spans or None in entries.values():
         gained = {key: value for key, value in entries.items() if value is not None}
@@ -94,7 +94,7 @@ def delta_of(changes: EntryChanges) -> WriteDelta:
 
 
 def column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: Collection[bytes] = ()) -> Column:
-    """Entry keys, and the lengths of their values, as a column; `stored` holds those in STORE."""
+    """Returns entry keys, and the lengths of their values, as a column; `stored` holds those in STORE."""
     if not keys:
         return _EMPTY
     pairs = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64).reshape(-1, 2)
@@ -105,7 +105,7 @@ def column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: Collecti
 
 
 def key_column(keys: Sequence[bytes], mean_size_bytes: float) -> Column:
-    """Entry keys as a column if only the mean length of their values is known."""
+    """Returns entry keys as a column if only the mean length of their values is known."""
     pairs = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64).reshape(-1, 2)
     return Column(pairs[:, 0], pairs[:, 1], np.full(len(keys), round(mean_size_bytes), dtype=np.int64))
 
@@ -120,7 +120,7 @@ def _parked_column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: 
 
 
 def _sums(entries: Column) -> tuple[int, int, int]:
-    """Bytes of all entries; number and bytes of those under key 0."""
+    """Returns bytes of all entries; number and bytes of those under key 0."""
     if entries.is_short:
         ending = [size_bytes for due, _, size_bytes in entries.rows() if due == ENDING_DUE]
         return sum(entries.size_bytes.tolist()), len(ending), sum(ending)

@@ -131,7 +131,7 @@ class EvenSpread:
         return found
 
     def _next_of_lowest(self, start: int) -> int:
-        """The same for a section that is used repeatedly."""
+        """Returns the same for a section that is used repeatedly."""
         while True:
             if not self._emptiest:
                 self._lowest = int(self._loads.min())

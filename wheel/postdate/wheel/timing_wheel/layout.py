@@ -54,7 +54,7 @@ class Geometry(NamedTuple):
 
     @staticmethod
     def of(options: IndexOptions) -> Geometry:
-        """The geometry that the options ask for."""
+        """Returns the geometry that the options ask for."""
         return Geometry(options.tick_ms, options.fine_slots, options.hour_slots, options.hour_ms)
 
     @property
@@ -80,7 +80,7 @@ class Stamp(NamedTuple):
 
 
 def write_fixed(buffer: bytearray | memoryview, geometry: Geometry, digest: bytes) -> None:
-    """Write the fixed part."""
+    """Writes the fixed part."""
     fixed = _FIXED.pack(MAGIC, WHEEL_FORMAT, *geometry, 0, digest)
     buffer[: len(fixed) + _CRC.size] = fixed + _CRC.pack(zlib.crc32(fixed))
 
@@ -98,14 +98,14 @@ def read_fixed(buffer: bytes | memoryview) -> tuple[Geometry, bytes] | None:
 
 
 def write_stamp(buffer: bytearray | memoryview, stamp: Stamp) -> None:
-    """Write a stamp over the older of the two copies."""
+    """Writes a stamp over the older of the two copies."""
     data = _STAMP.pack(*stamp)
     offset = STAMP_OFFSETS[stamp.generation % 2]
     buffer[offset : offset + _STAMP.size + _CRC.size] = data + _CRC.pack(zlib.crc32(data))
 
 
 def read_stamp(buffer: bytes | memoryview) -> Stamp | None:
-    """The younger of the two copies that is whole, or None."""
+    """Returns the younger of the two copies that is whole, or None."""
     best: Stamp | None = None
     for offset in STAMP_OFFSETS:
         data = bytes(buffer[offset : offset + _STAMP.size])
@@ -120,6 +120,6 @@ def read_stamp(buffer: bytes | memoryview) -> Stamp | None:
 
 
 def rings_crc(buffer: memoryview) -> int:
-    """The crc32 of counters and rings; 1 ms for the default sizes."""
+    """Returns the crc32 of counters and rings; 1 ms for the default sizes."""
     end = COUNTERS_OFFSET + COUNTERS.size
     return zlib.crc32(buffer[HEADER_SIZE_BYTES:], zlib.crc32(buffer[COUNTERS_OFFSET:end]))

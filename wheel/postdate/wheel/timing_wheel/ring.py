@@ -45,7 +45,7 @@ class Ring:
         self._min_due = slots["min_due"]
 
     def add(self, numbers: Unsigned, due: Unsigned, sizes_bytes: Signed) -> bool:
-        """Count entries in the slots of their numbers; False if a slot belonged to another number."""
+        """Counts entries in the slots of their numbers; False if a slot belonged to another number."""
         unique, groups = np.unique(numbers, return_inverse=True)
         at = (unique % np.uint64(self.size)).astype(np.intp)
         old = self._count[at]
@@ -63,7 +63,7 @@ class Ring:
         return right
 
     def remove(self, numbers: Unsigned, sizes_bytes: Signed) -> bool:
-        """Remove entries from the slots of their numbers; False if one had fewer, or belonged to another number."""
+        """Removes entries from the slots of their numbers; False if one had fewer, or belonged to another number."""
         unique, groups = np.unique(numbers, return_inverse=True)
         at = (unique % np.uint64(self.size)).astype(np.intp)
         new = self._count[at].astype(np.int64) - np.bincount(groups, minlength=len(unique))
@@ -105,7 +105,7 @@ class Ring:
         return right
 
     def empty_slots(self, first: int, end: int) -> tuple[int, int]:
-        """Empty the slots of the numbers [first, end); returns the count and the bytes that they held."""
+        """Empties the slots of the numbers [first, end); returns the count and the bytes that they held."""
         count = size_bytes = 0
         for part in self._parts(first, min(end, first + self.size)):
             held = int(self._count[part].sum(dtype=np.int64))
@@ -123,11 +123,12 @@ class Ring:
         return int(self._count[at]), int(self._bytes[at])
 
     def min_due(self, number: int) -> int:
-        """The lower bound of the due times in a number's slot."""
+        """Returns the lower bound of the due times in a number's slot."""
         return int(self._min_due[number % self.size])
 
     def first_held(self, first: int, end: int) -> int | None:
-        """The smallest number in [first, end) whose slot holds an entry, or None. REQUIRES: end - first <= size."""
+        """Returns the smallest number in [first, end) whose slot holds an entry, or None. REQUIRES: end - first <=
+        size."""
         number = first
         if number < end and self._count[number % self.size]:
             return number
@@ -140,14 +141,15 @@ class Ring:
         return None
 
     def counts(self, first: int, end: int) -> NDArray[np.int64]:
-        """The counts of the numbers [first, end), in order. REQUIRES: end - first <= size."""
+        """Returns the counts of the numbers [first, end), in order. REQUIRES: end - first <= size."""
         parts = [self._count[part].astype(np.int64) for part in self._parts(first, end)]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
     def loads(self, first: int, end: int, changes: Signed) -> Signed:
-        """The counts of the numbers [first, end), in order, plus the `changes` of their slots.
+        """Returns the counts of the numbers [first, end), in order, plus the `changes` of their slots.
 
-        REQUIRES: 0 < end - first <= size."""
+        REQUIRES: 0 < end - first <= size.
+        """
         parts = [self._count[part] + changes[part] for part in self._parts(first, end)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -162,7 +164,7 @@ class Ring:
         return int(self._count.sum(dtype=np.int64)), int(self._bytes.sum(dtype=np.int64))
 
     def clear(self) -> None:
-        """Free every slot."""
+        """Frees every slot."""
         self._slots[:] = FREE_SLOT
 
     def is_sound(self, first: int, end: int, unit_ms: int) -> bool:

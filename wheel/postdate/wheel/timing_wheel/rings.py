@@ -57,7 +57,7 @@ class Count:
         self.size_bytes = size_bytes
 
     def change(self, count: int, size_bytes: int) -> bool:
-        """Add, or subtract with negative numbers; clamped at 0, and then False."""
+        """Adds, or subtract with negative numbers; clamped at 0, and then False."""
         self.count += count
         self.size_bytes = max(0, self.size_bytes + size_bytes)
         right = self.count >= 0
@@ -70,7 +70,7 @@ class Rings:
     """The counts of a wheel over a buffer of its file's layout; `publish` writes the counters into the buffer."""
 
     def __init__(self, geometry: Geometry, buffer: memoryview) -> None:
-        """Take over the content of the buffer. REQUIRES: its length is that of the geometry."""
+        """Takes over the content of the buffer. REQUIRES: its length is that of the geometry."""
         self.geometry = geometry
         self._buffer = buffer
         fine = np.frombuffer(buffer, dtype=SLOT, count=geometry.fine_slots, offset=HEADER_SIZE_BYTES)
@@ -101,7 +101,7 @@ class Rings:
         self._hour_start = 0
 
     def publish(self) -> None:
-        """Write the counters, the update sequence among them, for readers of the buffer.
+        """Writes the counters, the update sequence among them, for readers of the buffer.
 
         By assignment: `pack_into` first sets the bytes to zero, and a reader would take the sequence for an even one.
         """
@@ -117,7 +117,7 @@ class Rings:
         )
 
     def reset(self, now_ms: int, building: bool) -> None:
-        """Empty everything, with the window at now; `building` if entries are to be counted. O(slots)."""
+        """Empties everything, with the window at now; `building` if entries are to be counted. O(slots)."""
         geometry = self.geometry
         self.fine.clear()
         self.hours.clear()
@@ -135,7 +135,7 @@ class Rings:
     # ---- counting
 
     def apply(self, delta: WriteDelta) -> None:
-        """Count what a write added and took away. O(entries log entries)."""
+        """Counts what a write added and took away. O(entries log entries)."""
         if len(delta.lost):
             self.count_column(delta.lost, -1)
         if len(delta.gained):
@@ -146,7 +146,7 @@ class Rings:
             self._check_change(self.parked.change(parked, size_bytes))
 
     def count_column(self, entries: Column, sign: int) -> None:
-        """Add (sign 1) or take away (sign -1) entries; while building only those below `built`."""
+        """Adds (sign 1) or take away (sign -1) entries; while building only those below `built`."""
         if self.building:
             below = _below(entries, self.built)
             entries = Column(entries.due[below], entries.offset[below], entries.size_bytes[below])
@@ -214,7 +214,7 @@ class Rings:
     # ---- time
 
     def advance(self, now_ms: int) -> bool:
-        """Move the window to the present tick, or as far as hours are loaded; True if it moved."""
+        """Moves the window to the present tick, or as far as hours are loaded; True if it moved."""
         geometry = self.geometry
         target = now_ms // geometry.tick_ms
         if target <= self.window:
@@ -260,7 +260,7 @@ class Rings:
         return None
 
     def load(self, keys: Column, end_ms: int, is_last: bool) -> None:
-        """Move the next keys of the hour being loaded from its slot into the fine ring; `is_last`: it has no more."""
+        """Moves the next keys of the hour being loaded from its slot into the fine ring; `is_last`: it has no more."""
         hour = self.cursor[0] // self.geometry.hour_ms
         held, held_bytes = self.hours.slot_totals(hour)
         if len(keys):
@@ -279,7 +279,7 @@ class Rings:
             self._check_change(left == 0)
 
     def build(self, keys: Column, is_last: bool) -> None:
-        """Count the next keys of the timer log, in order; `is_last`: there are no more. REQUIRES: building."""
+        """Counts the next keys of the timer log, in order; `is_last`: there are no more. REQUIRES: building."""
         if len(keys):
             self.built = MAX_KEY
             self.count_column(keys, 1)
@@ -307,7 +307,7 @@ class Rings:
         return (WheelLevel.HOUR, hour) if hour < self.limit_hour else (WheelLevel.BEYOND, 0)
 
     def first_message(self) -> tuple[WheelLevel, int, int] | None:
-        """The zone, number and lower bound in ms of the earliest entry that is not a control, or None.
+        """Returns the zone, number and lower bound in ms of the earliest entry that is not a control, or None.
 
         Amortised O(1): each search starts where it last stopped.
         """

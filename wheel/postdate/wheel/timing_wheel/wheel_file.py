@@ -57,7 +57,7 @@ class WheelFile:
 
     @staticmethod
     def create(path: Path, geometry: Geometry, digest: bytes, platform: Platform) -> WheelFile:
-        """A new file with empty rings that replaces any other; raises DiskFull or StorageError.
+        """Returns a new file with empty rings that replaces any other; raises DiskFull or StorageError.
 
         The old file, if any, stays as it is for processes that map it, and stays in place if there is no room.
         """
@@ -80,7 +80,8 @@ class WheelFile:
 
     @staticmethod
     def open_existing(path: Path, geometry: Geometry, digest: bytes, platform: Platform) -> WheelFile | None:
-        """The file at `path` if it is a wheel of this geometry and timer log, otherwise None; checks nothing more."""
+        """Returns the file at `path` if it is a wheel of this geometry and timer log, otherwise None; checks nothing
+        more."""
         try:
             descriptor = os.open(path, os.O_RDWR)
         except FileNotFoundError:
@@ -117,18 +118,18 @@ class WheelFile:
         return stamp.boot_id == self._boot_id != NO_BOOT and rings.is_sound()
 
     def begin(self) -> None:
-        """Announce an update; readers wait, and a crash from here on makes the file invalid."""
+        """Announces an update; readers wait, and a crash from here on makes the file invalid."""
         self._count_up()
 
     def commit(self, log_sequence: int, next_request: int | None) -> None:
-        """Make the update visible, and stamp it with the state of the timer log that the rings agree with."""
+        """Makes the update visible, and stamp it with the state of the timer log that the rings agree with."""
         rings = self.rings
         self._write_stamp(log_sequence, next_request, clean=False)
         rings.publish()  # with the odd sequence: counters are part of the update
         self._count_up()
 
     def close(self, log_sequence: int, next_request: int | None, clean: bool) -> None:
-        """Unmap; `clean` first writes the pages back and then, last, the mark that they are whole.
+        """Unmaps; `clean` first writes the pages back and then, last, the mark that they are whole.
 
         Raises StorageError if the write-back failed, after unmapping the file.
         """
@@ -147,7 +148,7 @@ class WheelFile:
                 self._mapped.close()
 
     def _count_up(self) -> None:
-        """Write the next sequence; by assignment, as in `Rings.publish`."""
+        """Writes the next sequence; by assignment, as in `Rings.publish`."""
         self.rings.sequence += 1
         self._buffer[COUNTERS_OFFSET : COUNTERS_OFFSET + SEQUENCE.size] = SEQUENCE.pack(self.rings.sequence)
 

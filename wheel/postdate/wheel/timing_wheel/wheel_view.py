@@ -83,7 +83,7 @@ class WheelView:
 
     @staticmethod
     def open(path: Path) -> WheelView:
-        """Map the wheel file at `path`, or that of the timer index in the directory `path`.
+        """Maps the wheel file at `path`, or that of the timer index in the directory `path`.
 
         Raises StorageError if there is no file, Corrupt if it is not a wheel of this format.
         """
@@ -106,7 +106,7 @@ class WheelView:
         raise TornRead(f"{self._path}: no consistent copy in {TORN_READS_MAX} attempts")
 
     def close(self) -> None:
-        """Unmap the file."""
+        """Unmaps the file."""
         self._mapped.close()
 
     def __enter__(self) -> WheelView:
@@ -136,7 +136,7 @@ class WheelView:
         self._geometry = fixed[0]
 
     def _follow(self) -> None:
-        """Map the new file if the owner has replaced it."""
+        """Maps the new file if the owner has replaced it."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
@@ -149,8 +149,8 @@ class WheelView:
 
 
 def present_snapshot(directory: Path, *, complete: bool = True) -> WheelSnapshot | None:
-    """The present wheel of a timer index; None if it is missing, or changing too fast to be read. With `complete`, None
-    also while it is being built, since it then counts only a part."""
+    """Returns the present wheel of a timer index; None if it is missing, or changing too fast to be read. With
+    `complete`, None also while it is being built, since it then counts only a part."""
     try:
         with WheelView.open(directory) as view:
             snapshot = view.snapshot()
