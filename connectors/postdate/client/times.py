@@ -19,11 +19,11 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 def time_header(at: datetime | None, delay: timedelta | None, level: int | None) -> tuple[str, bytes]:
     """Returns the header with the time. Raises RequestInvalid: none or several are given, or it is not a valid time."""
-    given = [name for name, value in (("at", at), ("delay", delay), ("level", level)) if value is not None]
-    if not given:
+    names = [name for name, value in (("at", at), ("delay", delay), ("level", level)) if value is not None]
+    if not names:
         raise RequestInvalid(Reason.MISSING_TIME, "give one of at, delay and level")
-    if len(given) > 1:
-        raise RequestInvalid(Reason.CONFLICTING_TIME, f"give only one of {' and '.join(given)}")
+    if len(names) > 1:
+        raise RequestInvalid(Reason.CONFLICTING_TIME, f"give only one of {' and '.join(names)}")
     if at is not None:
         return AT, b"%d" % epoch_ms(at)
     if delay is not None:

@@ -49,27 +49,27 @@ def connection_fault(settings: KafkaSettings, over: Callable[[], bool]) -> Kafka
     """Returns the reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
     handshake, or speaks the other protocol, which only an operator can correct; otherwise Unreachable. None if the
     library reports no such error for some seconds, or once `over` returns True."""
-    heard: dict[int, str] = {}
+    errors: dict[int, str] = {}
 
     def on_error(error: KafkaError) -> None:
-        heard.setdefault(error.code(), error.str())
+        errors.setdefault(error.code(), error.str())
 
     try:
         client = AdminClient(settings.admin_conf() | {"error_cb": on_error})
     except KafkaException:
         return None  # the caller's own client gets the same error
     deadline = time.monotonic() + _LISTEN_S
-    while heard.keys().isdisjoint(_DECISIVE) and not over() and time.monotonic() < deadline:
+    while errors.keys().isdisjoint(_DECISIVE) and not over() and time.monotonic() < deadline:
         client.poll(0.1)
-    if not heard or over():
+    if not errors or over():
         return None
-    code = next((code for code in _TELLING if code in heard), None)
+    code = next((code for code in _TELLING if code in errors), None)
     # For a listener of the other protocol, librdkafka reports a broken connection, or only that the broker is down.
     if code in (None, KafkaError._TRANSPORT) and (mismatch := protocol_mismatch(settings.admin_conf())):
         return NotAuthorized(mismatch, KafkaError._SSL)
     if code is None:
         return None
-    return (NotAuthorized if is_refusal(code, heard[code]) else Unreachable)(heard[code], code)
+    return (NotAuthorized if is_refusal(code, errors[code]) else Unreachable)(errors[code], code)
 
 
 def is_refusal(code: int, text: str) -> bool:

@@ -56,7 +56,7 @@ def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
 
     Raises msgspec.MsgspecError: the library does not write what it documents.
     """
-    found = [
+    connections = [
         BrokerStatistics(
             broker.name,
             broker.state == "UP",
@@ -67,7 +67,7 @@ def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
         for broker in _decoder.decode(text).brokers.values()
         if broker.nodeid >= 0
     ]
-    return tuple(sorted(found))
+    return tuple(sorted(connections))
 
 
 class BrokerLoss:

@@ -89,9 +89,9 @@ class ConfluentAdmin:
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
         pending = self.look_up(topics, config)
-        while (found := pending(self._timeout_s)) is None:
+        while (infos := pending(self._timeout_s)) is None:
             continue
-        return found
+        return infos
 
     def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
         look_up = ConfluentLookUp(self._open(), self._timeout_s, topics, config)
@@ -103,17 +103,17 @@ class ConfluentAdmin:
         return poll
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
-        found: dict[str, frozenset[Operation]] = {}
+        rights: dict[str, frozenset[Operation]] = {}
         described = self._described(topics)
         hidden = [name for name, each in described.items() if each is None]
         readable = self._topic_configs(hidden, frozenset())  # this ACL does not allow describing the topic
         for name, each in described.items():
             if each is not None:
-                found[name] = operations_of(each.authorized_operations)
+                rights[name] = operations_of(each.authorized_operations)
             else:
                 is_readable = readable.get(name) is not None
-                found[name] = frozenset({Operation.DESCRIBE_CONFIGS}) if is_readable else frozenset()
-        return found
+                rights[name] = frozenset({Operation.DESCRIBE_CONFIGS}) if is_readable else frozenset()
+        return rights
 
     def group_rights(self, group_id: str) -> frozenset[Operation]:
         self._open()
@@ -130,9 +130,9 @@ class ConfluentAdmin:
             return []
         new = [
             ConfluentNewTopic(
-                each.name, num_partitions=each.partitions, replication_factor=each.replication, config=each.config
+                topic.name, num_partitions=topic.partitions, replication_factor=topic.replication, config=topic.config
             )
-            for each in topics
+            for topic in topics
         ]
         created: list[str] = []
         for name, future in self._open().create_topics(new, request_timeout=self._timeout_s).items():
@@ -144,7 +144,7 @@ class ConfluentAdmin:
                     raise classify(error, f"create the topic {name}", otherwise=Unreachable) from error
             except FutureTimeout as error:
                 raise Unreachable(f"Could not create the topic {name}: no answer in time") from error
-        self._wait_for({each.name: each.partitions for each in topics if each.name in created})
+        self._wait_for({topic.name: topic.partitions for topic in topics if topic.name in created})
         return created
 
     def add_partitions(self, counts: Mapping[str, int]) -> None:
@@ -167,13 +167,13 @@ class ConfluentAdmin:
 
     def group_offset(self, group_id: str, part: Partition) -> int | None:
         self._open()
-        found = committed_offset(self._settings, group_id, part)
-        return None if found is None else int(found.offset)
+        committed = committed_offset(self._settings, group_id, part)
+        return None if committed is None else int(committed.offset)
 
     def group_note(self, group_id: str, part: Partition) -> str:
         self._open()
-        found = committed_offset(self._settings, group_id, part)
-        return "" if found is None else found.metadata or ""
+        committed = committed_offset(self._settings, group_id, part)
+        return "" if committed is None else committed.metadata or ""
 
     def assign_again(self, group_id: str, topic: str) -> None:
         self._open()

@@ -136,16 +136,16 @@ def operations_of(allowed: Sequence[AclOperation] | None) -> frozenset[Operation
     """Returns the operations that the broker allows; all of them if it lists none."""
     if allowed is None:
         return frozenset(Operation)
-    return frozenset(_OPERATIONS[each] for each in allowed if each in _OPERATIONS)
+    return frozenset(_OPERATIONS[operation] for operation in allowed if operation in _OPERATIONS)
 
 
 def _infos(described: Mapping[str, Any]) -> dict[str, TopicInfo]:
-    found: dict[str, TopicInfo] = {}
+    infos: dict[str, TopicInfo] = {}
     for name, each in described.items():
         if each is None:
-            found[name] = TopicInfo(name, "", {}, {}, writable=False)
+            infos[name] = TopicInfo(name, "", {}, {}, writable=False)
             continue
         leaders = {part.id: part.leader is not None for part in each.partitions}
         writable = Operation.WRITE in operations_of(each.authorized_operations)
-        found[name] = TopicInfo(name, str(each.topic_id), leaders, {}, writable)
-    return found
+        infos[name] = TopicInfo(name, str(each.topic_id), leaders, {}, writable)
+    return infos

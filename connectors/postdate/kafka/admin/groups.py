@@ -56,13 +56,13 @@ def group_members(settings: KafkaSettings, group_id: str) -> list[GroupMember]:
         return []
     return [
         GroupMember(
-            each.member_id or "",
-            each.group_instance_id or "",
-            each.client_id or "",
-            each.host or "",
-            tuple(Partition(tp.topic, tp.partition) for tp in each.assignment.topic_partitions),
+            member.member_id or "",
+            member.group_instance_id or "",
+            member.client_id or "",
+            member.host or "",
+            tuple(Partition(tp.topic, tp.partition) for tp in member.assignment.topic_partitions),
         )
-        for each in group.members
+        for member in group.members
     ]
 
 

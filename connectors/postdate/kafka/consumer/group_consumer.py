@@ -160,29 +160,33 @@ class ConfluentGroupConsumer:
         self._try_starting()
 
     def pause(self, parts: Iterable[Partition]) -> None:
-        mine = [part for part in parts if part in self._assigned]
-        if mine:
-            self._paused.update(mine)
+        assigned = [part for part in parts if part in self._assigned]
+        if assigned:
+            self._paused.update(assigned)
             try:
-                self._open().pause(_positions(mine))
+                self._open().pause(_positions(assigned))
             except KafkaException as error:
                 raise self._fault(error, "pause partitions") from error
 
     def resume(self, parts: Iterable[Partition]) -> None:
-        mine = [part for part in parts if part in self._paused]
-        self._paused.difference_update(mine)
-        for part in mine:
+        paused = [part for part in parts if part in self._paused]
+        self._paused.difference_update(paused)
+        for part in paused:
             if part in self._next:
                 self._start(part, self._next[part])
         self._try_starting()
 
     def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
-        kept = notes or {}
-        mine = [_noted(part, at, kept.get(part, "")) for part, at in offsets.items() if part in self._assigned]
-        if not mine:
+        notes_by_partition = notes or {}
+        positions = [
+            _noted(part, offset, notes_by_partition.get(part, ""))
+            for part, offset in offsets.items()
+            if part in self._assigned
+        ]
+        if not positions:
             return
         try:
-            self._open().commit(offsets=mine, asynchronous=True)
+            self._open().commit(offsets=positions, asynchronous=True)
         except KafkaException as error:
             log.info("%s", self._fault(error, "commit group offsets"))
 
@@ -219,14 +223,14 @@ class ConfluentGroupConsumer:
         return offsets
 
     def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
-        mine = [part for part in parts if part in self._assigned and part not in self._starting]
-        if not mine:
+        started = [part for part in parts if part in self._assigned and part not in self._starting]
+        if not started:
             return {}
         try:
-            found = self._open().position(_positions(mine))
+            positions = self._open().position(_positions(started))
         except KafkaException as error:
             raise self._fault(error, "read positions") from error
-        return {part: at.offset for part, at in zip(mine, found, strict=True) if at.offset >= 0}
+        return {part: at.offset for part, at in zip(started, positions, strict=True) if at.offset >= 0}
 
     def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
         mine, member_id = self._assigned.intersection(parts), self._member_id
@@ -337,7 +341,7 @@ class ConfluentGroupConsumer:
         The order matters: only the seek wakes the fetching thread, which then skips paused partitions. In the other
         order, or without a seek, the first record arrives up to a second later.
         """
-        for part, start in [each for each in self._starting.items() if each[0] not in self._paused]:
+        for part, start in [item for item in self._starting.items() if item[0] not in self._paused]:
             try:
                 self._open().resume(_positions([part]))
                 self._open().seek(TopicPartition(part.topic, part.index, start.offset))
@@ -422,5 +426,5 @@ def _positions(parts: Iterable[Partition]) -> list[TopicPartition]:
     return [TopicPartition(part.topic, part.index) for part in parts]
 
 
-def _partitions(given: Iterable[TopicPartition]) -> list[Partition]:
-    return [Partition(each.topic, each.partition) for each in given]
+def _partitions(positions: Iterable[TopicPartition]) -> list[Partition]:
+    return [Partition(position.topic, position.partition) for position in positions]

@@ -40,7 +40,8 @@ def whole_ms(value: bytes | None) -> bytes:
 
 
 def binary_ms(value: bytes | None) -> bytes:
-    """Returns milliseconds since 1970 as Java's BigInteger writes them: big-endian, two's complement; negative: passed."""
+    """Returns milliseconds since 1970 as Java's BigInteger writes them: big-endian, two's complement; negative:
+    passed."""
     if not value or len(value) > _BINARY_BYTES_MAX:
         raise ValueError(f"is not a binary number of 1 to {_BINARY_BYTES_MAX} bytes")
     return b"%d" % max(int.from_bytes(value, "big", signed=True), 0)

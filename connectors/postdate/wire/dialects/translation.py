@@ -102,11 +102,11 @@ def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_to
     dialect = None
     marks = vocabulary.marks
     for name, _ in headers:
-        spoken = marks.get(name)
-        if spoken is not None and spoken is not dialect:
+        marked = marks.get(name)
+        if marked is not None and marked is not dialect:
             if dialect is not None:
-                _refuse_mixture(dialect.name, spoken.name)
-            dialect = spoken
+                _refuse_mixture(dialect.name, marked.name)
+            dialect = marked
     if dialect is None:
         if not is_tombstone or vocabulary.bare_cancel is None or any(_is_asking(name) for name, _ in headers):
             return None
@@ -161,10 +161,10 @@ def _say(
     names: dict[str, str] = {}
     earlier = ""
     for name, value in found.items():
-        known = parts.get(name)
-        if known is None:
+        meaning = parts.get(name)
+        if meaning is None:
             continue
-        part = known.of(value)
+        part = meaning.of(value)
         try:
             own_value = part.read(value)
         except ValueError as error:
@@ -227,7 +227,7 @@ def _either(dialect: Dialect, *headers: str) -> str:
     return " or ".join(name for header in headers for name in dialect.names_of(header))
 
 
-def _refuse_mixture(one: str, other: str) -> NoReturn:
+def _refuse_mixture(first: str, second: str) -> NoReturn:
     raise RequestRefused(
-        Reason.CONFLICTING_TIME, f"headers of {one} and of {other} in one record: a request may use only one dialect"
+        Reason.CONFLICTING_TIME, f"headers of {first} and of {second} in one record: a request may use only one dialect"
     )

@@ -111,8 +111,8 @@ def parse_request(
     """
     if headers is None:
         raise RequestRefused(Reason.BAD_HEADERS, "a header name is not UTF-8, so no header could be read")
-    if rules.vocabulary is not None and (spoken := translate(rules.vocabulary, key, headers, is_tombstone)) is not None:
-        return _parse_translation(rules, partition, timestamp_ms, key, spoken)
+    if rules.vocabulary is not None and (native := translate(rules.vocabulary, key, headers, is_tombstone)) is not None:
+        return _parse_translation(rules, partition, timestamp_ms, key, native)
     untouched: Headers = []
     stripped: StrippedHeaders = []
     fields: dict[str, bytes | None] = {}

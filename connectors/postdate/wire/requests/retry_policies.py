@@ -83,25 +83,27 @@ def is_policy_name(text: str) -> bool:
 
 
 def parse_named(texts: Iterable[str]) -> dict[str, RetryPolicy]:
-    """Returns the policies that texts `NAME: POLICY` define. Raises ValueError: one is malformed, or a name repeated."""
-    found: dict[str, RetryPolicy] = {}
+    """Returns the policies that texts `NAME: POLICY` define. Raises ValueError: one is malformed, or a name
+    repeated."""
+    policies: dict[str, RetryPolicy] = {}
     for text in texts:
         name, colon, policy = text.partition(":")
         name = name.strip(" ")
         if not colon or not is_policy_name(name):
             raise ValueError(f"{text[:80]!r} is not NAME: base=…, with a name of letters, digits, '-', '_' and '.'")
-        if name in found:
+        if name in policies:
             raise ValueError(f"{name} is defined twice")
         try:
-            found[name] = parse_policy(policy.strip(" "))
+            policies[name] = parse_policy(policy.strip(" "))
         except ValueError as error:
             raise ValueError(f"{name} {error}") from None
-    return found
+    return policies
 
 
 @lru_cache(maxsize=POLICIES_REMEMBERED_MAX)
 def delay_ms(policy: RetryPolicy, attempt: int) -> int:
-    """Returns the backoff before an attempt, 1 to `policy.attempts`, without jitter. O(attempt); O(1) if seen lately."""
+    """Returns the backoff before an attempt, 1 to `policy.attempts`, without jitter. O(attempt); O(1) if seen
+    lately."""
     delay, factor, longest = policy.base_ms, policy.factor_hundredths, policy.max_ms
     for _ in range(attempt - 1):
         raised = -(-delay * factor // 100)

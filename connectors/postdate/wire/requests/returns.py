@@ -41,8 +41,8 @@ def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) ->
 
     Raises RequestRefused (bad-retry, duplicate-header). Cost: O(headers).
     """
-    found = dict(left_over)
-    if len(found) < len(left_over):
+    fields = dict(left_over)
+    if len(fields) < len(left_over):
         names = [name for name, _ in left_over]
         repeated = next((name for name in _ONCE if names.count(name) > 1), None)
         if repeated is not None:
@@ -54,14 +54,14 @@ def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) ->
             f"{RETRY} {quote(value)} has a max of {format_duration(policy.max_ms)}, above the horizon of "
             f"{format_duration(rules.horizon_ms)}",
         )
-    if not found:
+    if not fields:
         return Return(policy, 1, None, -1, None)
-    attempt = _natural(ATTEMPT, found[ATTEMPT]) + 1 if ATTEMPT in found else 1
-    root_header = FIRST_ORIGIN if FIRST_ORIGIN in found else ORIGIN
-    root = _origin(root_header, found[root_header]) if root_header in found else None
-    due_header = FIRST_DUE if FIRST_DUE in found else DUE
-    first_due_ms = _natural(due_header, found[due_header]) if due_header in found else -1
-    return Return(policy, attempt, root, first_due_ms, (ERROR, found[ERROR]) if ERROR in found else None)
+    attempt = _natural(ATTEMPT, fields[ATTEMPT]) + 1 if ATTEMPT in fields else 1
+    root_header = FIRST_ORIGIN if FIRST_ORIGIN in fields else ORIGIN
+    root = _origin(root_header, fields[root_header]) if root_header in fields else None
+    due_header = FIRST_DUE if FIRST_DUE in fields else DUE
+    first_due_ms = _natural(due_header, fields[due_header]) if due_header in fields else -1
+    return Return(policy, attempt, root, first_due_ms, (ERROR, fields[ERROR]) if ERROR in fields else None)
 
 
 def schedule_return(

@@ -89,7 +89,7 @@ def decide(
     if is_last and is_more_due and _may_leave(schedule, origin, undecided, now_ms, pauses):
         newest = -1
     if until_ms is not None:
-        decided = sum(1 for each in due if each.chosen_ms <= until_ms)
+        decided = sum(1 for item in due if item.chosen_ms <= until_ms)
         due, undecided = due[:decided], due[decided].occurrence if decided < len(due) else undecided
     delivered: list[Occurrence] = []
     skips: list[Skip] = []
@@ -101,7 +101,7 @@ def decide(
             skips[-1] = skips[-1]._replace(last=occurrence.number)
         else:
             skips.append(Skip(occurrence.number, occurrence.number, reason))
-    nominals_ms = {each.occurrence.number: each.occurrence.nominal_ms for each in due}
+    nominals_ms = {item.occurrence.number: item.occurrence.nominal_ms for item in due}
     if undecided is not None:
         nominals_ms[undecided.number] = undecided.nominal_ms
     return OccurrenceDecision(delivered, skips, undecided, nominals_ms)

@@ -63,10 +63,10 @@ def next_filled(schedule: Schedule, after_ms: int, end_ms: int) -> int:
     """Returns the nominal time behind another one; 0: there is none. Cost: that of `next_occurrence`."""
     end_ms = min(end_ms, schedule.last_ms)
     while after_ms < end_ms:
-        found = next_after(schedule, after_ms)
-        if found is None or found[0] > end_ms:
+        following = next_after(schedule, after_ms)
+        if following is None or following[0] > end_ms:
             return 0
-        after_ms, is_in_gap = found
+        after_ms, is_in_gap = following
         if not is_in_gap:
             return after_ms
     return 0

@@ -72,19 +72,19 @@ def skip_to(schedule: Schedule, position: Occurrence, from_ms: int) -> Occurrenc
     if position.nominal_ms >= from_ms:
         return position
     # An occurrence in a gap has a number even if the schedule skips it.
-    counted = msgspec.structs.replace(schedule, gap=Gap.NEXT)
+    with_gaps = msgspec.structs.replace(schedule, gap=Gap.NEXT)
     count_max = schedule.count if schedule.count >= 0 else INTEGER_END
-    passed = 1 + count_nominal(counted, position.nominal_ms + 1, from_ms - 1, count_max)
-    return _occurrence(schedule, position.number + passed, from_ms - 1)
+    steps = 1 + count_nominal(with_gaps, position.nominal_ms + 1, from_ms - 1, count_max)
+    return _occurrence(schedule, position.number + steps, from_ms - 1)
 
 
 def following(schedule: Schedule, position: Occurrence | None, limit: int) -> list[Occurrence]:
     """Returns an occurrence and those after it, at most `limit` in all; [] if `position` is None."""
-    found: list[Occurrence] = []
-    while position is not None and len(found) < limit:
-        found.append(position)
+    occurrences: list[Occurrence] = []
+    while position is not None and len(occurrences) < limit:
+        occurrences.append(position)
         position = next_occurrence(schedule, position)
-    return found
+    return occurrences
 
 
 def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
@@ -98,8 +98,8 @@ def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
         return ((after_ms - phase_ms) // every_ms + 1) * every_ms + phase_ms, False
     after_s = after_ms // _SECOND_MS
     until_s = min(after_s + SEARCH_S_MAX, schedule.last_ms // _SECOND_MS)
-    found = _next_of_cron(schedule.cron, schedule.zone, schedule.fold, after_s, until_s)
-    return None if found is None else (found[0] * _SECOND_MS, found[1] and schedule.gap is Gap.SKIP)
+    nominal = _next_of_cron(schedule.cron, schedule.zone, schedule.fold, after_s, until_s)
+    return None if nominal is None else (nominal[0] * _SECOND_MS, nominal[1] and schedule.gap is Gap.SKIP)
 
 
 def count_nominal(schedule: Schedule, first_ms: int, last_ms: int, count_max: int) -> int:
@@ -134,10 +134,10 @@ def count_nominal(schedule: Schedule, first_ms: int, last_ms: int, count_max: in
 def _occurrence(schedule: Schedule, number: int, after_ms: int) -> Occurrence | None:
     if 0 <= schedule.count < number or after_ms >= schedule.last_ms:
         return None
-    found = next_after(schedule, after_ms)
-    if found is None or found[0] > schedule.last_ms:
+    nominal = next_after(schedule, after_ms)
+    if nominal is None or nominal[0] > schedule.last_ms:
         return None
-    return Occurrence(number, *found)
+    return Occurrence(number, *nominal)
 
 
 @lru_cache(maxsize=NOMINALS_REMEMBERED_MAX)
@@ -145,13 +145,13 @@ def _next_of_cron(cron: str, zone_name: str, fold: Fold, after_s: int, until_s: 
     """Returns the first nominal time in (`after_s`, `until_s`], and whether only a gap makes it an occurrence."""
     expression, zone = parse_expression(cron), load_zone(zone_name)
     if expression.is_elapsed:
-        found_s = _next_elapsed(expression, zone, after_s, until_s)
-        return None if found_s is None else (found_s, False)
+        instant_s = _next_elapsed(expression, zone, after_s, until_s)
+        return None if instant_s is None else (instant_s, False)
     while True:
-        found = _next_fixed(expression, zone, after_s, until_s)
-        passed_s = None if found is None or found[1] else _passed_by_fold(zone, fold, found[0])
+        nominal = _next_fixed(expression, zone, after_s, until_s)
+        passed_s = None if nominal is None or nominal[1] else _passed_by_fold(zone, fold, nominal[0])
         if passed_s is None:
-            return found
+            return nominal
         after_s = passed_s
 
 
@@ -199,7 +199,8 @@ def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
 
 
 def _fold_around(zone: Zone, instant_s: int) -> ClockChange | None:
-    """Returns the clock change because of which the wall-clock time of an instant exists twice; None: it exists once."""
+    """Returns the clock change because of which the wall-clock time of an instant exists twice; None: it exists
+    once."""
     span = zone.span(instant_s)
     if span.start_s + _FOLD_S_MAX <= instant_s < span.end_s - _FOLD_S_MAX:
         return None

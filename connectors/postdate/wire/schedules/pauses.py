@@ -37,8 +37,8 @@ def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
     for switch in sorted({*switches, *more}):
         if switch[2] != bool(kept and kept[-1][2]):
             kept.append(switch)
-    over = {at - at % 2 for at in range(1, len(kept), 2) if kept[at][1] <= nominal_ms}
-    return tuple(switch for at, switch in enumerate(kept) if at - at % 2 not in over)
+    ended = {index - index % 2 for index in range(1, len(kept), 2) if kept[index][1] <= nominal_ms}
+    return tuple(switch for index, switch in enumerate(kept) if index - index % 2 not in ended)
 
 
 def pauses_of(switches: Switches) -> list[Pause]:
@@ -50,5 +50,5 @@ def pauses_of(switches: Switches) -> list[Pause]:
 
 def pause_at(pauses: list[Pause], nominal_ms: int) -> Pause | None:
     """Returns the pause in which a nominal time lies, of several the one that ends last; None: it is in none."""
-    found = [pause for pause in pauses if pause.from_ms <= nominal_ms < pause.until_ms]
-    return max(found, key=lambda pause: pause.until_ms, default=None)
+    matching = [pause for pause in pauses if pause.from_ms <= nominal_ms < pause.until_ms]
+    return max(matching, key=lambda pause: pause.until_ms, default=None)
