@@ -193,8 +193,8 @@ class ConfluentAdmin:
             self._is_closed, self._made = True, None
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
-        """Returns the library's description of each existing topic, None if ACLs hide it. `Any`: the library has no
-        types."""
+        """Returns the library's description of each existing topic, or None for a topic that ACLs hide. `Any`: the
+        library has no types."""
         return described_topics(ask_topics(self._open(), topics, self._timeout_s), self._timeout_s)
 
     def _list_offsets(
@@ -225,9 +225,11 @@ class ConfluentAdmin:
         return offsets
 
     def _listed(self, future: Future[Any], doing: str) -> int:
-        """One result. *Measured*: if a leader does not answer in time, the library reports success and the offset
-        -1001, which must not become the end offset of a recovery. (-1 is a valid result: no record at or after that
-        time.)"""
+        """Returns one result of a list request.
+
+        *Measured*: if a leader does not answer in time, the library reports success and the offset -1001, which must
+        not become the end offset of a recovery. (-1 is a valid result: no record at or after that time.)
+        """
         offset = int(self._answer(future, doing).offset)
         if offset < _NOT_FOUND:
             raise Retriable(f"Could not {doing}: no answer in time", KafkaError._TIMED_OUT)
@@ -245,8 +247,8 @@ class ConfluentAdmin:
         return topic_configs(ask_configs(self._open(), topics, self._timeout_s), wanted, self._timeout_s)
 
     def _wait_for(self, partitions: Mapping[str, int]) -> None:
-        """Waits until each topic has that many partitions with leaders. After the controller has answered, the brokers
-        still need a moment."""
+        """Waits until each topic has that many partitions with leaders. After the answer of the controller, the brokers
+        still need some time."""
         deadline = time.monotonic() + self._timeout_s
         missing = dict(partitions)
         while missing:
@@ -259,15 +261,15 @@ class ConfluentAdmin:
                 time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
-        """As `result_of`; the library times out first, so that its error names the cause."""
+        """Waits as `result_of` does. The library times out first, so that its error names the cause."""
         with self._replacing():
             return result_of(future, doing, self._timeout_s + 1, absent)
 
     @contextmanager
     def _replacing(self) -> Iterator[None]:
-        """A context in which a fatal error or an unanswered request makes the next request use a new client. The
-        library sends requests to the broker that it considers the controller; while that one hangs or is down, it does
-        not look for another (librdkafka 2.16, `rd_kafka_broker_controller_async`)."""
+        """Makes the next request use a new client after a fatal error or an unanswered request in its context. The
+        library sends requests to the broker that it considers the controller. While that broker hangs or is down, the
+        library does not search for another one (librdkafka 2.16, `rd_kafka_broker_controller_async`)."""
         try:
             yield
         except FatalClient as fault:

@@ -82,7 +82,8 @@ def ask_topics(client: AdminClient, topics: Iterable[str], timeout_s: float) -> 
 
 
 def described_topics(pending: Mapping[str, Future[Any]], timeout_s: float) -> dict[str, Any]:
-    """Returns the library's description of each existing topic, None if ACLs hide it. Waits for the results."""
+    """Waits for the results, and returns the library's description of each existing topic, or None for a topic that
+    ACLs hide."""
     found: dict[str, Any] = {}
     for name, future in pending.items():
         try:
@@ -111,8 +112,8 @@ def ask_configs(client: AdminClient, topics: Sequence[str], timeout_s: float) ->
 def topic_configs(
     pending: Mapping[str, Future[Any]], wanted: frozenset[str], timeout_s: float
 ) -> dict[str, dict[str, str] | None]:
-    """Returns the wanted settings of each topic, None if an ACL of the topic hides them. A topic that the broker does
-    not know is missing: it was just deleted, or just created, and not every broker knows it yet."""
+    """Returns the wanted settings of each topic, or None for a topic whose ACL hides them. A topic that the broker does
+    not know is missing: it was just deleted, or just created and is not known to every broker yet."""
     configs: dict[str, dict[str, str] | None] = {}
     for name, future in pending.items():
         try:
@@ -133,7 +134,7 @@ def topic_configs(
 
 
 def operations_of(allowed: Sequence[AclOperation] | None) -> frozenset[Operation]:
-    """Returns the operations that the broker allows; all of them if it lists none."""
+    """Returns the operations that the broker allows, or all of them if it lists none."""
     if allowed is None:
         return frozenset(Operation)
     return frozenset(_OPERATIONS[operation] for operation in allowed if operation in _OPERATIONS)
