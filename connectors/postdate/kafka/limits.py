@@ -55,8 +55,8 @@ METADATA_REFRESH_MS = 5_000
 #: ms. How long a consumer waits for the answer to a request before the library closes the connection. The library sends
 #: every metadata request to the broker that it used last (librdkafka 2.16, `rd_kafka_broker_weight_usable`), which for
 #: a reader of one partition is its leader. If that broker freezes, all these requests go to it until its connection
-#: closes. With the library's minute, readers and members continued 51 to 60 s after the election of another broker. With
-#: this value they continue within 10 s, after a metadata refresh and a new connection.
+#: closes. With the library's minute, readers and members continued 51 to 60 s after the election of another broker.
+#: With this value they continue within 10 s, after a metadata refresh and a new connection.
 CONSUMER_ANSWER_MS_MAX = 10_000
 
 #: bytes. One fetch, which arrives whole within CONSUMER_ANSWER_MS_MAX over a slow line.
@@ -93,6 +93,6 @@ SECRET_CHARS_MAX = 1024 * 1024
 #: s. How long a reader gets no records before it checks whether ACLs hide the topic.
 SILENCE_S = 3.0
 
-#: s. How long a member of the group protocol consumer waits for the coordinator before that is reported, and the interval
-#: of later reports. A coordinator accepts a member within a second.
+#: s. How long a member of the group protocol consumer waits for the coordinator before that is reported, and the
+#: interval of later reports. A coordinator accepts a member within a second.
 JOIN_TIMEOUT_S = 15.0

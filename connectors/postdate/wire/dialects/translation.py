@@ -1,8 +1,8 @@
-"""Translates requests of other schedulers into the headers of Postdate.
+"""Translates requests of other schedulers to the headers of Postdate.
 
-Pure and deterministic, like the parser: the result depends only on the configured dialects and the record. A record is
-a request of the one dialect whose marks it carries. The headers that this dialect reads or ignores are removed from the
-message and kept with their positions, like the headers of Postdate. All other headers belong to the message.
+Pure and deterministic, like the parser: the result depends only on the configured dialects and the record. A record has
+the dialect whose marks it carries. The headers that this dialect reads or ignores are removed from the message and kept
+with their positions, like the headers of Postdate. All other headers belong to the message.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ _RECORD_KEY: Final = "the record's key, which names the schedule,"
 class Vocabulary:
     """The dialects that a request topic accepts.
 
-    `marks`: the dialect that a name belongs to. `bare_cancel`: the dialect in which a null value alone cancels, if it
-    is accepted. `default_target`: the target of a message whose dialect names none; "": such a request is refused.
+    `marks`: the dialect of each mark. `bare_cancel`: the dialect in which a null value alone cancels, if it is
+    accepted. `default_target`: the target of a message whose dialect names none; if it is "", such a request is
+    refused.
     """
 
     marks: dict[str, Dialect]
@@ -60,7 +61,7 @@ class Vocabulary:
     def of(cls, names: Iterable[str], default_target: str) -> Vocabulary:
         """Returns the vocabulary of the dialects `names`.
 
-        Raises ValueError if one is not known, or the target no topic name: fix the configuration.
+        Raises ValueError if a dialect is unknown or the target is not a topic name: fix the configuration.
         """
         marks: dict[str, Dialect] = {}
         bare_cancel = None
@@ -78,8 +79,7 @@ class Vocabulary:
 
 class Translation(NamedTuple):
     """A translated record: `own` has the headers of Postdate, `headers` those of the message, and `stripped` the
-    removed ones. `names`: the header of the dialect for each header in `own`.
-    """
+    removed headers. `names`: the header of the dialect for each header in `own`."""
 
     own: Headers
     headers: Headers
@@ -94,7 +94,7 @@ class Translation(NamedTuple):
 
 
 def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_tombstone: bool) -> Translation | None:
-    """Translates a record; None if it has no dialect, as Postdate's own requests.
+    """Returns the translation of a record, or None if it has no dialect, as Postdate's own requests.
 
     Raises RequestRefused if it has marks of two dialects, or an invalid header. Cost: O(headers), about 0.3 us without
     a dialect.
@@ -131,7 +131,8 @@ def _is_asking(name: str) -> bool:
 
 
 def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, StrippedHeaders]:
-    """Returns the headers that the dialect reads, those of the message, and all removed ones with their positions."""
+    """Returns the headers that the dialect reads, those of the message, and all removed headers with their
+    positions."""
     found: dict[str, bytes | None] = {}
     untouched: Headers = []
     stripped: StrippedHeaders = []
@@ -190,7 +191,7 @@ def _complete(
     own: Headers,
     names: dict[str, str],
 ) -> None:
-    """Adds to a request to schedule what the dialect implies; raise RequestRefused for what it lacks."""
+    """Adds to a request to schedule what the dialect implies. Raises RequestRefused for what the request lacks."""
     if TOPIC not in names:
         if dialect.needs_target:
             raise RequestRefused(Reason.MISSING_TARGET, f"{dialect.name}: {_either(dialect, TOPIC)} is missing")

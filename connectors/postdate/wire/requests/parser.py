@@ -1,8 +1,8 @@
 """Parses requests: a record's headers become a `Request`, or a reason for refusing it.
 
 Pure and deterministic: the result depends only on the rules and the record, so that ingest, recovery and audit agree.
-In particular, the horizon and relative delays count from the record's timestamp, never from a clock. Whatever the
-headers contain, parsing returns a request or raises RequestRefused.
+In particular, the horizon and relative delays count from the record's timestamp, never from a clock. For any headers,
+parsing returns a request or raises RequestRefused.
 
 This is the hot path of every message: one pass over the headers, then a few look-ups for the common request (a target
 and one time). Rules remember parsed texts, so no text is parsed twice in a row.
@@ -106,8 +106,8 @@ def parse_request(
     """Returns the request in the record at `partition` of `rules.topic`.
 
     `timestamp_ms`: the record's own, -1 if it has none. `headers`: None if the client library could not read them.
-    `is_tombstone`: True if its value is null, which is a cancel in some dialects. Raises RequestRefused: the request
-    ends as a dead letter. Cost: O(headers), 1 to 2 us, in a dialect 5 to 8 us.
+    `is_tombstone`: True if the value of the record is null, which is a cancel in some dialects. Raises RequestRefused
+    if the request is to end as a dead letter. Cost: O(headers), 1 to 2 us, in a dialect 5 to 8 us.
     """
     if headers is None:
         raise RequestRefused(Reason.BAD_HEADERS, "a header name is not UTF-8, so no header could be read")
@@ -166,7 +166,7 @@ def parse_request(
 
 
 def sent_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
-    """Returns the headers of the record as it was sent, of an entry: without those that the redelivery of a return has.
+    """Returns the headers of an entry's record as it was sent: without those that the redelivery of a return has added.
 
     Cost: O(headers).
     """
@@ -175,7 +175,7 @@ def sent_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
 
 
 def restore_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
-    """Returns headers with the removed ones in their places: the inverse of parsing.
+    """Returns the headers with the removed headers in their places: the inverse of parsing.
 
     Cost: O(headers).
     """
@@ -193,7 +193,7 @@ def restore_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
 def _parse_translation(
     rules: RequestRules, partition: int, timestamp_ms: int, key: bytes | None, translation: Translation
 ) -> Request:
-    """Returns the request in a dialect: that of Postdate's equivalent headers."""
+    """Returns the request of a record in a dialect, by parsing the equivalent headers of Postdate."""
     try:
         request = parse_request(rules, partition, timestamp_ms, key, translation.own)
     except RequestRefused as refused:
@@ -205,7 +205,7 @@ def _parse_translation(
 
 
 def _due_ms(rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]) -> int:
-    """Returns when the message is due, from the one time that `fields` holds; -1 for a return and for a schedule."""
+    """Returns the due time of the message, from the only time in `fields`, or -1 for a return or a schedule."""
     # With a target and one more header there cannot be two times.
     if len(fields) > 2 and (DELAY in fields) + (AT in fields) + (LEVEL in fields) + (RETRY in fields) > 1:
         raise RequestRefused(
@@ -238,7 +238,8 @@ def _due_ms(rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | No
 
 
 def _schedule(timestamp_ms: int, fields: dict[str, bytes | None], due_ms: int) -> tuple[Schedule | None, int]:
-    """Returns the recurring schedule that `fields` describes, and its first nominal time; None and `due_ms`: none."""
+    """Returns the recurring schedule that `fields` describes, and its first nominal time, or None and `due_ms` if there
+    is no schedule."""
     if BY in fields or not SELECTORS.isdisjoint(fields):
         raise RequestRefused(Reason.BAD_ACTION, "a request to schedule takes no selector, and no postdate-by")
     if SCHEDULE.isdisjoint(fields):
@@ -265,7 +266,7 @@ def _refuse_horizon(rules: RequestRules, delay_ms: int, why: str) -> NoReturn:
 
 
 def _window_ms(rules: RequestRules, timestamp_ms: int, due_ms: int, value: bytes | None) -> int:
-    """Returns the length of the window, whose end must lie within the horizon, too."""
+    """Returns the length of the window. Its end must lie within the horizon, too."""
     if due_ms < 0:
         raise RequestRefused(Reason.BAD_WINDOW, "a request with postdate-retry takes no postdate-window")
     try:
@@ -282,7 +283,7 @@ def _window_ms(rules: RequestRules, timestamp_ms: int, due_ms: int, value: bytes
 
 
 def _is_even(fields: dict[str, bytes | None]) -> bool:
-    """Returns True if the times within the window are spread evenly; otherwise raise RequestRefused."""
+    """True if the times within the window are spread evenly. Raises RequestRefused otherwise."""
     if fields[SPREAD] != b"even":
         raise RequestRefused(Reason.BAD_SPREAD, f"postdate-spread {quote(fields[SPREAD])} is not even")
     if WINDOW not in fields:
@@ -300,7 +301,7 @@ def _keeps(fields: dict[str, bytes | None]) -> bool:
 
 
 def _drops(fields: dict[str, bytes | None]) -> bool:
-    """Returns True if `postdate-if-ended` is valid: its only value is `drop`."""
+    """True if `postdate-if-ended` is `drop`, its only value. Raises RequestRefused otherwise."""
     value = fields[IF_ENDED]
     if value != b"drop":
         raise RequestRefused(Reason.BAD_IF_ENDED, f"{IF_ENDED} {quote(value)} is not drop")
@@ -345,8 +346,8 @@ def _action(rules: RequestRules, value: bytes | None) -> Action:
 
 
 class _ControlRecord(NamedTuple):
-    """The record of a control, taken apart: the values of its known headers, each named once, its other headers of
-    Postdate, and those of its producer."""
+    """The parts of a control's record: the values of its known headers, each named once, its other headers of Postdate,
+    and the headers of its producer."""
 
     rules: RequestRules
     partition: int
@@ -409,7 +410,7 @@ def _times_ms(timestamp_ms: int, fields: dict[str, bytes | None]) -> tuple[int, 
 def _bulk_control(
     action: Action, rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]
 ) -> tuple[Selection, int, int]:
-    """Returns the selection of a control with selectors, and the time to which or by which it moves the messages."""
+    """Returns the selection of a control with selectors, and the time to which, or by which, it moves the messages."""
     selection = read_selection(fields)
     if action is Action.CANCEL:
         return selection, -1, 0
@@ -421,7 +422,7 @@ def _bulk_control(
 
 
 def _by_ms(rules: RequestRules, value: bytes | None) -> int:
-    """Returns the time by which messages are moved, which may be negative."""
+    """Returns the time, positive or negative, by which messages are moved."""
     is_earlier = value is not None and value.startswith(b"-")
     try:
         by_ms = rules.parse_delay_ms(value[1:] if is_earlier and value is not None else value)
@@ -447,8 +448,8 @@ def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:
 
 @lru_cache(maxsize=HINTS_REMEMBERED_MAX)
 def _nearest(name: str) -> str:
-    """Returns a clause with the known header nearest to an unknown one; empty: none is near. Cost: 0.2 ms, if it was
-    not seen lately."""
+    """Returns a clause with the known header nearest to an unknown one, or "" if no header is near. Cost: 0.2 ms for a
+    name that was not seen lately."""
     nearest = get_close_matches(name.lower(), _KNOWN, n=1, cutoff=0.85) if len(name) <= _COMPARED_LENGTH_MAX else []
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
@@ -483,7 +484,7 @@ def _grace_ms(rules: RequestRules, value: bytes | None) -> int:
 
 
 def _offset_meant(rules: RequestRules, partition: int, value: bytes | None) -> int:
-    """Returns the offset of the request that `value` names, which must lie in this partition."""
+    """Returns the offset of the request whose origin is `value`. The request must lie in this partition."""
     try:
         topic, named_partition, offset = parse_origin(value or b"")
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Returns: requests with `postdate-retry`, by which a consumer returns a message to be delivered again later.
 
-Parsing reads a return from its headers alone; `schedule_return` adds what depends on its offset: the policy of that
-name, the jitter, the root of its attempts. The state of a retry is in its headers, so no store holds any.
+Parsing reads a return from its headers alone. `schedule_return` adds what depends on its offset: the named policy, the
+jitter, and the root of its attempts. The headers contain the state of a retry, so no store has any.
 
 Pure and deterministic, like the parser.
 """
@@ -37,7 +37,8 @@ _ONCE: Final = (ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ORIGIN)
 
 
 def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) -> Return:
-    """Returns the retry that this value of `postdate-retry`, and the headers of an earlier delivery, request.
+    """Returns the retry that a return requests by its `postdate-retry`, `value`, and by the headers of an earlier
+    delivery.
 
     Raises RequestRefused (bad-retry, duplicate-header). Cost: O(headers).
     """
@@ -69,8 +70,8 @@ def schedule_return(
 ) -> Request:
     """Returns the request of a return at `offset`: due after its backoff, with the headers of a redelivery.
 
-    `request`: from `parse_request`, with `retry`. `policies`: the named ones of the shard. Raises RequestRefused
-    (bad-retry, attempts-exhausted, beyond-horizon). Cost: about 2 us.
+    `request`: the result of `parse_request`, with `retry`. `policies`: the named policies of the shard. Raises
+    RequestRefused (bad-retry, attempts-exhausted, beyond-horizon). Cost: about 2 us.
     """
     retry = request.retry
     assert retry is not None, "only a return is scheduled by its policy"

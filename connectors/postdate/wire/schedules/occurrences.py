@@ -1,19 +1,19 @@
 """The occurrences of a schedule in order, each with its number and nominal time.
 
 The next nominal time follows from the one before, never from the present. Nominal times ascend strictly, so the number
-of an occurrence determines its nominal time and vice versa, whatever the policies for gaps and missed occurrences.
+of an occurrence determines its nominal time and vice versa, for all policies for gaps and missed occurrences.
 
 Clock changes, for a schedule whose minute and hour begin with a number:
 
-    gap    wall-clock times that match and do not exist are one occurrence, at the first instant after the gap. It
-           coincides with the occurrence that this instant may be anyway. `postdate-gap: skip` skips it otherwise.
+    gap    the matching wall-clock times that do not exist are one occurrence, at the first instant after the gap. If
+           that instant matches as well, both are the same occurrence. Otherwise `postdate-gap: skip` skips it.
     fold   a wall-clock time that exists twice is an occurrence at its first instant, its last one, or at both
 
 A schedule whose minute or hour begins with `*` follows elapsed time: each instant whose wall-clock time matches is an
-occurrence. All other wall-clock times exist once. Seconds of minutes and hours do not matter for this rule.
+occurrence. All other wall-clock times exist once. The seconds field does not matter for this rule.
 
 Pure functions, apart from times that they remember. No search goes further than 50 years: `0 0 29 2 MON#5` needs 40,
-and an expression that no day matches ends.
+and the search for an expression that no day matches ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SkipReason(StrEnum):
 
 
 class Occurrence(NamedTuple):
-    """One occurrence. It is also the position of a schedule: those after it follow from it."""
+    """One occurrence. It is also a position in the schedule, from which the later occurrences follow."""
 
     number: int
     """From 1. Skipped occurrences have numbers, too."""
@@ -55,19 +55,20 @@ class Occurrence(NamedTuple):
 
 
 def first_occurrence(schedule: Schedule, timestamp_ms: int) -> Occurrence | None:
-    """Returns occurrence 1 of a request with this timestamp; None: there is none before the end, or within 50 years."""
+    """Returns occurrence 1 of a request with this timestamp, or None if there is none before the end, or within 50
+    years."""
     after_ms = timestamp_ms if schedule.start_ms < 0 else schedule.start_ms - 1
     return _occurrence(schedule, 1, after_ms)
 
 
 def next_occurrence(schedule: Schedule, position: Occurrence) -> Occurrence | None:
-    """Returns the occurrence after another; None: that was the last one. Cost: 2 us if that of the same expression and
-    zone was computed lately; otherwise 5 us, and 50 us for each new month."""
+    """Returns the next occurrence after `position`, or None if `position` was the last one. Cost: 2 us if the next time
+    of the same expression and zone was computed lately; otherwise 5 us, and 50 us for each new month."""
     return _occurrence(schedule, position.number + 1, position.nominal_ms)
 
 
 def skip_to(schedule: Schedule, position: Occurrence, from_ms: int) -> Occurrence | None:
-    """Returns the first occurrence, from `position` on, that is not before `from_ms`; None: no such occurrence. Cost:
+    """Returns the first occurrence, from `position` on, that is not before `from_ms`, or None if there is none. Cost:
     that of `count_nominal`."""
     if position.nominal_ms >= from_ms:
         return position
@@ -79,7 +80,7 @@ def skip_to(schedule: Schedule, position: Occurrence, from_ms: int) -> Occurrenc
 
 
 def following(schedule: Schedule, position: Occurrence | None, limit: int) -> list[Occurrence]:
-    """Returns an occurrence and those after it, at most `limit` in all; [] if `position` is None."""
+    """Returns an occurrence and the next ones, at most `limit` in all. Returns [] if `position` is None."""
     occurrences: list[Occurrence] = []
     while position is not None and len(occurrences) < limit:
         occurrences.append(position)
@@ -88,9 +89,9 @@ def following(schedule: Schedule, position: Occurrence | None, limit: int) -> li
 
 
 def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
-    """Returns the first nominal time after an instant, and whether the schedule skips it as lying in a gap.
+    """Returns the first nominal time after an instant, and True if the schedule skips it because it lies in a gap.
 
-    Ignores start and count. None: there is none before the end of the schedule, or within 50 years.
+    Ignores start and count. Returns None if there is no such time before the end of the schedule, or within 50 years.
     """
     after_ms = max(after_ms, DUE_MS_MIN - 1)
     if schedule.every_ms > 0:
@@ -103,10 +104,10 @@ def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
 
 
 def count_nominal(schedule: Schedule, first_ms: int, last_ms: int, count_max: int) -> int:
-    """Returns the number of nominal times from one instant to another, both included, without those that the schedule
-    skips as lying in gaps. If there are more than `count_max`, any larger number.
+    """Returns the number of nominal times from one instant to another, both included, without those in gaps that the
+    schedule skips. If there are more than `count_max`, returns any larger number.
 
-    Ignores start and count. Cost: O(months and clock changes between), about 1 us each, however many times there are.
+    Ignores start and count. Cost: O(months and clock changes between), about 1 us each, for any number of times.
     """
     last_ms = min(last_ms, schedule.last_ms)
     if schedule.every_ms > 0:
@@ -142,7 +143,7 @@ def _occurrence(schedule: Schedule, number: int, after_ms: int) -> Occurrence | 
 
 @lru_cache(maxsize=NOMINALS_REMEMBERED_MAX)
 def _next_of_cron(cron: str, zone_name: str, fold: Fold, after_s: int, until_s: int) -> tuple[int, bool] | None:
-    """Returns the first nominal time in (`after_s`, `until_s`], and whether only a gap makes it an occurrence."""
+    """Returns the first nominal time in (`after_s`, `until_s`], and True if only a gap makes it an occurrence."""
     expression, zone = parse_expression(cron), load_zone(zone_name)
     if expression.is_elapsed:
         instant_s = _next_elapsed(expression, zone, after_s, until_s)
@@ -169,8 +170,8 @@ def _next_elapsed(expression: Expression, zone: Zone, after_s: int, until_s: int
 
 
 def _next_fixed(expression: Expression, zone: Zone, after_s: int, until_s: int) -> tuple[int, bool] | None:
-    """Returns the first instant in (`after_s`, `until_s`] whose wall-clock time matches, or that ends a gap in which
-    times match; and whether only the gap makes it an occurrence. Every instant of a fold counts."""
+    """Returns the first instant in (`after_s`, `until_s`] whose wall-clock time matches, or that ends a gap with
+    matching times, and True if only the gap makes it an occurrence. Every instant of a fold counts."""
     while after_s < until_s:
         _, end_s, offset_s = zone.span(after_s)
         wall_s = expression.next_wall_s(after_s + 1 + offset_s, until_s + offset_s)
@@ -188,8 +189,8 @@ def _next_fixed(expression: Expression, zone: Zone, after_s: int, until_s: int) 
 
 
 def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
-    """Returns None if an instant is an occurrence under this policy, and otherwise the last instant of its part of the
-    fold: no occurrence lies before it."""
+    """Returns None if an instant is an occurrence under this policy. Otherwise returns the last instant of its part of
+    the fold, before which no occurrence lies."""
     if fold is Fold.BOTH:
         return None
     change = _fold_around(zone, instant_s)
@@ -199,8 +200,7 @@ def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
 
 
 def _fold_around(zone: Zone, instant_s: int) -> ClockChange | None:
-    """Returns the clock change because of which the wall-clock time of an instant exists twice; None: it exists
-    once."""
+    """Returns the clock change that makes the wall-clock time of an instant exist twice, or None if it exists once."""
     span = zone.span(instant_s)
     if span.start_s + _FOLD_S_MAX <= instant_s < span.end_s - _FOLD_S_MAX:
         return None

@@ -20,7 +20,7 @@ def id_digest(caller_id: bytes) -> str:
 
 
 def digest_bytes(digest: str) -> bytes:
-    """Returns the 16 bytes of a digest. Raises ValueError: it is not one."""
+    """Returns the 16 bytes of a digest. Raises ValueError if the text is not a digest."""
     decoded = b64decode(f"{digest}==", validate=True)
     if len(decoded) != _SIZE_BYTES:
         raise ValueError("a digest of an id does not have 16 bytes")

@@ -1,4 +1,5 @@
-"""The hash and the partitioner of Kafka's Java client, so that a message lands where a Java producer would put it.
+"""The hash and the partitioner of Kafka's Java client, so that a message goes to the partition that a Java producer
+would choose.
 
 Source: `Utils.murmur2`, `Utils.toPositive` and `BuiltInPartitioner.partitionForKey` of apache/kafka. A null key
 determines no partition, in Java as here; an empty key does.
