@@ -1,6 +1,6 @@
-"""Contract of the admin client: ends of logs by isolation, topics and their identity, deletion of records.
+"""Goal: the admin client reports the ends of logs by isolation level, topics and their identity, and deleted records.
 
-Method: each answer is compared with a log whose every offset the test has written itself.
+Method: each answer is compared with a log in which the test has written every offset.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Contract of what verifies a bound of recovery: in an open transaction, the gap before its first record is readable.
+"""Goal: while a transaction is open, the gap before its first record can be read, so that it verifies a bound of
+recovery.
 
-Method: a log ends with committed, aborted or no records; then a transaction is open, and the gap before it is verified.
+Method: a log ends with committed records, aborted records or none. Then a transaction begins, and the gap before its
+first record is verified.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def _clock(kafka: Kafka) -> Clock:
-    """That of the cluster, where it is simulated."""
+    """Returns the clock of a simulated cluster, otherwise the system's."""
     clock = getattr(kafka, "clock", None)
     return SystemClock() if clock is None else clock
 

@@ -1,7 +1,8 @@
-"""Goal: the contract of the group consumer: assigned paused, started at the given offset, handed over without a gap.
+"""Goal: a group consumer receives partitions paused, starts them at the given offset, and hands them over without a
+gap.
 
-Method: members that note every event and record; a member that must see nothing is polled for a while. What the group
-protocols do differently is in test_contract_group_static.py.
+Method: members record every event and record. To show that a member receives nothing, the test polls it for a while.
+The differences between the group protocols are in test_contract_group_static.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Contract of static members, and of a group consumer whose client has failed: it raises that from its next poll, and
-holds nothing any more.
+"""Goal: a static member keeps its place in the group. A group consumer whose client has failed raises the fault from
+its next poll on, and holds no partition.
 
-Method: a second member of the same name fences a static one, as on any broker, or is refused if the broker assigns the
-partitions (KIP-848).
+Method: a second member of the same static name joins. It fences the first one, or if the broker assigns the partitions
+(KIP-848), it is refused.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class TestConsumerProtocol:
 
 
 def _fatal_fault(member: Member, others: list[Member]) -> KafkaFault:
-    """What a poll of `member` raises in the end."""
+    """Returns the fault that a poll of `member` finally raises."""
     raised: list[KafkaFault] = []
 
     def has_raised() -> bool:

@@ -1,6 +1,7 @@
-"""Goal: the contract of readers: visibility, positions, and bytes as they were sent.
+"""Goal: readers return the visible records with the bytes that were sent, and report their position.
 
-Method: a log is built record by record with transactions that commit, abort and stay open; then read both ways.
+Method: the test builds a log record by record with transactions that commit, abort and stay open, and reads it at both
+isolation levels.
 """
 
 from __future__ import annotations
@@ -201,7 +202,8 @@ def _read_until_something(kafka: Kafka, reader: LogReader) -> None:
 
 
 def _java_partition(key: bytes, partitions: int) -> int:
-    """Kafka's own rule, written anew from org.apache.kafka.common.utils.Utils: an oracle apart from both clients."""
+    """Returns the partition by Kafka's rule. It is written from org.apache.kafka.common.utils.Utils, as an oracle that
+    is independent of both clients."""
     m, mask, length = 0x5BD1E995, 0xFFFFFFFF, len(key)
     h = (0x9747B28C ^ length) & mask
     whole = length // 4 * 4

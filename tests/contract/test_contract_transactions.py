@@ -1,6 +1,6 @@
-"""Goal: the contract of the transactional producer: fencing, commits and aborts.
+"""Goal: the transactional producer fences older producers, and its commits and aborts have the documented outcome.
 
-Method: two producers and a reader against one partition; the log itself is asked what happened, never the producer.
+Method: two producers and a reader use one partition. Only the log, never the producer, shows the outcome.
 """
 
 from __future__ import annotations

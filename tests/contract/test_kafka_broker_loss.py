@@ -1,9 +1,9 @@
 """Goal: if the broker is paused, killed or restarted, clients raise the fault that determines the caller's reaction,
 and no call hangs.
 
-Method: a local broker of this module's own, stopped by SIGSTOP or SIGKILL while clients are at work. Only the real
-implementation: a simulated broker has its own ways to be away. In this module tests share the broker, so each leaves it
-running.
+Method: a local broker for this module, stopped by SIGSTOP or SIGKILL while clients are at work. Only the real
+implementation, since a simulated broker fails in other ways. The tests of this module share the broker, so each leaves
+it running.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def own() -> Iterator[LocalBroker]:
 
 @pytest.fixture
 def kafka(own: LocalBroker) -> ConfluentKafka:
-    """The broker takes a transaction: after a pause its own controller keeps it out for a while."""
+    """Returns clients of a broker that accepts transactions: after a pause, its controller excludes it for a while."""
     wait_until_ready(own.host, own.port, WAIT_TIMEOUT_S, lambda: None)
     return ConfluentKafka(KafkaSettings(own.bootstrap_servers))
 
@@ -175,7 +175,7 @@ def test_an_address_without_a_broker_does_not_taint_a_new_producer(own: LocalBro
 
 
 def _member_and_reader(kafka: ConfluentKafka, part: Partition) -> tuple[Member, LogReader]:
-    """Both have read the only record of the partition."""
+    """Returns a member and a reader that have read the only record of the partition."""
     append(kafka, part.topic, b"before")
     member = Member(kafka.group_consumer(unique_name("group")))
     member.consumer.subscribe([part.topic], member)
@@ -260,7 +260,8 @@ def test_an_admin_client_without_an_answer_raises_in_time(own: LocalBroker, kafk
 
 
 def _answers(questions: Mapping[str, Callable[[], object]]) -> dict[str, object]:
-    """What is said to each question but `create`, however often it must be asked: on a slow machine, more than once."""
+    """Returns the answer to each request but `create`. Repeats a request that gets no answer, as happens on a slow
+    machine."""
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     answers: dict[str, object] = {}
     while len(answers) < len(questions) - 1:

@@ -1,9 +1,9 @@
 """Goal: a takeover does not wait for half a second until the client library asks for the coordinator again.
 
-Method: new producers take an id, by turns with and without a topic through which they get to know their brokers first,
-and the library logs its steps. Without the topic it asks for the coordinator before it knows a broker; depending on the
-moment, it then tries again after a fixed 500 ms. With the topic it never asks too early. No time is measured, so the
-verdict does not depend on the machine. Only the real implementation.
+Method: new producers take a transactional id, alternately with and without a topic through which they learn their
+brokers first, and the library logs its steps. Without the topic, it asks for the coordinator before it knows a broker,
+and may then retry only after a fixed 500 ms. With the topic, it never asks too early. The test measures no time, so its
+result does not depend on the machine. Only the real implementation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Goal: a repeated request to end a transaction always taints its producer, whatever became of the first copy.
+"""Goal: a repeated request to end a transaction always makes its producer unfit for the next one, even if the first
+copy was lost.
 
 The first copy may still arrive, and would then decide the next transaction (KAFKA-17754). Method: a broker behind a
-proxy that takes the connection away under an EndTxn, again and again within the half minute in which the client library
-tells an error that it has told before to nobody. Only the real implementation.
+proxy that breaks the connection during an EndTxn, several times within the half minute in which the client library does
+not report the same error again. Only the real implementation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Goal: a partition that is started or resumed brings its next record at once, not up to a second later.
+"""Goal: a partition that is started or resumed returns its next record at once, not up to a second later.
 
 Method: a partition is paused for a while and resumed, by the client library alone and by the group consumer. The
-library's thread looks at a resumed partition only when its sleep of a second has ended, so the sums differ by seconds,
-on a busy machine too. A start takes the same path. Only the real implementation.
+library's thread notices a resumed partition only after its sleep of a second, so the sums of the waits differ by
+seconds, on a busy machine as well. A start takes the same path. Only the real implementation.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_a_resumed_partition_continues_at_once(broker: RunningBroker) -> None:
 
 
 def _resumed_s(pause: Callable[[], None], resume: Callable[[], None], has_next: Callable[[], bool]) -> float:
-    """How long the next records were waited for, in sum."""
+    """Returns the sum of the waits for the next records."""
     wait_until(has_next, "the first record")
     took_s = 0.0
     for _ in range(_ROUNDS):

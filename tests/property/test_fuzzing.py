@@ -1,7 +1,8 @@
-"""Goal: whatever bytes a stranger, a damaged disk or a newer version gives a parser, it answers or refuses as declared.
+"""Goal: for any bytes from a stranger, a damaged disk or a newer version, a parser returns a result or raises the
+declared error.
 
-Method: seeded cases, spoiled from good ones, the same in every run; what was found is replayed. `make fuzz` does more.
-A target that only takes or only refuses would prove nothing, so both must happen.
+Method: seeded cases, mutated from valid ones, the same in every run, and earlier findings. `make fuzz` runs more. Both
+outcomes must occur, since a target that only accepts or only refuses would prove nothing.
 """
 
 from __future__ import annotations

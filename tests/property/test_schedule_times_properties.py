@@ -1,11 +1,11 @@
 """Goal: the sidecar's search and the audit's computation agree on every nominal time, in every zone.
 
-Method: they share no code. For each zone an expression is drawn at random, often at the hours at which clocks change.
-Both compute the times of ten years: in a week around each clock change, and for a week or 200 times from a random
-moment on. All zones are used, with names that mean the same zone. The clock changes of all zones are compared alone.
+Method: they share no code. Each zone gets a random expression, often at the hours at which clocks change. Both compute
+the times of ten years: in a week around each clock change, and for a week or 200 times from a random time on. All zones
+are used, including names of the same zone. A separate test compares the clock changes of all zones.
 
 `POSTDATE_TEST_ZONES=N` compares N zones, in turn with new expressions, instead of 400; `POSTDATE_TEST_ZONES_SEED=SEED`
-draws others.
+draws other expressions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def random_value(random: Random, low: int, high: int) -> int:
 
 
 def random_field(random: Random, low: int, high: int) -> str:
-    """Returns a list of one or two terms; few are stars, with which schedules follow elapsed time."""
+    """Returns a list of one or two terms. Few are stars, since with a star a schedule follows elapsed time."""
     terms = []
     for _ in range(random.choice((1, 1, 1, 2))):
         first, last = sorted((random_value(random, low, high), random_value(random, low, high)))
@@ -73,7 +73,7 @@ def random_expression(random: Random) -> str:
 
 
 def searched(schedule: Schedule, after_ms: int, until_ms: int) -> list[tuple[int, bool]]:
-    """What the sidecar finds in (`after_ms`, `until_ms`], at most TIMES_MAX times."""
+    """Returns the times that the sidecar finds in (`after_ms`, `until_ms`], at most TIMES_MAX."""
     found: list[tuple[int, bool]] = []
     while len(found) < TIMES_MAX:
         following = next_after(schedule, after_ms)
@@ -85,7 +85,7 @@ def searched(schedule: Schedule, after_ms: int, until_ms: int) -> list[tuple[int
 
 
 def computed(schedule: Schedule, after_ms: int, until_ms: int) -> list[tuple[int, bool]]:
-    """What the audit computes, cut alike."""
+    """Returns the times that the audit computes in the same range, at most TIMES_MAX."""
     said = CronTimes(schedule.cron, schedule.zone, schedule.gap.value, schedule.fold.value)
     found: list[tuple[int, bool]] = []
     for block in nominal_times(said, after_ms, until_ms):

@@ -1,8 +1,8 @@
-"""Goal: the rings count every entry in exactly one place, whatever is added, removed, passed by time or rebuilt.
+"""Goal: the rings count every entry in exactly one place, after any additions, removals, advances of time and rebuilds.
 
 Method: random operations on tiny rings (tick 1, four ticks; hours of two ms, four hours) that wrap every few
-milliseconds, against a heap. After each operation all zones are compared with a count by brute force, and the first
-message with the top of the heap. Batches are drawn below and above the size from which columns are used.
+milliseconds, against a heap. After each operation, all zones are compared with a count by brute force, and the first
+message with the top of the heap. Batches have sizes below and above the size from which columns are used.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def test_a_day_off_is_passed_hour_by_hour_and_not_entry_by_entry() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_long_runs_load_most_of_what_they_count(seed: int) -> None:
-    """What short examples seldom reach: hours that fill, are loaded piece by piece and emptied, turn after turn."""
+    """Short examples seldom reach hours that fill, are loaded piece by piece and emptied, turn after turn."""
     rng = random.Random(seed)
     geometry = GEOMETRIES[seed % len(GEOMETRIES)]
     now = rng.randrange(1_000)

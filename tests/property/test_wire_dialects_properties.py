@@ -1,8 +1,8 @@
-"""Whatever a record carries, a request topic that speaks every dialect makes of it a request or a reason.
+"""Goal: a request topic that accepts every dialect turns any record into a request or a reason.
 
-Hypothesis mixes the names of all dialects, of Postdate and of nobody with good values and arbitrary bytes. What is
-accepted keeps every promise to the message; the record comes back exactly; the order of headers changes nothing; and
-what is no dialect's means the same as where none is spoken.
+Method: hypothesis mixes the names of all dialects, of Postdate and unknown names with valid values and arbitrary bytes.
+An accepted record keeps every promise to the message and can be restored exactly. The order of headers changes nothing.
+Headers of no dialect have the same meaning on a topic without dialects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Dispatch-log records read back whatever they hold, and damaged ones never pass for something they are not.
+"""Goal: a dispatch-log record with any content reads back, and a damaged one is another valid record or a FormatError.
 
-There and back for every record; arbitrary bytes and records with some bytes changed give a record or FormatError.
+Method: every record is encoded and decoded. Arbitrary bytes, and records with some bytes changed, give a record or
+FormatError.
 """
 
 from __future__ import annotations

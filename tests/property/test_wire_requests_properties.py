@@ -1,7 +1,7 @@
-"""Whatever the headers of a request, parsing it returns a request or a reason, and nothing else.
+"""Goal: parsing a request with any headers returns a request or a reason, and nothing else.
 
-Hypothesis mixes real names, names that resemble them, good values and arbitrary bytes, so that both sides are reached
-often. What is accepted must keep every promise to the message: its headers in order, all of them to be had back.
+Method: hypothesis mixes real names, similar names, valid values and arbitrary bytes, so that both outcomes are
+frequent. An accepted request must keep every promise to the message: its headers in order, and all headers restorable.
 """
 
 from __future__ import annotations

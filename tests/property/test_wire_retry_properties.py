@@ -1,7 +1,7 @@
-"""Every policy reads back from its text, its backoff is bounded and never shrinks, and rows of named policies say the
-same after those are dropped that nobody needs.
+"""Goal: every policy reads back from its text, its backoff is bounded and never shrinks, and dropping unneeded rows of
+named policies changes no result.
 
-Any text is a policy or a ValueError; the policy of each offset is found by a plain search over the rows as well.
+Method: any text is a policy or a ValueError. A plain search over the rows finds the policy of each offset as well.
 """
 
 from __future__ import annotations

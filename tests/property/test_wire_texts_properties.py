@@ -1,7 +1,8 @@
-"""Durations, instants, origins, hashes and sizes agree with slow references; arbitrary texts raise ValueError only.
+"""Goal: durations, instants, origins, hashes and sizes agree with slow references; arbitrary texts raise only
+ValueError.
 
-The references are written from the definitions: exact fractions, `datetime`, Java's code line by line, and an encoder
-of Kafka's record format.
+Method: the references follow the definitions: exact fractions, `datetime`, Java's code line by line, and an encoder of
+Kafka's record format.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def test_what_reads_as_an_origin_has_no_second_text(text: bytes) -> None:
 
 
 def java_murmur2(data: bytes) -> int:
-    """`org.apache.kafka.common.utils.Utils.murmur2`, line by line, in 32-bit arithmetic."""
+    """Returns the hash by `org.apache.kafka.common.utils.Utils.murmur2`, line by line, in 32-bit arithmetic."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     length = len(data)
     h = 0x9747B28C ^ length

@@ -1,6 +1,6 @@
-"""Verdicts there and back, and damaged ones never raise anything but FormatError.
+"""Goal: verdicts read back, and damaged verdicts raise only FormatError.
 
-Hypothesis makes verdicts of every kind with ids of any UTF-8, and changes bytes of the encoded ones.
+Method: hypothesis generates verdicts of every kind with ids of any UTF-8, and changes bytes of the encoded ones.
 """
 
 from __future__ import annotations

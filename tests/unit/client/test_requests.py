@@ -1,8 +1,8 @@
-"""Goal: a request built by `postdate.client` contains what the caller passed, is in the partition of its controls, and
-is never one that the sidecar refuses.
+"""Goal: a request that `postdate.client` builds contains what the caller passed, goes to the partition of its controls,
+and is never refused by the sidecar.
 
-Method: literal expectations on the records, read a second time by the sidecar's parser; each mistake of a caller is a
-RequestInvalid with the reason of the dead letter that it saves. The arguments are bound to the signatures of real
+Method: literal expectations on the records, which the sidecar's parser reads as well. Each error of a caller is a
+RequestInvalid with the reason of the dead letter that it prevents. The arguments are bound to the signatures of real
 clients.
 """
 
@@ -303,7 +303,7 @@ def test_an_invalid_option_is_reported_before_anything_is_sent(
 
 
 def loose(**arguments: Any) -> RequestRecord:
-    """Returns a call as a program without types makes it."""
+    """Returns the result of a call without static types."""
     return TOPIC.schedule("t", **{"value": b"", **arguments})
 
 

@@ -1,7 +1,7 @@
-"""Goal: a look-up of topics says that a topic is hidden only if an ACL hides it.
+"""Goal: a look-up reports a topic as hidden only if an ACL hides it.
 
-Method: futures as the client library returns them. The description of a topic and its settings come from two requests,
-which different brokers may answer.
+Method: futures as the client library returns them. Two requests, which different brokers may answer, give the
+description of a topic and its settings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _future(result: Any) -> Future[Any]:
 
 
 class _Client:
-    """Describes every topic; `settings` is the answer about their settings, or the code of an error."""
+    """Describes every topic. `settings` is the answer to the request for settings, or the code of an error."""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings

@@ -1,7 +1,7 @@
-"""Goal: a fatal error of the client library is raised, whichever callback reports it; a transient one is not. An admin
-client that cannot answer is replaced.
+"""Goal: a poll raises a fatal error of the client library that any callback reports, and raises no transient error. An
+admin client that cannot answer is replaced.
 
-Method: the real consumer, with an address at which nobody answers; the test calls its callbacks as the library does.
+Method: the real consumer, with an address at which nothing answers. The test calls its callbacks as the library does.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def consumer() -> Iterator[ConfluentGroupConsumer]:
 
 
 def test_a_client_that_has_lost_all_brokers_is_fatal(consumer: ConfluentGroupConsumer) -> None:
-    """The library reports no error. A single report may come between the loss and a new start from the addresses."""
+    """The library reports no error. A single report without brokers may occur between their loss and a new start from
+    the bootstrap addresses."""
     lost = '{"brokers": {"GroupCoordinator": {"name": "GroupCoordinator", "source": "logical"}}}'
     found = '{"brokers": {"a:1/bootstrap": {"name": "a:1/bootstrap", "source": "configured"}}}'
     for text in (lost, found, lost):
@@ -109,7 +110,8 @@ def test_a_fatal_error_of_any_callback_is_raised_by_every_poll_from_then_on(
 def test_a_fatal_error_without_a_reason_does_not_hide_the_reason(
     consumer: ConfluentGroupConsumer, meet: Meet, event: KafkaError, expected: type[KafkaFault]
 ) -> None:
-    """What a commit gets if the client has failed before: the library names the reason in an event alone."""
+    """A commit gets an error without a reason if the client has failed before; only an event of the library names the
+    reason."""
     consumer._on_commit(KafkaError(KafkaError._FATAL), [])
     meet(consumer, event)
     consumer._on_commit(KafkaError(KafkaError._FATAL), [])
@@ -157,7 +159,7 @@ def test_a_member_that_nobody_answered_has_no_id() -> None:
 
 
 def test_a_member_that_no_coordinator_accepts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers that are too old: the library repeats its request in silence."""
+    """If brokers are too old, the library silently repeats its request."""
     monkeypatch.setattr(limits, "JOIN_TIMEOUT_S", 0.0)
     made = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1", group_protocol="consumer"), "group", None)
     made.poll(1, 0.0)

@@ -1,6 +1,6 @@
-"""Goal: entries, marks and keys go there and back, and bytes that are not theirs are refused as corrupt.
+"""Goal: entries, marks and keys read back, and other bytes are refused as corrupt.
 
-Method: hypothesis over all fields; byte order of keys against the order of their numbers.
+Method: hypothesis over all fields; the byte order of keys against the order of their numbers.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_an_accepted_request_decodes_as_its_entry(entry: Entry, stripped: Stripp
 
 @given(ENTRIES, ENTRIES)
 def test_only_the_head_of_an_entry_decodes_as_its_head(one: Entry, other: Entry) -> None:
-    """`one` and another entry, which has its head, one field of it, or none."""
+    """`one` is compared with an entry that has the same head, one equal field of the head, or none."""
     head, raw = decode_head(encode_entry(one)), encode_entry(one)
     begins = head_bytes(raw, head)
     assert raw.startswith(begins)

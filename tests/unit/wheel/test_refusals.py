@@ -1,7 +1,7 @@
-"""Goal: what the timer log cannot use it refuses by a typed error, and a write that fails changes nothing.
+"""Goal: the timer log refuses an unusable directory with a typed error, and a failed write changes nothing.
 
-Method: a real RocksDB in a temporary directory whose files are damaged, locked by another, or belong to other topics;
-RocksDB's own texts for the errors.
+Method: a real RocksDB in a temporary directory whose files are damaged, locked by another process, or belong to other
+topics; and RocksDB's own texts of errors.
 """
 
 from __future__ import annotations

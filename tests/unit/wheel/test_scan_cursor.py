@@ -1,7 +1,7 @@
 """Goal: a scan cursor never points at, or remembers, the key of an ended entry, in any order of ends.
 
-Method: the cursor alone against a sorted list of the keys that are present, over random writes; and through a timer
-index, whose wheel must not be declared wrong because of a key that is gone.
+Method: the cursor alone is compared with a sorted list of the present keys over random writes. Through a timer index,
+the wheel must not be found wrong because of an ended key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Goal: the timer log keeps synced data in one consistent state, and raises if it cannot.
 
-Method: a real RocksDB in a temporary directory whose files are cut, flipped or removed between two opens; the two ways
-of deleting, and what finds entries, against brute force.
+Method: a real RocksDB in a temporary directory whose files are cut, flipped or removed between two opens. Both ways of
+deleting, and all look-ups of entries, are compared with brute force.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from support.shards.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_fir
 
 
 def write_batches(index: TimerIndex, first: int, end: int) -> None:
-    """Batch n puts ten entries, moves R to 10 * (n + 1) and sets seq to n."""
+    """Writes the batches [`first`, `end`). Batch n puts ten entries, moves R to 10 * (n + 1) and sets seq to n."""
     for number in range(first, end):
         changes = EntryChanges()
         for offset in range(number * 10, number * 10 + 10):
@@ -43,7 +43,7 @@ def write_batches(index: TimerIndex, first: int, end: int) -> None:
 
 
 def assert_is_prefix(index: TimerIndex, at_least: int) -> None:
-    """All families are in the state after one and the same batch, which is `at_least` or later."""
+    """Checks that all families are in the state after the same batch, which is `at_least` or later."""
     batches = (index.checkpoint.next_request or 0) // 10
     assert batches >= at_least
     keys, values = index.timer_log.scan(None, entry_key(NOW_MS + 100, 0), 10_000)
@@ -81,8 +81,8 @@ def test_a_log_cut_after_the_last_sync_opens_at_a_consistent_prefix(tmp_path: Pa
 
 @pytest.fixture
 def wal_syncs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How often RocksDB has synced the write-ahead log of the database opened last, by its own statistics. What the
-    kernel holds looks the same in a file before and after a sync."""
+    """Returns a function that counts, by RocksDB's statistics, the syncs of the write-ahead log of the latest opened
+    database. A file shows no difference before and after a sync, since the kernel has its content."""
     opened: list[Options] = []
 
     def counting(options: IndexOptions) -> Options:
@@ -285,7 +285,7 @@ def test_space_of_ended_entries_is_reclaimed(tmp_path: Path, monkeypatch: pytest
 def test_range_tombstones_in_memory_are_written_out_before_they_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every scan visits each of them. The write of the last one does not wait."""
+    """Every scan visits each of them. The last write does not wait for the flush."""
     monkeypatch.setattr(limits, "RANGE_TOMBSTONES_MAX", 3)
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, offset) for offset in range(7 * limits.SPAN_KEYS_MIN)])
@@ -297,7 +297,7 @@ def test_range_tombstones_in_memory_are_written_out_before_they_are_many(
 
 
 def test_ends_of_ids_are_forgotten_from_the_beginning_of_time_on(tmp_path: Path) -> None:
-    """A delivery is remembered until all requests that may ask for it have been read."""
+    """A delivery is remembered until all requests that may refer to it have been read."""
     hour_ms, window_ms = 3_600_000, 1_000
     options = IndexOptions(ended_window_ms=window_ms)
     log = TimerLog(tmp_path, IDENTITY, options)
@@ -364,7 +364,7 @@ def test_memory_is_released_when_the_memtables_have_been_written_out(
 
 
 def test_a_reference_to_the_bounds_of_a_scan_is_kept(tmp_path: Path) -> None:
-    """Without it scans are cut short in silence: rocksdict keeps raw pointers into the bound."""
+    """Without the reference, scans silently end early: rocksdict keeps raw pointers into the bound."""
     log = TimerLog(tmp_path, IDENTITY, TINY)
     changes = EntryChanges()
     for offset in range(200):
@@ -473,7 +473,7 @@ def test_the_low_water_mark_rises_with_a_write_that_also_ends_entries_of_a_later
 
 
 def test_a_scan_that_fails_does_not_raise_the_low_water_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its missing rows would pass for requests that have ended."""
+    """Otherwise its missing rows would count as ended requests."""
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 0)])
     note_firsts(index, 0, [NOW_MS])

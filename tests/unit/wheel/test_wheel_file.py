@@ -1,7 +1,7 @@
-"""Goal: a wheel file is trusted only if it is correct; a damaged, stale, half-written or foreign one has no effect.
+"""Goal: a wheel file is trusted only if it is correct; a damaged, stale, half-written or foreign file has no effect.
 
-Method: fill an index, damage the file in one way, open it again. Each case says whether the file may be believed; all
-must deliver the same entries, at once, and end with a wheel that agrees with the timer log.
+Method: each case fills an index, damages the file in one way and opens it again. It states whether the file may be
+trusted. Every index must deliver the same entries, at once, and end with a wheel that agrees with the timer log.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def test_a_new_file_is_trusted_from_its_first_update_on(tmp_path: Path) -> None:
 
 
 def test_a_stamp_is_written_beside_the_last_one(tmp_path: Path) -> None:
-    """So one that is torn leaves the other whole."""
+    """So a torn stamp leaves the other copy whole."""
     path = tmp_path / "wheel"
     made = WheelFile.create(path, Geometry.of(TINY), bytes(32), FakePlatform())
     for log_sequence in (7, 8, 9):
@@ -207,7 +207,8 @@ def test_a_wheel_that_cannot_be_written_back_is_an_error_of_the_storage(
 
 
 class SyncedPlatform(FakePlatform):
-    """A machine that keeps a copy of what was written back last: all that a loss of power leaves for sure."""
+    """A machine that keeps a copy of the file at its latest write-back, which is all that surely survives a loss of
+    power."""
 
     synced = b""
 
@@ -243,7 +244,7 @@ def test_a_clean_close_syncs_the_timer_log_before_the_wheel_is_marked_clean(
 
 
 def test_an_existing_file_gets_its_room_on_the_disk_before_it_is_mapped(tmp_path: Path) -> None:
-    """A copy may be sparse; a write to it on a full disk would kill the process."""
+    """A copied file may be sparse; a write to it on a full disk would kill the process."""
     filled(tmp_path, clean=True)
     with pytest.raises(DiskFull):
         reopened(tmp_path, FakePlatform(room_bytes=SLOTS_END - 1))
@@ -259,7 +260,7 @@ def test_a_process_that_dies_during_an_update_leaves_a_file_that_is_not_trusted(
     assert fixed is not None
 
     def is_believed() -> bool:
-        """Returns the judgement of a process that opens the file as it is now."""
+        """True if a process that opens the file as it is now trusts it."""
         opened = WheelFile.open_existing(index.wheel_path, *fixed, FakePlatform())
         assert opened is not None
         found = opened.is_believed(index._log.sequence(), seen.next_request, seen.totals)

@@ -1,6 +1,7 @@
-"""What leaves Postdate: headers of delivered records and dead letters, verdicts, and the partition by key.
+"""Goal: records that leave Postdate have their documented form: headers of delivered records and dead letters,
+verdicts, and the partition by key.
 
-Literal records; the partitioner against the values in the tests of Kafka's Java client.
+Method: literal records; the partitioner against the values in the tests of Kafka's Java client.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Goal: what a request of another scheduler lacks, or Postdate cannot do, is refused in that scheduler's words.
+"""Goal: a request of another scheduler that lacks something, or that needs something Postdate cannot do, is refused in
+the terms of that scheduler.
 
-Method: literal headers that deserve it, under rules that speak every dialect; reason and a clause of the detail are
+Method: literal invalid headers, under rules that accept every dialect. The reason and a clause of the detail are
 compared.
 """
 

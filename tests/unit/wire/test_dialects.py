@@ -1,7 +1,7 @@
-"""Goal: a request of another scheduler means here what it means there.
+"""Goal: a request of another scheduler has the same meaning in Postdate.
 
-Method: each system's documented example, and small variations of it, are parsed under rules that speak every dialect
-and compared with literal requests. The table itself is held to what the parser takes for granted.
+Method: each system's documented example, and small variations of it, are parsed under rules that accept every dialect
+and compared with literal requests. Further tests check the properties of the table on which the parser relies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Goal: the documented dispatch-log record reads back, and every malformed one is refused.
+"""Goal: the documented dispatch-log record reads back, and every malformed record is refused.
 
-Malformed values are made from a good record by one change each; each must raise FormatError, never pass and never
-raise anything else, since what is read here decides what is delivered again.
+Method: each malformed value differs from a valid record by one change. Each must raise FormatError and no other error,
+and never pass, since the records decide which messages are delivered again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Goal: each well-formed request has its documented meaning: every header, every form of time, controls by id and by
 origin.
 
-Requests are parsed from literal headers and compared field by field with what messages of the design promise.
+Method: requests are parsed from literal headers and compared field by field with the documented meaning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Every reason that can be seen from a record is given for what deserves it, and the set of reasons is closed.
+"""Goal: every reason that a record alone can give is given to the requests that deserve it, and the set of reasons is
+closed.
 
-A table of headers and the reason they must get. Reasons that need Kafka or time are listed, so that a new reason must
-be put on one side or the other.
+Method: a table of headers and their expected reason. Reasons that need Kafka or time are listed separately, so that
+each new reason must be put in one of the two places.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Goal: a text is one policy or none, and its backoff is that of the documented formula.
+"""Goal: a text is exactly one policy or none, and its backoff follows the documented formula.
 
-Method: tables of texts; the backoff is computed again with fractions.
+Method: tables of texts; the backoff is computed a second time with fractions.
 """
 
 from __future__ import annotations

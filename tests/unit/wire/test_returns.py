@@ -1,6 +1,7 @@
-"""Goal: a return is due after its backoff, carries the headers of a redelivery, and every malformed one is refused.
+"""Goal: a return is due after its backoff and carries the headers of a redelivery, and every malformed return is
+refused.
 
-Method: records by hand, with the expected headers and times computed here.
+Method: records by hand; the test computes the expected headers and times.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Goal: the headers of a schedule are read completely, and each defect is refused with the header and the remedy.
+"""Goal: all headers of a schedule are read, and each defect is refused with the header and the remedy.
 
-Method: tables of headers. Nothing here searches for times.
+Method: tables of headers. No test here searches for times.
 """
 
 from __future__ import annotations

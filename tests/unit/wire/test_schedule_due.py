@@ -1,6 +1,6 @@
 """Goal: of the occurrences that are due at the same time, each is delivered or skipped for the documented reason.
 
-Method: intervals and one clock change, decided at literal times. Numbers are complete: none is skipped silently.
+Method: intervals and one clock change, decided at literal times. The numbers of deliveries and skips must be complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def every_minute(**more: object) -> Schedule:
 
 
 def outcome(schedule: Schedule, now_ms: int, position: Occurrence = START) -> tuple[list[int], list[Skip], int]:
-    """Returns the numbers of the delivered occurrences, the skips, and the next number; 0: completed."""
+    """Returns the numbers of the delivered occurrences, the skips, and the next number, or 0 if the schedule is
+    completed."""
     decision = decide(schedule, ORIGIN, position, now_ms)
     check_complete(decision, position)
     numbers = [occurrence.number for occurrence in decision.delivered]
@@ -133,7 +134,7 @@ def test_an_occurrence_with_a_window_is_due_at_its_chosen_time() -> None:
 @pytest.mark.parametrize("later", [1, 999, 1_000, 2_500])
 @pytest.mark.parametrize("is_behind", [False, True])
 def test_the_newest_due_occurrence_leaves_before_a_long_pause(later: int, is_behind: bool) -> None:
-    """Those that are due after it lie in a pause, however many there are; unless one that follows the pause is due."""
+    """All later due occurrences lie in a pause, of any length, unless an occurrence after the pause is due."""
     schedule, newest, position = every_minute(missed=Missed.LAST), 3, START
     until_ms = (newest + later + 1) * MINUTE_MS
     switches = ((7, (newest + 1) * MINUTE_MS, True), (8, until_ms, False))

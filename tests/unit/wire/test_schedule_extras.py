@@ -1,4 +1,4 @@
-"""Goal: the nominal times of a backfill are those of its schedule in the given range, at clock changes as well.
+"""Goal: the nominal times of a backfill are those of its schedule in the given range, including those at clock changes.
 
 Method: literal times of schedules in Berlin.
 """
@@ -24,7 +24,7 @@ ASKED_MS = parse_instant_ms("2027-01-01T00:00:00Z")
 
 
 def filled(schedule: Schedule, start: str, end: str) -> list[str]:
-    """All times of a backfill, to the minute."""
+    """Returns all times of a backfill, to the minute."""
     end_ms, found = parse_instant_ms(end), []
     at_ms = first_filled(schedule, parse_instant_ms(start), end_ms)
     while at_ms:
@@ -66,7 +66,7 @@ def test_more_times_than_a_bound(schedule: Schedule) -> None:
 def test_the_times_of_a_refused_backfill_are_not_computed_one_by_one(
     monkeypatch: pytest.MonkeyPatch, cron: str
 ) -> None:
-    """Nothing bounds the number of refused backfills, and the shard's thread reads them."""
+    """The number of refused backfills has no bound, and the shard's thread reads them."""
     schedule, first_ms = Schedule(cron=cron, zone="Europe/Berlin"), parse_instant_ms("1986-01-01T08:00:00Z")
     searches: list[int] = []
     honest = Expression.next_wall_s

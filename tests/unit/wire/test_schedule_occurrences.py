@@ -1,5 +1,5 @@
 """Goal: the nominal times of a schedule are those that the documents of cron, Quartz and Temporal describe. At clock
-changes they are those of its policies.
+changes they follow its policies.
 
 Method: literal times. The property tests compare the search with an implementation that shares no code with it.
 """
@@ -26,8 +26,8 @@ def at(text: str) -> int:
 
 
 def times(schedule: Schedule, after: str, limit: int) -> list[str]:
-    """Returns the first nominal times after an instant, in UTC, without seconds of 0; in parentheses if a gap skips
-    them."""
+    """Returns the first nominal times after an instant, in UTC, without the seconds if these are 0. A time in
+    parentheses is skipped because of a gap."""
     found = []
     for occurrence in following(schedule, first_occurrence(schedule, at(after)), limit):
         text = (

@@ -1,6 +1,6 @@
-"""Goal: a record of the store gives back the request that was put into it, byte for byte, or is refused.
+"""Goal: a record of the store gives back, byte for byte, the request from which it was made, or is refused.
 
-Method: requests of every shape there and back, through the parser and through dialects; then records that were damaged.
+Method: requests of every form are encoded and decoded, from the parser and from dialects; then damaged records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Durations, instants, origins, topic names and numbers as texts: what each form means, to the millisecond.
+"""Goal: durations, instants, origins, topic names and numbers have their documented meaning as texts, to the
+millisecond.
 
-Literal pairs of text and value. The refused texts are in `test_parser_refusals`, since a producer sees them
-as reasons.
+Method: literal pairs of text and value. The refused texts are in `test_parser_refusals`, since a producer sees them as
+reasons.
 """
 
 from __future__ import annotations
