@@ -65,7 +65,7 @@ class TestOffsets:
 
 
 class TestTopics:
-    def test_created_topics_are_described_with_what_was_asked(self, kafka: Kafka) -> None:
+    def test_created_topics_are_described_with_the_requested_settings(self, kafka: Kafka) -> None:
         admin = kafka.admin()
         name, absent = unique_name("created"), unique_name("absent")
         new = NewTopic(name, 3, 1, {"retention.ms": "7777777", "message.timestamp.type": "LogAppendTime"})

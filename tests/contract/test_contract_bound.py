@@ -47,23 +47,23 @@ def _verify(kafka: Kafka, replayed_to: int, committed: Sequence[bytes], aborted:
     return offsets[0]
 
 
-def test_nothing_in_the_gap(kafka: Kafka) -> None:
+def test_an_empty_gap_verifies_the_bound(kafka: Kafka) -> None:
     assert _verify(kafka, 2, [], []) == 2
 
 
-def test_a_marker_in_the_gap(kafka: Kafka) -> None:
+def test_a_marker_in_the_gap_verifies_the_bound(kafka: Kafka) -> None:
     assert _verify(kafka, 1, [], []) == 2
 
 
-def test_aborted_records_in_the_gap(kafka: Kafka) -> None:
+def test_aborted_records_in_the_gap_verify_the_bound(kafka: Kafka) -> None:
     assert _verify(kafka, 2, [], [b"x", b"x"]) == 5
 
 
-def test_a_committed_record_in_the_gap(kafka: Kafka) -> None:
+def test_a_committed_record_in_the_gap_is_refused(kafka: Kafka) -> None:
     with pytest.raises(UnverifiedBound, match="records lie between"):
         _verify(kafka, 2, [b"missed"], [b"x"])
 
 
-def test_a_log_that_is_shorter(kafka: Kafka) -> None:
+def test_a_log_that_has_lost_its_end_is_refused(kafka: Kafka) -> None:
     with pytest.raises(UnverifiedBound, match="has lost its end"):
         _verify(kafka, 3, [], [])

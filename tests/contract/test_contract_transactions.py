@@ -56,7 +56,7 @@ class TestFencing:
         older.destroy()
         newer.destroy()
 
-    def test_init_ends_the_open_transaction_of_the_older(self, kafka: Kafka) -> None:
+    def test_init_ends_the_open_transaction_of_the_older_producer(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)
         part = Partition(topic, 0)
         tid = unique_name("tid")
@@ -86,7 +86,7 @@ class TestFencing:
 
 
 class TestOutcome:
-    def test_a_commit_shows_all_of_it_at_once(self, kafka: Kafka) -> None:
+    def test_a_commit_makes_all_records_visible_at_once(self, kafka: Kafka) -> None:
         one, two = new_topic(kafka), new_topic(kafka)
         producer = open_producer(kafka)
         producer.begin()
@@ -143,7 +143,7 @@ class TestOutcome:
 
 
 class TestRefusedRecords:
-    def test_an_unknown_topic_fails_the_transaction_and_names_itself(self, kafka: Kafka) -> None:
+    def test_an_unknown_topic_fails_the_transaction_and_is_named(self, kafka: Kafka) -> None:
         topic, absent = new_topic(kafka), unique_name("absent")
         faults: list[KafkaFault | None] = []
         producer = open_producer(kafka)
@@ -212,7 +212,7 @@ class TestRefusedRecords:
 
 
 class TestDeliveryReport:
-    def test_it_carries_offset_and_the_brokers_clock(self, kafka: Kafka) -> None:
+    def test_a_delivery_report_has_the_offset_and_the_time_of_the_brokers_clock(self, kafka: Kafka) -> None:
         topic = new_topic(kafka, message_timestamp_type="LogAppendTime")
         append(kafka, topic)
         before_ms = wall_ms(kafka)
@@ -229,7 +229,7 @@ class TestDeliveryReport:
         assert before_ms - 5_000 < timestamp_ms < before_ms + 60_000
         producer.destroy()
 
-    def test_without_it_the_clients_clock_is_marked_as_such(self, kafka: Kafka) -> None:
+    def test_a_timestamp_of_the_clients_clock_is_marked_as_such(self, kafka: Kafka) -> None:
         topic = new_topic(kafka, message_timestamp_type="CreateTime")
         append(kafka, topic)
         (record,) = read_committed(kafka, Partition(topic, 0))

@@ -64,7 +64,7 @@ def _expect_described(kafka: Kafka, allowed: str, forbidden: str, hidden: list[s
     assert kafka.admin().describe(hidden, ["cleanup.policy"]).keys() == set(hidden)
 
 
-def test_a_forbidden_topic_is_described_as_such_and_takes_its_transaction_with_it() -> None:
+def test_a_forbidden_topic_is_described_as_such_and_fails_its_transaction() -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     with local_broker(authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as broker:
         kafka = ConfluentKafka(KafkaSettings(broker.bootstrap_servers))
@@ -77,7 +77,7 @@ def test_a_forbidden_topic_is_described_as_such_and_takes_its_transaction_with_i
         _expect_refusal(kafka, allowed, forbidden)
 
 
-def test_the_simulation_does_the_same() -> None:
+def test_the_simulation_treats_a_forbidden_topic_in_the_same_way() -> None:
     kafka = SimKafka(SimBroker())
     allowed, forbidden = new_topic(kafka), new_topic(kafka)
     kafka.broker.denied.add(forbidden)

@@ -92,7 +92,9 @@ def paused(own: LocalBroker) -> Iterator[None]:
         own.resume()
 
 
-def test_nothing_is_destroyed_or_closed_slowly_while_the_broker_hangs(own: LocalBroker, kafka: ConfluentKafka) -> None:
+def test_clients_are_destroyed_and_closed_quickly_while_the_broker_hangs(
+    own: LocalBroker, kafka: ConfluentKafka
+) -> None:
     topic = new_topic(kafka)
     producer = open_producer(kafka)
     commit_values(producer, topic, [b"x"])

@@ -42,7 +42,7 @@ def test_a_producer_that_knows_its_brokers_never_asks_too_early(
     assert too_early[topic] == 0
 
 
-def test_a_topic_that_does_not_exist_is_no_hindrance(broker: RunningBroker) -> None:
+def test_a_producer_takes_its_id_if_its_topic_does_not_exist(broker: RunningBroker) -> None:
     kafka = ConfluentKafka(KafkaSettings(broker.bootstrap_servers))
     absent = unique_name("absent")
     producer = kafka.producer(unique_name("tid"))

@@ -36,6 +36,6 @@ def test_cases_end_as_declared(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "case"), _FOUND)
-def test_what_was_found_ends_as_declared(name: str, case: object) -> None:
+def test_earlier_findings_end_as_declared(name: str, case: object) -> None:
     found = judge(TARGETS[name], case, 0, 0, Tally())
     assert found is None, str(found)

@@ -145,7 +145,7 @@ def check_questions(rings: Rings, model: HeapTimer, now: int) -> None:
     assert due.entries >= sum(1 for key in model.held if key[0] <= now and rings.zone_of(*key)[0] <= WheelLevel.FINE)
 
 
-def test_worked_example_of_the_module() -> None:
+def test_the_worked_example_of_the_module_holds() -> None:
     rings = empty_rings(Geometry(1, 4, 4, 2), now_ms=5)
     rings.count_column(as_column([(5, 0), (6, 1), (6, 2)], [10, 10, 10]), 1)
     assert [rings.fine.slot_totals(tick)[0] for tick in (5, 6, 7)] == [1, 2, 0]
@@ -159,7 +159,7 @@ def test_worked_example_of_the_module() -> None:
     assert rings.fine.slot_totals(5) == (0, 0), "slot 1 belongs to 9 now"
 
 
-def test_what_cannot_be_is_clamped_and_reported() -> None:
+def test_impossible_changes_are_clamped_and_reported() -> None:
     rings = empty_rings(Geometry(1, 4, 4, 2), now_ms=5)
     rings.count_column(as_column([(6, 0)], [10]), 1)
     rings.count_column(as_column([(6, 0), (6, 1)], [10, 10]), -1)

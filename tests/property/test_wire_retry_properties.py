@@ -42,7 +42,7 @@ def test_any_text_is_a_policy_or_none(text: str) -> None:
 
 
 @given(rows, st.integers(0, 20))
-def test_rows_that_nobody_needs_change_nothing(written: list[tuple[int, str, str]], low_water: int) -> None:
+def test_rows_that_no_request_needs_change_nothing(written: list[tuple[int, str, str]], low_water: int) -> None:
     whole = NamedPolicies().with_rows(written)
     needed = whole.needed_from(low_water)
     last = {(first, name): text for first, name, text in written}

@@ -90,7 +90,7 @@ def test_an_origin_reads_back(topic: str, partition: int, offset: int) -> None:
 
 
 @given(st.one_of(st.binary(max_size=30), st.from_regex(rb"[a-z.]{1,4}/[0-9]{1,12}/[0-9]{1,21}", fullmatch=True)))
-def test_what_reads_as_an_origin_has_no_second_text(text: bytes) -> None:
+def test_an_origin_has_exactly_one_text(text: bytes) -> None:
     try:
         topic, partition, offset = parse_origin(text)
     except ValueError:
@@ -147,7 +147,8 @@ def prefixed(content: bytes | None) -> bytes:
 
 
 def record_batch_size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Returns the size of a batch of one record, as `DefaultRecord` and `DefaultRecordBatch` of apache/kafka write it."""
+    """Returns the size of a batch of one record, as `DefaultRecord` and `DefaultRecordBatch` of apache/kafka write
+    it."""
     body = b"\x00" + varint(0) + varint(0) + prefixed(key) + prefixed(value) + varint(len(headers))
     for name, content in headers:
         body += prefixed(name.encode()) + prefixed(content)
@@ -158,7 +159,7 @@ contents = st.one_of(st.none(), st.binary(max_size=100), st.just(b"x" * 70_000))
 
 
 @given(contents, contents, st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=9), contents), max_size=5))
-def test_a_size_is_never_below_the_truth_and_close_to_it(
+def test_a_size_is_at_least_the_exact_size_and_close_to_it(
     key: bytes | None, value: bytes | None, headers: Headers
 ) -> None:
     size_bytes = record_size_bytes(key, value, headers)

@@ -88,7 +88,7 @@ def test_a_consumed_message_becomes_its_return() -> None:
         TOPIC.retry("orders", b"v", "slow", headers={"postdate-delay": b"5s"})
 
 
-def test_all_that_names_an_id_meets_in_one_partition_whatever_the_keys() -> None:
+def test_all_requests_that_name_an_id_have_one_partition_for_any_keys() -> None:
     topic = RequestTopic("R", partitions=31)
     scheduled = topic.schedule("t", b"", key=b"customer-7", level=1, id="order-9")
     again = topic.schedule("t", b"", key=b"customer-8", level=1, id=b"order-9")
@@ -115,7 +115,7 @@ def test_a_control_by_origin_goes_to_the_partition_of_the_origin(partition: int)
         assert read(record).acts_on == 1017
 
 
-def test_deliver_is_a_reschedule_to_the_time_of_the_record() -> None:
+def test_deliver_reschedules_to_the_time_of_the_record() -> None:
     by_id, by_origin = TOPIC.deliver(id="i"), TOPIC.deliver(origin=TOPIC.origin(3, 1017))
     assert by_id.partition == TOPIC.partition_of("i")
     assert (by_origin.partition, read(by_origin).acts_on) == (3, 1017)
@@ -135,7 +135,7 @@ def test_a_schedule_is_controlled(call: str, action: Action) -> None:
         build()
 
 
-def test_a_backfill_asks_for_times_that_have_passed() -> None:
+def test_a_backfill_requests_times_that_have_passed() -> None:
     asked = read(TOPIC.backfill(EARLIER, EARLIER + SECOND, id="i"))
     first_ms = round(EARLIER.timestamp() * 1_000)
     assert asked.times_ms == (first_ms, first_ms + 1_000)
@@ -364,7 +364,7 @@ def test_a_request_topic_has_partitions(partitions: int) -> None:
         RequestTopic("a b", 1)
 
 
-def test_a_horizon_of_ones_own_is_kept() -> None:
+def test_a_given_horizon_is_kept() -> None:
     short = RequestTopic("R", 1, horizon=timedelta(days=3))
     with pytest.raises(RequestInvalid, match="beyond-horizon"):
         short.reschedule(id="i", delay=timedelta(days=4))
@@ -435,7 +435,7 @@ def test_the_client_needs_no_kafka_client() -> None:
     assert ours == {"client", "wire"}
 
 
-def test_a_recurring_schedule_says_when() -> None:
+def test_a_cron_schedule_has_its_expression_and_its_zone() -> None:
     record = TOPIC.repeat(
         "reports", b"{}", id="nightly", key="k", headers={"a": "1"}, cron="30 2 * * MON-FRI", zone="Europe/Berlin"
     )
@@ -506,7 +506,7 @@ def test_every_option_of_a_recurring_schedule_reaches_the_request() -> None:
         ({"every": SECOND, "id": ""}, Reason.BAD_ID, "1 to 256 bytes"),
     ],
 )
-def test_a_recurring_schedule_that_would_be_refused_is_none(options: dict[str, Any], reason: Reason, text: str) -> None:
+def test_a_recurring_schedule_that_would_be_refused_raises(options: dict[str, Any], reason: Reason, text: str) -> None:
     with pytest.raises(RequestInvalid, match=text) as refused:
         TOPIC.repeat("t", b"v", **{"id": "i", **options})
     assert refused.value.reason == reason

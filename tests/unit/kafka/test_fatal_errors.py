@@ -121,12 +121,12 @@ def test_a_fatal_error_without_a_reason_does_not_hide_the_reason(
 
 
 @pytest.mark.parametrize("meet", CALLBACKS)
-def test_an_error_that_passes_is_raised_by_no_poll(consumer: ConfluentGroupConsumer, meet: Meet) -> None:
+def test_a_transient_error_is_raised_by_no_poll(consumer: ConfluentGroupConsumer, meet: Meet) -> None:
     meet(consumer, PASSING)
     assert consumer.poll(10, 0.0) == []
 
 
-def test_an_exception_that_breaks_a_callback_off_is_fatal(
+def test_an_exception_that_interrupts_a_callback_is_fatal(
     consumer: ConfluentGroupConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken:
@@ -150,7 +150,7 @@ def test_brokers_without_the_group_protocol_are_named_with_the_remedy(consumer: 
         consumer.poll(10, 0.0)
 
 
-def test_a_member_that_nobody_answered_has_no_id() -> None:
+def test_a_member_without_an_answer_has_no_id() -> None:
     """With the group protocol consumer the library chooses an id before it joins."""
     made = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1", group_protocol="consumer"), "group", None)
     assert made._open().memberid()
@@ -158,7 +158,7 @@ def test_a_member_that_nobody_answered_has_no_id() -> None:
     made.close()
 
 
-def test_a_member_that_no_coordinator_accepts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_no_coordinator_accepts_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """If brokers are too old, the library silently repeats its request."""
     monkeypatch.setattr(limits, "JOIN_TIMEOUT_S", 0.0)
     made = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1", group_protocol="consumer"), "group", None)

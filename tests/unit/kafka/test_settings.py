@@ -40,7 +40,7 @@ def test_settings_that_break_the_protocol_are_refused_with_the_reason(section: s
         KafkaSettings(NOWHERE, **{section: {name: value}})  # type: ignore[arg-type]  # one section by its name
 
 
-def test_what_is_given_wins_over_a_default_and_the_role_over_common() -> None:
+def test_given_properties_win_over_defaults_and_those_of_a_role_over_common_ones() -> None:
     settings = KafkaSettings(
         NOWHERE,
         common={"client.id": "mine", "message.timeout.ms": "3000"},
@@ -55,7 +55,7 @@ def test_what_is_given_wins_over_a_default_and_the_role_over_common() -> None:
     assert settings.group_consumer_conf("g", None)["session.timeout.ms"] == 30_000
 
 
-def test_a_fetch_has_room_for_the_largest_message() -> None:
+def test_a_fetch_holds_the_largest_message() -> None:
     """librdkafka refuses a consumer with smaller fetches."""
     settings = KafkaSettings(NOWHERE, common={"message.max.bytes": "20000000"})
     for conf in (settings.group_consumer_conf("g", None), settings.reader_conf("read_committed")):

@@ -59,6 +59,6 @@ def test_two_reports_in_a_row_with_roles_alone_mean_that_all_brokers_are_lost(
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"brokers": 3}'])
-def test_something_else_is_an_error(text: str) -> None:
+def test_statistics_of_another_form_are_an_error(text: str) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_statistics(text)

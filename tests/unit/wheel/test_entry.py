@@ -67,12 +67,12 @@ ENTRIES = st.builds(
 
 
 @given(ENTRIES)
-def test_entries_go_there_and_back(entry: Entry) -> None:
+def test_entries_read_back(entry: Entry) -> None:
     assert decode_entry(encode_entry(entry)) == entry
 
 
 @given(STRIPPED)
-def test_headers_that_were_taken_out_go_there_and_back(stripped: StrippedHeaders) -> None:
+def test_removed_headers_read_back(stripped: StrippedHeaders) -> None:
     entry = Entry(Kind.DELIVER, False, 5, 5, "orders", None, None, [], stripped=pack_stripped(stripped))
     assert stripped_of(decode_entry(encode_entry(entry))) == stripped
     assert stripped or entry.stripped == NO_STRIPPED
@@ -128,7 +128,7 @@ def test_only_the_head_of_an_entry_decodes_as_its_head(one: Entry, other: Entry)
 
 
 @given(st.builds(Mark, final=st.booleans(), stored=st.booleans(), due=st.integers(-1, 2**60)))
-def test_marks_go_there_and_back(mark: Mark) -> None:
+def test_marks_read_back(mark: Mark) -> None:
     assert decode_mark(encode_mark(mark)) == mark
 
 
@@ -186,7 +186,7 @@ def test_changes_are_visible_to_later_steps() -> None:
         changes.delete(key, 3)
 
 
-def test_a_span_over_what_the_changes_hold_falls_back_to_points() -> None:
+def test_a_span_over_keys_of_the_changes_falls_back_to_point_deletes() -> None:
     changes = EntryChanges()
     keys = [entry_key(5, offset) for offset in range(300)]
     changes.insert(keys[7], b"xy")

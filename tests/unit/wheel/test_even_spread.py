@@ -134,7 +134,7 @@ def test_a_long_window_is_searched_around_the_draw_only(index: TimerIndex) -> No
     assert chosen_ms // TICK_MS == (due_ms + SPAN_MS) // TICK_MS + 30
 
 
-def test_every_moment_before_the_known_time_can_be_chosen(index: TimerIndex) -> None:
+def test_every_time_before_the_known_time_can_be_chosen(index: TimerIndex) -> None:
     rings = index._wheel.rings
     known_ms = known_before_ms(rings)
     assert known_ms >= BASE_MS + HOUR_MS - SPAN_MS - TICK_MS

@@ -67,7 +67,7 @@ def test_the_memtables_of_a_process_are_bounded_for_any_number_of_shards(tmp_pat
     assert most < 1.5 * BUFFERS_BYTES  # what is being written out counts until it is
 
 
-def test_shards_share_the_bound_of_their_process_unless_they_are_given_another() -> None:
+def test_shards_share_the_bound_of_their_process_unless_they_get_another() -> None:
     assert IndexOptions().resources.buffers is IndexOptions(ended_window_ms=1).resources.buffers
     assert IndexOptions().resources.buffers.get_buffer_size() == limits.MEMTABLES_SIZE_BYTES_MAX
 

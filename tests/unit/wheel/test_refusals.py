@@ -85,7 +85,7 @@ def test_damage_is_corrupt_and_can_be_moved_aside(tmp_path: Path, case: str) -> 
     assert move_aside(directory, "corrupt").name == "shard.corrupt-2"
 
 
-def test_a_held_lock_raises_locked_also_across_processes(tmp_path: Path) -> None:
+def test_a_held_lock_raises_locked_across_processes_too(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     with pytest.raises(Locked):
         open_index(tmp_path)
@@ -132,7 +132,7 @@ def test_close_releases_the_lock_although_scans_were_made(tmp_path: Path) -> Non
         ("partition", 9),
     ],
 )
-def test_another_identity_is_named(tmp_path: Path, field: str, value: str | int) -> None:
+def test_an_identity_mismatch_names_the_field(tmp_path: Path, field: str, value: str | int) -> None:
     open_index(tmp_path).close()
     fields = {name: getattr(IDENTITY, name) for name in Identity.__struct_fields__} | {field: value}
     with pytest.raises(IdentityMismatch) as caught:
@@ -141,7 +141,7 @@ def test_another_identity_is_named(tmp_path: Path, field: str, value: str | int)
     open_index(tmp_path).close()
 
 
-def test_another_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_format_mismatch_names_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("postdate.wheel.timer_log.identity.FORMAT_VERSION", 3)
     open_index(tmp_path).close()
     monkeypatch.undo()

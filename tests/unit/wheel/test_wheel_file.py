@@ -243,7 +243,7 @@ def test_a_clean_close_syncs_the_timer_log_before_the_wheel_is_marked_clean(
     assert synced == ["timer log", "wheel", "wheel"]
 
 
-def test_an_existing_file_gets_its_room_on_the_disk_before_it_is_mapped(tmp_path: Path) -> None:
+def test_an_existing_file_is_allocated_on_the_disk_before_it_is_mapped(tmp_path: Path) -> None:
     """A copied file may be sparse; a write to it on a full disk would kill the process."""
     filled(tmp_path, clean=True)
     with pytest.raises(DiskFull):

@@ -130,7 +130,7 @@ def test_a_torn_file_is_seen_as_torn(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert limits.TORN_READS_MAX > 3
 
 
-def test_a_view_follows_the_file_that_replaces_its_own(tmp_path: Path) -> None:
+def test_a_view_follows_the_file_that_replaces_the_mapped_one(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 0)])
     with WheelView.open(tmp_path) as view:

@@ -79,7 +79,7 @@ def written(kind: str, fates: list[Fate], policies: list[PolicyRow] | UnsetType 
     )
 
 
-def test_the_example_of_the_design_reads_back() -> None:
+def test_the_documented_example_reads_back() -> None:
     record = DispatchRecord(
         seq=42,
         takeover=7,
@@ -111,7 +111,7 @@ def test_every_plain_fate_reads_back(name: FateName) -> None:
 
 @pytest.mark.parametrize("kind", [OWNER, BEAT])
 @pytest.mark.parametrize("fates", [{}, {"fates": []}])
-def test_records_without_fates(kind: str, fates: dict[str, Any]) -> None:
+def test_records_without_fates_read_back(kind: str, fates: dict[str, Any]) -> None:
     read = decode_record(json.dumps({**PLAIN, "kind": kind, "fates": [], **fates}).encode())
     assert (read.kind, read.fates, read.seq) == (kind, [], 42)
     assert decode_record(encode_record(read)) == read

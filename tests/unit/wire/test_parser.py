@@ -25,7 +25,7 @@ def parse(headers: Headers, *, key: bytes | None = b"k", rules: RequestRules = R
     return parse_request(rules, 3, NOW_MS, key, headers)
 
 
-def test_the_common_request() -> None:
+def test_a_common_request_is_parsed() -> None:
     request = parse([("a", b"1"), *TARGET, ("postdate-delay", b"5s"), ("a", None)])
     assert request == Request(
         action=Action.SCHEDULE,
@@ -41,7 +41,7 @@ def test_the_common_request() -> None:
     )
 
 
-def test_every_optional_header_at_once() -> None:
+def test_a_request_with_every_optional_header_is_parsed() -> None:
     request = parse(
         [
             ("postdate-action", b"schedule"),
@@ -59,7 +59,7 @@ def test_every_optional_header_at_once() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff"])
-def test_the_target_key_is_the_header_where_given(key: bytes | None) -> None:
+def test_the_target_key_is_the_header_if_it_is_given(key: bytes | None) -> None:
     assert parse([*AT_ONCE, ("postdate-key", key)]).key == key
     assert parse(AT_ONCE, key=key).key == key
 
@@ -84,7 +84,7 @@ def test_the_target_key_is_the_header_where_given(key: bytes | None) -> None:
         (("postdate-level", b"999999999999999999"), NOW_MS + 7_200_000),
     ],
 )
-def test_when_it_is_due(header: tuple[str, bytes], due_ms: int) -> None:
+def test_each_form_of_time_gives_its_due_time(header: tuple[str, bytes], due_ms: int) -> None:
     assert parse([*TARGET, header]).due_ms == due_ms
 
 

@@ -215,7 +215,7 @@ def test_the_request_is_refused_for_this_reason(reason: Reason, headers: Headers
     assert refused.value.detail.isprintable()
 
 
-def test_every_reason_is_tried_here_or_needs_more_than_the_record() -> None:
+def test_every_reason_is_tested_here_or_needs_more_than_the_record() -> None:
     assert {reason for reason, _ in REFUSED} | SEEN_LATER == set(Reason)
     assert {reason for reason, _ in REFUSED} & SEEN_LATER == set()
 
@@ -326,7 +326,7 @@ def test_a_refusal_is_repeated_the_same() -> None:
     assert len(details) == 1
 
 
-def test_one_base_for_all_errors_of_the_package() -> None:
+def test_all_errors_of_the_package_have_one_base() -> None:
     assert issubclass(RequestRefused, WireError)
     assert issubclass(FormatError, WireError)
 

@@ -55,7 +55,7 @@ def test_a_policy_is_read_and_written(text: str, policy: RetryPolicy) -> None:
         *("base=1s,colour=red", "base=1s,max=forever", "base=1s\t", "base=1s" + " " * 250),
     ],
 )
-def test_anything_else_is_no_policy(text: str) -> None:
+def test_any_other_text_is_not_a_policy(text: str) -> None:
     with pytest.raises(ValueError, match=r"has a|lacks|gives|is too long"):
         parse_policy(text)
 

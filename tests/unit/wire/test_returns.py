@@ -148,7 +148,7 @@ def test_a_return_has_no_other_time(time: tuple[str, bytes]) -> None:
     assert refused([TOPIC, RETRY, time]) is Reason.CONFLICTING_TIME
 
 
-def test_other_refusals_of_a_return() -> None:
+def test_a_return_is_refused_for_further_reasons() -> None:
     assert refused([RETRY]) is Reason.MISSING_TARGET
     cancel = ("postdate-action", b"cancel")
     assert refused([cancel, ("postdate-id", b"x"), RETRY]) is Reason.BAD_ACTION

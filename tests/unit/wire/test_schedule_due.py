@@ -50,7 +50,7 @@ def test_a_punctual_occurrence_is_delivered_under_each_policy(missed: Missed) ->
     assert outcome(every_minute(missed=missed), MINUTE_MS + 5) == ([1], [], 2)
 
 
-def test_after_an_outage() -> None:
+def test_an_outage_leaves_each_policy_its_documented_occurrences() -> None:
     now_ms = 10 * MINUTE_MS + 1
     assert outcome(every_minute(), now_ms) == ([*range(1, 11)], [], 11)
     assert outcome(every_minute(missed=Missed.LAST), now_ms) == ([10], [Skip(1, 9, SkipReason.MISSED)], 11)

@@ -49,13 +49,15 @@ def filled(schedule: Schedule, start: str, end: str) -> list[str]:
         ({"count": 1}, "2026-01-01T00:00:00Z", "2026-01-02T12:00:00Z", ["2026-01-01T01:30", "2026-01-02T01:30"]),
     ],
 )  # fmt: skip
-def test_the_times(changes: dict[str, Any], start: str, end: str, expected: list[str]) -> None:
+def test_a_backfill_delivers_the_expected_times(
+    changes: dict[str, Any], start: str, end: str, expected: list[str]
+) -> None:
     schedule = Schedule(cron=NIGHT.cron, zone=NIGHT.zone, **changes)
     assert filled(schedule, start, end) == expected
 
 
 @pytest.mark.parametrize("schedule", [NIGHT, Schedule(every_ms=86_400_000, phase_ms=5_400_000)])
-def test_more_times_than_a_bound(schedule: Schedule) -> None:
+def test_a_backfill_with_more_times_than_a_bound_is_detected(schedule: Schedule) -> None:
     first_ms = parse_instant_ms("2026-01-01T01:30:00Z")
     end_ms = first_ms + 9 * 86_400_000
     assert [fills_more(schedule, first_ms, end_ms, bound) for bound in (9, 10, 11)] == [True, False, False]
@@ -91,7 +93,7 @@ def _parsed(*times: tuple[str, bytes | None], version: int = 3) -> tuple[int, in
 _START = ("postdate-start", b"2026-12-01T00:00:00Z")
 
 
-def test_the_headers_of_a_backfill() -> None:
+def test_the_headers_of_a_backfill_are_read() -> None:
     start_ms = parse_instant_ms("2026-12-01T00:00:00Z")
     assert _parsed(_START, ("postdate-end", b"%d" % ASKED_MS)) == (start_ms, ASKED_MS)
     assert _parsed(_START, ("postdate-end", _START[1])) == (start_ms, start_ms)
@@ -109,7 +111,7 @@ def test_the_headers_of_a_backfill() -> None:
         ([_START, ("postdate-end", b"1"), ("postdate-at", b"1")], "bad-action", "does not take 'postdate-at'"),
     ],
 )
-def test_what_is_no_backfill(times: list[tuple[str, bytes | None]], reason: str, detail: str) -> None:
+def test_a_malformed_backfill_is_refused(times: list[tuple[str, bytes | None]], reason: str, detail: str) -> None:
     with pytest.raises(RequestRefused) as refused:
         _parsed(*times)
     assert refused.value.reason == reason

@@ -77,7 +77,7 @@ def cron(text: str, zone: str = "UTC", gap: Gap = Gap.NEXT, fold: Fold = Fold.FI
         ("0 0 31 12 *", ["2026-12-31T00:00", "2027-12-31T00:00"]),
     ],
 )
-def test_published_examples(text: str, expected: list[str]) -> None:
+def test_published_examples_have_their_published_times(text: str, expected: list[str]) -> None:
     assert times(cron(text), "2026-01-01T00:00:00Z", len(expected)) == expected
 
 
@@ -158,7 +158,7 @@ BERLIN = "Europe/Berlin"  # 2026-03-29T01:00Z: 02:00 to 03:00 is a gap; 2026-10-
         (cron("@daily", "Asia/Beirut"), "2026-03-28T00:00:00", ["2026-03-28T22:00", "2026-03-29T21:00"]),
     ],
 )
-def test_clock_changes(schedule: Schedule, after: str, expected: list[str]) -> None:
+def test_occurrences_at_clock_changes_follow_the_policies(schedule: Schedule, after: str, expected: list[str]) -> None:
     assert times(schedule, after, len(expected)) == expected
 
 

@@ -60,7 +60,7 @@ def test_fields_of_a_later_postdate_are_ignored() -> None:
         pytest.param(value_of(at=1.5), id="time-fraction"),
     ],
 )
-def test_foreign_records_are_no_verdicts(value: bytes | None) -> None:
+def test_foreign_records_are_not_verdicts(value: bytes | None) -> None:
     with pytest.raises(FormatError):
         decode_verdict(value)
 
