@@ -104,7 +104,7 @@ class TestTopics:
         admin.add_partitions({name: 3})
         alter_topic_config(admin, name, {"max.message.bytes": "54321"})
         wanted = {"max.message.bytes": "54321", "retention.ms": "5000000"}
-        # A broker knows of a change a moment after it was taken.
+        # A broker may show a change only some time after it was accepted.
         wait_until(lambda: admin.describe([name], list(wanted))[name].config == wanted, "the settings are changed")
         assert admin.describe([name], list(wanted))[name].partitions == {0: True, 1: True, 2: True}
         with pytest.raises(SettingRefused):
@@ -115,9 +115,9 @@ class TestTopics:
             admin.create_topics([NewTopic(unique_name("refused"), 1, 1, {"no.such.setting": "1"})])
 
     def test_the_cluster_has_one_id(self, kafka: Kafka) -> None:
-        one, other = kafka.admin(), kafka.admin()
-        assert one.cluster_id() == other.cluster_id() != ""
-        one.close()
-        one.close()
+        first, second = kafka.admin(), kafka.admin()
+        assert first.cluster_id() == second.cluster_id() != ""
+        first.close()
+        first.close()
         with pytest.raises(KafkaFault):
-            one.cluster_id()
+            first.cluster_id()

@@ -160,7 +160,7 @@ class TestGroup:
         kept = first.consumer.assignment()
         assert kept.isdisjoint(second.consumer.assignment())
         moved = [part for kind, parts in first.events if kind == "revoked" for part in parts]
-        assert set(moved) == second.consumer.assignment()  # cooperative: what stays is not revoked
+        assert set(moved) == second.consumer.assignment()  # cooperative: partitions that stay are not revoked
         _fill(kafka, topic, 4, 3)
         poll_until(both, lambda: sum(map(len, first.seen.values())) + sum(map(len, second.seen.values())) == 12, "all")
         assert set(first.seen) == kept
@@ -278,14 +278,14 @@ class TestOwnership:
         poll_until(both, lambda: [len(m.consumer.assignment()) for m in both] == [1, 1], "one partition each")
         held = [set(m.consumer.assignment()) for m in both]
         parts = [Partition(topic, 0), Partition(topic, 1)]
-        said: list[set[Partition]] = [set(), set()]
+        confirmed: list[set[Partition]] = [set(), set()]
 
         def settled() -> bool:
-            said[:] = [set(m.consumer.confirm(parts, 10)) for m in both]
-            return all(said)
+            confirmed[:] = [set(m.consumer.confirm(parts, 10)) for m in both]
+            return all(confirmed)
 
         poll_until(both, settled, "a group that has settled")
-        assert said == held
+        assert confirmed == held
 
     def test_the_group_offset_can_be_read_from_outside_the_group(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka, partitions=2)

@@ -28,7 +28,7 @@ def test_a_static_member_that_was_replaced_raises_fenced(kafka: Kafka, join: Joi
     assert isinstance(fault, Fenced), fault
     assert "same group.instance.id" in str(fault)
     assert old.consumer.assignment() == frozenset()
-    with pytest.raises(Fenced):  # it stays so
+    with pytest.raises(Fenced):  # every later poll raises it as well
         old.consumer.poll(10, 0.0)
     events = list(old.events)
     old.consumer.close()
@@ -111,7 +111,7 @@ class TestConsumerProtocol:
         second = join(group, topic, instance_id="pod-0")
         fault = _fatal_fault(second, [first])
         assert isinstance(fault, NameInUse), fault
-        with pytest.raises(NameInUse):  # it stays so
+        with pytest.raises(NameInUse):  # every later poll raises it as well
             second.consumer.poll(10, 0.0)
         second.consumer.close()
         assert second.events == []

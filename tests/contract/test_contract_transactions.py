@@ -23,7 +23,7 @@ from support.brokers.kafka_steps import (
 )
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: s. Less than the least that it could wait for in vain: what an open transaction may last.
+#: s. Below the time-out of an open transaction, for which a call could wait in vain.
 _PROMPT_S = 9.0
 
 
@@ -206,7 +206,7 @@ class TestRefusedRecords:
         with pytest.raises(RecordRejected):
             producer.produce(topic, bytes(200_000), None, [], 0)
         producer.produce(topic, b"small", None, [], 0)
-        producer.commit()  # what was refused at once is not part of it
+        producer.commit()  # a record that was refused at once is not part of the transaction
         assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == [b"small"]
         producer.destroy()
 

@@ -40,12 +40,12 @@ from support.deployments.sidecars import environment
 from support.waiting.rounds import LONGER, expect, first_kept
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: s. Far more than what is given to wait for here, a second or two and a transaction's ten, and half of the minute
-#: after which the client library gives a request up that nobody answers.
+#: s. Far more than the time-outs of these tests (one or two seconds, and a transaction's ten), and half of the minute
+#: after which the client library gives up a request without an answer.
 _PROMPT_S = 30.0
-#: s. In which a client without a broker meets dozens of refused connections.
+#: s. Long enough for dozens of refused connections of a client without a broker.
 _GATHERING_S = 3.0
-#: Asks while the broker is paused, and goes on with the same client when it is told that the broker is back.
+#: Sends a request while the broker is paused, and after a line on stdin continues with the same client.
 _ASKING = """
 import sys
 from postdate.kafka.client import ConfluentKafka
@@ -127,9 +127,9 @@ def test_a_commit_that_hangs_ends_as_an_abort_or_unknown(own: LocalBroker, kafka
     assert time.monotonic() - started < _PROMPT_S
     try:
         producer.abort()
-        assert not producer.settle()  # slow, and a connection timed out: this producer is not to be trusted again
+        assert not producer.settle()  # slow, and a connection timed out: this producer is unfit
     except FatalClient:
-        pass  # the coordinator may have had enough of it before
+        pass  # the coordinator may have ended the transaction before
     producer.destroy()
     successor = open_producer(kafka)
     commit_values(successor, topic, [b"after"])
@@ -150,14 +150,14 @@ def test_a_broker_that_restarts_taints_the_producer(own: LocalBroker, kafka: Con
             time.sleep(0.05)
     finally:
         own.start()
-    assert not producer.settle()  # that the broker is back does not mend it
+    assert not producer.settle()  # the producer stays unfit although the broker is back
     producer.destroy()
     assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == committed
 
 
 def test_an_address_without_a_broker_does_not_taint_a_new_producer(own: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
-    # The library asks the addresses in a random order; what it reports of these two is older than the transaction.
+    # The library tries the addresses in a random order. Its reports of these two precede the transaction.
     servers = f"{own.host}:{free_port()},{own.host}:{free_port()},{own.bootstrap_servers}"
     some_away = ConfluentKafka(KafkaSettings(servers))
 
@@ -194,7 +194,7 @@ def test_readers_and_members_continue_after_a_restart(own: LocalBroker, kafka: C
     own.restart(hard=True)
     patient = KafkaSettings(own.bootstrap_servers, producer={"message.timeout.ms": 60_000})
     append(ConfluentKafka(patient), topic, b"after")
-    # On a slow machine its session runs out meanwhile: then it is assigned anew and reads from the beginning again.
+    # On a slow machine, its session may time out: it then gets the partition again and reads it from the start.
     poll_until([member], lambda: 1 in member.offsets(part), "the second record")
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while reader.position() < 2:
@@ -214,7 +214,7 @@ def test_polls_of_consumers_handle_no_log_lines_of_an_outage(
     caplog.clear()
     own.kill()
     try:
-        # Each is not polled for so long that lines of an unreachable broker would have gathered.
+        # No poll runs for long enough that log lines of an unreachable broker would pile up.
         time.sleep(_GATHERING_S)
         deadline = time.monotonic() + WAIT_TIMEOUT_S
         while not any(line.startswith(f"Could not read {topic}/0: ") for line in _logged(caplog)):
@@ -257,7 +257,7 @@ def test_an_admin_client_without_an_answer_raises_in_time(own: LocalBroker, kafk
             except Unreachable:
                 assert time.monotonic() - started < _PROMPT_S, name
     assert answered == {}
-    # The same client goes on, although the leader's epoch that it remembers may be over by now.
+    # The same client continues, although its cached leader epoch may be outdated.
     assert _answers(questions) == before
 
 

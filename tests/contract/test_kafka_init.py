@@ -19,7 +19,7 @@ from support.brokers.kafka_steps import new_topic
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _ROUNDS = 5
-#: What librdkafka logs under `debug=eos` when it asks too early (`rdkafka_txnmgr.c`).
+#: The log line of librdkafka under `debug=eos` if it asks too early (`rdkafka_txnmgr.c`).
 _TOO_EARLY = "Unable to query for transaction coordinator"
 
 
@@ -35,7 +35,7 @@ def test_a_producer_that_knows_its_brokers_never_asks_too_early(
                 caplog.clear()
                 producer = kafka.producer(transactional_id)
                 producer.init(WAIT_TIMEOUT_S, known)
-                producer.settle()  # hands over what the library has logged
+                producer.settle()  # serves the library's log lines
                 too_early[known] += _TOO_EARLY in caplog.text
                 producer.destroy()
     assert too_early[""] > 0, "nothing to avoid any more: the topic can go"

@@ -30,8 +30,8 @@ def test_a_repeated_end_request_taints_the_producer() -> None:
             commit_values(producer, topic, [b"%d" % number])
             assert hold.caught.is_set()
             assert not producer.settle(), f"disturbed for the {number + 1}. time"
-            broker.proxies[0].release(hold)  # while no transaction is open, it decides nothing
+            broker.proxies[0].release(hold)  # without an open transaction, it decides nothing
             assert hold.answered.wait(WAIT_TIMEOUT_S)
         producer.destroy()
-        found = [record.value for record in read_committed(kafka, Partition(topic, 0))]
-        assert found == [b"undisturbed", *(b"%d" % number for number in range(_TIMES))]
+        values = [record.value for record in read_committed(kafka, Partition(topic, 0))]
+        assert values == [b"undisturbed", *(b"%d" % number for number in range(_TIMES))]

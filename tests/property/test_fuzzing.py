@@ -14,14 +14,14 @@ from support.fuzzing.driver import Tally, judge, run
 from support.fuzzing.targets import TARGETS
 
 _SEED = 1
-#: Together a minute on a machine with nothing else to do.
+#: Together they take a minute on an idle machine.
 _CASES = {"headers": 6_000, "query": 6_000}
 _CASES_OTHERWISE = 10_000
 
 _DEEP = b"\x91" * 100_000 + b"\xc0"
 _FOUND = [
-    # A further member, nested deeper than the decoder goes: RecursionError, which would have halted the shard as a
-    # mistake of Postdate's own instead of having its index rebuilt.
+    # A further member, nested deeper than the decoder allows. Its RecursionError would have halted the shard as a
+    # defect of Postdate, although a rebuild of its index suffices.
     ("mark", b"\x95" + encode_mark(Mark(True, False, -1))[1:] + _DEEP),
     ("entry", b"\xdc\x00\x13" + encode_entry(Entry(0, False, 1, 1, "t", None, None, []))[3:] + _DEEP),
 ]
@@ -37,5 +37,5 @@ def test_cases_end_as_declared(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "case"), _FOUND)
 def test_earlier_findings_end_as_declared(name: str, case: object) -> None:
-    found = judge(TARGETS[name], case, 0, 0, Tally())
-    assert found is None, str(found)
+    finding = judge(TARGETS[name], case, 0, 0, Tally())
+    assert finding is None, str(finding)

@@ -30,9 +30,9 @@ def test_a_history_without_a_violation_has_none_whatever_is_lost(monkeypatch: py
     certain = unsure = waited = 0
     for seed in range(HISTORIES):
         history = LostDeadLetterHistory(Random(seed))
-        for found in history.audited(1 + seed % 3):
-            assert found.position.problems == (), f"seed {seed}"
-            waited += any(fate.first_ms for fate in found.position.waiting_fates)
+        for audited in history.audited(1 + seed % 3):
+            assert audited.position.problems == (), f"seed {seed}"
+            waited += any(fate.first_ms for fate in audited.position.waiting_fates)
         for number, nominal_ms in named:
             assert nominal_ms in (0, history.nominal_ms[number]), f"seed {seed}"
         certain += sum(nominal_ms > 0 for _, nominal_ms in named)

@@ -86,9 +86,9 @@ def searched(schedule: Schedule, after_ms: int, until_ms: int) -> list[tuple[int
 
 def computed(schedule: Schedule, after_ms: int, until_ms: int) -> list[tuple[int, bool]]:
     """Returns the times that the audit computes in the same range, at most TIMES_MAX."""
-    said = CronTimes(schedule.cron, schedule.zone, schedule.gap.value, schedule.fold.value)
+    cron_times = CronTimes(schedule.cron, schedule.zone, schedule.gap.value, schedule.fold.value)
     found: list[tuple[int, bool]] = []
-    for block in nominal_times(said, after_ms, until_ms):
+    for block in nominal_times(cron_times, after_ms, until_ms):
         found += zip(block.times_ms.tolist(), block.in_gap.tolist(), strict=True)
         if len(found) >= TIMES_MAX:
             break
@@ -122,7 +122,7 @@ def test_both_agree_in_every_zone() -> None:
 
 def test_both_read_the_same_clock_changes_of_all_zones() -> None:
     assert tz_version() == TZ_VERSION
-    # From 1970 on; a century of the rules that zones have today.
+    # From 1970 on, a century of the zones' present rules.
     until_s = (2070 - 1970) * YEAR_S
     names = sorted(zone_names())
     assert len(names) >= 400
@@ -175,14 +175,14 @@ def test_both_refuse_other_characters(text: str) -> None:
 def test_both_agree_on_intervals(every_ms: int, phase_ms: int, after_ms: int, count: int) -> None:
     phase_ms %= every_ms
     schedule, until_ms = Schedule(every_ms=every_ms, phase_ms=phase_ms), after_ms + count * every_ms
-    found: list[int] = []
+    times: list[int] = []
     position_ms = after_ms
     while (following := next_after(schedule, position_ms)) is not None and following[0] <= until_ms:
         position_ms = following[0]
-        found.append(position_ms)
+        times.append(position_ms)
     blocks = [block.times_ms for block in nominal_times(IntervalTimes(every_ms, phase_ms), after_ms, until_ms)]
-    assert found == np.concatenate(blocks).tolist()
-    assert len(found) == count
+    assert times == np.concatenate(blocks).tolist()
+    assert len(times) == count
 
 
 @settings(max_examples=60, deadline=None)
@@ -190,13 +190,15 @@ def test_both_agree_on_intervals(every_ms: int, phase_ms: int, after_ms: int, co
 def test_cutting_a_range_changes_no_time(seed: int, after_ms: int, lengths: list[int]) -> None:
     random = Random(seed)
     name = random.choice(("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca"))
-    said = CronTimes(random_expression(random), name, random.choice([*Gap]).value, random.choice([*Fold]).value)
+    cron_times = CronTimes(random_expression(random), name, random.choice([*Gap]).value, random.choice([*Fold]).value)
     parts: list[int] = []
     low_ms = after_ms
     for length_ms in lengths:
-        parts += [time for block in nominal_times(said, low_ms, low_ms + length_ms) for time in block.times_ms.tolist()]
+        parts += [
+            time for block in nominal_times(cron_times, low_ms, low_ms + length_ms) for time in block.times_ms.tolist()
+        ]
         low_ms += length_ms
-    whole = [time for block in nominal_times(said, after_ms, low_ms) for time in block.times_ms.tolist()]
+    whole = [time for block in nominal_times(cron_times, after_ms, low_ms) for time in block.times_ms.tolist()]
     assert parts == whole
     assert all(low < high for low, high in pairwise(whole))
 

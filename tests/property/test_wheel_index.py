@@ -234,7 +234,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
             assert snapshot.count == self.index.count
             assert sum(snapshot.pending_by_horizon(self.now).values()) == self.index.count
             finish_wheel(self.index, self.now)
-            passed_horizon |= self.index._wheel.rings.wrong  # loading has come to what was beyond it
+            passed_horizon |= self.index._wheel.rings.wrong  # loading has reached entries that were beyond the horizon
             assert self.index.confirm(self.now) or passed_horizon
 
 

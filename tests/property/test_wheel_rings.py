@@ -86,7 +86,7 @@ def test_counts_agree_with_a_heap(data: st.DataObject, geometry: Geometry, short
 def run_operations(data: st.DataObject, geometry: Geometry) -> None:
     now = data.draw(st.integers(0, 50), label="start")
     rings, model, offset = empty_rings(geometry, now), HeapTimer(), 0
-    rebuilt: tuple[int, int] | None = None  # what a rebuild has counted, None when there is none
+    rebuilt: tuple[int, int] | None = None  # the key up to which a rebuild has counted; None without a rebuild
     for _ in range(data.draw(st.integers(1, 25), label="steps")):
         step = data.draw(st.sampled_from(("add", "add", "remove", "advance", "load", "rebuild")), label="step")
         if step == "add":
@@ -112,7 +112,7 @@ def run_operations(data: st.DataObject, geometry: Geometry) -> None:
         if rebuilt is not None and data.draw(st.booleans(), label="build"):
             build(rings, model, 2)
             rebuilt = rings.built if rings.building else None
-        if rings.wrong:  # allowed for one reason only: the ring has passed what lay beyond its horizon
+        if rings.wrong:  # allowed only if the ring has reached entries beyond its horizon
             assert any(key[0] // geometry.hour_ms >= geometry.hour_slots for key in model.held)
             rings.reset(now, building=True)
             rebuilt = (0, 0)
@@ -201,7 +201,7 @@ def test_long_runs_load_most_of_what_they_count(seed: int) -> None:
         rings.advance(now)
         for _ in range(rng.randrange(4)):
             loaded += load(rings, model, rng.choice((1, 10, 100)))
-        if rings.wrong:  # the horizon has come to what lay beyond it: the owner counts anew
+        if rings.wrong:  # the horizon has reached entries beyond it: the owner rebuilds
             assert rings.beyond.count
             rings.reset(now, building=False)
             held = sorted(model.held)

@@ -92,7 +92,7 @@ def test_any_record_is_a_request_or_a_reason(
     restored = restore_headers(request.headers, request.stripped)
     if request.schedule is None:
         assert restored == sent
-    else:  # kept as one in Postdate's own headers
+    else:  # a schedule keeps Postdate's own headers
         assert outcome(SPOKEN, restored, key, is_tombstone, timestamp_ms) == request
     assert not any(is_ours(name) or name in MARKS for name, _ in request.headers)
     assert [name for name, _ in request.headers if name not in FOREIGN] == [

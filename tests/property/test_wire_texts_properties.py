@@ -36,16 +36,16 @@ timelike = st.text(alphabet="0123456789.-+:TZPWDHMSdhmstz ٣²", max_size=30)
 def test_a_duration_is_the_sum_of_its_components_rounded_up(
     parts: tuple[int | None, ...], fraction: str, iso: bool
 ) -> None:
-    said = [
+    texts = [
         (f"{n}", unit) for n, unit in zip(parts, UNITS_MS, strict=True) if n is not None and not (iso and unit == "ms")
     ]
-    assume(said)
-    said[-1] = (said[-1][0] + fraction, said[-1][1])
-    exact = sum((Fraction(number) * UNITS_MS[unit] for number, unit in said), Fraction(0))
-    text = "".join(number + unit for number, unit in said)
+    assume(texts)
+    texts[-1] = (texts[-1][0] + fraction, texts[-1][1])
+    exact = sum((Fraction(number) * UNITS_MS[unit] for number, unit in texts), Fraction(0))
+    text = "".join(number + unit for number, unit in texts)
     if iso:
-        days = "".join(number + "D" for number, unit in said if unit == "d")
-        clock = "".join(number + unit.upper() for number, unit in said if unit != "d")
+        days = "".join(number + "D" for number, unit in texts if unit == "d")
+        clock = "".join(number + unit.upper() for number, unit in texts if unit != "d")
         text = f"P{days}T{clock}" if clock else f"P{days}"
     assert parse_duration_ms(text) == ceil(exact)
 

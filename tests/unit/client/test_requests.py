@@ -136,9 +136,9 @@ def test_a_schedule_is_controlled(call: str, action: Action) -> None:
 
 
 def test_a_backfill_requests_times_that_have_passed() -> None:
-    asked = read(TOPIC.backfill(EARLIER, EARLIER + SECOND, id="i"))
+    request = read(TOPIC.backfill(EARLIER, EARLIER + SECOND, id="i"))
     first_ms = round(EARLIER.timestamp() * 1_000)
-    assert asked.times_ms == (first_ms, first_ms + 1_000)
+    assert request.times_ms == (first_ms, first_ms + 1_000)
     for start, end in ((EARLIER, EARLIER - SECOND), (EARLIER, datetime.now(UTC) + 60 * SECOND)):
         with pytest.raises(RequestInvalid) as refused:
             TOPIC.backfill(start, end, id="i")
@@ -406,7 +406,7 @@ def test_a_record_unpacks_into_the_call_of_a_producer() -> None:
 def test_the_real_producer_takes_a_record() -> None:
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": ""})  # nobody to reach: the call itself is what is tried
+    producer = Producer({"bootstrap.servers": ""})  # no broker: the test concerns only the call
     producer.produce(**TOPIC.schedule("t", b"v", key="k", headers=[("a", None)], level=1, id="i"))
     producer.produce(**TOPIC.schedule("t", None, level=1))
     assert len(producer) == 2
@@ -425,9 +425,9 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 def test_the_client_needs_no_kafka_client() -> None:
     path = os.pathsep.join(str(ROOT / root) for root in ("sidecar", "wheel", "connectors"))
     environ = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=True, env=environ)
-    loaded = json.loads(done.stdout)
-    # msgspec itself looks for typing_extensions, and goes without. Python names data of its build after the machine.
+    process = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=True, env=environ)
+    loaded = json.loads(process.stdout)
+    # msgspec tries to import typing_extensions, which it does not need. Python's build data is named after the machine.
     foreign = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"typing_extensions"}
     foreign = {name for name in foreign if not name.startswith("_sysconfigdata")}
     assert foreign == {"postdate", "msgspec", "cronsim", "tzdata"}

@@ -85,8 +85,8 @@ def test_only_an_answer_of_every_address_counts(
     monkeypatch.setattr(connection_fault, "_ANSWER_S", 0.5)
     with ExitStack() as stack:
         servers = ",".join(stack.enter_context(_server(kind)) for kind in kinds)
-        found = protocol_mismatch({"bootstrap.servers": servers, "security.protocol": protocol})
-    assert found.endswith(f"or set security.protocol to {fits}") if fits else found == ""
+        mismatch = protocol_mismatch({"bootstrap.servers": servers, "security.protocol": protocol})
+    assert mismatch.endswith(f"or set security.protocol to {fits}") if fits else mismatch == ""
 
 
 @pytest.mark.parametrize("servers", ["", "127.0.0.1:99999", ":9092", "127.0.0.1:1,", "no-such-host.invalid"])

@@ -18,12 +18,12 @@ from postdate.kafka.interface import TopicInfo
 
 
 def _future(result: Any) -> Future[Any]:
-    found: Future[Any] = Future()
+    future: Future[Any] = Future()
     if isinstance(result, int):
-        found.set_exception(KafkaException(KafkaError(result)))
+        future.set_exception(KafkaException(KafkaError(result)))
     else:
-        found.set_result(result)
-    return found
+        future.set_result(result)
+    return future
 
 
 class _Client:
@@ -53,6 +53,6 @@ def test_a_topic_that_a_broker_does_not_know_is_absent_and_not_hidden(
     settings: Any, config: dict[str, str] | None
 ) -> None:
     client: Any = _Client(settings)
-    found = ConfluentLookUp(client, 5.0, ["orders"], ["retention.ms"]).poll(5.0)
+    infos = ConfluentLookUp(client, 5.0, ["orders"], ["retention.ms"]).poll(5.0)
     expected = {} if config is None else {"orders": TopicInfo("orders", "an-id", {}, config, writable=True)}
-    assert found == expected
+    assert infos == expected

@@ -33,7 +33,7 @@ from postdate.kafka.interface import GroupListener
 from postdate.kafka.settings import KafkaSettings
 
 REPLACED = KafkaError(KafkaError.FENCED_INSTANCE_ID, fatal=True)
-#: As an event of a poll has it: the code of the reason is gone, and its text is there.
+#: A fatal error as an event of a poll: it has the text of the reason, but not its code.
 REPLACED_EVENT = KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(KafkaError.FENCED_INSTANCE_ID).str()}: why")
 NAME_IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID, fatal=True)
 NAME_IN_USE_EVENT = KafkaError(
@@ -71,8 +71,8 @@ def test_a_client_that_has_lost_all_brokers_is_fatal(consumer: ConfluentGroupCon
     """The library reports no error. A single report without brokers may occur between their loss and a new start from
     the bootstrap addresses."""
     lost = '{"brokers": {"GroupCoordinator": {"name": "GroupCoordinator", "source": "logical"}}}'
-    found = '{"brokers": {"a:1/bootstrap": {"name": "a:1/bootstrap", "source": "configured"}}}'
-    for text in (lost, found, lost):
+    with_bootstrap = '{"brokers": {"a:1/bootstrap": {"name": "a:1/bootstrap", "source": "configured"}}}'
+    for text in (lost, with_bootstrap, lost):
         consumer._on_statistics(text)
     assert consumer.poll(1, 0.0) == []
     consumer._on_statistics(lost)

@@ -55,7 +55,7 @@ class _Client:
 def _consumer(client: _Client) -> ConfluentGroupConsumer:
     consumer = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1"), "group", None)
     consumer.close()
-    consumer.errors()  # that nobody listens there
+    consumer.errors()  # clears the error that no broker listens at the address
     consumer._consumer = client  # type: ignore[assignment]
     consumer._assigned.add(PART)
     return consumer

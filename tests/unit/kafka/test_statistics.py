@@ -36,7 +36,7 @@ def test_a_client_without_a_broker_logs_nothing() -> None:
 
 
 def _report(*sources: str) -> str:
-    return json.dumps({"brokers": {each: _broker(each, -1, source=each) for each in sources}})
+    return json.dumps({"brokers": {source: _broker(source, -1, source=source) for source in sources}})
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ def test_only_the_head_of_an_entry_decodes_as_its_head(one: Entry, other: Entry)
     same = msgspec.structs.replace(other, **msgspec.structs.asdict(head))
     near = [msgspec.structs.replace(same, **{name: getattr(other, name)}) for name in head.__struct_fields__]
     near.append(msgspec.structs.replace(same, target=one.target + "2"))
-    for each in (other, same, *near):
-        there = encode_entry(each)
+    for candidate in (other, same, *near):
+        there = encode_entry(candidate)
         assert there.startswith(begins) == (decode_head(there) == head)
 
 

@@ -39,15 +39,15 @@ GROWTH_BYTES_MAX = 12 * 1024 * 1024
 
 
 def test_memory_is_flat_while_entries_pass_and_pile_up(tmp_path: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],
         env={"PYTHONPATH": ":".join(sys.path), "MALLOC_ARENA_MAX": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    resident = [int(line) for line in done.stdout.split()]
+    assert process.returncode == 0, process.stderr
+    resident = [int(line) for line in process.stdout.split()]
     assert len(resident) == 12
     assert resident[-1] - resident[3] < GROWTH_BYTES_MAX, resident
     assert resident[-1] < 400 * 1024 * 1024
@@ -64,7 +64,7 @@ def test_the_memtables_of_a_process_are_bounded_for_any_number_of_shards(tmp_pat
             most = max(most, resources.buffers.get_usage())
     for index in indexes:
         index.close()
-    assert most < 1.5 * BUFFERS_BYTES  # what is being written out counts until it is
+    assert most < 1.5 * BUFFERS_BYTES  # memtables count until their flush has ended
 
 
 def test_shards_share_the_bound_of_their_process_unless_they_get_another() -> None:
@@ -100,5 +100,5 @@ def test_shards_do_not_all_flush_at_the_same_time(tmp_path: Path) -> None:
     assert max(sizes) - min(sizes) > limits.WRITE_BUFFER_SIZE_BYTES // 20
     for number, size in enumerate(sizes[:2]):
         open_index(tmp_path / str(number), IndexOptions(write_buffer_size_bytes=size)).close()
-        told = next((tmp_path / str(number)).rglob("LOG")).read_text()
-        assert f"Options.write_buffer_size: {size}\n" in told
+        log_text = next((tmp_path / str(number)).rglob("LOG")).read_text()
+        assert f"Options.write_buffer_size: {size}\n" in log_text

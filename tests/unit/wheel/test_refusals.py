@@ -63,20 +63,20 @@ def read_everything(directory: Path) -> None:
 def test_damage_is_corrupt_and_can_be_moved_aside(tmp_path: Path, case: str) -> None:
     directory = tmp_path / "shard"
     flushed_log(directory / "log")
-    pattern, how = case.split()
+    pattern, damage = case.split()
     files = sorted((directory / "log").glob(pattern), key=lambda path: path.stat().st_size)
-    if how == "removed":
+    if damage == "removed":
         files[-1].unlink()
     else:
         data = bytearray(files[-1].read_bytes())
         for at in range(0, len(data) * 3 // 4, 97 if len(data) > 1000 else 1):
             data[at] ^= 0x55
         files[-1].write_bytes(data)
-    with pytest.raises(Corrupt) as held:  # the error is held, as by a handler, while the directory is used anew
+    with pytest.raises(Corrupt) as raised:  # a handler may keep the error while the directory is opened again
         read_everything(directory)
     aside = move_aside(directory, "corrupt")
     index = open_index(directory)
-    assert held.value.__traceback__ is not None
+    assert raised.value.__traceback__ is not None
     assert aside.name == "shard.corrupt-1"
     assert (aside / "log").is_dir()
     assert index._log.is_new
@@ -95,15 +95,15 @@ def test_a_held_lock_raises_locked_across_processes_too(tmp_path: Path) -> None:
         "try: open_index(Path(sys.argv[1]))\n"
         "except Locked: print('locked')"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],
         env={"PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout == "locked\n", done.stderr
-    put_entries(index, [(NOW_MS, 0)])  # the owner is not disturbed
+    assert process.stdout == "locked\n", process.stderr
+    put_entries(index, [(NOW_MS, 0)])  # the owner continues
     index.close()
     open_index(tmp_path).close()
 
@@ -185,6 +185,6 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.
             index.write(changes)
     assert (index.checkpoint, index.timer_log.low_water(), index.next_due_ms()) == before
     assert index.confirm(NOW_MS)
-    index.write(changes)  # the same changes again, once there is room
+    index.write(changes)  # the same changes again, once the disk has free space
     assert drain(index, NOW_MS + 1) == [(NOW_MS - 5, 1), (NOW_MS, 0)]
     index.close()

@@ -263,9 +263,9 @@ def test_a_process_that_dies_during_an_update_leaves_a_file_that_is_not_trusted(
         """True if a process that opens the file as it is now trusts it."""
         opened = WheelFile.open_existing(index.wheel_path, *fixed, FakePlatform())
         assert opened is not None
-        found = opened.is_believed(index._log.sequence(), seen.next_request, seen.totals)
+        believed = opened.is_believed(index._log.sequence(), seen.next_request, seen.totals)
         opened.close(0, None, clean=False)
-        return found
+        return believed
 
     assert is_believed()
     file.begin()
@@ -399,7 +399,7 @@ def test_a_wheel_that_is_wrong_while_open_is_found_and_rebuilt(tmp_path: Path) -
     index = reopened(tmp_path)
     put_entries(index, ENTRIES)
     finish_wheel(index, NOW_MS)
-    with open(index.wheel_path, "r+b") as file:  # somebody writes into the mapping: the first slots are now empty
+    with open(index.wheel_path, "r+b") as file:  # another program writes to the file: the first slots are now empty
         file.seek(HEADER_SIZE_BYTES)
         file.write(bytes(32 * 3))
     assert not index.confirm(NOW_MS)
@@ -433,7 +433,7 @@ def test_an_older_copy_of_the_same_counts_is_rebuilt(tmp_path: Path, clean: bool
     wheel = filled(tmp_path, clean)
     old = wheel.read_bytes()
     index = reopened(tmp_path)
-    changes = EntryChanges()  # a reschedule: as many entries as before, and R as before
+    changes = EntryChanges()  # a reschedule: the number of entries and R stay the same
     changes.delete(entry_key(*ENTRIES[0]), 10)
     changes.insert(entry_key(NOW_MS + 60, ENTRIES[0][1]), bytes(10))
     index.write(changes)

@@ -122,7 +122,7 @@ def test_a_torn_file_is_seen_as_torn(tmp_path: Path, monkeypatch: pytest.MonkeyP
         at_change, over_slots = counted_twice(view.snapshot())
     assert at_change != over_slots
     (sequence,) = SEQUENCE.unpack_from(data, COUNTERS_OFFSET)
-    SEQUENCE.pack_into(data, COUNTERS_OFFSET, sequence + 1)  # as left by an owner that died in an update
+    SEQUENCE.pack_into(data, COUNTERS_OFFSET, sequence + 1)  # the state after an owner died in an update
     index.wheel_path.write_bytes(data)
     monkeypatch.setattr(wheel_view, "TORN_READS_MAX", 3)
     with WheelView.open(index.wheel_path) as view, pytest.raises(TornRead):

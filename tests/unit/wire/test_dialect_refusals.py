@@ -138,8 +138,8 @@ def test_a_key_that_cannot_be_an_id_is_refused(key: bytes, headers: Headers) -> 
 
 
 def test_a_record_without_any_dialect_is_judged_as_one_of_postdates_own() -> None:
-    told = (Reason.MISSING_TARGET, "a request to schedule needs postdate-topic")
-    assert refusal([]) == refusal([("traceparent", b"x"), ("scheduler-key", b"k")]) == told
+    expected = (Reason.MISSING_TARGET, "a request to schedule needs postdate-topic")
+    assert refusal([]) == refusal([("traceparent", b"x"), ("scheduler-key", b"k")]) == expected
 
 
 @pytest.mark.parametrize("key", [None, b""])

@@ -142,8 +142,8 @@ def test_keys_and_ids_of_a_dialect_become_target_keys_and_ids(
 
 def test_a_partition_of_karafka_becomes_the_target_partition() -> None:
     assert parse([*KARAFKA, ("schedule_target_partition", b"7")]).partition == 7
-    told: Headers = [("schedule_target_key", b"a"), ("schedule_target_partition_key", b"a")]
-    assert parse([*KARAFKA, *told]).key == b"a"
+    headers: Headers = [("schedule_target_key", b"a"), ("schedule_target_partition_key", b"a")]
+    assert parse([*KARAFKA, *headers]).key == b"a"
     assert (
         parse([*KARAFKA, ("schedule_target_partition", b"7"), ("schedule_target_partition_key", b"b")]).partition == 7
     )
@@ -265,8 +265,8 @@ def test_rules_survive_pickling() -> None:
 
 
 def test_no_name_belongs_to_two_dialects() -> None:
-    for one, other in combinations(DIALECTS.values(), 2):
-        assert not (one.read | one.left_over) & (other.read | other.left_over)
+    for first, second in combinations(DIALECTS.values(), 2):
+        assert not (first.read | first.left_over) & (second.read | second.left_over)
     for dialect in DIALECTS.values():
         assert dialect.marks <= dialect.read
         assert not dialect.read & dialect.left_over

@@ -54,7 +54,7 @@ EXAMPLE = (
     b'[990,1795258400000,"moved",1795262000000,1018],[1018,0,"applied"]]}'
 )
 LARGEST = 2**63 - 1
-# What one fate may add to a dispatch-log record: three 19-digit numbers at the widest, the name, brackets and commas.
+# The most bytes that one fate adds to a dispatch-log record: three 19-digit numbers, the name, brackets and commas.
 FATE_BYTES_MAX, MOVED_FATE_BYTES_MAX = 54, 90
 POLICIES_BYTES_MAX = 96 * 1024
 PLAIN: dict[str, Any] = {

@@ -129,13 +129,13 @@ def test_names_that_only_resemble_the_prefix_are_data(name: str) -> None:
 
 @pytest.mark.parametrize("action", [Action.CANCEL, Action.RESCHEDULE])
 def test_controls_name_their_request_by_id_or_by_origin(action: Action) -> None:
-    said: Headers = [("postdate-action", action.name.lower().encode()), ("trace", b"1")]
+    headers: Headers = [("postdate-action", action.name.lower().encode()), ("trace", b"1")]
     if action is Action.RESCHEDULE:
-        said.append(("postdate-delay", b"9"))
+        headers.append(("postdate-delay", b"9"))
     due_ms = NOW_MS + 9 if action is Action.RESCHEDULE else -1
-    by_id = parse([*said, ("postdate-id", b"x")])
+    by_id = parse([*headers, ("postdate-id", b"x")])
     assert (by_id.action, by_id.target, by_id.due_ms, by_id.id, by_id.acts_on) == (action, "", due_ms, b"x", -1)
-    by_origin = parse([("postdate-origin", b"R/3/41"), *said])
+    by_origin = parse([("postdate-origin", b"R/3/41"), *headers])
     assert (by_origin.action, by_origin.due_ms, by_origin.id, by_origin.acts_on) == (action, due_ms, b"", 41)
     assert by_origin.headers == [("trace", b"1")]
     assert by_origin.key == b"k"

@@ -22,11 +22,11 @@ bad-id missing-id bad-action bad-headers
 duplicate-header unknown-header too-large record-refused unauthorized expired limit-exceeded
 target-unavailable bad-retry attempts-exhausted bad-spread bad-schedule"""
 
-# Given by the sidecar: they need the live topic, its limits, or the time of dispatch. No key is bad by its bytes alone.
+# The sidecar gives these reasons: they need the live topic, its limits, or the time of dispatch. Any bytes are a key.
 SEEN_LATER = {
     *(Reason.UNKNOWN_TARGET, Reason.BAD_KEY, Reason.TOO_LARGE, Reason.RECORD_REFUSED, Reason.UNAUTHORIZED),
     *(Reason.EXPIRED, Reason.LIMIT_EXCEEDED, Reason.TARGET_UNAVAILABLE),
-    *(Reason.BAD_RETRY, Reason.ATTEMPTS_EXHAUSTED),  # of format 2: test_returns.py
+    *(Reason.BAD_RETRY, Reason.ATTEMPTS_EXHAUSTED),  # format 2: test_returns.py
 }
 
 RULES = RequestRules(

@@ -101,9 +101,9 @@ def test_named_policies_are_texts_with_a_name() -> None:
 
 def test_a_return_uses_the_last_row_of_its_name_at_or_below_it() -> None:
     policies = NamedPolicies([(20, "a", "base=3s"), (5, "a", "base=1s"), (30, "a", ""), (7, "b", "base=7s")])
-    found = {offset: policies.find("a", offset) for offset in (4, 5, 19, 20, 29, 30, 99)}
+    by_offset = {offset: policies.find("a", offset) for offset in (4, 5, 19, 20, 29, 30, 99)}
     one, three = parse_policy("base=1s"), parse_policy("base=3s")
-    assert found == {4: None, 5: one, 19: one, 20: three, 29: three, 30: None, 99: None}
+    assert by_offset == {4: None, 5: one, 19: one, 20: three, 29: three, 30: None, 99: None}
     assert policies.find("c", 99) is None
 
 

@@ -108,14 +108,14 @@ def test_a_gap_is_skipped_for_itself_and_is_never_the_newest() -> None:
 
 def test_a_window_chooses_a_moment_before_the_next_nominal_time() -> None:
     schedule = every_minute(window_ms=15 * MINUTE_MS)
-    chosen = [(each, chosen_ms(schedule, ORIGIN, each)) for each in following(schedule, START, 500)]
-    assert all(each.nominal_ms <= at_ms < each.nominal_ms + MINUTE_MS for each, at_ms in chosen)
-    # They differ from occurrence to occurrence, and are spread over the minute.
-    offsets = sorted(at_ms - each.nominal_ms for each, at_ms in chosen)
+    chosen = [(occurrence, chosen_ms(schedule, ORIGIN, occurrence)) for occurrence in following(schedule, START, 500)]
+    assert all(occurrence.nominal_ms <= at_ms < occurrence.nominal_ms + MINUTE_MS for occurrence, at_ms in chosen)
+    # The chosen times differ from occurrence to occurrence, and are spread over the minute.
+    offsets = sorted(at_ms - occurrence.nominal_ms for occurrence, at_ms in chosen)
     assert offsets[25] < 10_000
     assert offsets[-25] > 50_000
     short = every_minute(window_ms=1_000)
-    assert all(0 <= chosen_ms(short, ORIGIN, each) - each.nominal_ms <= 1_000 for each, _ in chosen)
+    assert all(0 <= chosen_ms(short, ORIGIN, occurrence) - occurrence.nominal_ms <= 1_000 for occurrence, _ in chosen)
 
 
 def test_an_occurrence_with_a_window_is_due_at_its_chosen_time() -> None:

@@ -25,12 +25,12 @@ ASKED_MS = parse_instant_ms("2027-01-01T00:00:00Z")
 
 def filled(schedule: Schedule, start: str, end: str) -> list[str]:
     """Returns all times of a backfill, to the minute."""
-    end_ms, found = parse_instant_ms(end), []
+    end_ms, times = parse_instant_ms(end), []
     at_ms = first_filled(schedule, parse_instant_ms(start), end_ms)
     while at_ms:
-        found.append(format_instant(at_ms)[:16])
+        times.append(format_instant(at_ms)[:16])
         at_ms = next_filled(schedule, at_ms, end_ms)
-    return found
+    return times
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_the_times_of_a_refused_backfill_are_not_computed_one_by_one(
 def _parsed(*times: tuple[str, bytes | None], version: int = 3) -> tuple[int, int]:
     rules = RequestRules(topic="R", format_version=version)
     headers = [("postdate-action", b"backfill"), ("postdate-id", b"c"), *times]
-    asked = parse_request(rules, 0, ASKED_MS, None, headers)
-    assert asked.action == Action.BACKFILL
-    return asked.times_ms
+    request = parse_request(rules, 0, ASKED_MS, None, headers)
+    assert request.action == Action.BACKFILL
+    return request.times_ms
 
 
 _START = ("postdate-start", b"2026-12-01T00:00:00Z")
