@@ -19,11 +19,11 @@ from postdate.wire.headers import (
 )
 from postdate.wire.limits import DETAIL_BYTES_MAX
 
-# In the detail of a dead letter without its value; `requeue` then reads the request itself.
+# Part of the detail of a dead letter without its value, for which `requeue` reads the request.
 VALUE_LEFT_OUT: Final = "the value is too large for the dead letters"
 
-# Kafka's record batch of version 2: the batch header, and per record its length, attributes, time and offset deltas,
-# and the lengths of key, value and header list, each varint at its longest.
+# Kafka's record batch of version 2: the batch header, and for each record its length, attributes, time and offset
+# deltas, and the lengths of key, value and header list, with each varint at its longest.
 _BATCH_BYTES = 61
 _RECORD_BYTES = 5 + 1 + 10 + 5 + 5 + 5 + 5
 _HEADER_BYTES = 5 + 5

@@ -13,14 +13,14 @@ marks it.
              postdate-stored      {"v":1,"at":1795258284000,"target":"orders","partition":-1,"id":"order-9",
                                    "grace":-1,"headers":3,"control":[0,2],"key":-1,"null":false}
 
-`at`: the request record's timestamp. `headers`: how many were sent; `control`: which of them are not the message's.
-`key`: the header whose value is the target key, -1 for the request's own key. A request with a window also has
-`window`, its length and the chosen time; `spread` is `even` if that time is chosen by the load. A debounced one has
-`series`, the start of its series. With a window or a series, `v` is 2. A recurring schedule has `occurrence`: the
-number of the next one, the time at which it leaves, and the version of the time zones of the writer; then `v` is 3.
-`extras` are its pending extra deliveries. If it has only these left, its present due time is 0. The
-parsed request is stored here and not parsed again: rules may have changed since, and a relative time has become a due
-time.
+`at` is the request record's timestamp. `headers` is the number of headers that were sent, and `control` the positions
+of those that are not the message's. `key` is the position of the header whose value is the target key, -1 for the
+request's own key. A request with a window also has `window`, its length and the chosen time; `spread` is `even` if the
+load determines that time. A debounced request has `series`, the start of its series. With a window or a series, `v` is
+2. A recurring schedule has `occurrence`: the number of the next occurrence, the time at which it leaves, and the
+version of the time zones of the writer; `v` is then 3. `extras` are its pending extra deliveries. If it has only these
+left, its present due time is 0. Readers do not parse the request again, since rules may have changed, and a relative
+time has become a due time.
 
 Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
 """
@@ -61,9 +61,9 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The key of the request record."""
     value: bytes | None
     headers: Headers
-    """The untouched headers in their order: what will be delivered."""
+    """The untouched headers in their order, which will be delivered."""
     stripped: StrippedHeaders
-    """The others, with their places in the record."""
+    """The other headers of the request, with their places in the record."""
     partition: int
     id: bytes
     grace_ms: int

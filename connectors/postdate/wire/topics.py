@@ -27,7 +27,7 @@ def is_forbidden(target: str, own: frozenset[str]) -> bool:
 
 @dataclass(frozen=True)
 class OwnTopics:
-    """The topics that belong to one request topic; all have its number of partitions."""
+    """The topics that belong to one request topic. All have its number of partitions."""
 
     requests: str
     dispatch_log: str

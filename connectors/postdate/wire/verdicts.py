@@ -61,11 +61,11 @@ class VerdictRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the request, if it has one."""
     verdict: Verdict
     of: str | None
-    """The origin of the request that was acted on, if there is one."""
+    """The origin of the request on which it acted, if there is one."""
     at_ms: int
     """The time of the writer's clock, epoch milliseconds."""
     count: int | None = None
-    """Of `applied` alone: the number of messages on which a bulk control has acted."""
+    """Only for `applied`: the number of messages on which a bulk control has acted."""
     by: str | None = None
     """The origin of the request of the same id that survived this one, if there is one."""
 

@@ -235,8 +235,8 @@ class ConfluentGroupConsumer:
         return {part: at.offset for part, at in zip(started, positions, strict=True) if at.offset >= 0}
 
     def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
-        mine, member_id = self._assigned.intersection(parts), self._member_id
-        if not mine or not member_id:
+        assigned, member_id = self._assigned.intersection(parts), self._member_id
+        if not assigned or not member_id:
             return frozenset()
         try:
             members = group_members(replace(self._settings, admin_timeout_s=timeout_s), self._group_id)
@@ -244,7 +244,7 @@ class ConfluentGroupConsumer:
             log.info("the coordinator did not confirm partitions: %s", fault)
             return frozenset()
         held = {part for member in members if member.member_id == member_id for part in member.partitions}
-        return frozenset(mine & held)
+        return frozenset(assigned & held)
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(self._assigned)
@@ -269,8 +269,8 @@ class ConfluentGroupConsumer:
         finally:
             self._consumer = None
 
-    def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
-        parts = _partitions(given)
+    def _on_assign(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
+        parts = _partitions(positions)
         self._member_id = consumer.memberid() or ""
         consumer.incremental_assign([TopicPartition(p.topic, p.index, OFFSET_BEGINNING) for p in parts])
         if not parts:  # a rebalance that gives this member nothing new
@@ -281,14 +281,14 @@ class ConfluentGroupConsumer:
         if self._listener is not None:
             self._listener.assigned(parts)
 
-    def _on_revoke(self, consumer: Consumer, given: list[TopicPartition]) -> None:
-        parts = _partitions(given)
+    def _on_revoke(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
+        parts = _partitions(positions)
         if parts and self._listener is not None:
             self._listener.revoked(parts)
         self._forget(parts)  # the library unassigns them when this returns
 
-    def _on_lost(self, consumer: Consumer, given: list[TopicPartition]) -> None:
-        parts = _partitions(given)
+    def _on_lost(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
+        parts = _partitions(positions)
         if parts and self._listener is not None:
             self._listener.lost(parts)
         self._forget(parts)

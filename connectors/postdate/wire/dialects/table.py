@@ -91,7 +91,7 @@ def _of_tombstone(found: Found, is_tombstone: bool) -> bytes | None:
 
 
 def _of_karafka(found: Found, is_tombstone: bool) -> bytes | None:
-    # Karafka writes a tombstone after a dispatch; here, too, it means that nothing is left to send.
+    # Karafka writes a tombstone after a dispatch; here it also means that nothing is left to send.
     return _CANCEL if found.get("schedule_source_type") in (b"cancel", b"tombstone") else None
 
 
@@ -100,7 +100,7 @@ def _of_kaspr(found: Found, is_tombstone: bool) -> bytes | None:
 
 
 def _of_nats(found: Found, is_tombstone: bool) -> bytes | None:
-    # Every message that a schedule has produced carries these two; in a new schedule they have no meaning.
+    # Every message that a schedule has produced carries both headers; in a new schedule they have no meaning.
     return _CANCEL if found.get("Nats-Schedule-Next") == b"purge" and "Nats-Schedule" not in found else None
 
 

@@ -108,60 +108,60 @@ def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_to
                 _refuse_mixture(dialect.name, marked.name)
             dialect = marked
     if dialect is None:
-        if not is_tombstone or vocabulary.bare_cancel is None or any(_is_asking(name) for name, _ in headers):
+        if not is_tombstone or vocabulary.bare_cancel is None or any(_makes_request(name) for name, _ in headers):
             return None
         dialect = vocabulary.bare_cancel
-    found, untouched, stripped = _take_apart(dialect, headers)
-    action = dialect.action(found, is_tombstone)
+    fields, untouched, stripped = _separate(dialect, headers)
+    action = dialect.action(fields, is_tombstone)
     if action is not None:
-        own, names = _say(dialect, dialect.control, found, key)
+        own, names = _equivalent_headers(dialect, dialect.control, fields, key)
         if ID not in names:
             missing = " or ".join(names_for(dialect.control, ID)) or "a record key"
             raise RequestRefused(Reason.MISSING_ID, f"{dialect.name}: a {action.decode()} needs {missing}")
         own.append((ACTION, action))
     else:
-        own, names = _say(dialect, dialect.schedule, found, key)
-        _complete(dialect, vocabulary.default_target, found, own, names)
+        own, names = _equivalent_headers(dialect, dialect.schedule, fields, key)
+        _complete(dialect, vocabulary.default_target, fields, own, names)
     return Translation(own, untouched, stripped, names)
 
 
-def _is_asking(name: str) -> bool:
+def _makes_request(name: str) -> bool:
     """True for a header of Postdate that makes a record a request in Postdate's own headers."""
     return is_ours(name) and not is_dropped(name) and name not in DROPPED_2 and name not in DROPPED_3
 
 
-def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, StrippedHeaders]:
+def _separate(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, StrippedHeaders]:
     """Returns the headers that the dialect reads, those of the message, and all removed headers with their
     positions."""
-    found: dict[str, bytes | None] = {}
+    fields: dict[str, bytes | None] = {}
     untouched: Headers = []
     stripped: StrippedHeaders = []
     read = dialect.read
     for index, header in enumerate(headers):
         name, value = header
         if name in read:
-            if name in found:
+            if name in fields:
                 raise RequestRefused(Reason.DUPLICATE_HEADER, f"{name} is given more than once")
             if name in dialect.refused:
                 raise RequestRefused(Reason.UNKNOWN_HEADER, f"{name}: {dialect.refused[name]}")
-            found[name] = value
-        elif _is_asking(name) and not (name == ID and (dialect.has_ids or dialect.is_copy)):
+            fields[name] = value
+        elif _makes_request(name) and not (name == ID and (dialect.has_ids or dialect.is_copy)):
             _refuse_mixture(dialect.name, f"Postdate ({quote(name)})")
         elif not is_ours(name) and name not in dialect.left_over:
             untouched.append(header)
             continue
         stripped.append((index, name, value))
-    return found, untouched, stripped
+    return fields, untouched, stripped
 
 
-def _say(
-    dialect: Dialect, parts: Mapping[str, Part], found: Found, key: bytes | None
+def _equivalent_headers(
+    dialect: Dialect, parts: Mapping[str, Part], fields: Found, key: bytes | None
 ) -> tuple[Headers, dict[str, str]]:
     """Returns the equivalent headers of Postdate, and the header of the dialect for each."""
     own: Headers = []
     names: dict[str, str] = {}
     earlier = ""
-    for name, value in found.items():
+    for name, value in fields.items():
         meaning = parts.get(name)
         if meaning is None:
             continue
@@ -187,7 +187,7 @@ def _say(
 def _complete(
     dialect: Dialect,
     default_target: str,
-    found: Found,
+    fields: Found,
     own: Headers,
     names: dict[str, str],
 ) -> None:
@@ -202,7 +202,7 @@ def _complete(
         own.append((TOPIC, default_target.encode()))
         names[TOPIC] = "default_target"
     for header, value, needed in dialect.needs:
-        if found.get(header) == value and needed not in names:
+        if fields.get(header) == value and needed not in names:
             reason = Reason.MISSING_ID if needed == ID else Reason.MISSING_TIME
             raise RequestRefused(reason, f"{header} {quote(value)} needs {_either(dialect, needed)}")
     recurring = next((names[header] for header in _RECURRING if header in names), "")
@@ -216,8 +216,8 @@ def _complete(
         raise RequestRefused(Reason.MISSING_TIME, f"{dialect.name}: {_either(dialect, *TIMES, *_RECURRING)} is missing")
     if dialect.key_header and KEY not in names:
         own.append((KEY, None))
-    partition_key = found.get(dialect.partition_key_header)
-    if partition_key is not None and PARTITION not in names and partition_key != found.get(dialect.key_header):
+    partition_key = fields.get(dialect.partition_key_header)
+    if partition_key is not None and PARTITION not in names and partition_key != fields.get(dialect.key_header):
         raise RequestRefused(
             Reason.BAD_PARTITION,
             f"{dialect.partition_key_header} is not supported: the partition is chosen by the key of the message",

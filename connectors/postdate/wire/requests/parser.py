@@ -170,7 +170,7 @@ def sent_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
 
     Cost: O(headers).
     """
-    # A refused request keeps all headers as sent. The headers of a message are never Postdate's.
+    # Without `stripped`, the request was refused and keeps all headers as sent.
     return restore_headers(split_redelivery(headers)[0], stripped) if stripped else headers
 
 
@@ -199,14 +199,14 @@ def _parse_translation(
     except RequestRefused as refused:
         raise RequestRefused(refused.reason, translation.in_its_words(refused.detail)) from None
     stripped = translation.stripped
-    if request.schedule is not None:  # its later times are computed from these headers
+    if request.schedule is not None:  # the later times of the schedule are computed from these headers
         stripped = [(index, name, value) for index, (name, value) in enumerate(translation.own)]
     return msgspec.structs.replace(request, headers=translation.headers, stripped=stripped)
 
 
 def _due_ms(rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]) -> int:
     """Returns the due time of the message, from the only time in `fields`, or -1 for a return or a schedule."""
-    # With a target and one more header there cannot be two times.
+    # A target and one more header cannot contain two times.
     if len(fields) > 2 and (DELAY in fields) + (AT in fields) + (LEVEL in fields) + (RETRY in fields) > 1:
         raise RequestRefused(
             Reason.CONFLICTING_TIME,
@@ -382,7 +382,7 @@ def _parse_control(action: Action, record: _ControlRecord) -> Request:
     if action in OF_SCHEDULES and timestamp_ms < 0:
         raise RequestRefused(Reason.BAD_TIME, f"the record has no timestamp, from which a {action.name.lower()} counts")
     identifier = _id(fields[ID]) if ID in fields else b""
-    acts_on = _offset_meant(rules, partition, left_over[0][1]) if left_over else -1
+    acts_on = _offset_of_origin(rules, partition, left_over[0][1]) if left_over else -1
     due_ms = _due_ms(rules, timestamp_ms, fields) if action is Action.RESCHEDULE else -1
     grace_ms = _grace_ms(rules, fields[GRACE]) if GRACE in fields else -1
     times_ms = _times_ms(timestamp_ms, fields) if action is Action.BACKFILL else (-1, -1)
@@ -483,7 +483,7 @@ def _grace_ms(rules: RequestRules, value: bytes | None) -> int:
         raise RequestRefused(Reason.BAD_TIME, f"postdate-grace {quote(value)} {error}") from None
 
 
-def _offset_meant(rules: RequestRules, partition: int, value: bytes | None) -> int:
+def _offset_of_origin(rules: RequestRules, partition: int, value: bytes | None) -> int:
     """Returns the offset of the request whose origin is `value`. The request must lie in this partition."""
     try:
         topic, named_partition, offset = parse_origin(value or b"")
