@@ -5,7 +5,7 @@ in `tests/contract`, so that results of the simulation hold for Kafka.
 
 Rules for every method, unless its docstring states another:
 
-- It raises only `errors.KafkaFault`. The class of the fault determines the caller's reaction, never its code.
+- It raises only `errors.KafkaFault`. The caller reacts to the class of the fault, never to its code.
 - A `timeout_s` is how long it may block; methods without one do not wait for the network.
 - An instance belongs to one thread at a time. Only Admin may be shared by threads.
 - Callbacks run on the calling thread, inside `poll`, `settle`, `flush`, `commit` and `abort`.
