@@ -17,8 +17,8 @@ from support.kafka_simulator import SimBroker, SimKafka
 
 @pytest.fixture(scope="session", params=["simulated", "confluent"])
 def kafka(request: pytest.FixtureRequest) -> Kafka:
-    """Each implementation in turn; a test that takes this says what holds for all of them. Tests of groups also take
-    `consumer`: the real one, with the group protocol of that name."""
+    """Returns each implementation in turn. A test that takes this fixture states what holds for all of them. Tests of
+    groups also take `consumer`: the real implementation with the group protocol of that name."""
     if request.param == "simulated":
         return SimKafka(SimBroker())
     running: RunningBroker = request.getfixturevalue("broker")
@@ -28,7 +28,7 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
 
 @pytest.fixture
 def join(kafka: Kafka) -> Iterator[Join]:
-    """Makes members; closes what a test leaves open."""
+    """Yields a function that creates members, and closes the members that a test leaves open."""
     members: list[Member] = []
 
     def make(group: str, topic: str, first_offset: int | None = 0, instance_id: str | None = None) -> Member:

@@ -1,6 +1,6 @@
-"""Contract of the admin client: ends of logs by isolation, topics and their identity, deletion of records.
+"""Goal: the admin client reports the ends of logs by isolation level, topics and their identity, and deleted records.
 
-Method: each answer is compared with a log whose every offset the test has written itself.
+Method: each answer is compared with a log in which the test has written every offset.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TestOffsets:
 
 
 class TestTopics:
-    def test_created_topics_are_described_with_what_was_asked(self, kafka: Kafka) -> None:
+    def test_created_topics_are_described_with_the_requested_settings(self, kafka: Kafka) -> None:
         admin = kafka.admin()
         name, absent = unique_name("created"), unique_name("absent")
         new = NewTopic(name, 3, 1, {"retention.ms": "7777777", "message.timestamp.type": "LogAppendTime"})
@@ -104,7 +104,7 @@ class TestTopics:
         admin.add_partitions({name: 3})
         alter_topic_config(admin, name, {"max.message.bytes": "54321"})
         wanted = {"max.message.bytes": "54321", "retention.ms": "5000000"}
-        # A broker knows of a change a moment after it was taken.
+        # A broker may show a change only some time after it was accepted.
         wait_until(lambda: admin.describe([name], list(wanted))[name].config == wanted, "the settings are changed")
         assert admin.describe([name], list(wanted))[name].partitions == {0: True, 1: True, 2: True}
         with pytest.raises(SettingRefused):
@@ -115,9 +115,9 @@ class TestTopics:
             admin.create_topics([NewTopic(unique_name("refused"), 1, 1, {"no.such.setting": "1"})])
 
     def test_the_cluster_has_one_id(self, kafka: Kafka) -> None:
-        one, other = kafka.admin(), kafka.admin()
-        assert one.cluster_id() == other.cluster_id() != ""
-        one.close()
-        one.close()
+        first, second = kafka.admin(), kafka.admin()
+        assert first.cluster_id() == second.cluster_id() != ""
+        first.close()
+        first.close()
         with pytest.raises(KafkaFault):
-            one.cluster_id()
+            first.cluster_id()

@@ -1,6 +1,8 @@
-"""Contract of what verifies a bound of recovery: in an open transaction, the gap before its first record is readable.
+"""Goal: while a transaction is open, the gap before its first record can be read, so that it verifies a bound of
+recovery.
 
-Method: a log ends with committed, aborted or no records; then a transaction is open, and the gap before it is verified.
+Method: a log ends with committed records, aborted records or none. Then a transaction begins, and the gap before its
+first record is verified.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def _clock(kafka: Kafka) -> Clock:
-    """That of the cluster, where it is simulated."""
+    """Returns the clock of a simulated cluster, otherwise the system's."""
     clock = getattr(kafka, "clock", None)
     return SystemClock() if clock is None else clock
 
 
 def _verify(kafka: Kafka, replayed_to: int, committed: Sequence[bytes], aborted: Sequence[bytes]) -> int:
-    """The offset of the first record of an open transaction, which was verified while it was open."""
+    """Returns the offset of the first record of an open transaction, which was verified while it was open."""
     topic = new_topic(kafka)
     older, ours = open_producer(kafka), open_producer(kafka)
     commit_values(older, topic, [b"replayed"])
@@ -45,23 +47,23 @@ def _verify(kafka: Kafka, replayed_to: int, committed: Sequence[bytes], aborted:
     return offsets[0]
 
 
-def test_nothing_in_the_gap(kafka: Kafka) -> None:
+def test_an_empty_gap_verifies_the_bound(kafka: Kafka) -> None:
     assert _verify(kafka, 2, [], []) == 2
 
 
-def test_a_marker_in_the_gap(kafka: Kafka) -> None:
+def test_a_marker_in_the_gap_verifies_the_bound(kafka: Kafka) -> None:
     assert _verify(kafka, 1, [], []) == 2
 
 
-def test_aborted_records_in_the_gap(kafka: Kafka) -> None:
+def test_aborted_records_in_the_gap_verify_the_bound(kafka: Kafka) -> None:
     assert _verify(kafka, 2, [], [b"x", b"x"]) == 5
 
 
-def test_a_committed_record_in_the_gap(kafka: Kafka) -> None:
+def test_a_committed_record_in_the_gap_is_refused(kafka: Kafka) -> None:
     with pytest.raises(UnverifiedBound, match="records lie between"):
         _verify(kafka, 2, [b"missed"], [b"x"])
 
 
-def test_a_log_that_is_shorter(kafka: Kafka) -> None:
+def test_a_log_that_has_lost_its_end_is_refused(kafka: Kafka) -> None:
     with pytest.raises(UnverifiedBound, match="has lost its end"):
         _verify(kafka, 3, [], [])

@@ -1,7 +1,8 @@
-"""Goal: the contract of the group consumer: assigned paused, started at the given offset, handed over without a gap.
+"""Goal: a group consumer receives partitions paused, starts them at the given offset, and hands them over without a
+gap.
 
-Method: members that note every event and record; a member that must see nothing is polled for a while. What the group
-protocols do differently is in test_contract_group_static.py.
+Method: members record every event and record. To show that a member receives nothing, the test polls it for a while.
+The differences between the group protocols are in test_contract_group_static.py.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _fill(kafka: Kafka, topic: str, partitions: int, count: int) -> None:
 
 
 class TestStart:
-    def test_assigned_is_silent_until_started(self, kafka: Kafka, join: Join) -> None:
+    def test_an_assigned_partition_is_silent_until_it_is_started(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka)
         part = Partition(topic, 0)
         _fill(kafka, topic, 1, 10)
@@ -62,7 +63,7 @@ class TestStart:
         assert member.offsets(part) == [6, 7, 8, 9]
         assert member.consumer.errors() == []
 
-    def test_started_at_the_end_it_sees_only_what_comes(self, kafka: Kafka, join: Join) -> None:
+    def test_a_partition_started_at_its_end_returns_only_later_records(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka)
         part = Partition(topic, 0)
         offset, _ = append(kafka, topic)
@@ -73,7 +74,7 @@ class TestStart:
         poll_until([member], lambda: bool(member.offsets(part)), "the new record")
         assert member.offsets(part) == [offset + 1]
 
-    def test_aborted_requests_do_not_exist(self, kafka: Kafka, join: Join) -> None:
+    def test_aborted_requests_are_never_returned(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka)
         part = Partition(topic, 0)
         producer = open_producer(kafka)
@@ -84,7 +85,7 @@ class TestStart:
         assert [r.value for r in member.seen[part]] == [b"yes"]
         producer.destroy()
 
-    def test_out_of_range_is_reported_and_a_new_start_mends_it(self, kafka: Kafka, join: Join) -> None:
+    def test_out_of_range_is_reported_and_a_new_start_continues(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka)
         part = Partition(topic, 0)
         _fill(kafka, topic, 1, 5)
@@ -102,14 +103,14 @@ class TestStart:
         poll_until([member], lambda: len(member.offsets(part)) == 3, "three records")
         assert member.offsets(part) == [2, 3, 4]
 
-    def test_what_is_not_assigned_cannot_be_started(self, kafka: Kafka, join: Join) -> None:
+    def test_a_partition_that_is_not_assigned_cannot_be_started(self, kafka: Kafka, join: Join) -> None:
         member = join(unique_name("group"), new_topic(kafka))
         with pytest.raises(KafkaFault):
             member.consumer.start(Partition("elsewhere", 0), 0)
 
 
 class TestPause:
-    def test_a_full_partition_pauses_and_goes_on_where_it_stopped(self, kafka: Kafka, join: Join) -> None:
+    def test_a_full_partition_pauses_and_continues_where_it_stopped(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka, partitions=2)
         full, other = Partition(topic, 0), Partition(topic, 1)
         _fill(kafka, topic, 2, 200)
@@ -159,7 +160,7 @@ class TestGroup:
         kept = first.consumer.assignment()
         assert kept.isdisjoint(second.consumer.assignment())
         moved = [part for kind, parts in first.events if kind == "revoked" for part in parts]
-        assert set(moved) == second.consumer.assignment()  # cooperative: what stays is not revoked
+        assert set(moved) == second.consumer.assignment()  # cooperative: partitions that stay are not revoked
         _fill(kafka, topic, 4, 3)
         poll_until(both, lambda: sum(map(len, first.seen.values())) + sum(map(len, second.seen.values())) == 12, "all")
         assert set(first.seen) == kept
@@ -168,7 +169,7 @@ class TestGroup:
         poll_until([first], lambda: len(first.consumer.assignment()) == 4, "all partitions again")
         assert [kind for kind, _ in second.events] == ["assigned", "revoked"]
 
-    def test_a_partition_that_comes_back_is_silent_and_starts_anew(self, kafka: Kafka, join: Join) -> None:
+    def test_a_partition_that_comes_back_is_silent_until_it_is_started_again(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka, partitions=2)
         group = unique_name("group")
         _fill(kafka, topic, 2, 5)
@@ -227,7 +228,7 @@ class TestGroup:
         poll_until([first, second], lambda: second.consumer.member_id() != "", "a member id")
         assert len(first.consumer.assignment()) + len(second.consumer.assignment()) == 1
 
-    def test_a_member_names_its_address_to_whoever_looks_at_the_group(self, kafka: Kafka) -> None:
+    def test_a_description_of_the_group_has_the_address_of_each_member(self, kafka: Kafka) -> None:
         topic, group = new_topic(kafka), unique_name("group")
         member = Member(kafka.group_consumer(group, address="[::1]:8081"), now_s=lambda: now_s(kafka))
         member.consumer.subscribe([topic], member)
@@ -238,7 +239,7 @@ class TestGroup:
 
 
 class TestOwnership:
-    def test_a_position_passes_markers_and_is_none_before_the_first_fetch(self, kafka: Kafka, join: Join) -> None:
+    def test_a_position_passes_markers_and_is_absent_before_the_first_fetch(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka)
         part = Partition(topic, 0)
         producer = open_producer(kafka)
@@ -277,16 +278,16 @@ class TestOwnership:
         poll_until(both, lambda: [len(m.consumer.assignment()) for m in both] == [1, 1], "one partition each")
         held = [set(m.consumer.assignment()) for m in both]
         parts = [Partition(topic, 0), Partition(topic, 1)]
-        said: list[set[Partition]] = [set(), set()]
+        confirmed: list[set[Partition]] = [set(), set()]
 
         def settled() -> bool:
-            said[:] = [set(m.consumer.confirm(parts, 10)) for m in both]
-            return all(said)
+            confirmed[:] = [set(m.consumer.confirm(parts, 10)) for m in both]
+            return all(confirmed)
 
         poll_until(both, settled, "a group that has settled")
-        assert said == held
+        assert confirmed == held
 
-    def test_the_group_offset_can_be_asked_from_outside(self, kafka: Kafka, join: Join) -> None:
+    def test_the_group_offset_can_be_read_from_outside_the_group(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka, partitions=2)
         part = Partition(topic, 0)
         group = unique_name("group")
@@ -317,7 +318,7 @@ class TestOwnership:
         poll_until([member], lambda: admin.group_offset(group, part) == 5, "the commit")
         assert admin.group_note(group, part) == ""
 
-    def test_who_leaves_gives_all_to_the_others_at_once(self, kafka: Kafka, join: Join) -> None:
+    def test_a_member_that_leaves_gives_its_partitions_to_the_others_at_once(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka, partitions=2)
         group = unique_name("group")
         leaver, stays = join(group, topic), join(group, topic)

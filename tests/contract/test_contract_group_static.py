@@ -1,8 +1,8 @@
-"""Contract of static members, and of a group consumer whose client has failed: it raises that from its next poll, and
-holds nothing any more.
+"""Goal: a static member keeps its place in the group. A group consumer whose client has failed raises the fault from
+its next poll on, and holds no partition.
 
-Method: a second member of the same name fences a static one, as on any broker, or is refused if the broker assigns the
-partitions (KIP-848).
+Method: a second member of the same static name joins. It fences the first one, or if the broker assigns the partitions
+(KIP-848), it is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def test_a_static_member_that_was_replaced_raises_fenced(kafka: Kafka, join: Joi
     assert isinstance(fault, Fenced), fault
     assert "same group.instance.id" in str(fault)
     assert old.consumer.assignment() == frozenset()
-    with pytest.raises(Fenced):  # it stays so
+    with pytest.raises(Fenced):  # every later poll raises it as well
         old.consumer.poll(10, 0.0)
     events = list(old.events)
     old.consumer.close()
@@ -73,7 +73,7 @@ def test_a_static_member_that_was_replaced_is_not_confirmed(kafka: Kafka, join: 
     assert not old.consumer.confirm([part], 10)
 
 
-def test_a_member_that_was_replaced_can_note_nothing(kafka: Kafka, join: Join) -> None:
+def test_a_member_that_was_replaced_can_store_no_note(kafka: Kafka, join: Join) -> None:
     topic = new_topic(kafka)
     part = Partition(topic, 0)
     group = unique_name("group")
@@ -103,7 +103,7 @@ def test_a_static_member_leaves_for_good_and_gives_all_to_the_others_at_once(kaf
 class TestConsumerProtocol:
     """The group protocol consumer (KIP-848): of two members with one static name, the first stays."""
 
-    def test_a_second_member_of_a_name_is_refused_and_the_first_goes_on(self, kafka: Kafka, join: Join) -> None:
+    def test_a_second_member_of_a_name_is_refused_and_the_first_continues(self, kafka: Kafka, join: Join) -> None:
         topic, group = new_topic(kafka), unique_name("group")
         part = Partition(topic, 0)
         first = join(group, topic, instance_id="pod-0")
@@ -111,7 +111,7 @@ class TestConsumerProtocol:
         second = join(group, topic, instance_id="pod-0")
         fault = _fatal_fault(second, [first])
         assert isinstance(fault, NameInUse), fault
-        with pytest.raises(NameInUse):  # it stays so
+        with pytest.raises(NameInUse):  # every later poll raises it as well
             second.consumer.poll(10, 0.0)
         second.consumer.close()
         assert second.events == []
@@ -126,7 +126,7 @@ class TestConsumerProtocol:
         again = join(group, topic, instance_id="pod-0")
         poll_until([again], lambda: len(again.consumer.assignment()) == 1, "the partition comes back")
 
-    def test_it_joins_when_the_last_classic_member_has_left_and_finds_what_the_group_remembers(
+    def test_a_member_joins_after_the_last_classic_one_and_finds_the_committed_offsets(
         self, kafka: Kafka, join: Join, broker: RunningBroker
     ) -> None:
         topic, group = new_topic(kafka, partitions=2), unique_name("group")
@@ -162,7 +162,7 @@ class TestConsumerProtocol:
 
 
 def _fatal_fault(member: Member, others: list[Member]) -> KafkaFault:
-    """What a poll of `member` raises in the end."""
+    """Returns the fault that a poll of `member` finally raises."""
     raised: list[KafkaFault] = []
 
     def has_raised() -> bool:

@@ -1,6 +1,7 @@
-"""Goal: the contract of readers: visibility, positions, and bytes as they were sent.
+"""Goal: readers return the visible records with the bytes that were sent, and report their position.
 
-Method: a log is built record by record with transactions that commit, abort and stay open; then read both ways.
+Method: the test builds a log record by record with transactions that commit, abort and stay open, and reads it at both
+isolation levels.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 class TestPosition:
-    def test_it_passes_a_trailing_commit_marker(self, kafka: Kafka) -> None:
+    def test_a_position_passes_a_trailing_commit_marker(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)
         producer = open_producer(kafka)
         commit_values(producer, topic, [b"a", b"b"])
@@ -35,7 +36,7 @@ class TestPosition:
         assert position == 3
         producer.destroy()
 
-    def test_it_passes_trailing_aborted_records(self, kafka: Kafka) -> None:
+    def test_a_position_passes_trailing_aborted_records(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)
         producer = open_producer(kafka)
         commit_values(producer, topic, [b"a"])
@@ -45,14 +46,14 @@ class TestPosition:
         assert position == 6
         producer.destroy()
 
-    def test_a_log_of_nothing_but_aborts_is_passed_whole(self, kafka: Kafka) -> None:
+    def test_a_position_passes_a_whole_log_of_aborted_records(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)
         producer = open_producer(kafka)
         abort_values(producer, topic, [b"x"])
         assert read_to_end(kafka, Partition(topic, 0), Isolation.READ_COMMITTED) == ([], 2)
         producer.destroy()
 
-    def test_before_anything_is_read_it_is_where_the_reader_began(self, kafka: Kafka) -> None:
+    def test_a_position_before_the_first_read_is_the_start_of_the_reader(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)
         for _ in range(3):
             append(kafka, topic)
@@ -67,7 +68,7 @@ class TestPosition:
             reader.read(10, 0.2)
         reader.close()
 
-    def test_it_stops_before_a_foreign_open_transaction(self, kafka: Kafka) -> None:
+    def test_a_position_stops_before_an_open_transaction_of_another_producer(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)
         part = Partition(topic, 0)
         append(kafka, topic)
@@ -97,7 +98,7 @@ class TestPosition:
 
 class TestRange:
     @pytest.mark.parametrize("isolation", list(Isolation))
-    def test_above_the_end_is_out_of_range(self, kafka: Kafka, isolation: Isolation) -> None:
+    def test_an_offset_above_the_end_is_out_of_range(self, kafka: Kafka, isolation: Isolation) -> None:
         topic = new_topic(kafka)
         append(kafka, topic)
         reader = kafka.log_reader(Partition(topic, 0), 100, isolation)
@@ -105,7 +106,7 @@ class TestRange:
             _read_until_something(kafka, reader)
         reader.close()
 
-    def test_below_the_start_is_out_of_range(self, kafka: Kafka) -> None:
+    def test_an_offset_below_the_start_is_out_of_range(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)
         part = Partition(topic, 0)
         for _ in range(5):
@@ -118,14 +119,14 @@ class TestRange:
         reader.close()
         assert [r.offset for r in read_to_end(kafka, part, Isolation.READ_COMMITTED, 3)[0]] == [3, 4]
 
-    def test_a_closed_reader_says_so(self, kafka: Kafka) -> None:
+    def test_a_closed_reader_raises_fatal_client(self, kafka: Kafka) -> None:
         reader = kafka.log_reader(Partition(new_topic(kafka), 0), 0, Isolation.READ_COMMITTED)
         reader.close()
         reader.close()
         with pytest.raises(FatalClient):
             reader.read(1, 0)
 
-    def test_a_read_returns_no_more_than_asked_for(self, kafka: Kafka) -> None:
+    def test_a_read_returns_at_most_the_requested_number_of_records(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)
         producer = open_producer(kafka)
         commit_values(producer, topic, [b"%d" % n for n in range(10)])
@@ -201,7 +202,8 @@ def _read_until_something(kafka: Kafka, reader: LogReader) -> None:
 
 
 def _java_partition(key: bytes, partitions: int) -> int:
-    """Kafka's own rule, written anew from org.apache.kafka.common.utils.Utils: an oracle apart from both clients."""
+    """Returns the partition by Kafka's rule. It is written from org.apache.kafka.common.utils.Utils, as an oracle that
+    is independent of both clients."""
     m, mask, length = 0x5BD1E995, 0xFFFFFFFF, len(key)
     h = (0x9747B28C ^ length) & mask
     whole = length // 4 * 4

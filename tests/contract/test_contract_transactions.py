@@ -1,6 +1,6 @@
-"""Goal: the contract of the transactional producer: fencing, commits and aborts.
+"""Goal: the transactional producer fences older producers, and its commits and aborts have the documented outcome.
 
-Method: two producers and a reader against one partition; the log itself is asked what happened, never the producer.
+Method: two producers and a reader use one partition. Only the log, never the producer, shows the outcome.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from support.brokers.kafka_steps import (
 )
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: s. Less than the least that it could wait for in vain: what an open transaction may last.
+#: s. Below the time-out of an open transaction, for which a call could wait in vain.
 _PROMPT_S = 9.0
 
 
@@ -56,7 +56,7 @@ class TestFencing:
         older.destroy()
         newer.destroy()
 
-    def test_init_ends_the_open_transaction_of_the_older(self, kafka: Kafka) -> None:
+    def test_init_ends_the_open_transaction_of_the_older_producer(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)
         part = Partition(topic, 0)
         tid = unique_name("tid")
@@ -86,7 +86,7 @@ class TestFencing:
 
 
 class TestOutcome:
-    def test_a_commit_shows_all_of_it_at_once(self, kafka: Kafka) -> None:
+    def test_a_commit_makes_all_records_visible_at_once(self, kafka: Kafka) -> None:
         one, two = new_topic(kafka), new_topic(kafka)
         producer = open_producer(kafka)
         producer.begin()
@@ -143,7 +143,7 @@ class TestOutcome:
 
 
 class TestRefusedRecords:
-    def test_an_unknown_topic_fails_the_transaction_and_names_itself(self, kafka: Kafka) -> None:
+    def test_an_unknown_topic_fails_the_transaction_and_is_named(self, kafka: Kafka) -> None:
         topic, absent = new_topic(kafka), unique_name("absent")
         faults: list[KafkaFault | None] = []
         producer = open_producer(kafka)
@@ -206,13 +206,13 @@ class TestRefusedRecords:
         with pytest.raises(RecordRejected):
             producer.produce(topic, bytes(200_000), None, [], 0)
         producer.produce(topic, b"small", None, [], 0)
-        producer.commit()  # what was refused at once is not part of it
+        producer.commit()  # a record that was refused at once is not part of the transaction
         assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == [b"small"]
         producer.destroy()
 
 
 class TestDeliveryReport:
-    def test_it_carries_offset_and_the_brokers_clock(self, kafka: Kafka) -> None:
+    def test_a_delivery_report_has_the_offset_and_the_time_of_the_brokers_clock(self, kafka: Kafka) -> None:
         topic = new_topic(kafka, message_timestamp_type="LogAppendTime")
         append(kafka, topic)
         before_ms = wall_ms(kafka)
@@ -229,7 +229,7 @@ class TestDeliveryReport:
         assert before_ms - 5_000 < timestamp_ms < before_ms + 60_000
         producer.destroy()
 
-    def test_without_it_the_clients_clock_is_marked_as_such(self, kafka: Kafka) -> None:
+    def test_a_timestamp_of_the_clients_clock_is_marked_as_such(self, kafka: Kafka) -> None:
         topic = new_topic(kafka, message_timestamp_type="CreateTime")
         append(kafka, topic)
         (record,) = read_committed(kafka, Partition(topic, 0))

@@ -1,8 +1,7 @@
-"""Goal: a topic that ACLs forbid is recognized before anything is produced to it, and the effect of producing is
-known.
+"""Goal: a client recognizes a topic that ACLs forbid before it produces to it, and producing to it has a known effect.
 
-Method: a local broker of this module's own with an authorizer, and one topic to which nobody may write. Only the real
-implementation shows that; the simulated one does as it was seen here.
+Method: a local broker for this module, with an authorizer, and one topic to which no user may write. Only the real
+implementation shows this; the simulation copies the behaviour observed here.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def _allow(bootstrap_servers: str, topic: str, whom: str) -> None:
-    """Lets one user look at the topic: nobody else may, and nobody at all may write to it or read its settings."""
+    """Lets only the user `whom` describe the topic. No user may write to it or read its settings."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     allow, literal = AclPermissionType.ALLOW, ResourcePatternType.LITERAL
     binding = AclBinding(ResourceType.TOPIC, topic, literal, whom, "*", AclOperation.DESCRIBE, allow)
@@ -37,7 +36,8 @@ def _allow(bootstrap_servers: str, topic: str, whom: str) -> None:
 
 
 def _expect_refusal(kafka: Kafka, allowed: str, forbidden: str) -> None:
-    """The whole transaction is refused, no report names the culprit, and the producer may be done for."""
+    """Checks that the whole transaction is refused, that no report names the forbidden topic, and that the producer may
+    be unusable."""
     faults: list[KafkaFault | None] = []
     producer = open_producer(kafka)
     producer.begin()
@@ -52,7 +52,8 @@ def _expect_refusal(kafka: Kafka, allowed: str, forbidden: str) -> None:
 
 
 def _expect_described(kafka: Kafka, allowed: str, forbidden: str, hidden: list[str], absent: str) -> None:
-    """What may be seen is seen, whatever stands beside it; what may not is not writable, and nothing else is known."""
+    """Checks that visible topics are described beside hidden ones, and that a hidden topic is not writable and has no
+    other property."""
     described = kafka.admin().describe([allowed, forbidden, *hidden, absent], ["cleanup.policy"])
     assert described.keys() == {allowed, forbidden, *hidden}
     assert {name for name, info in described.items() if info.writable} == {allowed}
@@ -63,7 +64,7 @@ def _expect_described(kafka: Kafka, allowed: str, forbidden: str, hidden: list[s
     assert kafka.admin().describe(hidden, ["cleanup.policy"]).keys() == set(hidden)
 
 
-def test_a_forbidden_topic_is_described_as_such_and_takes_its_transaction_with_it() -> None:
+def test_a_forbidden_topic_is_described_as_such_and_fails_its_transaction() -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     with local_broker(authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as broker:
         kafka = ConfluentKafka(KafkaSettings(broker.bootstrap_servers))
@@ -76,7 +77,7 @@ def test_a_forbidden_topic_is_described_as_such_and_takes_its_transaction_with_i
         _expect_refusal(kafka, allowed, forbidden)
 
 
-def test_the_simulation_does_the_same() -> None:
+def test_the_simulation_treats_a_forbidden_topic_in_the_same_way() -> None:
     kafka = SimKafka(SimBroker())
     allowed, forbidden = new_topic(kafka), new_topic(kafka)
     kafka.broker.denied.add(forbidden)

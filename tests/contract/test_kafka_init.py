@@ -1,9 +1,9 @@
 """Goal: a takeover does not wait for half a second until the client library asks for the coordinator again.
 
-Method: new producers take an id, by turns with and without a topic through which they get to know their brokers first,
-and the library logs its steps. Without the topic it asks for the coordinator before it knows a broker; depending on the
-moment, it then tries again after a fixed 500 ms. With the topic it never asks too early. No time is measured, so the
-verdict does not depend on the machine. Only the real implementation.
+Method: new producers take a transactional id, alternately with and without a topic through which they learn their
+brokers first, and the library logs its steps. Without the topic, it asks for the coordinator before it knows a broker,
+and may then retry only after a fixed 500 ms. With the topic, it never asks too early. The test measures no time, so its
+result does not depend on the machine. Only the real implementation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.brokers.kafka_steps import new_topic
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _ROUNDS = 5
-#: What librdkafka logs under `debug=eos` when it asks too early (`rdkafka_txnmgr.c`).
+#: The log line of librdkafka under `debug=eos` if it asks too early (`rdkafka_txnmgr.c`).
 _TOO_EARLY = "Unable to query for transaction coordinator"
 
 
@@ -35,14 +35,14 @@ def test_a_producer_that_knows_its_brokers_never_asks_too_early(
                 caplog.clear()
                 producer = kafka.producer(transactional_id)
                 producer.init(WAIT_TIMEOUT_S, known)
-                producer.settle()  # hands over what the library has logged
+                producer.settle()  # serves the library's log lines
                 too_early[known] += _TOO_EARLY in caplog.text
                 producer.destroy()
     assert too_early[""] > 0, "nothing to avoid any more: the topic can go"
     assert too_early[topic] == 0
 
 
-def test_a_topic_that_does_not_exist_is_no_hindrance(broker: RunningBroker) -> None:
+def test_a_producer_takes_its_id_if_its_topic_does_not_exist(broker: RunningBroker) -> None:
     kafka = ConfluentKafka(KafkaSettings(broker.bootstrap_servers))
     absent = unique_name("absent")
     producer = kafka.producer(unique_name("tid"))

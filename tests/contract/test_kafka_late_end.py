@@ -1,8 +1,9 @@
-"""Goal: a repeated request to end a transaction always taints its producer, whatever became of the first copy.
+"""Goal: a repeated request to end a transaction always makes its producer unfit for the next one, even if the first
+copy was lost.
 
 The first copy may still arrive, and would then decide the next transaction (KAFKA-17754). Method: a broker behind a
-proxy that takes the connection away under an EndTxn, again and again within the half minute in which the client library
-tells an error that it has told before to nobody. Only the real implementation.
+proxy that breaks the connection during an EndTxn, several times within the half minute in which the client library does
+not report the same error again. Only the real implementation.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def test_a_repeated_end_request_taints_the_producer() -> None:
             commit_values(producer, topic, [b"%d" % number])
             assert hold.caught.is_set()
             assert not producer.settle(), f"disturbed for the {number + 1}. time"
-            broker.proxies[0].release(hold)  # while no transaction is open, it decides nothing
+            broker.proxies[0].release(hold)  # without an open transaction, it decides nothing
             assert hold.answered.wait(WAIT_TIMEOUT_S)
         producer.destroy()
-        found = [record.value for record in read_committed(kafka, Partition(topic, 0))]
-        assert found == [b"undisturbed", *(b"%d" % number for number in range(_TIMES))]
+        values = [record.value for record in read_committed(kafka, Partition(topic, 0))]
+        assert values == [b"undisturbed", *(b"%d" % number for number in range(_TIMES))]

@@ -1,8 +1,8 @@
-"""Goal: a partition that is started or resumed brings its next record at once, not up to a second later.
+"""Goal: a partition that is started or resumed returns its next record at once, not up to a second later.
 
 Method: a partition is paused for a while and resumed, by the client library alone and by the group consumer. The
-library's thread looks at a resumed partition only when its sleep of a second has ended, so the sums differ by seconds,
-on a busy machine too. A start takes the same path. Only the real implementation.
+library's thread notices a resumed partition only after its sleep of a second, so the sums of the waits differ by
+seconds, on a busy machine as well. A start takes the same path. Only the real implementation.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from support.brokers.kafka_steps import Member, commit_values, new_topic, open_p
 from support.deployments.sidecars import wait_until
 
 _ROUNDS = 8
-#: s. How long a partition stays paused: the library's thread has seen the pause by then, and sleeps.
+#: s. How long a partition stays paused: long enough for the library's thread to notice the pause and sleep.
 _PAUSE_S = 0.3
-#: s. Of the two sums; the library alone waits for 0.7 s in each round.
+#: s. The least difference of the two sums; the library alone waits for 0.7 s in each round.
 _DIFFERENCE_S = 1.5
 
 
@@ -52,7 +52,7 @@ def test_a_resumed_partition_continues_at_once(broker: RunningBroker) -> None:
 
 
 def _resumed_s(pause: Callable[[], None], resume: Callable[[], None], has_next: Callable[[], bool]) -> float:
-    """How long the next records were waited for, in sum."""
+    """Returns the sum of the waits for the next records."""
     wait_until(has_next, "the first record")
     took_s = 0.0
     for _ in range(_ROUNDS):

@@ -1,7 +1,9 @@
-"""Whatever `postdate.client` builds, the sidecar's parser accepts, and reads as it was meant; the rest is refused here.
+"""Goal: the sidecar's parser accepts every request that `postdate.client` builds, with the meaning of the call. The
+client refuses every other call.
 
-Hypothesis makes calls of every kind, good and bad. A record that comes out is parsed under the rules of its topic at
-a time of the broker's; keys, headers and times must be those of the call, and whoever names an id must meet the others.
+Method: hypothesis generates valid and invalid calls of every kind. Each record is parsed under the rules of its topic
+at a time of the broker's clock. Keys, headers and times must be those of the call, and all requests for one id must
+have one partition.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def read(record: RequestRecord) -> Request:
 
 
 def exact_due(when: dict[str, Any], request: Request) -> None:
-    """The due time is the first whole millisecond that is not before the one asked for."""
+    """Checks that the due time is the first whole millisecond at or after the requested time."""
     if "level" in when:
         return
     wanted = when["at"] - EPOCH if "at" in when else timedelta(milliseconds=NOW_MS) + when["delay"]
@@ -147,7 +149,7 @@ def test_a_control_is_accepted_and_means_the_call(
 
 @given(spans, ids)
 def test_an_ordinary_call_is_never_refused(delay: timedelta, id: str | bytes) -> None:
-    """The other two would pass if everything were refused."""
+    """Without this test, the other two would pass if the client refused every call."""
     assume(timedelta() <= delay <= timedelta(days=400))
     named = (bytes_of(id) or b"x")[:200].decode("utf-8", "ignore") or "x"
     assert read(RequestTopic("R", 3).schedule("t", b"", delay=delay, id=named)).id == named.encode()

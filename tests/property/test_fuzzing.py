@@ -1,7 +1,8 @@
-"""Goal: whatever bytes a stranger, a damaged disk or a newer version gives a parser, it answers or refuses as declared.
+"""Goal: for any bytes from a stranger, a damaged disk or a newer version, a parser returns a result or raises the
+declared error.
 
-Method: seeded cases, spoiled from good ones, the same in every run; what was found is replayed. `make fuzz` does more.
-A target that only takes or only refuses would prove nothing, so both must happen.
+Method: seeded cases, mutated from valid ones, the same in every run, and earlier findings. `make fuzz` runs more. Both
+outcomes must occur, since a target that only accepts or only refuses would prove nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from support.fuzzing.driver import Tally, judge, run
 from support.fuzzing.targets import TARGETS
 
 _SEED = 1
-#: Together a minute on a machine with nothing else to do.
+#: Together they take a minute on an idle machine.
 _CASES = {"headers": 6_000, "query": 6_000}
 _CASES_OTHERWISE = 10_000
 
 _DEEP = b"\x91" * 100_000 + b"\xc0"
 _FOUND = [
-    # A further member, nested deeper than the decoder goes: RecursionError, which would have halted the shard as a
-    # mistake of Postdate's own instead of having its index rebuilt.
+    # A further member, nested deeper than the decoder allows. Its RecursionError would have halted the shard as a
+    # defect of Postdate, although a rebuild of its index suffices.
     ("mark", b"\x95" + encode_mark(Mark(True, False, -1))[1:] + _DEEP),
     ("entry", b"\xdc\x00\x13" + encode_entry(Entry(0, False, 1, 1, "t", None, None, []))[3:] + _DEEP),
 ]
@@ -35,6 +36,6 @@ def test_cases_end_as_declared(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "case"), _FOUND)
-def test_what_was_found_ends_as_declared(name: str, case: object) -> None:
-    found = judge(TARGETS[name], case, 0, 0, Tally())
-    assert found is None, str(found)
+def test_earlier_findings_end_as_declared(name: str, case: object) -> None:
+    finding = judge(TARGETS[name], case, 0, 0, Tally())
+    assert finding is None, str(finding)

@@ -1,9 +1,8 @@
-"""Goal: whatever fates and dead letters an audit of a schedule cannot see any more or not yet, it reports no violation
-of a history that has none, and finds no wrong time for an occurrence behind lost fates.
+"""Goal: if an audit of a schedule cannot see some fates and dead letters, or not yet, it reports no violation of a
+correct history, and no wrong time for an occurrence after lost fates.
 
-Method: random histories, each read by one to three audits (`support.audits.lost_dead_letter_histories`). The audits
-must have judged some dead occurrences by their dead letters, and some must have waited, so that the property is not
-empty.
+Method: random histories, each read by one to three audits (`support.audits.lost_dead_letter_histories`). The property
+must not be vacuous: audits must judge some dead occurrences by their dead letters, and some audits must wait.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ def test_a_history_without_a_violation_has_none_whatever_is_lost(monkeypatch: py
     certain = unsure = waited = 0
     for seed in range(HISTORIES):
         history = LostDeadLetterHistory(Random(seed))
-        for found in history.audited(1 + seed % 3):
-            assert found.position.problems == (), f"seed {seed}"
-            waited += any(fate.first_ms for fate in found.position.waiting_fates)
+        for audited in history.audited(1 + seed % 3):
+            assert audited.position.problems == (), f"seed {seed}"
+            waited += any(fate.first_ms for fate in audited.position.waiting_fates)
         for number, nominal_ms in named:
             assert nominal_ms in (0, history.nominal_ms[number]), f"seed {seed}"
         certain += sum(nominal_ms > 0 for _, nominal_ms in named)

@@ -1,11 +1,11 @@
 """Goal: the sidecar's search and the audit's computation agree on every nominal time, in every zone.
 
-Method: they share no code. For each zone an expression is drawn at random, often at the hours at which clocks change.
-Both compute the times of ten years: in a week around each clock change, and for a week or 200 times from a random
-moment on. All zones are used, with names that mean the same zone. The clock changes of all zones are compared alone.
+Method: they share no code. Each zone gets a random expression, often at the hours at which clocks change. Both compute
+the times of ten years: in a week around each clock change, and for a week or 200 times from a random time on. All zones
+are used, including names of the same zone. A separate test compares the clock changes of all zones.
 
 `POSTDATE_TEST_ZONES=N` compares N zones, in turn with new expressions, instead of 400; `POSTDATE_TEST_ZONES_SEED=SEED`
-draws others.
+draws other expressions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def random_value(random: Random, low: int, high: int) -> int:
 
 
 def random_field(random: Random, low: int, high: int) -> str:
-    """A list of one or two terms; few are stars, with which schedules follow elapsed time."""
+    """Returns a list of one or two terms. Few are stars, since with a star a schedule follows elapsed time."""
     terms = []
     for _ in range(random.choice((1, 1, 1, 2))):
         first, last = sorted((random_value(random, low, high), random_value(random, low, high)))
@@ -54,7 +54,8 @@ def random_field(random: Random, low: int, high: int) -> str:
 
 
 def random_days(random: Random) -> tuple[str, str]:
-    """A day of the month and a day of the week. Most expressions match every day, so that they meet clock changes."""
+    """Returns a day of the month and a day of the week. Most expressions match every day, so that they meet clock
+    changes."""
     if random.random() < 0.6:
         return "*", "*"
     months = random.choice(("*", random_field(random, 1, 31), "L", "LW", "1,L", "*/2", "*/9"))
@@ -72,7 +73,7 @@ def random_expression(random: Random) -> str:
 
 
 def searched(schedule: Schedule, after_ms: int, until_ms: int) -> list[tuple[int, bool]]:
-    """What the sidecar finds in (`after_ms`, `until_ms`], at most TIMES_MAX times."""
+    """Returns the times that the sidecar finds in (`after_ms`, `until_ms`], at most TIMES_MAX."""
     found: list[tuple[int, bool]] = []
     while len(found) < TIMES_MAX:
         following = next_after(schedule, after_ms)
@@ -84,10 +85,10 @@ def searched(schedule: Schedule, after_ms: int, until_ms: int) -> list[tuple[int
 
 
 def computed(schedule: Schedule, after_ms: int, until_ms: int) -> list[tuple[int, bool]]:
-    """What the audit computes, cut alike."""
-    said = CronTimes(schedule.cron, schedule.zone, schedule.gap.value, schedule.fold.value)
+    """Returns the times that the audit computes in the same range, at most TIMES_MAX."""
+    cron_times = CronTimes(schedule.cron, schedule.zone, schedule.gap.value, schedule.fold.value)
     found: list[tuple[int, bool]] = []
-    for block in nominal_times(said, after_ms, until_ms):
+    for block in nominal_times(cron_times, after_ms, until_ms):
         found += zip(block.times_ms.tolist(), block.in_gap.tolist(), strict=True)
         if len(found) >= TIMES_MAX:
             break
@@ -121,7 +122,7 @@ def test_both_agree_in_every_zone() -> None:
 
 def test_both_read_the_same_clock_changes_of_all_zones() -> None:
     assert tz_version() == TZ_VERSION
-    # From 1970 on; a century of the rules that zones have today.
+    # From 1970 on, a century of the zones' present rules.
     until_s = (2070 - 1970) * YEAR_S
     names = sorted(zone_names())
     assert len(names) >= 400
@@ -174,14 +175,14 @@ def test_both_refuse_other_characters(text: str) -> None:
 def test_both_agree_on_intervals(every_ms: int, phase_ms: int, after_ms: int, count: int) -> None:
     phase_ms %= every_ms
     schedule, until_ms = Schedule(every_ms=every_ms, phase_ms=phase_ms), after_ms + count * every_ms
-    found: list[int] = []
+    times: list[int] = []
     position_ms = after_ms
     while (following := next_after(schedule, position_ms)) is not None and following[0] <= until_ms:
         position_ms = following[0]
-        found.append(position_ms)
+        times.append(position_ms)
     blocks = [block.times_ms for block in nominal_times(IntervalTimes(every_ms, phase_ms), after_ms, until_ms)]
-    assert found == np.concatenate(blocks).tolist()
-    assert len(found) == count
+    assert times == np.concatenate(blocks).tolist()
+    assert len(times) == count
 
 
 @settings(max_examples=60, deadline=None)
@@ -189,13 +190,15 @@ def test_both_agree_on_intervals(every_ms: int, phase_ms: int, after_ms: int, co
 def test_cutting_a_range_changes_no_time(seed: int, after_ms: int, lengths: list[int]) -> None:
     random = Random(seed)
     name = random.choice(("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca"))
-    said = CronTimes(random_expression(random), name, random.choice([*Gap]).value, random.choice([*Fold]).value)
+    cron_times = CronTimes(random_expression(random), name, random.choice([*Gap]).value, random.choice([*Fold]).value)
     parts: list[int] = []
     low_ms = after_ms
     for length_ms in lengths:
-        parts += [time for block in nominal_times(said, low_ms, low_ms + length_ms) for time in block.times_ms.tolist()]
+        parts += [
+            time for block in nominal_times(cron_times, low_ms, low_ms + length_ms) for time in block.times_ms.tolist()
+        ]
         low_ms += length_ms
-    whole = [time for block in nominal_times(said, after_ms, low_ms) for time in block.times_ms.tolist()]
+    whole = [time for block in nominal_times(cron_times, after_ms, low_ms) for time in block.times_ms.tolist()]
     assert parts == whole
     assert all(low < high for low, high in pairwise(whole))
 

@@ -1,8 +1,8 @@
-"""Goal: a timer index hands out exactly what is held, in order, and every answer about it agrees with brute force.
+"""Goal: a timer index returns exactly the entries that it holds, in order, and all its answers agree with brute force.
 
-Method: a state machine over a real RocksDB with tiny rings; the model is a heap and a few dicts. The index is closed
-cleanly, closed dirtily, reopened under another boot and has its wheel damaged at any moment; none of it may show. Spans
-are deleted by range tombstone from three keys on, so that short examples reach both ways.
+Method: a state machine over a real RocksDB with tiny rings; the model is a heap and a few dicts. At any step the index
+is closed cleanly, closed uncleanly, reopened under another boot or gets a damaged wheel, without a visible effect.
+Range tombstones delete spans from three keys on, so that short examples reach both ways of deleting.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ DUES = st.one_of(st.just(0), st.integers(1, 30))
 
 
 def body(length: int, stored: bool) -> bytes:
-    """An encoded entry of its own length."""
+    """Returns an encoded entry of the given length."""
     value = bytes(length)
     return encode_entry(Entry(Kind.DELIVER, stored, first_due=0, due=0, target="", key=None, value=value, headers=[]))
 
 
 class IndexAgainstHeap(RuleBasedStateMachine):
-    """Entries of the model: (due, offset) -> size; `parked` and `stored` beside it."""
+    """The model maps (due, offset) to the size of each entry, in addition to the sets `parked` and `stored`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
 
     @invariant()
     def wheel_is_right(self) -> None:
-        """A wheel that was not damaged is never found wrong; a reader of its file sees the same numbers."""
+        """Checks that an undamaged wheel is never found wrong, and that a reader of its file sees the same numbers."""
         passed_horizon = self.index._wheel.rings.wrong
         assert self.index.confirm(self.now) or passed_horizon
         with WheelView.open(self.directory) as view:
@@ -234,7 +234,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
             assert snapshot.count == self.index.count
             assert sum(snapshot.pending_by_horizon(self.now).values()) == self.index.count
             finish_wheel(self.index, self.now)
-            passed_horizon |= self.index._wheel.rings.wrong  # loading has come to what was beyond it
+            passed_horizon |= self.index._wheel.rings.wrong  # loading has reached entries that were beyond the horizon
             assert self.index.confirm(self.now) or passed_horizon
 
 

@@ -1,8 +1,8 @@
-"""Goal: the rings count every entry in exactly one place, whatever is added, removed, passed by time or rebuilt.
+"""Goal: the rings count every entry in exactly one place, after any additions, removals, advances of time and rebuilds.
 
 Method: random operations on tiny rings (tick 1, four ticks; hours of two ms, four hours) that wrap every few
-milliseconds, against a heap. After each operation all zones are compared with a count by brute force, and the first
-message with the top of the heap. Batches are drawn below and above the size from which columns are used.
+milliseconds, against a heap. After each operation, all zones are compared with a count by brute force, and the first
+message with the top of the heap. Batches have sizes below and above the size from which columns are used.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_counts_agree_with_a_heap(data: st.DataObject, geometry: Geometry, short
 def run_operations(data: st.DataObject, geometry: Geometry) -> None:
     now = data.draw(st.integers(0, 50), label="start")
     rings, model, offset = empty_rings(geometry, now), HeapTimer(), 0
-    rebuilt: tuple[int, int] | None = None  # what a rebuild has counted, None when there is none
+    rebuilt: tuple[int, int] | None = None  # the key up to which a rebuild has counted; None without a rebuild
     for _ in range(data.draw(st.integers(1, 25), label="steps")):
         step = data.draw(st.sampled_from(("add", "add", "remove", "advance", "load", "rebuild")), label="step")
         if step == "add":
@@ -112,7 +112,7 @@ def run_operations(data: st.DataObject, geometry: Geometry) -> None:
         if rebuilt is not None and data.draw(st.booleans(), label="build"):
             build(rings, model, 2)
             rebuilt = rings.built if rings.building else None
-        if rings.wrong:  # allowed for one reason only: the ring has passed what lay beyond its horizon
+        if rings.wrong:  # allowed only if the ring has reached entries beyond its horizon
             assert any(key[0] // geometry.hour_ms >= geometry.hour_slots for key in model.held)
             rings.reset(now, building=True)
             rebuilt = (0, 0)
@@ -145,7 +145,7 @@ def check_questions(rings: Rings, model: HeapTimer, now: int) -> None:
     assert due.entries >= sum(1 for key in model.held if key[0] <= now and rings.zone_of(*key)[0] <= WheelLevel.FINE)
 
 
-def test_worked_example_of_the_module() -> None:
+def test_the_worked_example_of_the_module_holds() -> None:
     rings = empty_rings(Geometry(1, 4, 4, 2), now_ms=5)
     rings.count_column(as_column([(5, 0), (6, 1), (6, 2)], [10, 10, 10]), 1)
     assert [rings.fine.slot_totals(tick)[0] for tick in (5, 6, 7)] == [1, 2, 0]
@@ -159,7 +159,7 @@ def test_worked_example_of_the_module() -> None:
     assert rings.fine.slot_totals(5) == (0, 0), "slot 1 belongs to 9 now"
 
 
-def test_what_cannot_be_is_clamped_and_reported() -> None:
+def test_impossible_changes_are_clamped_and_reported() -> None:
     rings = empty_rings(Geometry(1, 4, 4, 2), now_ms=5)
     rings.count_column(as_column([(6, 0)], [10]), 1)
     rings.count_column(as_column([(6, 0), (6, 1)], [10, 10]), -1)
@@ -181,7 +181,7 @@ def test_a_day_off_is_passed_hour_by_hour_and_not_entry_by_entry() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_long_runs_load_most_of_what_they_count(seed: int) -> None:
-    """What short examples seldom reach: hours that fill, are loaded piece by piece and emptied, turn after turn."""
+    """Short examples seldom reach hours that fill, are loaded piece by piece and emptied, turn after turn."""
     rng = random.Random(seed)
     geometry = GEOMETRIES[seed % len(GEOMETRIES)]
     now = rng.randrange(1_000)
@@ -201,7 +201,7 @@ def test_long_runs_load_most_of_what_they_count(seed: int) -> None:
         rings.advance(now)
         for _ in range(rng.randrange(4)):
             loaded += load(rings, model, rng.choice((1, 10, 100)))
-        if rings.wrong:  # the horizon has come to what lay beyond it: the owner counts anew
+        if rings.wrong:  # the horizon has reached entries beyond it: the owner rebuilds
             assert rings.beyond.count
             rings.reset(now, building=False)
             held = sorted(model.held)

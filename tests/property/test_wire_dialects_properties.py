@@ -1,8 +1,8 @@
-"""Whatever a record carries, a request topic that speaks every dialect makes of it a request or a reason.
+"""Goal: a request topic that accepts every dialect turns any record into a request or a reason.
 
-Hypothesis mixes the names of all dialects, of Postdate and of nobody with good values and arbitrary bytes. What is
-accepted keeps every promise to the message; the record comes back exactly; the order of headers changes nothing; and
-what is no dialect's means the same as where none is spoken.
+Method: hypothesis mixes the names of all dialects, of Postdate and unknown names with valid values and arbitrary bytes.
+An accepted record keeps every promise to the message and can be restored exactly. The order of headers changes nothing.
+Headers of no dialect have the same meaning on a topic without dialects.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def outcome(
     st.booleans(),
     st.one_of(st.just(NOW_MS), st.integers(-1, INTEGER_END - 1)),
 )
-def test_a_request_or_a_reason(headers: Headers, key: bytes | None, is_tombstone: bool, timestamp_ms: int) -> None:
+def test_any_record_is_a_request_or_a_reason(
+    headers: Headers, key: bytes | None, is_tombstone: bool, timestamp_ms: int
+) -> None:
     sent = list(headers)
     request = outcome(SPOKEN, headers, key, is_tombstone, timestamp_ms)
     assert headers == sent
@@ -90,7 +92,7 @@ def test_a_request_or_a_reason(headers: Headers, key: bytes | None, is_tombstone
     restored = restore_headers(request.headers, request.stripped)
     if request.schedule is None:
         assert restored == sent
-    else:  # kept as one in Postdate's own headers
+    else:  # a schedule keeps Postdate's own headers
         assert outcome(SPOKEN, restored, key, is_tombstone, timestamp_ms) == request
     assert not any(is_ours(name) or name in MARKS for name, _ in request.headers)
     assert [name for name, _ in request.headers if name not in FOREIGN] == [
@@ -107,9 +109,7 @@ def test_a_request_or_a_reason(headers: Headers, key: bytes | None, is_tombstone
 
 
 @given(st.sampled_from(EXAMPLES), st.data())
-def test_the_order_of_headers_and_what_stands_between_them_change_nothing(
-    example: Example, data: st.DataObject
-) -> None:
+def test_the_order_of_headers_and_headers_between_them_change_nothing(example: Example, data: st.DataObject) -> None:
     more = data.draw(data_headers)
     headers = data.draw(st.permutations([*example.headers, *more]))
     request = outcome(SPOKEN, headers, example.key, False)
@@ -123,6 +123,8 @@ def test_the_order_of_headers_and_what_stands_between_them_change_nothing(
 
 
 @given(anything, keys)
-def test_what_is_no_dialects_means_what_it_means_without_dialects(headers: Headers, key: bytes | None) -> None:
+def test_headers_of_no_dialect_have_the_meaning_of_a_topic_without_dialects(
+    headers: Headers, key: bytes | None
+) -> None:
     own = [header for header in headers if header[0] not in MARKS]
     assert outcome(SPOKEN, own, key, False) == outcome(OFF, own, key, False)

@@ -1,6 +1,7 @@
-"""Dispatch-log records read back whatever they hold, and damaged ones never pass for something they are not.
+"""Goal: a dispatch-log record with any content reads back, and a damaged one is another valid record or a FormatError.
 
-There and back for every record; arbitrary bytes and records with some bytes changed give a record or FormatError.
+Method: every record is encoded and decoded. Arbitrary bytes, and records with some bytes changed, give a record or
+FormatError.
 """
 
 from __future__ import annotations
@@ -174,7 +175,9 @@ def test_outgoing_headers_begin_with_those_that_came(
 def test_a_verdict_is_json_for_others(
     verdict: Verdict, identifier: str, offset: int, of: int | None, by: int | None, at_ms: int
 ) -> None:
-    origin, acted_on, survivor = (b"" if at is None else format_origin("R", 3, at) for at in (offset, of, by))
+    origin, acted_on, survivor = (
+        b"" if offset_of is None else format_origin("R", 3, offset_of) for offset_of in (offset, of, by)
+    )
     key, value = encode_verdict(verdict, origin, identifier.encode(), acted_on, at_ms, survivor)
     assert key == (identifier.encode() or None)
     version = 2 if verdict in (Verdict.KEPT, Verdict.DROPPED, Verdict.APPLIED) else 1

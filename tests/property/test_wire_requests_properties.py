@@ -1,7 +1,7 @@
-"""Whatever the headers of a request, parsing it returns a request or a reason, and nothing else.
+"""Goal: parsing a request with any headers returns a request or a reason, and nothing else.
 
-Hypothesis mixes real names, names that resemble them, good values and arbitrary bytes, so that both sides are reached
-often. What is accepted must keep every promise to the message: its headers in order, all of them to be had back.
+Method: hypothesis mixes real names, similar names, valid values and arbitrary bytes, so that both outcomes are
+frequent. An accepted request must keep every promise to the message: its headers in order, and all headers restorable.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def outcome(rules: RequestRules, timestamp_ms: int, key: bytes | None, headers: 
     st.one_of(st.integers(-1, INTEGER_END - 1), st.integers(1_767_225_600_000, 1_800_000_000_000)),
     st.one_of(st.none(), st.binary(max_size=4)),
 )
-def test_a_request_or_a_reason(headers: Headers, timestamp_ms: int, key: bytes | None) -> None:
+def test_any_record_is_a_request_or_a_reason(headers: Headers, timestamp_ms: int, key: bytes | None) -> None:
     sent = list(headers)
     request = outcome(SHARED, timestamp_ms, key, headers)
     assert headers == sent
@@ -89,7 +89,7 @@ def test_a_request_or_a_reason(headers: Headers, timestamp_ms: int, key: bytes |
 
 
 @given(likely())
-def test_left_over_headers_never_change_what_is_asked(headers: Headers) -> None:
+def test_left_over_headers_never_change_the_request(headers: Headers) -> None:
     request = outcome(SHARED, 1_795_258_284_000, b"k", headers)
     bare = outcome(SHARED, 1_795_258_284_000, b"k", [header for header in headers if not is_dropped(header[0])])
     if isinstance(request, Request):
@@ -102,7 +102,7 @@ def test_left_over_headers_never_change_what_is_asked(headers: Headers) -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.none(), st.booleans()), max_size=12))
-def test_headers_taken_apart_anywhere_come_back(marked: list[tuple[str, None, bool]]) -> None:
+def test_headers_removed_at_any_place_are_restored(marked: list[tuple[str, None, bool]]) -> None:
     sent: Headers = [(name, value) for name, value, _ in marked]
     control: StrippedHeaders = [(index, name, value) for index, (name, value, taken) in enumerate(marked) if taken]
     assert restore_headers([(name, value) for name, value, taken in marked if not taken], control) == sent

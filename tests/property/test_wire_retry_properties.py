@@ -1,7 +1,7 @@
-"""Every policy reads back from its text, its backoff is bounded and never shrinks, and rows of named policies say the
-same after those are dropped that nobody needs.
+"""Goal: every policy reads back from its text, its backoff is bounded and never shrinks, and dropping unneeded rows of
+named policies changes no result.
 
-Any text is a policy or a ValueError; the policy of each offset is found by a plain search over the rows as well.
+Method: any text is a policy or a ValueError. A plain search over the rows finds the policy of each offset as well.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_any_text_is_a_policy_or_none(text: str) -> None:
 
 
 @given(rows, st.integers(0, 20))
-def test_rows_that_nobody_needs_change_nothing(written: list[tuple[int, str, str]], low_water: int) -> None:
+def test_rows_that_no_request_needs_change_nothing(written: list[tuple[int, str, str]], low_water: int) -> None:
     whole = NamedPolicies().with_rows(written)
     needed = whole.needed_from(low_water)
     last = {(first, name): text for first, name, text in written}

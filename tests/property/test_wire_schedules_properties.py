@@ -1,5 +1,5 @@
 """Goal: any headers are a schedule or a ValueError, occurrences ascend without a gap in their numbers, and the decision
-about those that are due does not depend on how it is cut into calls.
+on due occurrences does not depend on how calls divide it.
 
 Method: hypothesis draws headers, schedules and the times at which a sidecar decides.
 """
@@ -59,12 +59,12 @@ def test_any_headers_are_a_schedule_or_none(given_headers: dict[str, bytes | Non
 @given(schedules, st.integers(NOW_MS - 300 * 24 * HOUR_MS, NOW_MS))
 def test_occurrences_ascend(schedule: Schedule, timestamp_ms: int) -> None:
     listed = following(schedule, first_occurrence(schedule, timestamp_ms), 40)
-    assert [each.number for each in listed] == list(range(1, len(listed) + 1))
+    assert [occurrence.number for occurrence in listed] == list(range(1, len(listed) + 1))
     assert all(low.nominal_ms < high.nominal_ms for low, high in pairwise(listed))
-    times = [chosen_ms(schedule, ORIGIN, each) for each in listed]
+    times = [chosen_ms(schedule, ORIGIN, occurrence) for occurrence in listed]
     assert all(
-        each.nominal_ms <= at_ms <= each.nominal_ms + schedule.window_ms
-        for each, at_ms in zip(listed, times, strict=True)
+        occurrence.nominal_ms <= at_ms <= occurrence.nominal_ms + schedule.window_ms
+        for occurrence, at_ms in zip(listed, times, strict=True)
     )
     assert times == sorted(times)
 
@@ -81,11 +81,11 @@ def test_each_due_occurrence_is_delivered_or_skipped(schedule: Schedule, timesta
         delivered += decision.delivered
         skipped |= {number: skip.reason for skip in decision.skips for number in range(skip.first, skip.last + 1)}
         position = decision.position
-    numbers = sorted([*(each.number for each in delivered), *skipped])
+    numbers = sorted([*(occurrence.number for occurrence in delivered), *skipped])
     assert numbers == list(range(1, len(numbers) + 1))
     if position is not None:
         assert position.number == len(numbers) + 1
-    late = [now_ms - chosen_ms(schedule, ORIGIN, each) for each in delivered]
+    late = [now_ms - chosen_ms(schedule, ORIGIN, occurrence) for occurrence in delivered]
     if schedule.missed is Missed.LAST:
         assert len(delivered) <= 1
     if schedule.missed is Missed.NONE:

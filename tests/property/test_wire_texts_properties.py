@@ -1,7 +1,8 @@
-"""Durations, instants, origins, hashes and sizes agree with slow references; arbitrary texts raise ValueError only.
+"""Goal: durations, instants, origins, hashes and sizes agree with slow references; arbitrary texts raise only
+ValueError.
 
-The references are written from the definitions: exact fractions, `datetime`, Java's code line by line, and an encoder
-of Kafka's record format.
+Method: the references follow the definitions: exact fractions, `datetime`, Java's code line by line, and an encoder of
+Kafka's record format.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ timelike = st.text(alphabet="0123456789.-+:TZPWDHMSdhmstz ٣²", max_size=30)
 def test_a_duration_is_the_sum_of_its_components_rounded_up(
     parts: tuple[int | None, ...], fraction: str, iso: bool
 ) -> None:
-    said = [
+    texts = [
         (f"{n}", unit) for n, unit in zip(parts, UNITS_MS, strict=True) if n is not None and not (iso and unit == "ms")
     ]
-    assume(said)
-    said[-1] = (said[-1][0] + fraction, said[-1][1])
-    exact = sum((Fraction(number) * UNITS_MS[unit] for number, unit in said), Fraction(0))
-    text = "".join(number + unit for number, unit in said)
+    assume(texts)
+    texts[-1] = (texts[-1][0] + fraction, texts[-1][1])
+    exact = sum((Fraction(number) * UNITS_MS[unit] for number, unit in texts), Fraction(0))
+    text = "".join(number + unit for number, unit in texts)
     if iso:
-        days = "".join(number + "D" for number, unit in said if unit == "d")
-        clock = "".join(number + unit.upper() for number, unit in said if unit != "d")
+        days = "".join(number + "D" for number, unit in texts if unit == "d")
+        clock = "".join(number + unit.upper() for number, unit in texts if unit != "d")
         text = f"P{days}T{clock}" if clock else f"P{days}"
     assert parse_duration_ms(text) == ceil(exact)
 
@@ -89,7 +90,7 @@ def test_an_origin_reads_back(topic: str, partition: int, offset: int) -> None:
 
 
 @given(st.one_of(st.binary(max_size=30), st.from_regex(rb"[a-z.]{1,4}/[0-9]{1,12}/[0-9]{1,21}", fullmatch=True)))
-def test_what_reads_as_an_origin_has_no_second_text(text: bytes) -> None:
+def test_an_origin_has_exactly_one_text(text: bytes) -> None:
     try:
         topic, partition, offset = parse_origin(text)
     except ValueError:
@@ -101,7 +102,7 @@ def test_what_reads_as_an_origin_has_no_second_text(text: bytes) -> None:
 
 
 def java_murmur2(data: bytes) -> int:
-    """`org.apache.kafka.common.utils.Utils.murmur2`, line by line, in 32-bit arithmetic."""
+    """Returns the hash by `org.apache.kafka.common.utils.Utils.murmur2`, line by line, in 32-bit arithmetic."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     length = len(data)
     h = 0x9747B28C ^ length
@@ -146,7 +147,8 @@ def prefixed(content: bytes | None) -> bytes:
 
 
 def record_batch_size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """The size of a batch of one record, as `DefaultRecord` and `DefaultRecordBatch` of apache/kafka write it."""
+    """Returns the size of a batch of one record, as `DefaultRecord` and `DefaultRecordBatch` of apache/kafka write
+    it."""
     body = b"\x00" + varint(0) + varint(0) + prefixed(key) + prefixed(value) + varint(len(headers))
     for name, content in headers:
         body += prefixed(name.encode()) + prefixed(content)
@@ -157,7 +159,7 @@ contents = st.one_of(st.none(), st.binary(max_size=100), st.just(b"x" * 70_000))
 
 
 @given(contents, contents, st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=9), contents), max_size=5))
-def test_a_size_is_never_below_the_truth_and_close_to_it(
+def test_a_size_is_at_least_the_exact_size_and_close_to_it(
     key: bytes | None, value: bytes | None, headers: Headers
 ) -> None:
     size_bytes = record_size_bytes(key, value, headers)

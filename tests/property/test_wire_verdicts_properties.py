@@ -1,6 +1,6 @@
-"""Verdicts there and back, and damaged ones never raise anything but FormatError.
+"""Goal: verdicts read back, and damaged verdicts raise only FormatError.
 
-Hypothesis makes verdicts of every kind with ids of any UTF-8, and changes bytes of the encoded ones.
+Method: hypothesis generates verdicts of every kind with ids of any UTF-8, and changes bytes of the encoded ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ words = st.sampled_from(sorted(set(Verdict) - {Verdict.APPLIED}))
 
 
 @given(words, origins, ids, st.one_of(st.just(b""), origins), naturals, st.one_of(st.just(b""), origins))
-def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int, by: bytes) -> None:
+def test_a_verdict_reads_back(verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int, by: bytes) -> None:
     if verdict in (Verdict.KEPT, Verdict.DROPPED) and not by:
         by = origin  # this verdict always names a survivor
     key, value = encode_verdict(verdict, origin, id, of, at_ms, by)
@@ -41,7 +41,7 @@ def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of
 
 
 @given(origins, naturals, naturals)
-def test_the_answer_to_a_bulk_control_there_and_back(origin: bytes, count: int, at_ms: int) -> None:
+def test_the_answer_to_a_bulk_control_reads_back(origin: bytes, count: int, at_ms: int) -> None:
     assert decode_verdict(encode_bulk_verdict(origin, count, at_ms)) == VerdictRecord(
         origin=origin.decode(), id=None, verdict=Verdict.APPLIED, of=None, at_ms=at_ms, count=count
     )

@@ -1,8 +1,9 @@
-"""Goal: the draw of a window never leaves the window, depends on the origin alone, and spreads consecutive requests
+"""Goal: the draw of a window never leaves the window, depends only on the origin, and spreads consecutive requests
 evenly.
 
-Method: arbitrary origins and windows for the bounds; for evenness the origins of consecutive requests, counted by equal
-parts of the window. Chance alone gives a chi-squared of about 1 for each part; crc32 must not be worse than 1.6.
+Method: arbitrary origins and windows for the bounds. For evenness, the draws for the origins of consecutive requests
+are counted in equal parts of the window. Chance alone gives a chi-squared of about 1 for each part; crc32 must not
+exceed 1.6.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Build requests to Postdate from `datetime` and `timedelta`, for the producer that you have.
+"""Builds requests to Postdate from `datetime` and `timedelta`, for any producer.
 
     from datetime import timedelta
     from postdate.client import RequestTopic
@@ -9,8 +9,8 @@
     producer.produce(**requests.reschedule(id="order-9", delay=2 * later))
     producer.produce(**requests.cancel(id="order-9"))
 
-This package opens no connection and needs no Kafka client: a record is a value that unpacks into the call that produces
-it. Everything may be called from any thread. `docs/client.md` is the guide.
+This package opens no connection and needs no Kafka client: a record is a value that unpacks into the arguments of a
+producer's call. Everything may be called from any thread. `docs/client.md` is the guide.
 """
 
 from __future__ import annotations

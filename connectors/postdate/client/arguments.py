@@ -24,7 +24,7 @@ _HEADERS_REMEDY: Final = 'must be a mapping {"name": b"value"} or pairs [("name"
 
 
 def utf8(name: str, value: bytes | str) -> bytes:
-    """Return bytes as they are, and a str as UTF-8. Raises TypeError, UnicodeEncodeError (a lone surrogate)."""
+    """Returns bytes unchanged, and a str as UTF-8. Raises TypeError, UnicodeEncodeError (a lone surrogate)."""
     if isinstance(value, str):
         return value.encode()
     if not isinstance(value, bytes):
@@ -33,17 +33,17 @@ def utf8(name: str, value: bytes | str) -> bytes:
 
 
 def whole_number(name: str, value: int) -> int:
-    """Return `value`. Raises TypeError: it is not an int, or is a bool."""
+    """Returns `value`. Raises TypeError if it is not an int, or is a bool."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     return value
 
 
 def message_headers(headers: MessageHeaders | None) -> Headers:
-    """Return the headers of the message in their order, without those that Postdate adds to a delivered record.
+    """Returns the headers of the message in their order, without those that Postdate adds to a delivered record.
 
-    Raises TypeError: not a mapping and not pairs, or a name or value of another type. Raises RequestInvalid: a name is
-    reserved by Postdate, or Kafka clients cannot transport it. Cost: O(headers).
+    Raises TypeError if they are neither a mapping nor pairs, or if a name or value has another type. Raises
+    RequestInvalid if Postdate reserves a name, or Kafka clients cannot transport it. Cost: O(headers).
     """
     pairs = list(_pairs(headers))
     is_delivered = any(name == names.ORIGIN for name, _ in pairs)
@@ -65,9 +65,9 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
 
 
 def returned_headers(headers: MessageHeaders | None) -> Headers:
-    """Return the headers of a consumed message for its return: its own, and those from which its attempts count.
+    """Returns the headers of a consumed message for its return: its own, and those that count its attempts.
 
-    Headers of an earlier return or dead letter are left out. Raises as `message_headers`.
+    Leaves out headers of an earlier return or dead letter. Raises as `message_headers`.
     """
     kept: Headers = []
     for name, value in _pairs(headers):

@@ -46,21 +46,21 @@ class Delivered:
     error: str | None
     """The reason of the return, if its consumer gave one."""
     occurrence: int | None
-    """The number of the occurrence of a recurring schedule, from 1: with the origin, unique for ever. None: another
-    message."""
+    """The number of the occurrence of a recurring schedule, from 1: with the origin, it is unique for ever. None for
+    other messages."""
     next: datetime | None
-    """The nominal time of the next occurrence. None: this was the last one."""
+    """The nominal time of the next occurrence, None if this was the last one."""
     extra: str | None
-    """Of an extra delivery of a recurring schedule, which is no occurrence: the origin of the control that asked for
-    it, and the number of the delivery, `<request topic>/<partition>/<offset>/<number>`, which is unique for ever."""
+    """For an extra delivery of a recurring schedule, which is not an occurrence: the origin of the control that
+    requested it and the number of the delivery, `<request topic>/<partition>/<offset>/<number>`, unique for ever."""
     headers: tuple[tuple[str, bytes | None], ...]
     """The headers of the message."""
 
 
 def read_delivered(headers: Iterable[tuple[str, bytes | None]] | None) -> Delivered:
-    """Parse the headers of a delivered record.
+    """Returns the parsed headers of a delivered record.
 
-    Raises FormatError: Postdate did not deliver the record, or it is damaged. Cost: O(headers).
+    Raises FormatError if Postdate did not deliver the record, or if it is damaged. Cost: O(headers).
     """
     message: list[tuple[str, bytes | None]] = []
     added: dict[str, bytes] = {}

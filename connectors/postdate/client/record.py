@@ -1,10 +1,10 @@
-"""A record ready to be produced: a value that unpacks into the call of any producer.
+"""A record ready to be produced: a value that unpacks into the arguments of any producer's call.
 
     producer.produce(**record)          confluent-kafka
     producer.send(**record)             kafka-python
     await producer.send(**record)       aiokafka
 
-All three call their arguments `topic`, `key`, `value`, `headers` and `partition`. `partition` is left out if any
+All three name their arguments `topic`, `key`, `value`, `headers` and `partition`. `partition` is left out if any
 partition will do, since the clients express that differently.
 """
 
@@ -23,15 +23,15 @@ class RequestRecord:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     partition: int | None
-    """The partition in which a control of the same id finds it; None: any partition."""
+    """The partition in which a control of the same id finds it; None for any partition."""
 
     def keys(self) -> tuple[str, ...]:
-        """Return the names of the arguments that `**record` gives."""
+        """Returns the names of the arguments in `**record`."""
         names = ("topic", "key", "value", "headers")
         return names if self.partition is None else (*names, "partition")
 
     def __getitem__(self, name: str) -> Any:
-        """Return the argument of that name; the headers as the list that producers want."""
+        """Returns the argument of that name; the headers as the list that producers require."""
         if name not in self.keys():
             raise KeyError(name)
         return list(self.headers) if name == "headers" else getattr(self, name)

@@ -47,7 +47,7 @@ def _selectors(
     due_from: datetime | None,
     due_until: datetime | None,
 ) -> Headers:
-    """Return the headers that select messages. Raises RequestInvalid: none is given, or a time is naive."""
+    """Returns the headers that select messages. Raises RequestInvalid if no selector is given, or a time is naive."""
     given = ((names.SELECT_TOPIC, target), (names.SELECT_ID, id_prefix), (names.SELECT_KEY, key))
     found: Headers = [(name, utf8(name, value)) for name, value in given if value is not None]
     times = ((names.SELECT_FROM, due_from), (names.SELECT_UNTIL, due_until))
@@ -59,10 +59,9 @@ def _selectors(
 
 @dataclass(frozen=True)
 class RequestTopic:
-    """The request topic `name` with its number of `partitions`, which must be that of the live topic: read it from the
-    cluster.
+    """The request topic `name`. `partitions` must be the partition count of the live topic: read it from the cluster.
 
-    `horizon`: the longest delay that its sidecars accept, by this machine's clock. Raises ValueError: no such topic
+    `horizon`: the longest delay that its sidecars accept, by this machine's clock. Raises ValueError if no such topic
     can exist. Raises TypeError.
     """
 
@@ -99,18 +98,21 @@ class RequestTopic:
         latest: timedelta | None = None,
         if_ended: Literal["drop"] | None = None,
     ) -> RequestRecord:
-        """Return the record that schedules this message for `target` at a time: one of `at`, `delay` and `level`.
+        """Returns the record that schedules this message for `target` at a time: one of `at`, `delay` and `level`.
 
         Texts become UTF-8. `delay` counts from the record's own timestamp. `id`: your name for the message while it is
-        pending; scheduling it again replaces it, or with `if_pending` "keep" leaves it as it is and ends the new
-        request. `grace`: later than due plus this it becomes a dead letter instead. `window`: it leaves within this
-        time after its due time, at a moment that follows from the request's origin, and with `spread="even"` at the
-        emptiest moment that the sidecar knows. `latest`: if requests with this limit replace one another, the message
-        is due at most this time after the first of them. `if_ended` "drop": if a message of this id, requested with
-        `if_ended` too, was delivered within the remembered window, this request ends without a delivery. The deployment
-        needs the setting `format_version = 2` for these five.
-        `headers`: a mapping, or pairs of name and value. They may be those of a delivered record: what Postdate added
-        to them is left out, its id too. Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
+        pending. A second request with this id replaces the message, or with `if_pending` "keep" leaves it unchanged and
+        ends. `grace`: if the message is later than its due time plus this, it becomes a dead letter instead. `window`:
+        the message leaves within this time after its due time, at a time that follows from the request's origin, and
+        with `spread="even"` at the time of the lowest load that the sidecar knows. `latest`: if requests with this
+        limit replace one another, the message is due at most this time after the first of them. `if_ended` "drop": if a
+        message of this id, also requested with `if_ended`, was delivered within the remembered window, this request
+        ends without a delivery. `window`, `spread`, `if_pending`, `latest` and `if_ended` need the setting
+        `format_version = 2` in the deployment.
+
+        `headers`: a mapping, or pairs of name and value. They may be those of a delivered record: the headers that
+        Postdate added to them are left out, including its id. Raises RequestInvalid, TypeError, UnicodeEncodeError.
+        Cost: O(headers).
         """
         own: Headers = [(names.TOPIC, utf8("target", target)), time_header(at, delay, level)]
         if grace is not None:
@@ -159,13 +161,13 @@ class RequestTopic:
         headers: MessageHeaders | None = None,
         target_partition: int | None = None,
     ) -> RequestRecord:
-        """Return the record of a recurring schedule of this message: by `cron` in a `zone`, or at an interval `every`.
+        """Returns the record of a recurring schedule of this message: by `cron` in a `zone`, or at an interval `every`.
 
-        `id` names the schedule: the same id replaces it, and `cancel` ends it. `zone`: an IANA name, UTC without one;
-        `gap`, `fold`: what clock changes do. `phase` shifts the multiples of `every`. `start`, `end`: inclusive.
-        `count`: the number of the last occurrence. `missed`, `catch_up`, `grace`: which late occurrences are skipped.
-        `docs/calendar.md` has the rules. The deployment needs the setting `format_version = 3`.
-        Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
+        `id` names the schedule: a second schedule with this id replaces it, and `cancel` ends it. `zone`: an IANA name;
+        UTC by default. `gap`, `fold`: the effect of clock changes. `phase` shifts the multiples of `every`. `start`,
+        `end`: inclusive. `count`: the number of the last occurrence. `missed`, `catch_up`, `grace`: which late
+        occurrences are skipped. `docs/calendar.md` has the rules. The deployment needs the setting
+        `format_version = 3`. Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
         """
         if every is None and phase is not None:
             raise RequestInvalid(Reason.BAD_SCHEDULE, "phase belongs to every")
@@ -197,12 +199,12 @@ class RequestTopic:
         headers: MessageHeaders | None = None,
         error: bytes | str | None = None,
     ) -> RequestRecord:
-        """Return the record that returns a consumed message, to be delivered to `target` again later.
+        """Returns the record that returns a consumed message, to be delivered to `target` again later.
 
-        `value`, `key`, `headers`: those of the consumed message, all of them, since its headers count the attempts.
-        `policy`: such as `base=1s, factor=2, max=1h, attempts=12, jitter=20%`, or the name of a policy of the request
-        topic. `error`: why, for `postdate-error`. After the last attempt the message becomes a dead letter. Raises
-        RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
+        `value`, `key`, `headers`: all of the consumed message, since its headers count the attempts. `policy`: such as
+        `base=1s, factor=2, max=1h, attempts=12, jitter=20%`, or the name of a policy of the request topic. `error`: the
+        reason, for `postdate-error`. After the last attempt the message becomes a dead letter. Raises RequestInvalid,
+        TypeError, UnicodeEncodeError. Cost: O(headers).
         """
         own: Headers = [(names.TOPIC, utf8("target", target)), (names.RETRY, utf8("policy", policy))]
         if error is not None:
@@ -213,14 +215,14 @@ class RequestTopic:
         return self._checked(record_key, content, [*returned_headers(headers), *own], partition)
 
     def cancel(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
-        """Return the record that ends the pending message of this id, or of the request with this origin.
+        """Returns the record that ends the pending message of this id, or of the request with this origin.
 
-        Raises RequestInvalid, TypeError. The verdict shows whether it was in time.
+        Raises RequestInvalid, TypeError. The verdict shows whether the cancel was in time.
         """
         return self._control(b"cancel", id, origin, [])
 
     def pause(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
-        """Return the record that pauses the recurring schedule of this id, or of the request with this origin: its
+        """Returns the record that pauses the recurring schedule of this id, or of the request with this origin: its
         nominal times from the timestamp of this record on are skipped, up to that of a `resume`.
 
         The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. The verdict, `paused`,
@@ -229,12 +231,12 @@ class RequestTopic:
         return self._control(b"pause", id, origin, [])
 
     def resume(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
-        """Return the record that ends a pause; nominal times from its timestamp on are delivered again. Otherwise as
-        `pause`, with the verdict `resumed`."""
+        """Returns the record that ends a pause: nominal times from its timestamp on are delivered again. Otherwise the
+        same as `pause`, with the verdict `resumed`."""
         return self._control(b"resume", id, origin, [])
 
     def trigger(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
-        """Return the record that delivers the recurring schedule of this id, or of the request with this origin, once
+        """Returns the record that delivers the recurring schedule of this id, or of the request with this origin, once
         more, at the timestamp of this record. That consumes no occurrence number.
 
         The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. The verdict,
@@ -245,7 +247,7 @@ class RequestTopic:
     def backfill(
         self, start: datetime, end: datetime, *, id: bytes | str | None = None, origin: bytes | str | None = None
     ) -> RequestRecord:
-        """Return the record that delivers the recurring schedule of this id, or of the request with this origin, once
+        """Returns the record that delivers the recurring schedule of this id, or of the request with this origin, once
         more for each of its nominal times from `start` to `end`, both included, which have passed.
 
         That consumes no occurrence number. The deployment needs the setting `format_version = 3`. Raises
@@ -264,7 +266,7 @@ class RequestTopic:
         due_from: datetime | None = None,
         due_until: datetime | None = None,
     ) -> list[RequestRecord]:
-        """Return the records, one for each partition, that end every pending message which matches all of the given
+        """Returns the records, one for each partition, that end every pending message which matches all of the given
         selectors: its target, the beginning of its id, its key, a due time in [`due_from`, `due_until`).
 
         Produce all of them. The verdict of each, `applied`, has the `count` of messages that it ended. The deployment
@@ -282,9 +284,9 @@ class RequestTopic:
         due_from: datetime | None = None,
         due_until: datetime | None = None,
     ) -> list[RequestRecord]:
-        """Return the records, one for each partition, that move every selected message by a time, which may be
+        """Returns the records, one for each partition, that move every selected message by a time, which may be
         negative. Produce each of them once: a second control moves the same messages again. Selectors, verdicts and
-        errors as of `cancel_selected`."""
+        errors are those of `cancel_selected`."""
         length = length_ms("by", abs(by))
         own: Headers = [
             (names.ACTION, b"reschedule"),
@@ -301,8 +303,8 @@ class RequestTopic:
         due_from: datetime | None = None,
         due_until: datetime | None = None,
     ) -> list[RequestRecord]:
-        """Return the records, one for each partition, that make every selected message due at the timestamp of the
-        record. Selectors, verdicts and errors as of `cancel_selected`."""
+        """Returns the records, one for each partition, that make every selected message due at the timestamp of the
+        record. Selectors, verdicts and errors are those of `cancel_selected`."""
         own: Headers = [(names.ACTION, b"reschedule"), (names.DELAY, b"0")]
         return self._of_all(own, _selectors(target, id_prefix, key, due_from, due_until))
 
@@ -319,10 +321,10 @@ class RequestTopic:
         level: int | None = None,
         grace: timedelta | None = None,
     ) -> RequestRecord:
-        """Return the record that moves the pending message of this id, or of the request with this origin, to another
+        """Returns the record that moves the pending message of this id, or of the request with this origin, to another
         time; the message itself stays. `delay` counts from this record, not from the first.
 
-        Raises RequestInvalid, TypeError. The verdict shows whether it was in time.
+        Raises RequestInvalid, TypeError. The verdict shows whether the reschedule was in time.
         """
         own: Headers = [time_header(at, delay, level)]
         if grace is not None:
@@ -330,7 +332,7 @@ class RequestTopic:
         return self._control(b"reschedule", id, origin, own)
 
     def deliver(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
-        """Return the record that makes the pending message of this id, or of the request with this origin, due at the
+        """Returns the record that makes the pending message of this id, or of the request with this origin, due at the
         record's own timestamp: a reschedule without delay.
 
         Raises RequestInvalid, TypeError. Its verdict is that of a reschedule.
@@ -338,14 +340,14 @@ class RequestTopic:
         return self._control(b"reschedule", id, origin, [(names.DELAY, b"0")])
 
     def partition_of(self, id: bytes | str) -> int:
-        """Return the one partition for everything that names this id."""
+        """Returns the only partition for requests that name this id."""
         return partition_for(utf8("id", id), self.partitions)
 
     def origin(self, partition: int, offset: int) -> str:
-        """Return the origin of the request whose acknowledgement has this partition and offset. `cancel` and
+        """Returns the origin of the request whose acknowledgement has this partition and offset. `cancel` and
         `reschedule` take it, and verdicts name it.
 
-        Raises RequestInvalid: no request of this topic can lie there. Raises TypeError.
+        Raises RequestInvalid if no request of this topic can lie there. Raises TypeError.
         """
         if not 0 <= whole_number("partition", partition) < self.partitions:
             raise RequestInvalid(Reason.BAD_ID, f"{self.name} has {self.partitions} partitions, so no {partition}")
@@ -385,7 +387,8 @@ class RequestTopic:
     def _checked(
         self, key: bytes | None, value: bytes | None, headers: Headers, partition: int | None
     ) -> RequestRecord:
-        """Return the record after the sidecar's parser has accepted it. Raises RequestInvalid: it would be refused."""
+        """Returns the record after the sidecar's parser has accepted it. Raises RequestInvalid if the parser refuses
+        it."""
         now_ms = time.time_ns() // 1_000_000
         try:
             parse_request(self._rules, partition or 0, now_ms, key, headers)

@@ -18,12 +18,12 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def time_header(at: datetime | None, delay: timedelta | None, level: int | None) -> tuple[str, bytes]:
-    """Return the header with the time. Raises RequestInvalid: none or several are given, or it is not a valid time."""
-    given = [name for name, value in (("at", at), ("delay", delay), ("level", level)) if value is not None]
-    if not given:
+    """Returns the header with the time. Raises RequestInvalid if none or several are given, or the time is invalid."""
+    names = [name for name, value in (("at", at), ("delay", delay), ("level", level)) if value is not None]
+    if not names:
         raise RequestInvalid(Reason.MISSING_TIME, "give one of at, delay and level")
-    if len(given) > 1:
-        raise RequestInvalid(Reason.CONFLICTING_TIME, f"give only one of {' and '.join(given)}")
+    if len(names) > 1:
+        raise RequestInvalid(Reason.CONFLICTING_TIME, f"give only one of {' and '.join(names)}")
     if at is not None:
         return AT, b"%d" % epoch_ms(at)
     if delay is not None:
@@ -33,28 +33,29 @@ def time_header(at: datetime | None, delay: timedelta | None, level: int | None)
 
 
 def grace_header(grace: timedelta) -> tuple[str, bytes]:
-    """Return the header of a grace. Raises RequestInvalid: it is negative."""
+    """Returns the header of a grace. Raises RequestInvalid if it is negative."""
     return GRACE, b"%d" % length_ms("grace", grace)
 
 
 def window_header(window: timedelta) -> tuple[str, bytes]:
-    """Return the header of a window. Raises RequestInvalid: it is negative."""
+    """Returns the header of a window. Raises RequestInvalid if it is negative."""
     return WINDOW, b"%d" % length_ms("window", window)
 
 
 def latest_header(latest: timedelta) -> tuple[str, bytes]:
-    """Return the header of the longest wait of a series. Raises RequestInvalid: it is negative."""
+    """Returns the header of the longest wait of a series. Raises RequestInvalid if it is negative."""
     return LATEST, b"%d" % length_ms("latest", latest)
 
 
 def interval_header(every: timedelta, phase: timedelta | None) -> tuple[str, bytes]:
-    """Return the header of an interval and its phase. Raises RequestInvalid: one of them is negative."""
+    """Returns the header of an interval and its phase. Raises RequestInvalid if one of them is negative."""
     shift = b"" if phase is None else b"/%d" % length_ms("phase", phase)
     return EVERY, b"%d%b" % (length_ms("every", every), shift)
 
 
 def epoch_ms(at: datetime) -> int:
-    """Return the first whole epoch millisecond at or after `at`. Raises RequestInvalid: naive, or before 1970."""
+    """Returns the first whole epoch millisecond at or after `at`. Raises RequestInvalid if `at` is naive or before
+    1970."""
     if not isinstance(at, datetime):
         raise TypeError(f"at must be a datetime, not {type(at).__name__}")
     if at.tzinfo is None or at.utcoffset() is None:
@@ -69,7 +70,7 @@ def epoch_ms(at: datetime) -> int:
 
 
 def length_ms(name: str, length: timedelta) -> int:
-    """Return `length` in whole milliseconds, rounded up. Raises RequestInvalid: it is negative."""
+    """Returns `length` in whole milliseconds, rounded up. Raises RequestInvalid if it is negative."""
     if not isinstance(length, timedelta):
         raise TypeError(f"{name} must be a timedelta, not {type(length).__name__}")
     if length < timedelta():

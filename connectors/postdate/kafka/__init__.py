@@ -1,19 +1,19 @@
 """Postdate's clients of Kafka. Of the product, only this package and `postdate.tools.dev_broker.readiness` import
 confluent_kafka. That module probes a broker that is starting, and retries after every error.
 
-It imports nothing else of Postdate. Modules and packages, lowest first; each may import those before it:
+The package imports nothing else of Postdate. Modules and packages, lowest first; each may import those before it:
 
-    limits, errors     bounds and defaults; how requests fail, by what the caller does next
+    limits, errors     bounds and defaults; the failures of requests, by what the caller does next
     statistics         the measurements of the client library's connections
     interface          all requests to a cluster, with their contract
-    classification     the library's errors as `errors`
+    classification     maps the library's errors to `errors`
     secrets, settings  the properties of the clients, and those that are refused
     connection_fault   why no broker can be reached
     admin/             queries and changes of topics, offsets and groups
     consumer/          the member of the consumer group; the reader of one partition
     producer           the transactional producer of a shard, and a plain one
-    client             makes the clients of one cluster
-    baselines/         plain programs with which the benchmark compares Postdate. They import nothing of it
+    client             creates the clients of one cluster
+    baselines/         programs without Postdate, with which the benchmark compares it
 
 The rest of the code depends on `interface`, which the simulated cluster of the tests also implements. Start reading
 there. Thread rule: see each class of `interface`.

@@ -1,7 +1,7 @@
-"""Maps the errors of confluent_kafka into the tree of `errors`, by what the caller does next.
+"""Maps the errors of confluent_kafka to the tree of `errors`, by what the caller does next.
 
-The flags are checked in this order: fatal, "the transaction must be aborted", retriable. An error without a flag is
-classified by its code. Callable from any thread; only `result_of` waits.
+The flags are checked in this order: fatal, "the transaction must be aborted", retriable. The code of an error without a
+flag decides. Callable from any thread; only `result_of` waits.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ OUT_OF_RANGE_CODES = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}
 )
 
-#: The record or its target is at fault; another attempt would fail, too.
+#: The record or its target is at fault: another attempt would fail, too.
 RECORD_CODES = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -163,15 +163,15 @@ _BLAME = {
 
 
 def blame(fault: KafkaFault) -> Blame:
-    """The cause of a rejected record; REFUSED if only the record can be at fault."""
+    """Returns the cause of a rejected record, or REFUSED if only the record can be at fault."""
     if fault.code in AUTHORIZATION_CODES:
         return Blame.UNAUTHORIZED
     return _BLAME.get(fault.code, Blame.REFUSED)
 
 
-#: Refusals of a record sent alone that its topic repeats until somebody changes the topic: those of a broker's
-#: validation (a schema, the key of a compacted topic) and of the size. Not among them: a timestamp, since the clocks of
-#: brokers decide; a broken checksum; a policy or a format of the cluster, which may depend on the broker that answers.
+#: Refusals of a single record that every attempt meets until an operator changes the topic: those of a broker's
+#: validation (a schema, the key of a compacted topic) and of the size. Not among them are a timestamp, since the clocks
+#: of brokers decide; a broken checksum; and a policy or a format of the cluster, which may depend on the broker.
 _FINAL_CODES = frozenset(
     {KafkaError.INVALID_RECORD, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE},
 )
@@ -183,7 +183,7 @@ def is_final(fault: KafkaFault) -> bool:
 
 
 def error_of(raised: KafkaException | KafkaError) -> KafkaError:
-    """The KafkaError inside an exception of the client, or the error itself."""
+    """Returns the KafkaError inside an exception of the client, or the error unchanged."""
     if isinstance(raised, KafkaError):
         return raised
     inner = raised.args[0] if raised.args else None
@@ -197,8 +197,8 @@ def is_fatal(raised: KafkaException | KafkaError) -> bool:
 
 
 def has_reason(raised: KafkaException | KafkaError, codes: frozenset[int]) -> bool:
-    """True if the error has one of these codes. A consumer gets a fatal error as an event with the code _FATAL, whose
-    text alone names the reason."""
+    """True if the error has one of these codes. A consumer gets a fatal error as an event with the code _FATAL; only
+    the text of the event names the reason."""
     error = error_of(raised)
     if error.code() != KafkaError._FATAL:
         return error.code() in codes
@@ -206,10 +206,10 @@ def has_reason(raised: KafkaException | KafkaError, codes: frozenset[int]) -> bo
 
 
 def classify(raised: KafkaException | KafkaError, doing: str, otherwise: type[KafkaFault] = FatalClient) -> KafkaFault:
-    """The fault for this error, which occurred while `doing` something ("commit the transaction").
+    """Returns the fault for this error, which occurred while `doing` something ("commit the transaction").
 
-    `otherwise` is the class for an error that carries no flag and has no known code: fatal, unless the caller knows
-    that the client is still usable.
+    `otherwise` is the class for an error that has no flag and no known code. The default is fatal; a caller that knows
+    that the client is still usable passes another class.
     """
     error = error_of(raised)
     kind = _kind(error, otherwise)
@@ -217,8 +217,8 @@ def classify(raised: KafkaException | KafkaError, doing: str, otherwise: type[Ka
 
 
 def classify_delivery(error: KafkaError, topic: str | None) -> KafkaFault:
-    """The fault for a delivery report: RecordRejected if this record is at fault, AbortRequired if it failed together
-    with its transaction, Fenced or FatalClient if the producer is unusable."""
+    """Returns the fault for a delivery report: RecordRejected if this record is at fault, AbortRequired if the record
+    failed with its transaction, Fenced or FatalClient if the producer is unusable."""
     code = error.code()
     missing = f": no ACL allows Write on topic {topic}" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
     message = f"A record for {topic} was not delivered: {error.str()} ({error.name()}){missing}"
@@ -263,7 +263,7 @@ _BY_CODE: tuple[tuple[frozenset[int], type[KafkaFault]], ...] = (
 
 
 def result_of(future: Future[Any], doing: str, timeout_s: float, absent: int | None = None) -> Any:
-    """Wait for the result of a future of the library; None if it fails with the code `absent`. Raises any other error
+    """Returns the result of a future of the library, or None if it fails with the code `absent`. Raises any other error
     as a fault, and Unreachable after `timeout_s`. `Any`: the library has no types."""
     try:
         return future.result(timeout_s)

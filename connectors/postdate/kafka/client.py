@@ -1,4 +1,4 @@
-"""The interface's factory over confluent_kafka: one cluster, and clients for it."""
+"""The factory of the interface over confluent_kafka: one cluster, and clients for it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from postdate.kafka.settings import KafkaSettings
 
 
 class ConfluentKafka:
-    """Kafka over confluent_kafka. May be shared by threads; each client that it makes belongs to one.
+    """Kafka over confluent_kafka. Threads may share it; each client that it creates belongs to one thread.
 
-    Making a client raises SettingRefused if librdkafka does not know a property or refuses its value.
+    Creating a client raises SettingRefused if librdkafka does not know a property or refuses its value.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:

@@ -1,10 +1,10 @@
 """Finds out why no broker can be reached: a refused connection, an unknown host, rejected credentials, or bootstrap
-addresses that speak TLS although the clients are configured without it, or the reverse.
+addresses that use TLS although the clients are configured without it, or the reverse.
 
 An admin client that waits for an answer reports such errors only to a caller that polls it. So a separate client
-listens for them for some seconds. The errors of librdkafka do not prove a wrong protocol: a listener of the other
-protocol closes the connection, and so does a proxy whose broker is down. So each address is then queried in the other
-protocol, by a TLS ClientHello or a Kafka ApiVersions request. Neither carries a credential.
+collects them for some seconds. The errors of librdkafka do not prove a wrong protocol: a listener of the other protocol
+closes the connection, and so does a proxy whose broker is down. So the module then queries each address in the other
+protocol, with a TLS ClientHello or a Kafka ApiVersions request. Neither carries a credential.
 
 Thread rule: nothing is shared; callable from any thread.
 """
@@ -29,13 +29,13 @@ from postdate.kafka.settings import ClientConf, KafkaSettings
 _LISTEN_S: Final = 5.0
 """s. A refusal arrives immediately, a failed handshake or login soon; a longer silence means that packets are
 dropped."""
-_TELLING: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE, KafkaError._TRANSPORT)
+_SPECIFIC: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE, KafkaError._TRANSPORT)
 """The most specific error first."""
 _DECISIVE: Final = (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN)
 """After one of these, later errors of the library do not change the result."""
 _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
-"""A broker answered and refused. A connection that breaks during a handshake is a `_TRANSPORT` error: a listener of the
-other protocol breaks it, and so does a proxy whose broker is down."""
+"""Errors that mean that a broker answered and refused. A connection that breaks during a handshake is a `_TRANSPORT`
+error, and not among them: a listener of the other protocol breaks it, and so does a proxy whose broker is down."""
 _REFUSED_TLS: Final = re.compile(r"SSL routines:.*(\balert\b|certificate verify failed)")
 """In the text of a `_TRANSPORT` error: the broker has ended the TLS session with a reason, such as no certificate, or
 its certificate is not trusted. For the latter librdkafka 2.16 reports `_SSL` or `_TRANSPORT`, by the call in which
@@ -46,30 +46,30 @@ be down."""
 
 
 def connection_fault(settings: KafkaSettings, over: Callable[[], bool]) -> KafkaFault | None:
-    """The reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS handshake,
-    or speaks the other protocol, which only an operator can correct; otherwise Unreachable. None if the library
-    reports no such error for some seconds, or once `over` returns True."""
-    heard: dict[int, str] = {}
+    """Returns the reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
+    handshake, or uses the other protocol, which only an operator can correct; otherwise Unreachable. Returns None if
+    the library reports no such error for some seconds, or once `over` returns True."""
+    errors: dict[int, str] = {}
 
     def on_error(error: KafkaError) -> None:
-        heard.setdefault(error.code(), error.str())
+        errors.setdefault(error.code(), error.str())
 
     try:
         client = AdminClient(settings.admin_conf() | {"error_cb": on_error})
     except KafkaException:
         return None  # the caller's own client gets the same error
     deadline = time.monotonic() + _LISTEN_S
-    while heard.keys().isdisjoint(_DECISIVE) and not over() and time.monotonic() < deadline:
+    while errors.keys().isdisjoint(_DECISIVE) and not over() and time.monotonic() < deadline:
         client.poll(0.1)
-    if not heard or over():
+    if not errors or over():
         return None
-    code = next((code for code in _TELLING if code in heard), None)
+    code = next((code for code in _SPECIFIC if code in errors), None)
     # For a listener of the other protocol, librdkafka reports a broken connection, or only that the broker is down.
     if code in (None, KafkaError._TRANSPORT) and (mismatch := protocol_mismatch(settings.admin_conf())):
         return NotAuthorized(mismatch, KafkaError._SSL)
     if code is None:
         return None
-    return (NotAuthorized if is_refusal(code, heard[code]) else Unreachable)(heard[code], code)
+    return (NotAuthorized if is_refusal(code, errors[code]) else Unreachable)(errors[code], code)
 
 
 def is_refusal(code: int, text: str) -> bool:
@@ -85,14 +85,14 @@ _PORT: Final = 9092
 _TLS_RECORDS: Final = (b"\x16", b"\x15")
 """The first byte from a TLS server: handshake or alert (RFC 8446, 5.1)."""
 _CORRELATION: Final = b"post"
-"""The broker repeats it after the length of its answer."""
+"""The broker repeats this number after the length of its answer."""
 _API_VERSIONS: Final = struct.pack(">ihh4sh", 10, 18, 0, _CORRELATION, -1)
 """Length, API key, version, correlation id, no client id: accepted before any authentication."""
 
 
 def protocol_mismatch(conf: ClientConf) -> str:
-    """A message for the user if every bootstrap address of `conf` answers in the other protocol; empty otherwise, also
-    if one of them does not answer."""
+    """Returns a message for the user if every bootstrap address of `conf` answers in the other protocol. Returns ""
+    otherwise, even if only one address does not answer."""
     protocol = str(conf.get("security.protocol", "PLAINTEXT")).upper()
     is_tls = protocol.endswith("SSL")
     addresses = [address.strip() for address in str(conf["bootstrap.servers"]).split(",")]
@@ -129,7 +129,7 @@ def _answers_plain(host: str, port: int) -> bool:
 
 
 def _answer(host: str, port: int, request: bytes, size: int) -> bytes:
-    """The first `size` bytes of the answer; fewer if the connection ends or times out."""
+    """Returns the first `size` bytes of the answer, or fewer if the connection ends or times out."""
     answer = b""
     with contextlib.suppress(OSError), socket.create_connection((host, port), _ANSWER_S) as connection:
         connection.sendall(request)

@@ -8,8 +8,8 @@ No exception of the client library leaves this package. Every error that it rais
       NotAuthorized            credentials, TLS or ACLs: an operator must change something
       Fenced                   another producer holds the transactional id: stop acting, read the log before a new init
       FatalClient              this client instance is unusable: destroy it and create a new one
-        NameInUse              ... because another member has its static name: a new one may join once that has ended
-        OtherProtocol          ... because members use the classic protocol: a new one may join once they have ended
+        NameInUse              ... because another member has its static name: join again once that member has left
+        OtherProtocol          ... because members use the classic protocol: join again once they have left
       UnknownOutcome           a commit or abort may or may not have happened: destroy the producer, let the log decide
       AbortRequired            the transaction cannot commit: abort(), then isolate the entry or retry
         RecordRejected         ... because of one record (unknown topic, too large, not authorized for its topic)
@@ -18,15 +18,14 @@ No exception of the client library leaves this package. Every error that it rais
         Retriable              the same call may succeed if repeated at once
       DevBrokerFailed          the development broker cannot start: the message names the remedy on this machine
 
-`classification.classify` maps the library's errors into this tree. Thread rule: plain values, free to pass between
-threads.
+`classification.classify` maps the library's errors to this tree. Thread rule: plain values; any thread may use them.
 """
 
 from __future__ import annotations
 
 
 class KafkaFault(Exception):
-    """Any failure of Kafka or of its client; `str()` is a message for the user, `code` librdkafka's error number."""
+    """Any failure of Kafka or of its client. `str()` is a message for the user, `code` is librdkafka's error number."""
 
     #: Whether repeating the same call, unchanged, may succeed.
     retriable = False
@@ -37,11 +36,11 @@ class KafkaFault(Exception):
 
 
 class SettingRefused(KafkaFault):
-    """A client property is unknown, malformed, or would break the protocol; the message names it and the reason."""
+    """A client property is unknown, malformed, or would break the protocol. The message names it and the reason."""
 
 
 class UnsupportedByBroker(SettingRefused):
-    """The brokers do not know what a setting requires; the message names it."""
+    """The brokers do not support what a setting requires. The message names the setting."""
 
 
 class NotAuthorized(KafkaFault):
@@ -80,7 +79,7 @@ class RecordRejected(AbortRequired):
 
 
 class OffsetOutOfRange(KafkaFault):
-    """A reader's offset is below the start or above the end of its partition; no record was skipped."""
+    """A reader's offset is below the start or above the end of its partition. No record was skipped."""
 
 
 class Unreachable(KafkaFault):

@@ -5,7 +5,7 @@ in `tests/contract`, so that results of the simulation hold for Kafka.
 
 Rules for every method, unless its docstring states another:
 
-- It raises only `errors.KafkaFault`, by consequence: the caller reacts to the class, never to a code.
+- It raises only `errors.KafkaFault`. The caller reacts to the class of the fault, never to its code.
 - A `timeout_s` is how long it may block; methods without one do not wait for the network.
 - An instance belongs to one thread at a time. Only Admin may be shared by threads.
 - Callbacks run on the calling thread, inside `poll`, `settle`, `flush`, `commit` and `abort`.
@@ -41,13 +41,13 @@ class Partition(NamedTuple):
     """One partition of one topic; a plain tuple, so it is cheap as a dictionary key."""
 
     topic: str
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs of a partition
+    index: int  # type: ignore[assignment]  # hides tuple.index, which a partition does not need
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
     """One committed record of the log.
 
-    `timestamp_ms` is -1 if the record has none; `log_append` is True if it is from the broker's clock. `headers` is an
+    `timestamp_ms` is -1 if the record has none. `log_append` is True if the broker's clock set it. `headers` is an
     empty list if the record has none, and None if the client cannot read them (a name that is not UTF-8).
     """
 
@@ -67,10 +67,9 @@ class Isolation(Enum):
 
 
 class TopicInfo(NamedTuple):
-    """The cluster's description of a topic: `partitions` maps each index to whether it has a leader now; `config` has
-    the requested settings that ACLs allow reading, all values as text; `writable` is False if ACLs forbid these
-    credentials to write to it. A topic that ACLs hide has no topic id either (see `Admin.describe`).
-    """
+    """The cluster's description of a topic. `partitions` maps each index to True if the partition has a leader now.
+    `config` has the requested settings that ACLs allow reading, all values as text. `writable` is False if ACLs forbid
+    these credentials to write to the topic. A topic that ACLs hide has no topic id either (see `Admin.describe`)."""
 
     name: str
     topic_id: str
@@ -111,25 +110,25 @@ class GroupMember(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The HOST:PORT that it advertises after the last `@` of its client id; empty if there is none."""
+        """The HOST:PORT that the member advertises after the last `@` of its client id, or "" if there is none."""
         address = self.client_id.rpartition("@")[2]
         is_one = _ADDRESS.fullmatch(address) and 0 < int(address.rpartition(":")[2]) < 65_536
         return address if is_one else ""
 
 
 class GroupListener(Protocol):
-    """Receives rebalances. Called inside `GroupConsumer.poll` or `close`, on that thread; must return soon (well below
-    the poll interval, 5 min) and must not raise. Never called with no partition at all."""
+    """Receives rebalances. The consumer calls it inside `GroupConsumer.poll` or `close`, on that thread, and never with
+    an empty sequence. Its methods must return soon (well below the poll interval, 5 min) and must not raise."""
 
     def assigned(self, parts: Sequence[Partition]) -> None:
-        """These partitions are ours now, in addition; they are paused and silent until `start` is called for each."""
+        """Takes additional partitions. They are paused and silent until `start` is called for each."""
 
     def revoked(self, parts: Sequence[Partition]) -> None:
-        """These are ours until this returns: the last chance to commit and to release them gracefully."""
+        """Releases partitions, which this member still holds until the call returns: the last chance to commit."""
 
     def lost(self, parts: Sequence[Partition]) -> None:
-        """These are no longer ours, and another member may already have them: stop at once; do not wait for
-        anything."""
+        """Stops work on partitions that this member has lost. Another member may already hold them, so it must not wait
+        for anything."""
 
 
 class GroupConsumer(Protocol):
@@ -142,112 +141,118 @@ class GroupConsumer(Protocol):
         """Joins the group for these topics; assignments arrive through `listener` during later polls. Does not wait."""
 
     def poll(self, records_max: int, timeout_s: float) -> list[tuple[Partition, list[Record]]]:
-        """Serves callbacks and returns up to `records_max` records, grouped by partition, each group in offset order
-        with rising offsets (gaps are markers, aborted or compacted records).
+        """Serves callbacks, and returns up to `records_max` records, grouped by partition, each group with rising
+        offsets (gaps are markers, aborted or compacted records).
 
-        Blocks until a record arrives or `timeout_s` has passed; an empty list is no error. Never returns a record of
-        a paused partition, nor one before the offset given to the last `start`. Partition errors are not raised here:
-        they wait in `errors`. Raises FatalClient, Fenced if another client replaced this static member, NameInUse if
-        another one has its static name, OtherProtocol, NotAuthorized, and UnsupportedByBroker, whichever call or
-        callback met that error. From then on the client holds nothing, every poll raises and the listener is not
-        called: the caller closes it and makes a new one.
+        Blocks until a record arrives or `timeout_s` has passed; an empty list is no error. Never returns a record of a
+        paused partition, nor one before the offset given to the last `start`. Does not raise partition errors, which
+        wait in `errors`. Raises FatalClient, Fenced if another client replaced this static member, NameInUse if another
+        member has its static name, OtherProtocol, NotAuthorized, and UnsupportedByBroker, whichever call or callback
+        met that error. From then on the client holds nothing, every poll raises, and the listener is not called: the
+        caller closes it and creates a new one.
         """
 
     def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
-        """The errors met since the last call, drained: with their partition, or None for those of the whole client."""
+        """Returns and clears the errors since the last call, each with its partition, or None for an error of the whole
+        client."""
 
     def start(self, part: Partition, offset: int) -> None:
-        """From the next poll on, records of an assigned partition arrive, beginning at `offset` (or at the first
-        record behind it). Also moves a started partition, and ends its pause. Raises KafkaFault if the partition is not
+        """Makes records of an assigned partition arrive from the next poll on, beginning at `offset` or the first
+        record after it. Also moves a started partition, and ends its pause. Raises KafkaFault if the partition is not
         assigned."""
 
     def pause(self, parts: Iterable[Partition]) -> None:
-        """No record of these arrives until `resume`; nothing is skipped. Partitions that are not assigned are
-        ignored."""
+        """Holds the records of these partitions back until `resume`; none is skipped. Ignores partitions that are not
+        assigned."""
 
     def resume(self, parts: Iterable[Partition]) -> None:
-        """Continues where `pause` stopped. Partitions that are not assigned are ignored."""
+        """Continues where `pause` stopped. Ignores partitions that are not assigned."""
 
     def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
-        """Publishes group offsets for lag tools; asynchronous; a failure is only logged: nothing resumes from them.
-        `notes`: the metadata of the offsets (`Admin.group_note`); a partition without a note has none from then on."""
+        """Publishes group offsets for tools that show the lag. Asynchronous; a failure is only logged, since nothing
+        resumes from these offsets. `notes`: the metadata of the offsets (`Admin.group_note`). A partition without a
+        note has none from then on."""
 
     def commit_note(self, part: Partition, offset: int, note: str) -> None:
-        """When it returns, the group has stored `note` and this offset for an assigned partition, and every later owner
-        reads it. Blocks while the client retries. Raises Fenced or another KafkaFault if it may not be stored: this
+        """Stores `note` and this offset in the group for an assigned partition: after the call, every later owner reads
+        it. Blocks while the client retries. Raises Fenced or another KafkaFault if the note may not be stored: this
         member has lost the partition, or the coordinator does not answer."""
 
     def leave(self) -> None:
-        """Gives all partitions back during the next polls and leaves the group. A static member leaves for good with
-        the group protocol classic; with consumer, others get its partitions when its session has timed out."""
+        """Gives all partitions back during the next polls, and leaves the group. With the group protocol classic, a
+        static member leaves for good. With consumer, other members get its partitions when its session has timed out.
+        """
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
-        """The group's committed offset of each, None if there is none. Blocks. Raises Unreachable, NotAuthorized."""
+        """Returns the group's committed offset of each partition, or None for a partition without one. Blocks. Raises
+        Unreachable, NotAuthorized."""
 
     def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
-        """The offset of the next record that `poll` may return of each, past markers and aborted records; without those
-        of which nothing was fetched yet, and that are not assigned. Does not wait."""
+        """Returns for each partition the offset of the next record that `poll` may return, past markers and aborted
+        records. Omits partitions that are not assigned, and those of which nothing was fetched yet. Does not wait."""
 
     def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
-        """Those of `parts` that this member holds according to the coordinator, by one request. Empty if the request
-        fails, and while the group rebalances. It commits nothing: a takeover reads a committed offset as the sign of an
-        earlier owner. Blocks, and opens a connection for this one request; the only method that may run on another
-        thread beside the poll thread."""
+        """Returns the partitions of `parts` that this member holds according to the coordinator, by one request.
+        Returns an empty set if the request fails, and while the group rebalances. Commits nothing, since a takeover
+        reads a committed offset as the sign of an earlier owner. Blocks, and opens a connection for this request. It is
+        the only method that may run on another thread while the poll thread runs."""
 
     def assignment(self) -> frozenset[Partition]:
-        """The present assignment of this member, according to the library."""
+        """Returns the present assignment of this member, according to the library."""
 
     def member_id(self) -> str:
-        """The id the coordinator gave this member; empty before the first join."""
+        """Returns the id that the coordinator gave this member, or "" before the first join."""
 
     def statistics(self) -> tuple[BrokerStatistics, ...]:
-        """Measurements of the connections to the brokers, updated every few seconds; empty before the first, and if
-        nothing is measured. Does not wait."""
+        """Returns measurements of the connections to the brokers, updated every few seconds. Returns an empty tuple
+        before the first measurement, and if nothing is measured. Does not wait."""
 
     def close(self) -> None:
-        """Leaves the group (a static member does not), and calls `revoked` for the partitions still held. Blocks for
-        at most some seconds. Raises KafkaFault if the client fails while it leaves; it is closed all the same. Calling
-        it again does nothing."""
+        """Leaves the group (a static member does not), and calls `revoked` for the partitions that it still holds.
+        Blocks for at most some seconds. Raises KafkaFault if the client fails while it leaves; it is closed
+        nevertheless. A second call does nothing."""
 
 
 class LogReader(Protocol):
-    """Reads one partition from a given offset, without a group, with the isolation it was made with."""
+    """Reads one partition from a given offset, without a group, with the isolation level given at its creation."""
 
     def read(self, records_max: int, timeout_s: float) -> list[Record]:
-        """Returns up to `records_max` records in offset order; blocks until at least one is there or `timeout_s` has
-        passed. Empty means only that nothing came in time: compare `position` with the end that is wanted. If the
-        partition's leader freezes and another broker leads, reading continues within 30 s from then.
+        """Returns up to `records_max` records in offset order. Blocks until at least one record is there or `timeout_s`
+        has passed. An empty list only means that nothing arrived in time: compare `position` with the wanted end. If
+        the partition's leader freezes and another broker leads, reading continues within 30 s from then.
 
-        Raises OffsetOutOfRange if the position is not in the log (there is no automatic reset), Unreachable only if
-        the client has given up, NotAuthorized, FatalClient.
+        Raises OffsetOutOfRange if the position is not in the log (there is no automatic reset), Unreachable only if the
+        client has given up, NotAuthorized, FatalClient.
         """
 
     def position(self) -> int:
-        """The offset of the next record that `read` may return: everything below it has been returned or does not
-        exist for this isolation. Passes transaction markers and aborted records, also when they are last; with
-        READ_COMMITTED it stops at the first record of a foreign open transaction. It moves only inside `read`."""
+        """Returns the offset of the next record that `read` may return: every record below it has been returned, or
+        does not exist for this isolation level. Passes transaction markers and aborted records, even at the end of the
+        log. With READ_COMMITTED it stops at the first record of another producer's open transaction. Moves only inside
+        `read`."""
 
     def close(self) -> None:
-        """Frees the client. Calling it again does nothing."""
+        """Frees the client. A second call does nothing."""
 
 
 class TransactionalProducer(Protocol):
-    """One producer with a transactional id. Owned by one shard thread, which makes it, uses it, and destroys it.
+    """One producer with a transactional id. One shard thread creates it, uses it, and destroys it.
 
     Order of calls: `init`, then any number of { `settle`, `begin`, `produce`..., `flush`, `commit` or `abort` }.
     """
 
     def init(self, timeout_s: float, topic: str = "") -> None:
-        """When it returns, every older producer with this id is fenced and its open transaction has ended, committed or
-        aborted. `topic`: an existing one, by which the client learns its brokers first; that is faster. Repeats while
-        retriable until `timeout_s` has passed. Raises Retriable or Unreachable (call again on the same instance),
-        NotAuthorized, Fenced, FatalClient."""
+        """Fences every older producer with this id, and ends its open transaction: after the call it is committed or
+        aborted. `topic`: an existing topic, by which the client learns its brokers first; that is faster. Repeats
+        retriable failures until `timeout_s` has passed. Raises Retriable or Unreachable (call again on the same
+        instance), NotAuthorized, Fenced, FatalClient."""
 
     def begin(self, created_ms: int = 0) -> None:
-        """Opens a transaction; local, does not wait. Raises Fenced, FatalClient.
+        """Opens a transaction locally, without waiting. Raises Fenced, FatalClient.
 
-        `created_ms`: the CreateTime of its records, epoch ms; 0: the time of the local clock for each. Brokers refuse
-        records that are stamped more than `message.timestamp.after.max.ms` ahead of them, an hour since Kafka 4.
+        `created_ms`: the CreateTime of its records, epoch ms; with 0, each record gets the time of the local clock.
+        Brokers refuse records whose timestamp is more than `message.timestamp.after.max.ms` ahead of them, an hour
+        since Kafka 4.
         """
 
     def produce(
@@ -259,47 +264,51 @@ class TransactionalProducer(Protocol):
         partition: int = -1,
         on_delivery: OnDelivery | None = None,
     ) -> None:
-        """Hands one record to the client, for a topic that is writable: *measured*, a topic that ACLs forbid fails the
-        whole transaction, no report names it, and `abort` may end in FatalClient. Partition -1: murmur2 of the key as
-        Java does, any partition for a null key.
+        """Hands one record to the client, for a topic that is writable. *Measured*: a topic that ACLs forbid fails the
+        whole transaction, no report names it, and `abort` may end in FatalClient. Partition -1 is murmur2 of the key as
+        in Java, and any partition for a null key.
 
-        Does not wait for the network, unless the client's queue is full: then it serves callbacks and waits, bounded
-        by the message time-out. Raises RecordRejected if the record can be refused at once (too large, no such
-        partition), Retriable if the queue stays full, Fenced, FatalClient. A later failure shows in `on_delivery`,
-        if given, and in `commit`.
+        Does not wait for the network, unless the client's queue is full: then it serves callbacks and waits, at most
+        for the message time-out. Raises RecordRejected if the record can be refused at once (too large, no such
+        partition), Retriable if the queue stays full, Fenced, FatalClient. A later failure appears in `on_delivery`, if
+        given, and in `commit`.
         """
 
     def flush(self, timeout_s: float) -> int:
-        """Waits until every record has its delivery report, and serves them; returns how many are still without.
+        """Waits until every record has its delivery report, and serves the reports. Returns the number of records
+        without one.
 
-        Raises what `commit` would raise as soon as the transaction has failed and reports stop coming: the client sends
-        nothing more of it, and the other records would wait for the message time-out."""
+        If the transaction has failed and reports stop coming, raises what `commit` would raise: the client sends
+        nothing more of the transaction, and the other records would wait for the message time-out.
+        """
 
     def commit(self) -> None:
-        """When it returns, the transaction is committed. Waits as long as that takes (the caller may have a
-        watchdog), and repeats retriable errors until the transaction time-out is used up. Raises AbortRequired (no
-        part of it will ever be visible: call `abort`), as RecordRejected if single records were refused (`on_delivery`
-        reports them and the reasons), UnknownOutcome, Fenced, FatalClient. After the last three it may be committed or
-        not."""
+        """Commits the transaction. Waits as long as that takes (the caller may have a watchdog), and repeats retriable
+        errors until the transaction time-out is used up. Raises AbortRequired (no part of the transaction will ever be
+        visible: call `abort`), as RecordRejected if single records were refused (`on_delivery` reports them and the
+        reasons), UnknownOutcome, Fenced, FatalClient. After the last three the transaction may or may not be committed.
+        """
 
     def abort(self) -> None:
-        """When it returns, the transaction is aborted. Waits and repeats as `commit` does. Raises UnknownOutcome, also
-        if the coordinator refuses the abort; Fenced; and FatalClient, which is to be expected after records have timed
-        out: the coordinator may refuse to end a transaction that it has given up itself. Never raises AbortRequired.
-        After any of these, destroy this producer and fence again: no transaction without a commit request can commit,
-        and the log shows the outcome of one with a commit request."""
+        """Aborts the transaction. Waits and repeats as `commit` does. Never raises AbortRequired.
+
+        Raises UnknownOutcome, also if the coordinator refuses the abort; Fenced; and FatalClient, which is to be
+        expected after records have timed out: the coordinator may refuse to end a transaction that it has already given
+        up. After any of these errors, destroy this producer and fence again: no transaction without a commit request
+        can commit, and the log shows the outcome of one with a commit request.
+        """
 
     def settle(self) -> bool:
-        """Serves all callbacks; True if the next transaction may begin on this producer.
+        """Serves all callbacks. Returns True if the next transaction may begin on this producer.
 
-        False: the end of the last transaction took so long that it may have been requested twice, or a connection is
-        known to have failed since it began. A delayed EndTxn might then still be under way and decide the *next*
-        transaction (KAFKA-17754): destroy this producer and fence again.
+        Returns False if the end of the last transaction took so long that it may have been requested twice, or if a
+        connection is known to have failed since the transaction began. A delayed EndTxn might then still be in the
+        network and decide the *next* transaction (KAFKA-17754): destroy this producer and fence again.
         """
 
     def destroy(self) -> None:
-        """Drops the client without waiting for what is in flight; an open transaction is left to the next `init` or
-        to the transaction time-out. Calling it again does nothing."""
+        """Drops the client without waiting for records in flight. An open transaction waits for the next `init` or for
+        the transaction time-out. A second call does nothing."""
 
 
 class PlainProducer(Protocol):
@@ -314,117 +323,119 @@ class PlainProducer(Protocol):
         partition: int = -1,
         on_delivery: OnDelivery | None = None,
     ) -> None:
-        """As TransactionalProducer.produce."""
+        """Produces as `TransactionalProducer.produce` does."""
 
     def flush(self, timeout_s: float) -> int:
-        """As TransactionalProducer.flush."""
+        """Waits as `TransactionalProducer.flush` does."""
 
     def destroy(self) -> None:
-        """Drops the client and what it has not sent. Calling it again does nothing."""
+        """Drops the client and the records that it has not sent. A second call does nothing."""
 
 
 class Admin(Protocol):
-    """Queries and changes of the cluster. May be shared by threads.
+    """Queries and changes of the cluster. Threads may share it.
 
     Every method waits for the cluster, bounded by `request_timeout_s` of the settings, and may raise Retriable,
     Unreachable, NotAuthorized.
     """
 
     def cluster_id(self) -> str:
-        """The cluster id."""
+        """Returns the cluster id."""
 
     def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
-        """The first offset of each log. Raises RecordRejected if a partition does not exist."""
+        """Returns the first offset of each log. Raises RecordRejected if a partition does not exist."""
 
     def end_offsets(
         self, parts: Iterable[Partition], isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
-        """The offset behind the last record: READ_UNCOMMITTED, the high watermark; READ_COMMITTED, the last stable
-        offset. Waits for at most `timeout_s`, if it is given. Raises RecordRejected if a partition does not exist."""
+        """Returns the offset after the last record of each log: the high watermark for READ_UNCOMMITTED, the last
+        stable offset for READ_COMMITTED. Waits for at most `timeout_s`, if it is given. Raises RecordRejected if a
+        partition does not exist."""
 
     def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
-        """The first offset whose record's timestamp is at or after `timestamp_ms`; None if there is none."""
+        """Returns the first offset whose record's timestamp is at or after `timestamp_ms`, or None if there is none."""
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
-        """Those of these topics that exist. While one is created or deleted, brokers differ for a moment: it is missing
-        if one of those that answer does not know it. `config` names the wanted settings; without names, one request is
-        saved and `config` of the answer is empty. One or two requests in all.
+        """Returns those of these topics that exist. While a topic is created or deleted, brokers differ for a moment:
+        it is missing if a broker that answers does not know it. `config` names the wanted settings. Without names, one
+        request is saved, and `config` of the answer is empty. One or two requests in all.
 
         A topic that these credentials may not describe is `TopicInfo(name, "", {}, {}, writable=False)`, even if it
-        does not exist: the broker does not distinguish the two. If only its settings are hidden, `config` is empty.
-        Neither fails the others. Raises NotAuthorized for the credentials as a whole."""
+        does not exist: the broker does not distinguish the two. If only the settings of a topic are hidden, its
+        `config` is empty. Neither case affects the other topics. Raises NotAuthorized for the credentials as a whole.
+        """
 
     def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
-        """Requests the same as `describe`; the returned function waits for the answer for a number of seconds, and
+        """Requests the same as `describe`. The returned function waits for the answer for a number of seconds, and
         raises as `describe`."""
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
-        """The operations that these credentials may perform on each existing topic: at most DESCRIBE_CONFIGS on a
-        hidden one, all on a cluster without ACLs. One or two requests. Raises as `describe`.
-        """
+        """Returns the operations that these credentials may perform on each existing topic: at most DESCRIBE_CONFIGS on
+        a hidden topic, all operations on a cluster without ACLs. One or two requests. Raises as `describe`."""
 
     def group_rights(self, group_id: str) -> frozenset[Operation]:
-        """The operations that these credentials may perform on a consumer group, existing or not; empty if it is
-        hidden."""
+        """Returns the operations that these credentials may perform on a consumer group, even if it does not exist.
+        Returns an empty set if the group is hidden."""
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
-        """Creates those that do not exist, and returns the names that it created, when every broker asked has
-        them. Raises SettingRefused if the cluster refuses a setting, a replication factor or a name."""
+        """Creates the topics that do not exist. Returns their names once every broker that was asked has them. Raises
+        SettingRefused if the cluster refuses a setting, a replication factor or a name."""
 
     def add_partitions(self, counts: Mapping[str, int]) -> None:
         """Increases each topic's partition count to the given total. Raises SettingRefused if that is not an
         increase."""
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        """Deletes those that exist."""
+        """Deletes the topics that exist."""
 
     def group_offset(self, group_id: str, part: Partition) -> int | None:
-        """The committed offset of a group for a partition, None if there is none."""
+        """Returns the committed offset of a group for a partition, or None if there is none."""
 
     def group_note(self, group_id: str, part: Partition) -> str:
-        """The metadata of the committed offset of a partition; empty if there is none."""
+        """Returns the metadata of the committed offset of a partition, or "" if there is none."""
 
     def group_members(self, group_id: str) -> list[GroupMember]:
-        """The present members of a consumer group; empty if the group is empty or unknown."""
+        """Returns the present members of a consumer group. The list is empty if the group is empty or unknown."""
 
     def assign_again(self, group_id: str, topic: str) -> None:
         """Makes a group of the protocol classic assign its partitions again: a member that reads `topic` joins and
-        leaves. If no other member reads that topic, the others keep their partitions. Returns after the admin time-out
-        even if the group has not done so."""
+        leaves. If no other member reads that topic, the other members keep their partitions. Returns after the admin
+        time-out even if the group has not assigned its partitions by then."""
 
     def share_isolation(self, group_id: str) -> Isolation | None:
-        """The isolation level at which a share group (KIP-932) reads, whether it has members or not. None if `group_id`
-        names a consumer group, whose members set theirs, or if the brokers know no isolation level of groups. Two
-        requests. Raises NotAuthorized without DescribeConfigs on the group."""
+        """Returns the isolation level at which a share group (KIP-932) reads, whether it has members or not. Returns
+        None if `group_id` names a consumer group, whose members set their own level, or if the brokers know no
+        isolation level of groups. Two requests. Raises NotAuthorized without DescribeConfigs on the group."""
 
     def close(self) -> None:
-        """Frees the client. Calling it again does nothing."""
+        """Frees the client. A second call does nothing."""
 
 
 class Kafka(Protocol):
-    """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
+    """One cluster: creates the clients above. Threads may share it. Creating a client does not wait for the network."""
 
     def connection_fault(self, over: Callable[[], bool]) -> KafkaFault | None:
-        """The reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
+        """Returns the reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
         handshake, or if every bootstrap address answers with TLS although `security.protocol` is without it, or the
-        reverse; Unreachable otherwise. None if nothing is known in some seconds, or once `over` is true. From any
-        thread."""
+        reverse; otherwise Unreachable. Returns None if no reason is known after some seconds, or once `over` returns
+        True. Callable from any thread."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
-        """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, follows
-        the `@` of its client id, which every client that may describe the group can read (`GroupMember.address`)."""
+        """Returns a member that has not joined yet. `instance_id` makes it a static member. `address`, HOST:PORT,
+        follows the `@` of its client id, which every client that may describe the group can read
+        (`GroupMember.address`)."""
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
-        """A reader whose first record is the one at `offset`, or the next one."""
+        """Returns a reader whose first record is the one at `offset`, or the next one."""
 
     def producer(
         self, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
     ) -> TransactionalProducer:
-        """A producer that has fenced nobody yet. `message_bytes_max`: the largest record that it may be given, which
-        is the largest `max.message.bytes` of the topics that it serves."""
+        """Returns a producer that has fenced nobody yet. `message_bytes_max`: the largest record that it may be given,
+        which is the largest `max.message.bytes` of the topics that it serves."""
 
     def plain_producer(self, created_ms: int = 0) -> PlainProducer:
-        """An idempotent producer without transactions. `created_ms`: as in `TransactionalProducer.begin`."""
+        """Returns an idempotent producer without transactions. `created_ms`: as in `TransactionalProducer.begin`."""
 
     def admin(self) -> Admin:
-        """A new admin client."""
+        """Returns a new admin client."""

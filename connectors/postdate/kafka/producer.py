@@ -1,8 +1,8 @@
 """Producers: the transactional one of a shard, and a plain idempotent one for the command line.
 
-The behaviour of librdkafka shapes this module: a full queue is a BufferError to wait out; a commit that is `retriable`
-is called again and never answered by an abort; a transaction whose end was slow, or during which a connection broke,
-taints the producer (see `settle` in the interface, and KAFKA-17754). One thread at a time.
+The behaviour of librdkafka shapes this module. A full queue raises BufferError: wait. A commit that is `retriable` is
+called again, and never followed by an abort. A transaction whose end was slow, or during which a connection broke,
+makes the producer unfit for the next one (see `settle` in the interface, and KAFKA-17754). One thread at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from postdate.kafka.settings import ClientConf, KafkaSettings, log
 
 events = logging.getLogger(__name__)
 
-#: s. How long one wait for room in the client's queue lasts.
+#: s. How long one wait for space in the client's queue lasts.
 _QUEUE_WAIT_S = 0.05
 #: s. How long one wait for delivery reports lasts before the state of the transaction is checked.
 _REPORT_WAIT_S = 0.02
@@ -108,7 +108,7 @@ class ConfluentPlainProducer:
         producer, self._producer = self._producer, None
         self._renewal = None  # otherwise it would keep the client alive
         if producer is not None:
-            # Purges all records, in flight or not: otherwise the library would wait for reports that no longer matter.
+            # Without this, the library would wait for delivery reports that no longer matter.
             producer.purge(in_queue=True, in_flight=True, blocking=False)
 
     def _on_error(self, error: KafkaError) -> None:
@@ -152,11 +152,11 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
                 time.sleep(_RETRY_PAUSE_S)
 
     def _meet_brokers(self, topic: str, timeout_s: float) -> None:
-        """Waits until the client knows its brokers; if that fails, `init_transactions` raises the cause.
+        """Waits until the client knows its brokers. If that fails, `init_transactions` raises the cause.
 
         Measured: `init_transactions` of a new client took 500 ms instead of 60 in half of all cases, since the library
         (2.16, `rd_kafka_txn_coord_query`) waits that long if it asks for the coordinator before it knows the brokers. A
-        second request finds it connected to what the first one named.
+        second request finds the client connected to the brokers that the first one named.
         """
         for _ in range(2):
             with suppress(KafkaException):
@@ -167,8 +167,8 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         self._created_ms = created_ms
         if self._renewal is not None:
             self._renewal.follow()
-        # Earlier reports belong to transactions that have been decided. A new producer often has the error of a
-        # bootstrap address that does not answer, which would later taint the first transaction.
+        # Earlier reports belong to transactions that have ended. A new producer often has the error of a bootstrap
+        # address that does not answer; served later, it would make the producer unfit after its first transaction.
         self._serve_events()
         self._transport_failed = False
         self._end_took_s = 0.0
@@ -187,10 +187,10 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         return left
 
     def _check_open(self) -> None:
-        """Raises the fault that has failed the open transaction, if one has.
+        """Raises the fault that has failed the open transaction, if there is one.
 
-        The library has no call for this. It refuses to begin a transaction inside another one, and changes nothing; the
-        error is _STATE while the open one is sound, otherwise the error that failed it
+        The library has no call for this. It refuses to begin a transaction inside another one, and changes nothing. The
+        error is _STATE while the open transaction is sound, otherwise the error that failed it
         (`rd_kafka_txn_require_states0` in rdkafka_txnmgr.c).
         """
         try:
@@ -224,8 +224,8 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
     def _end(self, call: Callable[[float], None], what: str) -> None:
         """Repeats the call until the outcome is known, or the transaction time-out has passed (then it is unknown).
 
-        -1 lets the library use what is left of the transaction time-out; a shorter wait of ours would tear the state
-        of the client from that of the coordinator.
+        -1 lets the library use the rest of the transaction time-out. With a shorter wait, the state of the client would
+        differ from that of the coordinator.
         """
         started = time.monotonic()
         try:
@@ -247,10 +247,10 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
 
 @contextmanager
 def _serving(doing: str) -> Iterator[None]:
-    """Converts errors that the library raises while it serves events, during `doing`, into faults.
+    """Converts errors that the library raises while it serves events, during `doing`, to faults.
 
-    A client that became unusable raises from whatever call comes next, `poll` and `flush` included; where callbacks run
-    after that in the same call, they find the exception set, and Python turns it into a SystemError with that cause.
+    A client that has become unusable raises from the next call, including `poll` and `flush`. If callbacks run after
+    that in the same call, they find the exception set, and Python turns it into a SystemError with that cause.
     """
     try:
         yield
@@ -263,10 +263,10 @@ def _serving(doing: str) -> Iterator[None]:
 
 
 def _reporter(on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
-    """The library's callback that calls ours. `Any`: the library's type does not promise a timestamp.
+    """Returns the library's callback that calls ours. `Any`: the library's type does not promise a timestamp.
 
-    A record has no offset if its batch lost its answer and a later batch was acknowledged: the library then takes both
-    for acknowledged (librdkafka 2.16, `rd_kafka_dr_implicit_ack`). Its timestamp is not the broker's then.
+    A record has no offset if the answer to its batch was lost and a later batch was acknowledged: the library then
+    takes both as acknowledged (librdkafka 2.16, `rd_kafka_dr_implicit_ack`). Its timestamp is then not the broker's.
     """
 
     def report(error: KafkaError | None, message: Any) -> None:

@@ -47,8 +47,8 @@ class SecretFile(Secret):
         return str.__str__(self), self.path
 
     def read(self) -> str:
-        """The present content of the file, without the line break at its end; the previous content if it cannot be
-        read."""
+        """Returns the present content of the file, without the line break at its end, or the previous content if the
+        file cannot be read."""
         try:
             with self.path.open(encoding="utf-8") as file:
                 return file.read(limits.SECRET_CHARS_MAX).rstrip("\r\n")
@@ -61,11 +61,11 @@ class SettableClient(Protocol):
     """Any client of the library."""
 
     def set_sasl_credentials(self, username: str, password: str) -> object:
-        """Use these for the next authentication; open connections are kept."""
+        """Uses these credentials for the next authentication. Open connections stay."""
 
 
 class Renewal:
-    """Passes a changed password from the file to one client. `file` None: there is no file to watch."""
+    """Passes a changed password from the file to one client. `file` is None if there is no file to watch."""
 
     def __init__(self, client: SettableClient, username: str, file: SecretFile | None) -> None:
         self._client = client
@@ -75,7 +75,7 @@ class Renewal:
         self._check_at = time.monotonic() + limits.SECRET_CHECK_INTERVAL_S
 
     def follow(self) -> None:
-        """Check the file, if the interval has passed; otherwise cheap."""
+        """Checks the file if the interval has passed; otherwise returns at once."""
         if self._file is None or time.monotonic() < self._check_at:
             return
         self._check_at = time.monotonic() + limits.SECRET_CHECK_INTERVAL_S

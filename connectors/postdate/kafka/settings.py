@@ -1,8 +1,8 @@
-"""Settings of the Kafka clients: the defaults that the protocol needs, then the user's properties; those that would
-break the protocol are refused.
+"""Settings of the Kafka clients: the defaults that the protocol needs, then the user's properties. Properties that
+would break the protocol are refused.
 
-The user's properties are librdkafka's, by its names: `common` for every client, then `consumer`, `producer` and
-`admin`. Values may be text. Immutable; free to share between threads.
+The user's properties have librdkafka's names: `common` for every client, then `consumer`, `producer` and `admin`.
+Values may be text. Immutable; threads may share them.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def _nothing() -> Properties:
 
 
 def _with_room(conf: ClientConf) -> ClientConf:
-    """The properties with larger fetches if needed: librdkafka refuses a consumer whose fetches are smaller than its
-    largest message."""
+    """Returns the properties with larger fetches if needed: librdkafka refuses a consumer whose fetches are smaller
+    than its largest message."""
     return conf | {
         "fetch.max.bytes": max(int(conf[name]) for name in ("fetch.max.bytes", "message.max.bytes") if name in conf)
     }
@@ -109,11 +109,11 @@ def _with_room(conf: ClientConf) -> ClientConf:
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """How to reach a cluster and how its clients behave; raises SettingRefused for a property that is not the user's
-    to set, with the reason.
+    """The address of a cluster and the properties of its clients. Raises SettingRefused, with the reason, for a
+    property that the user may not set.
 
-    `reader_group_id` is only named to the broker by readers, which never join a group (an ACL may ask for it).
-    `group_protocol` applies to members of a group.
+    `reader_group_id` is the group id that readers send to the broker, which an ACL may require; they never join a
+    group. `group_protocol` applies to members of a group.
     """
 
     bootstrap_servers: str
@@ -137,7 +137,7 @@ class KafkaSettings:
         return int(given)
 
     def group_consumer_conf(self, group_id: str, instance_id: str | None, address: str = "") -> ClientConf:
-        """The properties of a member of the consumer group; its client id advertises its address."""
+        """Returns the properties of a member of the consumer group. Its client id advertises its address."""
         is_classic = self.group_protocol == "classic"
         sized = {**_MEMBER, **_CLASSIC_MEMBER} if is_classic else _MEMBER
         conf = _with_room(self._conf(_CONSUMER, sized, self.consumer))
@@ -151,7 +151,7 @@ class KafkaSettings:
         return conf
 
     def reader_conf(self, isolation: str) -> ClientConf:
-        """The properties of a reader of one partition."""
+        """Returns the properties of a reader of one partition."""
         sized: Properties = {"queued.max.messages.kbytes": limits.READ_AHEAD_KB_MAX}
         return _with_room(self._conf(_CONSUMER, sized, self.consumer)) | {
             "group.id": self.reader_group_id,
@@ -159,7 +159,7 @@ class KafkaSettings:
         }
 
     def producer_conf(self, transactional_id: str | None, message_bytes_max: int) -> ClientConf:
-        """The properties of a producer: transactional with an id, otherwise only idempotent."""
+        """Returns the properties of a producer: transactional with an id, otherwise only idempotent."""
         conf = self._conf(_PRODUCER, {"message.max.bytes": message_bytes_max}, self.producer)
         if transactional_id is None:
             conf.pop("transaction.timeout.ms", None)
@@ -173,11 +173,11 @@ class KafkaSettings:
         return conf
 
     def admin_conf(self) -> ClientConf:
-        """The properties of an admin client. It never serves its log queue, so it must not fill it."""
+        """Returns the properties of an admin client. It never serves its log queue, so nothing may fill the queue."""
         return self._conf({}, {}, self.admin) | {"log_level": 0}
 
     def renewal(self, client: SettableClient, given: Properties) -> Renewal:
-        """The renewal of the password of `client`; `given`: the properties of the client's kind."""
+        """Returns the renewal of the password of `client`. `given`: the properties of this kind of client."""
         properties = {**self.common, **given}
         password = properties.get("sasl.password")
         username = str(properties.get("sasl.username", ""))
@@ -192,7 +192,7 @@ def refuse(section: str, name: str, value: object, group_protocol: GroupProtocol
     """Raises SettingRefused if only Postdate may set the property, if the protocol does not allow its value, or if the
     property does not exist in the group protocol.
 
-    Pure; for use while a configuration is read. Whether librdkafka knows the property shows when a client is made.
+    Pure, for use while a configuration is read. Only creating a client shows whether librdkafka knows the property.
     """
     reason = _OURS.get(name)
     if reason is not None:

@@ -1,7 +1,7 @@
 """The measurements of the client library's connections that are useful to an operator.
 
-The library writes some hundred figures as JSON at an interval (`statistics.interval.ms`). A few are decoded, the rest
-is skipped in C. Its meaning: librdkafka's STATISTICS.md.
+The library writes some hundred figures as JSON at an interval (`statistics.interval.ms`). A few are decoded; the
+decoder skips the rest in C. librdkafka's STATISTICS.md documents the figures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from postdate.kafka import limits
 
 
 class BrokerStatistics(NamedTuple):
-    """One connection. `round_trip_ms`: of the 99th percentile of the last interval, -1 without requests."""
+    """One connection. `round_trip_ms`: the 99th percentile of the last interval, or -1 without requests."""
 
     name: str
     is_up: bool
@@ -46,17 +46,18 @@ class _Statistics(msgspec.Struct):
 
 _decoder = msgspec.json.Decoder(_Statistics)
 
-#: A role whose broker changes, such as the coordinator of the group; what a client learns and is configured with are
+#: The source of an entry for a role, such as the coordinator of the group, whose broker may change. Other entries are
 #: addresses.
 _ROLE = "logical"
 
 
 def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
-    """The connections to brokers of the cluster, by name; those for finding it, and idle doubles, are left out.
+    """Returns the connections to brokers of the cluster, by name, without those that only find the cluster and without
+    idle duplicates.
 
-    Raises msgspec.MsgspecError: the library does not write what it documents.
+    Raises msgspec.MsgspecError if the library does not write what it documents.
     """
-    found = [
+    connections = [
         BrokerStatistics(
             broker.name,
             broker.state == "UP",
@@ -67,14 +68,14 @@ def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
         for broker in _decoder.decode(text).brokers.values()
         if broker.nodeid >= 0
     ]
-    return tuple(sorted(found))
+    return tuple(sorted(connections))
 
 
 class BrokerLoss:
-    """Finds out from the statistics of one client that it has lost the addresses of all brokers.
+    """Detects from the statistics of one client that it has lost the addresses of all brokers.
 
     `is_lost` is true after `limits.REPORTS_WITHOUT_BROKERS_MAX` reports in a row that name neither a broker of the
-    cluster nor an address of `bootstrap.servers`: the client will never ask a broker again, and reports no error
+    cluster nor an address of `bootstrap.servers`: the client will never contact a broker again, and reports no error
     (librdkafka issue 5301).
     """
 

@@ -19,21 +19,21 @@ from postdate.wire.headers import (
 )
 from postdate.wire.limits import DETAIL_BYTES_MAX
 
-# In the detail of a dead letter without its value; `requeue` then reads the request itself.
+# Part of the detail of a dead letter without its value, for which `requeue` reads the request.
 VALUE_LEFT_OUT: Final = "the value is too large for the dead letters"
 
-# Kafka's record batch of version 2: the batch header, and per record its length, attributes, time and offset deltas,
-# and the lengths of key, value and header list, each varint at its longest.
+# Kafka's record batch of version 2: the batch header, and for each record its length, attributes, time and offset
+# deltas, and the lengths of key, value and header list, with each varint at its longest.
 _BATCH_BYTES = 61
 _RECORD_BYTES = 5 + 1 + 10 + 5 + 5 + 5 + 5
 _HEADER_BYTES = 5 + 5
 
 
 def delivered_headers(headers: Headers, origin: bytes, due_ms: int, id: bytes) -> Headers:
-    """Return the headers of the delivered record: those of the message in their order, then Postdate's.
+    """Returns the headers of the delivered record: the message's headers in their order, then Postdate's.
 
-    `due_ms`: the present due time. `id`: b"" if the request has none. Those of a return end with the headers of its
-    redelivery, which come last. Cost: O(headers). Hot path.
+    `due_ms` is the present due time, `id` is b"" if the request has none. The headers of a redelivery come last. Cost:
+    O(headers). Hot path.
     """
     if headers and headers[-1][0] in REDELIVERED:
         untouched, redelivery = split_redelivery(headers)
@@ -44,33 +44,32 @@ def delivered_headers(headers: Headers, origin: bytes, due_ms: int, id: bytes) -
 
 
 def occurrence_headers(headers: Headers, origin: bytes, id: bytes, number: int, times_ms: tuple[int, int]) -> Headers:
-    """Return the headers of a delivered occurrence. `times_ms`: its nominal time, and that of the next one, 0: there is
-    none. Cost: O(headers)."""
+    """Returns the headers of a delivered occurrence. `times_ms`: its nominal time, and the next nominal time, or 0 if
+    there is none. Cost: O(headers)."""
     nominal_ms, next_ms = times_ms
     added = [(OCCURRENCE, b"%d" % number), *([(NEXT, b"%d" % next_ms)] if next_ms else [])]
     return [*headers, (ORIGIN, origin), (DUE, b"%d" % nominal_ms), (ID, id), *added]
 
 
 def extra_headers(headers: Headers, origin: bytes, id: bytes, extra: bytes, nominal_ms: int) -> Headers:
-    """Return the headers of an extra delivery of a schedule. `extra`: the origin of its control, and its number there.
-    Cost: O(headers)."""
+    """Returns the headers of an extra delivery of a schedule. `extra`: the origin of its control, and the number of the
+    delivery among those of the control. Cost: O(headers)."""
     return [*headers, (ORIGIN, origin), (DUE, b"%d" % nominal_ms), (ID, id), (EXTRA, extra)]
 
 
 def dead_letter_headers(original: Headers, reason: str, detail: str, origin: bytes) -> Headers:
-    """Return the headers of a dead letter: all of the request as sent, then reason, detail and origin.
+    """Returns the headers of a dead letter: all headers of the request as sent, then reason, detail and origin.
 
-    Readers take the last one of each name, so headers of these names in the request hide nothing. A detail beyond 1,024
-    bytes is cut. Cost: O(headers).
+    Readers take the last header of each name, so headers of these names in the request hide nothing. A detail is cut
+    after 1,024 bytes. Cost: O(headers).
     """
     sentence = detail.encode("utf-8", "replace")[:DETAIL_BYTES_MAX].decode("utf-8", "ignore").encode()
     return [*original, (DEAD_REASON, reason.encode()), (DEAD_DETAIL, sentence), (ORIGIN, origin)]
 
 
 def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Return an upper bound of the bytes of a record alone in a batch, uncompressed, to compare with a topic's
-    `max.message.bytes`. At most 29 bytes, and 8 for each header, above the exact size. Cost: O(headers).
-    """
+    """Returns an upper bound of the size of an uncompressed batch with this record alone, to compare with a topic's
+    `max.message.bytes`. It exceeds the exact size by at most 29 bytes, and 8 for each header. Cost: O(headers)."""
     size_bytes = _BATCH_BYTES + _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
     for name, content in headers:
         name_bytes = len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass"))

@@ -1,26 +1,34 @@
-"""Records of the dispatch log: the fates of requests. The log is the only authority on them.
+"""Records of the dispatch log: the fates of requests. Only the log is authoritative for fates.
 
-JSON, so that kcat and Spark can read it without this code. One record per transaction and partition, produced last:
+The values are JSON, so that kcat and Spark can read them without this code. There is one record per transaction and
+partition, produced last:
 
     {"v":1,"seq":42,"takeover":7,"instance":"postdate-0","group":"postdate","at":1795258284000,"next_request":2040,
      "low_water":990,"kind":"fates","fates":[[1017,1795258283950,"delivered"],
      [990,1795258400000,"moved",1795262000000,1018],[1018,0,"applied"]]}
 
-A fate is an array: [request offset, first due_ms, name], and a `moved` adds the new due_ms and the offset of the
-control that moved it. The end of a message with a window adds the chosen time, and that of a message which a bulk
-control has cancelled the offset of that control. The fates of a bulk control, `swept` (not final) and `applied`, add
-the number of messages on which it has acted. A `replaced`, a `kept` and a `dropped` add the offset of the request that
-survived, and a `replaced` within a series of debounced requests its start. A record that has such a fate, the
-`policies` of a shard with named retry policies, or the `ids` of delivered messages is of version 2. `occurred` of a
-recurring schedule adds the number of the occurrence, its nominal time and that of the next one; `skipped` adds the
-first and the last number, the reason, and the next nominal time; `paused` and `resumed` add the timestamp and the
-offset of their control, as do `triggered` and `backfilled`, which also adds the first and the last nominal time.
-`extra` adds the offset of its control, the number of the delivery, its
-nominal time and that of the next one; so does `extra-dead`, if a dead letter was written instead. A record that has a
-fate of a recurring schedule is of version 3; all others are of version 1. `owner` (after a takeover) and `beat` (of an
-idle shard) have no fates. Unknown extra fields are ignored, an unknown `v` never: decoding is strict, since a shard
-that misreads its own history would deliver twice. An error names the problem and never quotes the record: a foreign
-record may contain the data of a message.
+A fate is an array: request offset, first due_ms, name, and further values that depend on the name. A record with a
+value or name listed here under version 2 or 3 has at least that version; any other record has version 1.
+
+    moved               new due_ms, offset of the control that moved the request
+    delivered, dead     version 2, of a message with a window: the chosen time
+    cancelled           version 2, by a bulk control: offset of the control
+    swept, applied      version 2, of a bulk control: number of messages on which it has acted (swept is not final)
+    replaced            version 2: offset of the survivor; within a series of debounced requests also its start
+    kept, dropped       version 2: offset of the survivor
+    occurred            version 3: number of the occurrence, its nominal time, next nominal time
+    skipped             version 3: first number, last number, reason, next nominal time
+    paused, resumed     version 3: timestamp of the control, offset of the control
+    triggered           version 3: timestamp of the control, offset of the control
+    backfilled          version 3: timestamp of the control, offset of the control, first and last nominal time
+    extra, extra-dead   version 3: offset of the control, number of the delivery, its nominal time, next nominal time
+    completed           version 3
+
+A record with `policies` (named retry policies) or `ids` (of delivered messages) has at least version 2. Records of the
+kinds `owner` (after a takeover) and `beat` (of an idle shard) have no fates.
+
+Decoding ignores unknown extra fields, but refuses an unknown `v`: a shard that misreads its history would deliver
+twice. An error names the problem and never quotes the record, since a foreign record may contain the data of a message.
 """
 
 from __future__ import annotations
@@ -71,7 +79,7 @@ FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, DROPPED, A
 """The fates after which a request is finished; every request gets exactly one of them."""
 
 BY_EARLIER: Final = frozenset({KEPT, DROPPED})
-"""The fates of a request that an earlier one of its id ends: it never holds the id."""
+"""The fates of a request that an earlier request of its id ends. Such a request never holds the id."""
 
 SENT: Final = frozenset({DELIVERED, DEAD, COMPLETED})
 """The final fates for which a control comes too late: every message of the request has left."""
@@ -97,7 +105,7 @@ class PlainFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fro
 
 
 class Moved(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The request at `offset` is due at `due_ms` from now on: `control` is the offset of the request that moved it."""
+    """The request at `offset` is due at `due_ms` from now on. `control` is the offset of the request that moved it."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -107,7 +115,8 @@ class Moved(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=
 
 
 class ChosenFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The end of a message with a window: `chosen_ms` is the time within it at which it was to leave. Version 2."""
+    """The end of a message with a window. `chosen_ms` is the time within the window at which the message was to leave.
+    Version 2."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -134,10 +143,10 @@ class BulkProgress(msgspec.Struct, array_like=True, forbid_unknown_fields=True, 
 
 
 class SurvivorFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The end of a request in favour of another one of its id: `survivor` is the offset of that one. Version 2.
+    """The end of a request in favour of another request of its id, at the offset `survivor`. Version 2.
 
-    A `replaced` request was pending, and the survivor is later; a `kept` one found the survivor pending, and a
-    `dropped` one found it delivered.
+    A `replaced` request was pending, and its survivor is later. The survivor of a `kept` request was pending, and that
+    of a `dropped` request was delivered; both are earlier.
     """
 
     offset: _Natural
@@ -147,8 +156,8 @@ class SurvivorFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, 
 
 
 class SeriesFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The same for a request whose series of debounced requests the survivor continues. `start_ms`: the timestamp of
-    the first request of the series. Version 2."""
+    """The end of a pending request whose survivor continues its series of debounced requests. `start_ms`: the timestamp
+    of the first request of the series. Version 2."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -158,8 +167,8 @@ class SeriesFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fr
 
 
 class Occurred(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """Occurrence `number` of the schedule at `offset` was delivered; its nominal time is `nominal_ms`, and that of the
-    next one `next_ms`, 0: there is none. Version 3."""
+    """Occurrence `number` of the schedule at `offset` was delivered. `nominal_ms` is its nominal time, and `next_ms`
+    the next nominal time, or 0 if there is none. Version 3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -175,8 +184,8 @@ class Occurred(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froz
 
 
 class Skipped(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The occurrences `number` to `last` were skipped, and the next one is due at `next_ms`, 0: there is none.
-    Version 3."""
+    """The occurrences `number` to `last` were skipped. The next one is due at `next_ms`, or 0 if there is none. Version
+    3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -188,8 +197,8 @@ class Skipped(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froze
 
 
 class Switched(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The schedule at `offset` was paused, or was resumed, from `at_ms` on, which is the timestamp of the request at
-    the offset `control`. Version 3."""
+    """The schedule at `offset` was paused or resumed from `at_ms` on, the timestamp of the request at the offset
+    `control`. Version 3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -199,8 +208,8 @@ class Switched(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froz
 
 
 class Triggered(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The schedule at `offset` is delivered once more at `at_ms`, which is the timestamp of the request at the offset
-    `control`. Version 3."""
+    """The schedule at `offset` is delivered once more at `at_ms`, the timestamp of the request at the offset `control`.
+    Version 3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -210,9 +219,9 @@ class Triggered(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fro
 
 
 class Backfilled(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The schedule at `offset` is delivered once more for each nominal time from `first_ms` to `end_ms`, from `at_ms`
-    on, which is the timestamp of the request at the offset `control`. `first_ms` is the first nominal time. Version
-    3."""
+    """The schedule at `offset` is delivered once more for each nominal time from `first_ms` to `end_ms`. The deliveries
+    are due from `at_ms` on, the timestamp of the request at the offset `control`. `first_ms` is itself a nominal time.
+    Version 3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -224,8 +233,8 @@ class Backfilled(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fr
 
 
 class ExtraFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """Extra delivery `number` of the schedule at `offset`, by the request at the offset `control`: it was delivered, or
-    became a dead letter. The next one of this control is due at `next_ms`, 0: there is none. Version 3."""
+    """Extra delivery `number` of the schedule at `offset`, by the request at the offset `control`, was delivered or
+    became a dead letter. The next delivery of this control is due at `next_ms`, or 0 if there is none. Version 3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -266,7 +275,7 @@ class AcceptedLoss(NamedTuple):
     """A loss that an operator accepted, as the owner record lists it."""
 
     reason: str
-    """Of the halt."""
+    """The reason of the halt."""
     topic: str
     first: _Natural
     """The first lost offset."""
@@ -274,7 +283,7 @@ class AcceptedLoss(NamedTuple):
 
 
 PolicyRow: TypeAlias = tuple[int, str, str]
-"""A named retry policy: the first request offset to which it applies, its name, its text; "" from where it is gone."""
+"""A named retry policy: the first request offset to which it applies, its name, and its text; "" if it was removed."""
 
 IdRow: TypeAlias = tuple[int, str]
 """A delivered message whose id is remembered: the offset of its request, and the digest of the id."""
@@ -303,9 +312,9 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     """One record of the dispatch log. The order of the fields is their order in the JSON."""
 
     v: int = VERSION
-    """2 or 3 if the record contains something that version 1 lacks: set by the record itself."""
+    """2 or 3 if the record contains something that version 1 lacks. The record sets it."""
     seq: int
-    """Rises by exactly 1 from record to record of a partition, whoever writes; begins at 1."""
+    """Begins at 1, and rises by exactly 1 from record to record of a partition, across all owners."""
     takeover: int
     """Counts the takeovers of this partition."""
     instance: str
@@ -315,7 +324,7 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     next_request: int
     """R: the next request offset that the writer would ingest."""
     low_water: int
-    """L: no request below it is needed any more."""
+    """L: no request below it is needed."""
     ids: list[IdRow] | msgspec.UnsetType = msgspec.UNSET
     """Only if there are any: the ids of the delivered messages whose requests have `postdate-if-ended`."""
     remembers: bool | msgspec.UnsetType = msgspec.UNSET
@@ -328,8 +337,8 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     policies: list[PolicyRow] | msgspec.UnsetType = msgspec.UNSET
     """Only if there are any: the named retry policies that requests from the low-water mark on need."""
     ingested: int | msgspec.UnsetType = msgspec.UNSET
-    """Only if it is above `next_request`: the highest one of all records so far. An owner with an older disk reads
-    requests again that an earlier one has ingested."""
+    """Only if it is above `next_request`: the highest `next_request` of all records so far. An owner with an older disk
+    reads requests again that an earlier owner has ingested."""
 
     tz: str | msgspec.UnsetType = msgspec.UNSET
     """Only in an owner record, from `format_version` 3 on: the version of the time zones by which this owner computes
@@ -337,7 +346,7 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
 
     @property
     def ingested_to(self) -> int:
-        """Owners have ingested the requests below this offset, as far as records say."""
+        """The offset below which, by the records so far, owners have ingested all requests."""
         return self.next_request if self.ingested is msgspec.UNSET else max(self.ingested, self.next_request)
 
     def __post_init__(self) -> None:
@@ -381,18 +390,19 @@ class _Read(msgspec.Struct):
     tz: str | msgspec.UnsetType = msgspec.UNSET
 
 
-#: All but the version, which a record computes from its content.
+#: All fields but the version, which a record computes from its content.
 _FIELDS: Final = tuple(name for name in _Read.__struct_fields__ if name != "v")
 
 
 class _ReadPlain(_Read):
-    """A record in which nothing moved: nearly all."""
+    """A record with plain fates only, as nearly all are."""
 
     fates: list[PlainFate] = []
 
 
 class _ReadMixed(_Read):
-    """A record whose fates differ in length, which no type of the decoder can express: `_checked_fate` checks them."""
+    """A record whose fates differ in length. No type of the decoder can express that, so `_checked_fate` checks
+    them."""
 
     fates: list[tuple[_Natural | str, ...]] = []
 
@@ -403,7 +413,8 @@ _mixed_decoder = msgspec.json.Decoder(_ReadMixed)
 
 
 def encode_record(record: DispatchRecord) -> bytes:
-    """Return the value of the record on the dispatch log. Requires: at most 10,000 fates, and fates only for `fates`.
+    """Returns the value of the record on the dispatch log. Requires: at most 10,000 fates, and fates only in a record
+    of the kind `fates`.
 
     Cost: O(fates), about 0.1 us each.
     """
@@ -413,10 +424,10 @@ def encode_record(record: DispatchRecord) -> bytes:
 
 
 def decode_record(value: bytes | None) -> DispatchRecord:
-    """Return the record that the value of a dispatch-log record holds: the inverse of `encode_record`.
+    """Returns the record in the value of a dispatch-log record: the inverse of `encode_record`.
 
-    Raises FormatError on anything else: a foreign writer, damage or a newer Postdate. The shard then halts.
-    Cost: O(fates), about 0.2 us each, 2 us where something moved.
+    Raises FormatError for any other value: a foreign writer, damage or a newer Postdate. The shard then halts. Cost:
+    O(fates), about 0.2 us each, or 2 us if the record has other than plain fates.
     """
     if value is None:
         raise FormatError("a dispatch-log record has no value")
@@ -484,8 +495,8 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
 
 
 def _is_in_order(fate: ChosenFate | BulkCancelled | BulkProgress | SurvivorFate) -> bool:
-    """True if another request that the fate names lies where it must: a control and a replacing request behind it, and
-    a message that stays before it."""
+    """True if another request that the fate names lies where it must: a control or a replacing request after it, and
+    the survivor of a kept or dropped request before it."""
     if isinstance(fate, BulkCancelled):
         return fate.offset < fate.control
     if isinstance(fate, SurvivorFate):

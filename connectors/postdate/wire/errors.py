@@ -14,11 +14,11 @@ from postdate.wire.reasons import Reason
 
 
 class WireError(Exception):
-    """Base of everything this package raises about a record."""
+    """Base of every error that this package raises about a record."""
 
 
 class RequestRefused(WireError):
-    """A request cannot be carried out as it stands.
+    """A request that breaks a rule.
 
     `.reason` is one of `Reason`, `.detail` a message for the user.
     """
@@ -30,7 +30,8 @@ class RequestRefused(WireError):
 
 
 class FormatVersionNeeded(RequestRefused):
-    """The request needs a newer `format_version` than the rules have. `.need` says which part needs which version."""
+    """A request that needs a newer `format_version` than its rules have. `.need` names the part and the version that it
+    needs."""
 
     def __init__(self, reason: Reason, need: str, otherwise: str) -> None:
         super().__init__(reason, f"{need}, and {otherwise}")
@@ -38,7 +39,7 @@ class FormatVersionNeeded(RequestRefused):
 
 
 class FormatError(WireError):
-    """A record on a topic of Postdate's own is malformed: another program or a newer Postdate wrote it."""
+    """A malformed record on one of Postdate's own topics: another program or a newer Postdate wrote it."""
 
 
 class NewerFormat(FormatError):

@@ -12,7 +12,7 @@ Headers: TypeAlias = list[tuple[str, bytes | None]]
 """The headers of a record in their order, repeats and null values included."""
 
 StrippedHeaders: TypeAlias = list[tuple[int, str, bytes | None]]
-"""The headers of Postdate that were taken out of a request: index in the record, name, value; by rising index."""
+"""The headers of Postdate removed from a request: index in the record, name and value, ascending by index."""
 
 PREFIX: Final = "postdate-"
 
@@ -103,20 +103,22 @@ TIMES: Final = (AT, DELAY, LEVEL)
 
 
 def is_ours(name: str) -> bool:
-    """True if a header of this name is Postdate's own and never passed on as data."""
+    """True if a header of this name is one of Postdate's, which are never passed on as data."""
     return name[: len(PREFIX)].lower() == PREFIX
 
 
 def is_dropped(name: str) -> bool:
-    """True if this header is ignored in a request to schedule, since it comes from a delivered record or dead letter.
+    """True if a request to schedule may have this header without meaning, since it comes from a delivered record or a
+    dead letter.
 
-    A consumer that copies the headers of a delivered record to retry it must work.
+    A consumer may copy the headers of a delivered record into a request that retries it.
     """
     return name in DROPPED or name.startswith(f"{PREFIX}dead-")
 
 
 def attempt_of(headers: Headers) -> int | None:
-    """The number of the attempt that the headers of an accepted return name; None: it is no return."""
+    """Returns the number of the attempt in the headers of an accepted return, or None if the request is not a
+    return."""
     for name, value in reversed(split_redelivery(headers)[1]):
         if name == ATTEMPT:
             return int(value or b"0")
@@ -124,12 +126,13 @@ def attempt_of(headers: Headers) -> int | None:
 
 
 def returned_id(headers: Headers) -> bytes:
-    """The id of the message of an accepted return, which is not registered; b"": no id."""
+    """Returns the id of the message of an accepted return, or b"" if it has none. The id of a return is not
+    registered."""
     return next((value or b"" for name, value in split_redelivery(headers)[1] if name == ID), b"")
 
 
 def split_redelivery(headers: Headers) -> tuple[Headers, Headers]:
-    """Return the headers of an accepted request as the message's, and those that `schedule_return` has added."""
+    """Returns the headers of the message in an accepted request, and those that `schedule_return` has added."""
     end = len(headers)
     while end and headers[end - 1][0] in REDELIVERED:
         end -= 1

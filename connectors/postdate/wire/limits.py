@@ -20,10 +20,11 @@ PARTITION_END: Final = 2**31
 # Key due 0 of the timer log belongs to entries that end without a delivery, so an instant of 0 counts as 1.
 DUE_MS_MIN: Final = 1
 
-# Decimal digits of 2**63 - 1: more are refused unconverted, since the cost of a conversion grows with the square.
+# Decimal digits of 2**63 - 1. More are refused before conversion, since its cost grows with the square of the length.
 INTEGER_DIGITS_MAX: Final = 19
 
-# The longest plausible time, 9999-12-31T23:59:59.999999999+00:00, has 35 characters. Longer texts are refused unread.
+# The longest plausible time, 9999-12-31T23:59:59.999999999+00:00, has 35 characters. Longer texts than this are refused
+# before they are parsed.
 TIME_TEXT_BYTES_MAX: Final = 64
 
 # Kafka's limit of a topic name, which is also a directory name.
@@ -38,25 +39,25 @@ ID_DIGEST_LENGTH: Final = 22
 # An id is a key of the timer log and of verdicts; 256 bytes hold any UUID, URN or composed order number.
 ID_BYTES_MAX: Final = 256
 
-# A key by which a bulk control selects is part of its row in the timer log; real keys are names.
+# The key by which a bulk control selects is part of its row in the timer log. Real keys are names.
 SELECTED_KEY_BYTES_MAX: Final = 4_096
 
-# Parsed texts that are remembered, for each request topic. Real streams use few targets and few delays; beyond this the
-# table is emptied, which costs a stream of new texts no more than parsing them.
+# Parsed texts that are remembered, for each request topic. Real streams use few targets and few delays. A full table is
+# emptied, which costs a stream of new texts no more than parsing them.
 REMEMBERED_TEXTS_MAX: Final = 4_096
 
 # 400 days: a year and a month of grace. The wheel's hour ring has a slot for each hour of it.
 HORIZON_MS_DEFAULT: Final = 400 * 86_400_000
 
-# Measured: 20,000 fates are 780 KB, and a broker's usual limit is 1 MB a record.
+# Fates of one record. Measured: 20,000 fates are 780 KB, and a broker's usual limit is 1 MB a record.
 FATES_MAX: Final = 10_000
 
-# Ids of delivered messages that one record names: with these, 10,000 fates of messages with windows are no larger than
-# as many `moved`.
+# Ids of delivered messages that one record names. With these, a record of 10,000 fates of messages with windows is no
+# larger than one of 10,000 `moved`.
 IDS_MAX: Final = 3_000
 
-# The rows of named policies that one dispatch-log record repeats: several changes of every name while an old request is
-# pending. Names and texts have no character that JSON escapes.
+# Rows of named policies that one dispatch-log record repeats: enough for several changes of every name while an old
+# request is pending. Names and texts have no character that JSON escapes.
 POLICY_ROWS_MAX: Final = 256
 POLICY_NAME_LENGTH_MAX: Final = 64
 POLICY_TEXT_LENGTH_MAX: Final = 256
@@ -73,13 +74,13 @@ WINDOW_MS_MAX: Final = 2**39 - 1
 # 10,000 fates of the widest kind with 19-digit numbers; Postdate writes no larger record.
 DISPATCH_RECORD_BYTES_MAX: Final = 1024 * 1024
 
-# A detail is one sentence for a person; the margin of the own topics' max.message.bytes (64 KiB) must hold it.
+# A detail is one sentence for a person. It must fit in the margin (64 KiB) of max.message.bytes of Postdate's topics.
 DETAIL_BYTES_MAX: Final = 1_024
 
 # Two origins of the longest topic name, an id of 256 bytes that JSON escapes six times, and the fields' names, doubled.
 VERDICT_BYTES_MAX: Final = 8 * 1024
 
-# A producer's text that is quoted in a detail is cut here.
+# A longer text of a producer is cut when a detail quotes it.
 QUOTED_BYTES_MAX: Final = 80
 
 # A list of all sixty seconds, one of all sixty minutes, and four more fields.
@@ -107,7 +108,7 @@ EXTRAS_MAX: Final = 64
 # Deliveries of one backfill, which only the end of its schedule stops: every minute of a week, every hour of a year.
 BACKFILL_MAX: Final = 10_000
 
-# Occurrences that are later than this are missed if `postdate-missed` is none. A takeover takes much less.
+# With `postdate-missed: none`, occurrences that are later than this are missed. A takeover takes much less.
 LATE_MS_MAX: Final = 60_000
 
 # Parsed expressions that are remembered, of about 2 KB each.

@@ -1,7 +1,7 @@
-"""The origin of a request: `<request topic>/<partition>/<offset>`, its name for ever.
+"""The origin of a request: `<request topic>/<partition>/<offset>`, its permanent identity.
 
-A topic name has no slash, so the text is unambiguous. Numbers have no leading zeros, so one request has one text, and
-origins may be compared as bytes.
+A topic name has no slash, so the text is unambiguous. Numbers have no leading zeros, so each request has exactly one
+origin, and origins may be compared as bytes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _USUAL: Final = re.compile(rb"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}/(?:0|[1-9][0-9]
 
 
 def format_origin(topic: str, partition: int, offset: int) -> bytes:
-    """Return the origin of the request at `offset` of `partition`, as in headers and verdicts."""
+    """Returns the origin of the request at `offset` of `partition`, as in headers and verdicts."""
     return b"%b/%d/%d" % (topic.encode(), partition, offset)
 
 
 def parse_origin(origin: bytes) -> tuple[str, int, int]:
-    """Return topic, partition and offset of an origin: the inverse of `format_origin`.
+    """Returns topic, partition and offset of an origin: the inverse of `format_origin`.
 
-    Raises ValueError if `origin` is not the text of one.
+    Raises ValueError if `origin` is not an origin.
     """
     match = _ORIGIN.fullmatch(origin) if len(origin) <= ORIGIN_BYTES_MAX else None
     if match is None:
@@ -39,6 +39,6 @@ def parse_origin(origin: bytes) -> tuple[str, int, int]:
 
 
 def check_origin(origin: bytes) -> None:
-    """Raises ValueError if `origin` is not the text of an origin, as `parse_origin`, in half of its time."""
+    """Raises ValueError if `origin` is not an origin, as `parse_origin` does, but in half of its time."""
     if _USUAL.fullmatch(origin) is None:
         parse_origin(origin)

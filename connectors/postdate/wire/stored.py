@@ -9,18 +9,18 @@ marks it.
     headers  the request's, as sent; then
              postdate-record-key  the key of the request record
              postdate-due         first due time
-             postdate-moved       present due time, where that is another
+             postdate-moved       present due time, if that differs
              postdate-stored      {"v":1,"at":1795258284000,"target":"orders","partition":-1,"id":"order-9",
                                    "grace":-1,"headers":3,"control":[0,2],"key":-1,"null":false}
 
-`at`: the request record's timestamp. `headers`: how many were sent; `control`: which of them are not the message's.
-`key`: the header whose value is the target key, -1 for the request's own key. A request with a window also has
-`window`, its length and the chosen time; `spread` is `even` if that time is chosen by the load. A debounced one has
-`series`, the start of its series. With a window or a series, `v` is 2. A recurring schedule has `occurrence`: the
-number of the next one, the time at which it leaves, and the version of the time zones of the writer; then `v` is 3.
-`extras` are its pending extra deliveries. If it has only these left, its present due time is 0. The
-parsed request is stored here and not parsed again: rules may have changed since, and a relative time has become a due
-time.
+`at` is the request record's timestamp. `headers` is the number of headers that were sent, and `control` the positions
+of those that are not the message's. `key` is the position of the header whose value is the target key, -1 for the
+request's own key. A request with a window also has `window`, its length and the chosen time; `spread` is `even` if the
+load determines that time. A debounced request has `series`, the start of its series. With a window or a series, `v` is
+2. A recurring schedule has `occurrence`: the number of the next occurrence, the time at which it leaves, and the
+version of the time zones of the writer; `v` is then 3. `extras` are its pending extra deliveries. If it has only these
+left, its present due time is 0. Readers do not parse the request again, since rules may have changed, and a relative
+time has become a due time.
 
 Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
 """
@@ -46,7 +46,7 @@ _VERSION_3: Final = 3
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One request of the store topic. Absent: -1 for numbers, b"" for the id."""
+    """One request of the store topic. An absent number is -1, an absent id b""."""
 
     offset: int
     accepted_ms: int
@@ -61,25 +61,25 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The key of the request record."""
     value: bytes | None
     headers: Headers
-    """The untouched headers in their order: what will be delivered."""
+    """The untouched headers in their order, which will be delivered."""
     stripped: StrippedHeaders
-    """The others, with their places in the record."""
+    """The other headers of the request, with their places in the record."""
     partition: int
     id: bytes
     grace_ms: int
     window_ms: int = 0
-    """The length of its window; 0: none."""
+    """The length of its window, 0 if it has none."""
     chosen_ms: int = -1
     """The chosen time in [`due_ms`, `due_ms` + `window_ms`], if it has a window."""
     is_even: bool = False
-    """It is chosen by the load, not drawn; another owner may choose another time."""
+    """The load determines the chosen time, not a draw; another owner may choose another time."""
     series_ms: int = -1
     """The start of its series of debounced requests, if it is one."""
     number: int = 0
     """The number of the next occurrence of a schedule, which is due at `chosen_ms` and has the nominal time `due_ms`;
-    0: it is none."""
+    0 if the request is not a schedule."""
     switches: Switches = ()
-    """What has paused and resumed the schedule, ascending by offset."""
+    """The controls that paused and resumed the schedule, ascending by offset."""
     extras: Extras = ()
     """The pending extra deliveries of the schedule, ascending by the offset of their controls."""
     tz: str = ""
@@ -125,20 +125,20 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Meaning)
 
 
-#: The key of a tombstone that bounds a read of the topic: the largest offset, which no request has. Every version reads
-#: it as a request above all those that it needs, and an audit as one that has ended.
+#: The key of a tombstone that bounds a read of the topic: the largest offset, which no request has. To every version it
+#: is a request above all requests that it needs, and to an audit a request that has ended.
 BOUND_KEY: Final = b"%d" % (INTEGER_END - 1)
 
 
 def stored_key(offset: int) -> bytes:
-    """Return the key of the records of the request at `offset`."""
+    """Returns the key of the records of the request at `offset`."""
     return b"%d" % offset
 
 
 def stored_offset(key: bytes | None) -> int:
-    """Return the offset of the request that a record's key names; the inverse of `stored_key`.
+    """Returns the offset of the request that a record's key names: the inverse of `stored_key`.
 
-    Raises FormatError: the record is not Postdate's.
+    Raises FormatError if the record is not Postdate's.
     """
     try:
         return parse_natural(time_text(key))
@@ -147,7 +147,7 @@ def stored_offset(key: bytes | None) -> int:
 
 
 def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
-    """Return key, value and headers of the record that keeps `request`. Cost: O(size)."""
+    """Returns key, value and headers of the record that keeps `request`. Cost: O(size)."""
     sent = restore_headers(request.headers, request.stripped)
     headers = [*sent, (RECORD_KEY, request.own_key)]
     key_at = _OWN_KEY
@@ -182,10 +182,10 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
 
 
 def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> StoredRequest:
-    """Return the request that a record of the store keeps.
+    """Returns the request in a record of the store.
 
-    Raises FormatError: another program wrote it; NewerFormat: a newer Postdate did. The pending messages are then
-    unknown.
+    Raises FormatError if another program wrote the record, NewerFormat if a newer Postdate did. The pending messages
+    are then unknown.
     """
     offset = stored_offset(key)
     if not headers or headers[-1][0] != STORED:

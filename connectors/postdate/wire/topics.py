@@ -1,4 +1,4 @@
-"""Topic names: the legal ones, Postdate's own, and those that may never be a target."""
+"""Topic names: the legal names, Postdate's own, and the names that may never be a target."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def is_topic_name(name: str) -> bool:
 
 
 def is_forbidden(target: str, own: frozenset[str]) -> bool:
-    """True if no rule can ever allow `target`: a topic of Kafka's own, or one of `own`, Postdate's."""
+    """True if no rule can ever allow `target`: it is an internal topic of Kafka, or one of `own`, Postdate's topics."""
     return target.startswith(_INTERNAL_PREFIX) or target in own
 
 
 @dataclass(frozen=True)
 class OwnTopics:
-    """The topics that belong to one request topic; all have its number of partitions."""
+    """The topics that belong to one request topic. All have its number of partitions."""
 
     requests: str
     dispatch_log: str
@@ -37,9 +37,9 @@ class OwnTopics:
 
     @classmethod
     def of(cls, requests: str) -> OwnTopics:
-        """Return the topics of the request topic `requests`.
+        """Returns the topics of the request topic `requests`.
 
-        Raises ValueError if one of them would be no topic name: fix the configuration.
+        Raises ValueError if one of them would not be a topic name: fix the configuration.
         """
         topics = cls(
             requests,
@@ -54,5 +54,5 @@ class OwnTopics:
         return topics
 
     def names(self) -> frozenset[str]:
-        """Return all five names: what may never be a target."""
+        """Returns all five names, which may never be a target."""
         return frozenset((self.requests, self.dispatch_log, self.store, self.dead_letters, self.verdicts))

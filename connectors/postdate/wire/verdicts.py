@@ -1,18 +1,17 @@
 """Verdicts: answers to requests, on the topic `<requests>.verdicts`, in the transaction of the fate that they report.
 
-A verdict is true: `cancelled` means that no process will ever deliver the message, whatever crashes next.
+A verdict is true: `cancelled` means that no process will ever deliver the message, even after later crashes.
 
     key   the id, or null
     value {"v":1,"origin":"R/3/1017","id":"order-9","verdict":"cancelled","of":"R/3/990","at":1795258284000}
 
-A verdict of `replaced` to the message that was replaced, `kept` and `dropped` name as `by` the request that
-survived. The last two are of version 2, `paused`, `resumed`, `triggered` and `backfilled` of a recurring schedule of
-version 3.
+The verdict `replaced` to the message that was replaced, `kept` and `dropped` have `by`, the request that survived.
+`kept` and `dropped` have version 2; `paused`, `resumed`, `triggered` and `backfilled` of a recurring schedule have
+version 3. The answer to a bulk control has version 2, and `count`: the number of messages on which it has acted.
 
-One request may have several: a schedule that replaces a pending message is answered `replaced` with that message as
-`of`, and if every request is answered, again when its own message has ended. Unknown extra fields are ignored, an
-unknown `v` never. The answer to a bulk control has version 2, and `count`: the number of messages on which it has
-acted.
+One request may have several verdicts: a schedule that replaces a pending message gets `replaced` with that message as
+`of`, and if every request is answered, a second one after its message has ended. Decoding ignores unknown extra fields,
+but refuses an unknown `v`.
 """
 
 from __future__ import annotations
@@ -62,11 +61,11 @@ class VerdictRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the request, if it has one."""
     verdict: Verdict
     of: str | None
-    """The origin of the request that was acted on, if there is one."""
+    """The origin of the request on which it acted, if there is one."""
     at_ms: int
     """The time of the writer's clock, epoch milliseconds."""
     count: int | None = None
-    """Of `applied` alone: the number of messages on which a bulk control has acted."""
+    """Only for `applied`: the number of messages on which a bulk control has acted."""
     by: str | None = None
     """The origin of the request of the same id that survived this one, if there is one."""
 
@@ -112,11 +111,11 @@ _decoder = msgspec.json.Decoder(_Read)
 def encode_verdict(
     verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int, by: bytes = b""
 ) -> tuple[bytes | None, bytes]:
-    """Return key and value of the record that answers the request `origin`.
+    """Returns key and value of the record that answers the request `origin`.
 
-    `id`: b"" if the request has none. `of`: origin of the request acted on, b"" if there is none. `at_ms`: epoch ms.
-    `by`: origin of the request that survived this one, b"" if there is none.
-    Requires: `id` is UTF-8, as parsing has made sure.
+    `id`: b"" if the request has none. `of`: the origin of the request acted on, b"" if there is none. `at_ms`: epoch
+    ms. `by`: the origin of the request that survived this one, b"" if there is none. Requires: `id` is UTF-8, as
+    parsing has checked.
     """
     version = _VERSIONS.get(verdict, VERSION)
     survivor = by.decode() if by else msgspec.UNSET
@@ -127,17 +126,17 @@ def encode_verdict(
 
 
 def encode_bulk_verdict(origin: bytes, count: int, at_ms: int) -> bytes:
-    """Return the value of the record that answers the bulk control `origin`; its key is null. Other arguments as of
-    `encode_verdict`."""
+    """Returns the value of the record that answers the bulk control `origin`. Its key is null. For the other arguments
+    see `encode_verdict`."""
     written = _Written(_VERSION_2, origin.decode(), None, Verdict.APPLIED.value, None, at_ms, count)
     return _encoder.encode(written)
 
 
 def decode_verdict(value: bytes | None) -> VerdictRecord:
-    """Return the verdict that the value of a record on the verdicts topic holds: the inverse of `encode_verdict`.
+    """Returns the verdict in the value of a record on the verdicts topic: the inverse of `encode_verdict`.
 
-    Raises FormatError on anything else: a foreign writer, damage or a newer Postdate; nothing is known of the request
-    then. The error quotes only a newer version number from the record. Cost: 2 us.
+    Raises FormatError for any other value: a foreign writer, damage or a newer Postdate. Nothing is then known of the
+    request. The error quotes nothing from the record but a newer version number. Cost: 2 us.
     """
     if value is None:
         raise FormatError("a record of the verdicts topic has no value")

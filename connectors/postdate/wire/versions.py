@@ -1,4 +1,5 @@
-"""The version of a JSON record on a topic of Postdate's own: one that does not parse may be of a newer Postdate."""
+"""The version of a JSON record on one of Postdate's own topics. A record that does not parse may have a newer
+version."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ _decoder = msgspec.json.Decoder(_Version)
 
 
 def raise_if_newer(value: bytes, known: int, what: str) -> None:
-    """Raises NewerFormat if `value`, which does not have the shape of a known version, has a later one than `known`.
+    """Raises NewerFormat if `value`, which does not have the form of a known version, has a later version than `known`.
 
-    `what`: the record, for the message.
+    `what` names the record in the message.
     """
     with suppress(ValueError, RecursionError):
         version = _decoder.decode(value).v

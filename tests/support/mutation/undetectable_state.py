@@ -153,9 +153,9 @@ STATE: tuple[Undetectable, ...] = (
         "TimerLogReader.first_due",
         "the first offset of the row that was read last",
         "it is read again; positions are multiples of 8",
-        ("0 <= at", "0 < at"),
-        ("0 <= at", "1 <= at"),
-        ("0 <= at", "-1 <= at"),
+        ("0 <= position", "0 < position"),
+        ("0 <= position", "1 <= position"),
+        ("0 <= position", "-1 <= position"),
     ),
     _of(
         _TIMER_LOG,

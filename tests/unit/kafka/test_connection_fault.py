@@ -1,8 +1,8 @@
-"""Goal: a wrong `security.protocol` is reported only if every bootstrap address answers in the other protocol, and a
-refusal is recognised by whichever error the library reports it.
+"""Goal: a wrong `security.protocol` is reported only if every bootstrap address answers in the other protocol. A
+refusal is recognised by any error with which the library reports it.
 
-Method: servers of the test that answer as a broker or as a TLS server does, close the connection, or are silent; and
-texts of librdkafka's errors.
+Method: servers of the test that answer as a broker or as a TLS server, close the connection, or are silent; and texts
+of librdkafka's errors.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from postdate.kafka.connection_fault import is_refusal, protocol_mismatch
 
 
 def _plain(connection: socket.socket) -> None:
-    """As a broker: repeats the correlation id of the request."""
+    """Answers as a broker: repeats the correlation id of the request."""
     request = connection.recv(64)
     if request[4:6] == b"\0\x12":
         connection.sendall(b"\0\0\0\6" + request[8:12] + b"\0\0")
 
 
 def _tls(connection: socket.socket) -> None:
-    """As a TLS server: an alert, after a ClientHello and after anything else."""
+    """Answers as a TLS server: with an alert, to a ClientHello and to any other bytes."""
     connection.recv(64)
     connection.sendall(b"\x15\x03\x03\0\2\2\x28")
 
 
 def _closing(connection: socket.socket) -> None:
-    """As a proxy whose broker is away."""
+    """Closes the connection, as a proxy whose broker is down."""
 
 
 def _silent(connection: socket.socket) -> None:
@@ -85,8 +85,8 @@ def test_only_an_answer_of_every_address_counts(
     monkeypatch.setattr(connection_fault, "_ANSWER_S", 0.5)
     with ExitStack() as stack:
         servers = ",".join(stack.enter_context(_server(kind)) for kind in kinds)
-        found = protocol_mismatch({"bootstrap.servers": servers, "security.protocol": protocol})
-    assert found.endswith(f"or set security.protocol to {fits}") if fits else found == ""
+        mismatch = protocol_mismatch({"bootstrap.servers": servers, "security.protocol": protocol})
+    assert mismatch.endswith(f"or set security.protocol to {fits}") if fits else mismatch == ""
 
 
 @pytest.mark.parametrize("servers", ["", "127.0.0.1:99999", ":9092", "127.0.0.1:1,", "no-such-host.invalid"])

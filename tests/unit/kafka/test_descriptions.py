@@ -1,7 +1,7 @@
-"""Goal: a look-up of topics says that a topic is hidden only if an ACL hides it.
+"""Goal: a look-up reports a topic as hidden only if an ACL hides it.
 
-Method: futures as the client library returns them. The description of a topic and its settings come from two requests,
-which different brokers may answer.
+Method: futures as the client library returns them. Two requests, which different brokers may answer, give the
+description of a topic and its settings.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from postdate.kafka.interface import TopicInfo
 
 
 def _future(result: Any) -> Future[Any]:
-    found: Future[Any] = Future()
+    future: Future[Any] = Future()
     if isinstance(result, int):
-        found.set_exception(KafkaException(KafkaError(result)))
+        future.set_exception(KafkaException(KafkaError(result)))
     else:
-        found.set_result(result)
-    return found
+        future.set_result(result)
+    return future
 
 
 class _Client:
-    """Describes every topic; `settings` is the answer about their settings, or the code of an error."""
+    """Describes every topic. `settings` is the answer to the request for settings, or the code of an error."""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -53,6 +53,6 @@ def test_a_topic_that_a_broker_does_not_know_is_absent_and_not_hidden(
     settings: Any, config: dict[str, str] | None
 ) -> None:
     client: Any = _Client(settings)
-    found = ConfluentLookUp(client, 5.0, ["orders"], ["retention.ms"]).poll(5.0)
+    infos = ConfluentLookUp(client, 5.0, ["orders"], ["retention.ms"]).poll(5.0)
     expected = {} if config is None else {"orders": TopicInfo("orders", "an-id", {}, config, writable=True)}
-    assert found == expected
+    assert infos == expected

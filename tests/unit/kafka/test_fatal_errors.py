@@ -1,7 +1,7 @@
-"""Goal: a fatal error of the client library is raised, whichever callback reports it; a transient one is not. An admin
-client that cannot answer is replaced.
+"""Goal: a poll raises a fatal error of the client library that any callback reports, and raises no transient error. An
+admin client that cannot answer is replaced.
 
-Method: the real consumer, with an address at which nobody answers; the test calls its callbacks as the library does.
+Method: the real consumer, with an address at which nothing answers. The test calls its callbacks as the library does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from postdate.kafka.interface import GroupListener
 from postdate.kafka.settings import KafkaSettings
 
 REPLACED = KafkaError(KafkaError.FENCED_INSTANCE_ID, fatal=True)
-#: As an event of a poll has it: the code of the reason is gone, and its text is there.
+#: A fatal error as an event of a poll: it has the text of the reason, but not its code.
 REPLACED_EVENT = KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(KafkaError.FENCED_INSTANCE_ID).str()}: why")
 NAME_IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID, fatal=True)
 NAME_IN_USE_EVENT = KafkaError(
@@ -68,10 +68,11 @@ def consumer() -> Iterator[ConfluentGroupConsumer]:
 
 
 def test_a_client_that_has_lost_all_brokers_is_fatal(consumer: ConfluentGroupConsumer) -> None:
-    """The library reports no error. A single report may come between the loss and a new start from the addresses."""
+    """The library reports no error. A single report without brokers may occur between their loss and a new start from
+    the bootstrap addresses."""
     lost = '{"brokers": {"GroupCoordinator": {"name": "GroupCoordinator", "source": "logical"}}}'
-    found = '{"brokers": {"a:1/bootstrap": {"name": "a:1/bootstrap", "source": "configured"}}}'
-    for text in (lost, found, lost):
+    with_bootstrap = '{"brokers": {"a:1/bootstrap": {"name": "a:1/bootstrap", "source": "configured"}}}'
+    for text in (lost, with_bootstrap, lost):
         consumer._on_statistics(text)
     assert consumer.poll(1, 0.0) == []
     consumer._on_statistics(lost)
@@ -109,7 +110,8 @@ def test_a_fatal_error_of_any_callback_is_raised_by_every_poll_from_then_on(
 def test_a_fatal_error_without_a_reason_does_not_hide_the_reason(
     consumer: ConfluentGroupConsumer, meet: Meet, event: KafkaError, expected: type[KafkaFault]
 ) -> None:
-    """What a commit gets if the client has failed before: the library names the reason in an event alone."""
+    """A commit gets an error without a reason if the client has failed before; only an event of the library names the
+    reason."""
     consumer._on_commit(KafkaError(KafkaError._FATAL), [])
     meet(consumer, event)
     consumer._on_commit(KafkaError(KafkaError._FATAL), [])
@@ -119,12 +121,12 @@ def test_a_fatal_error_without_a_reason_does_not_hide_the_reason(
 
 
 @pytest.mark.parametrize("meet", CALLBACKS)
-def test_an_error_that_passes_is_raised_by_no_poll(consumer: ConfluentGroupConsumer, meet: Meet) -> None:
+def test_a_transient_error_is_raised_by_no_poll(consumer: ConfluentGroupConsumer, meet: Meet) -> None:
     meet(consumer, PASSING)
     assert consumer.poll(10, 0.0) == []
 
 
-def test_an_exception_that_breaks_a_callback_off_is_fatal(
+def test_an_exception_that_interrupts_a_callback_is_fatal(
     consumer: ConfluentGroupConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken:
@@ -148,7 +150,7 @@ def test_brokers_without_the_group_protocol_are_named_with_the_remedy(consumer: 
         consumer.poll(10, 0.0)
 
 
-def test_a_member_that_nobody_answered_has_no_id() -> None:
+def test_a_member_without_an_answer_has_no_id() -> None:
     """With the group protocol consumer the library chooses an id before it joins."""
     made = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1", group_protocol="consumer"), "group", None)
     assert made._open().memberid()
@@ -156,8 +158,8 @@ def test_a_member_that_nobody_answered_has_no_id() -> None:
     made.close()
 
 
-def test_a_member_that_no_coordinator_accepts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers that are too old: the library repeats its request in silence."""
+def test_a_member_that_no_coordinator_accepts_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If brokers are too old, the library silently repeats its request."""
     monkeypatch.setattr(limits, "JOIN_TIMEOUT_S", 0.0)
     made = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1", group_protocol="consumer"), "group", None)
     made.poll(1, 0.0)

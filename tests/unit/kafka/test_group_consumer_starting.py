@@ -1,6 +1,6 @@
-"""Goal: a partition whose start is refused is started as soon as the refusal ends.
+"""Goal: a partition whose start is refused starts as soon as the refusal ends.
 
-Method: the real group consumer over a stand-in for the library's client, whose refusals no broker gives on demand.
+Method: the real group consumer over a stand-in for the library's client, since no broker refuses on demand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PART = Partition("requests", 3)
 
 
 class _Client:
-    """Refuses to seek with each of the given codes in turn, and to be unassigned where `stuck`."""
+    """Refuses a seek with each of the given codes in turn, and if `stuck`, refuses to be unassigned."""
 
     def __init__(self, codes: list[int], stuck: bool = False) -> None:
         self.codes = codes
@@ -55,7 +55,7 @@ class _Client:
 def _consumer(client: _Client) -> ConfluentGroupConsumer:
     consumer = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1"), "group", None)
     consumer.close()
-    consumer.errors()  # that nobody listens there
+    consumer.errors()  # clears the error that no broker listens at the address
     consumer._consumer = client  # type: ignore[assignment]
     consumer._assigned.add(PART)
     return consumer

@@ -1,7 +1,7 @@
 """Goal: if the coordinator refuses an abort, the outcome is unknown and does not count as aborted.
 
-Method: the real producer, whose library call answers as `rd_kafka_txn_handle_EndTxn` of librdkafka does for an error
-that it does not know: with the flag `txn_requires_abort`, for a commit and for an abort alike.
+Method: the real producer. Its library call answers as `rd_kafka_txn_handle_EndTxn` of librdkafka does for an unknown
+error: with the flag `txn_requires_abort`, for both a commit and an abort.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REFUSED = KafkaError(KafkaError.UNKNOWN, "EndTxn failed: UNKNOWN_SERVER_ERROR", 
 
 
 class _Refusing:
-    """The library's producer, of which only the ends of transactions are called."""
+    """A stand-in for the library's producer with only the calls that end a transaction."""
 
     def commit_transaction(self, _timeout_s: float) -> None:
         raise KafkaException(REFUSED)

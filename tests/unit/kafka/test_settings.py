@@ -1,6 +1,8 @@
-"""Goal: clients get what the protocol needs; what would break it is refused with the reason, the rest passes through.
+"""Goal: clients get the properties that the protocol needs. Properties that would break it are refused with the reason;
+all others pass unchanged.
 
-Method: the properties of each client, and a real client made of them: librdkafka itself refuses what it does not know.
+Method: the properties of each client, and a real client created with them: librdkafka refuses properties that it does
+not know.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def test_settings_that_break_the_protocol_are_refused_with_the_reason(section: s
         KafkaSettings(NOWHERE, **{section: {name: value}})  # type: ignore[arg-type]  # one section by its name
 
 
-def test_what_is_given_wins_over_a_default_and_the_role_over_common() -> None:
+def test_given_properties_win_over_defaults_and_those_of_a_role_over_common_ones() -> None:
     settings = KafkaSettings(
         NOWHERE,
         common={"client.id": "mine", "message.timeout.ms": "3000"},
@@ -53,8 +55,8 @@ def test_what_is_given_wins_over_a_default_and_the_role_over_common() -> None:
     assert settings.group_consumer_conf("g", None)["session.timeout.ms"] == 30_000
 
 
-def test_a_fetch_has_room_for_the_largest_message() -> None:
-    """librdkafka refuses a consumer without it."""
+def test_a_fetch_holds_the_largest_message() -> None:
+    """librdkafka refuses a consumer with smaller fetches."""
     settings = KafkaSettings(NOWHERE, common={"message.max.bytes": "20000000"})
     for conf in (settings.group_consumer_conf("g", None), settings.reader_conf("read_committed")):
         assert conf["fetch.max.bytes"] == 20_000_000
@@ -79,7 +81,7 @@ def test_each_client_has_the_settings_of_the_protocol() -> None:
 
 
 def test_a_member_whose_broker_assigns_has_no_settings_of_the_classic_protocol() -> None:
-    """librdkafka refuses them."""
+    """librdkafka refuses these settings."""
     settings = KafkaSettings(NOWHERE, group_protocol="consumer")
     member = settings.group_consumer_conf("g", "pod-0")
     assert member["group.protocol"] == "consumer"

@@ -1,6 +1,6 @@
-"""Goal: the connections to brokers are read from the client library's statistics, and all else is ignored.
+"""Goal: the connections to brokers are read from the client library's statistics, and all other figures are ignored.
 
-Method: a cut of what the library writes, for one broker, its bootstrap double and the coordinator.
+Method: an excerpt of the library's statistics, with one broker, its bootstrap duplicate and the coordinator.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def test_a_client_without_a_broker_logs_nothing() -> None:
 
 
 def _report(*sources: str) -> str:
-    return json.dumps({"brokers": {each: _broker(each, -1, source=each) for each in sources}})
+    return json.dumps({"brokers": {source: _broker(source, -1, source=source) for source in sources}})
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def _report(*sources: str) -> str:
 def test_two_reports_in_a_row_with_roles_alone_mean_that_all_brokers_are_lost(
     reports: list[list[str]], is_lost: bool
 ) -> None:
-    """A role is the coordinator of the group, whichever broker has it."""
+    """The coordinator of the group is a role, which any broker may have."""
     loss = BrokerLoss()
     for sources in reports:
         loss.observe(_report(*sources))
@@ -59,6 +59,6 @@ def test_two_reports_in_a_row_with_roles_alone_mean_that_all_brokers_are_lost(
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"brokers": 3}'])
-def test_something_else_is_an_error(text: str) -> None:
+def test_statistics_of_another_form_are_an_error(text: str) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_statistics(text)

@@ -1,6 +1,6 @@
-"""Goal: entries, marks and keys go there and back, and bytes that are not theirs are refused as corrupt.
+"""Goal: entries, marks and keys read back, and other bytes are refused as corrupt.
 
-Method: hypothesis over all fields; byte order of keys against the order of their numbers.
+Method: hypothesis over all fields; the byte order of keys against the order of their numbers.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ ENTRIES = st.builds(
 
 
 @given(ENTRIES)
-def test_entries_go_there_and_back(entry: Entry) -> None:
+def test_entries_read_back(entry: Entry) -> None:
     assert decode_entry(encode_entry(entry)) == entry
 
 
 @given(STRIPPED)
-def test_headers_that_were_taken_out_go_there_and_back(stripped: StrippedHeaders) -> None:
+def test_removed_headers_read_back(stripped: StrippedHeaders) -> None:
     entry = Entry(Kind.DELIVER, False, 5, 5, "orders", None, None, [], stripped=pack_stripped(stripped))
     assert stripped_of(decode_entry(encode_entry(entry))) == stripped
     assert stripped or entry.stripped == NO_STRIPPED
@@ -114,7 +114,7 @@ def test_an_accepted_request_decodes_as_its_entry(entry: Entry, stripped: Stripp
 
 @given(ENTRIES, ENTRIES)
 def test_only_the_head_of_an_entry_decodes_as_its_head(one: Entry, other: Entry) -> None:
-    """`one` and another entry, which has its head, one field of it, or none."""
+    """`one` is compared with an entry that has the same head, one equal field of the head, or none."""
     head, raw = decode_head(encode_entry(one)), encode_entry(one)
     begins = head_bytes(raw, head)
     assert raw.startswith(begins)
@@ -122,13 +122,13 @@ def test_only_the_head_of_an_entry_decodes_as_its_head(one: Entry, other: Entry)
     same = msgspec.structs.replace(other, **msgspec.structs.asdict(head))
     near = [msgspec.structs.replace(same, **{name: getattr(other, name)}) for name in head.__struct_fields__]
     near.append(msgspec.structs.replace(same, target=one.target + "2"))
-    for each in (other, same, *near):
-        there = encode_entry(each)
+    for candidate in (other, same, *near):
+        there = encode_entry(candidate)
         assert there.startswith(begins) == (decode_head(there) == head)
 
 
 @given(st.builds(Mark, final=st.booleans(), stored=st.booleans(), due=st.integers(-1, 2**60)))
-def test_marks_go_there_and_back(mark: Mark) -> None:
+def test_marks_read_back(mark: Mark) -> None:
     assert decode_mark(encode_mark(mark)) == mark
 
 
@@ -186,7 +186,7 @@ def test_changes_are_visible_to_later_steps() -> None:
         changes.delete(key, 3)
 
 
-def test_a_span_over_what_the_changes_hold_falls_back_to_points() -> None:
+def test_a_span_over_keys_of_the_changes_falls_back_to_point_deletes() -> None:
     changes = EntryChanges()
     keys = [entry_key(5, offset) for offset in range(300)]
     changes.insert(keys[7], b"xy")

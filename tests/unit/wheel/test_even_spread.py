@@ -36,7 +36,7 @@ def index(tmp_path: Path) -> Iterator[TimerIndex]:
 
 
 def put(index: TimerIndex, *dues_ms: int) -> None:
-    """One entry for each due time."""
+    """Writes one entry for each due time."""
     changes, first = EntryChanges(), index.count
     for number, due_ms in enumerate(dues_ms):
         changes.insert(entry_key(due_ms, first + number), b"entry")
@@ -44,7 +44,7 @@ def put(index: TimerIndex, *dues_ms: int) -> None:
 
 
 def emptiest(counts: Counter[int], due_ms: int, last_ms: int, drawn_ms: int, now_ms: int) -> int:
-    """The tick that docs/protocol.md names."""
+    """Returns the tick that docs/protocol.md defines."""
     ticks = eligible(due_ms, last_ms, now_ms)
     lowest = min(counts[tick] for tick in ticks)
     lowest_ticks = [tick for tick in ticks if counts[tick] == lowest]
@@ -52,7 +52,7 @@ def emptiest(counts: Counter[int], due_ms: int, last_ms: int, drawn_ms: int, now
 
 
 def eligible(due_ms: int, last_ms: int, now_ms: int) -> list[int]:
-    """The ticks of a window that begin after the present: those wholly in the window, if it has any."""
+    """Returns the ticks of a window that begin after the present: only whole ticks of the window, if it has any."""
     ticks = range(due_ms // TICK_MS, last_ms // TICK_MS + 1)
     whole = [tick for tick in ticks if due_ms <= tick * TICK_MS and (tick + 1) * TICK_MS <= last_ms + 1]
     return [tick for tick in whole or ticks if tick * TICK_MS > now_ms]
@@ -134,7 +134,7 @@ def test_a_long_window_is_searched_around_the_draw_only(index: TimerIndex) -> No
     assert chosen_ms // TICK_MS == (due_ms + SPAN_MS) // TICK_MS + 30
 
 
-def test_every_moment_before_the_known_time_can_be_chosen(index: TimerIndex) -> None:
+def test_every_time_before_the_known_time_can_be_chosen(index: TimerIndex) -> None:
     rings = index._wheel.rings
     known_ms = known_before_ms(rings)
     assert known_ms >= BASE_MS + HOUR_MS - SPAN_MS - TICK_MS

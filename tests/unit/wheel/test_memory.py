@@ -1,8 +1,8 @@
 """Goal: memory does not grow with the number of pending or delivered entries.
 
 Method: a child process writes 40,000 entries of 100 bytes a round, drains half of them and keeps the rest, and reports
-its resident memory after each round; once warm, it must stay where it is. What the memtables of several shards take is
-asked of RocksDB.
+its resident memory after each round. After a warm-up, the memory must stay constant. RocksDB reports the size of the
+memtables of several shards.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ GROWTH_BYTES_MAX = 12 * 1024 * 1024
 
 
 def test_memory_is_flat_while_entries_pass_and_pile_up(tmp_path: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],
         env={"PYTHONPATH": ":".join(sys.path), "MALLOC_ARENA_MAX": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    resident = [int(line) for line in done.stdout.split()]
+    assert process.returncode == 0, process.stderr
+    resident = [int(line) for line in process.stdout.split()]
     assert len(resident) == 12
     assert resident[-1] - resident[3] < GROWTH_BYTES_MAX, resident
     assert resident[-1] < 400 * 1024 * 1024
 
 
 def test_the_memtables_of_a_process_are_bounded_for_any_number_of_shards(tmp_path: Path) -> None:
-    """Every shard writes less than one write buffer; together they write four times the bound."""
+    """Every shard writes less than one write buffer; together the shards write four times the bound."""
     resources = Resources.create(CACHE_BYTES, buffers_size_bytes=BUFFERS_BYTES)
     indexes = [open_index(tmp_path / str(shard), IndexOptions(resources=resources)) for shard in range(16)]
     most = 0
@@ -64,16 +64,17 @@ def test_the_memtables_of_a_process_are_bounded_for_any_number_of_shards(tmp_pat
             most = max(most, resources.buffers.get_usage())
     for index in indexes:
         index.close()
-    assert most < 1.5 * BUFFERS_BYTES  # what is being written out counts until it is
+    assert most < 1.5 * BUFFERS_BYTES  # memtables count until their flush has ended
 
 
-def test_shards_share_the_bound_of_their_process_unless_they_are_given_another() -> None:
+def test_shards_share_the_bound_of_their_process_unless_they_get_another() -> None:
     assert IndexOptions().resources.buffers is IndexOptions(ended_window_ms=1).resources.buffers
     assert IndexOptions().resources.buffers.get_buffer_size() == limits.MEMTABLES_SIZE_BYTES_MAX
 
 
 def test_a_quiet_shard_yields_its_memory_once_half_of_the_bound_is_used(tmp_path: Path) -> None:
-    """Else shards that never write again keep the others at the bound, and each of their writes makes a file."""
+    """Otherwise shards that never write again would keep the other shards at the bound, and each write of these would
+    create a file."""
     resources = Resources.create(CACHE_BYTES, buffers_size_bytes=BUFFERS_BYTES)
     options = IndexOptions(write_buffer_size_bytes=limits.WRITE_BUFFER_SIZE_BYTES, resources=resources)
     quiet = open_index(tmp_path / "quiet", options)
@@ -93,11 +94,11 @@ def test_a_quiet_shard_yields_its_memory_once_half_of_the_bound_is_used(tmp_path
 
 
 def test_shards_do_not_all_flush_at_the_same_time(tmp_path: Path) -> None:
-    """Their write buffers differ in size, and RocksDB's log shows that it uses the size that is chosen."""
+    """Their write buffers differ in size. RocksDB's log shows that RocksDB uses the chosen size."""
     sizes = [IndexOptions().write_buffer_size_bytes for _ in range(8)]
     assert all(limits.WRITE_BUFFER_SIZE_BYTES // 2 <= size <= limits.WRITE_BUFFER_SIZE_BYTES for size in sizes)
     assert max(sizes) - min(sizes) > limits.WRITE_BUFFER_SIZE_BYTES // 20
     for number, size in enumerate(sizes[:2]):
         open_index(tmp_path / str(number), IndexOptions(write_buffer_size_bytes=size)).close()
-        told = next((tmp_path / str(number)).rglob("LOG")).read_text()
-        assert f"Options.write_buffer_size: {size}\n" in told
+        log_text = next((tmp_path / str(number)).rglob("LOG")).read_text()
+        assert f"Options.write_buffer_size: {size}\n" in log_text

@@ -1,7 +1,7 @@
-"""Goal: what the timer log cannot use it refuses by a typed error, and a write that fails changes nothing.
+"""Goal: the timer log refuses an unusable directory with a typed error, and a failed write changes nothing.
 
-Method: a real RocksDB in a temporary directory whose files are damaged, locked by another, or belong to other topics;
-RocksDB's own texts for the errors.
+Method: a real RocksDB in a temporary directory whose files are damaged, locked by another process, or belong to other
+topics; and RocksDB's own texts of errors.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ def read_everything(directory: Path) -> None:
 def test_damage_is_corrupt_and_can_be_moved_aside(tmp_path: Path, case: str) -> None:
     directory = tmp_path / "shard"
     flushed_log(directory / "log")
-    pattern, how = case.split()
+    pattern, damage = case.split()
     files = sorted((directory / "log").glob(pattern), key=lambda path: path.stat().st_size)
-    if how == "removed":
+    if damage == "removed":
         files[-1].unlink()
     else:
         data = bytearray(files[-1].read_bytes())
         for at in range(0, len(data) * 3 // 4, 97 if len(data) > 1000 else 1):
             data[at] ^= 0x55
         files[-1].write_bytes(data)
-    with pytest.raises(Corrupt) as held:  # the error is held, as by a handler, while the directory is used anew
+    with pytest.raises(Corrupt) as raised:  # a handler may keep the error while the directory is opened again
         read_everything(directory)
     aside = move_aside(directory, "corrupt")
     index = open_index(directory)
-    assert held.value.__traceback__ is not None
+    assert raised.value.__traceback__ is not None
     assert aside.name == "shard.corrupt-1"
     assert (aside / "log").is_dir()
     assert index._log.is_new
@@ -85,7 +85,7 @@ def test_damage_is_corrupt_and_can_be_moved_aside(tmp_path: Path, case: str) -> 
     assert move_aside(directory, "corrupt").name == "shard.corrupt-2"
 
 
-def test_a_held_lock_raises_locked_also_across_processes(tmp_path: Path) -> None:
+def test_a_held_lock_raises_locked_across_processes_too(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     with pytest.raises(Locked):
         open_index(tmp_path)
@@ -95,15 +95,15 @@ def test_a_held_lock_raises_locked_also_across_processes(tmp_path: Path) -> None
         "try: open_index(Path(sys.argv[1]))\n"
         "except Locked: print('locked')"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],
         env={"PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout == "locked\n", done.stderr
-    put_entries(index, [(NOW_MS, 0)])  # the owner is not disturbed
+    assert process.stdout == "locked\n", process.stderr
+    put_entries(index, [(NOW_MS, 0)])  # the owner continues
     index.close()
     open_index(tmp_path).close()
 
@@ -132,7 +132,7 @@ def test_close_releases_the_lock_although_scans_were_made(tmp_path: Path) -> Non
         ("partition", 9),
     ],
 )
-def test_another_identity_is_named(tmp_path: Path, field: str, value: str | int) -> None:
+def test_an_identity_mismatch_names_the_field(tmp_path: Path, field: str, value: str | int) -> None:
     open_index(tmp_path).close()
     fields = {name: getattr(IDENTITY, name) for name in Identity.__struct_fields__} | {field: value}
     with pytest.raises(IdentityMismatch) as caught:
@@ -141,7 +141,7 @@ def test_another_identity_is_named(tmp_path: Path, field: str, value: str | int)
     open_index(tmp_path).close()
 
 
-def test_another_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_format_mismatch_names_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("postdate.wheel.timer_log.identity.FORMAT_VERSION", 3)
     open_index(tmp_path).close()
     monkeypatch.undo()
@@ -185,6 +185,6 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.
             index.write(changes)
     assert (index.checkpoint, index.timer_log.low_water(), index.next_due_ms()) == before
     assert index.confirm(NOW_MS)
-    index.write(changes)  # the same changes again, once there is room
+    index.write(changes)  # the same changes again, once the disk has free space
     assert drain(index, NOW_MS + 1) == [(NOW_MS - 5, 1), (NOW_MS, 0)]
     index.close()

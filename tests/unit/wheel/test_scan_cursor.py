@@ -1,7 +1,7 @@
 """Goal: a scan cursor never points at, or remembers, the key of an ended entry, in any order of ends.
 
-Method: the cursor alone against a sorted list of the keys that are present, over random writes; and through a timer
-index, whose wheel must not be declared wrong because of a key that is gone.
+Method: the cursor alone is compared with a sorted list of the present keys over random writes. Through a timer index,
+the wheel must not be found wrong because of an ended key.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def test_the_cursor_stands_at_the_first_present_key(steps: list[tuple[str, set[i
 def test_changes_to_returned_keys_do_not_move_the_cursor() -> None:
     first, second, third = (entry_key(NOW_MS + number, number) for number in range(3))
     cursor = ScanCursor(FIRST_KEY)
-    found = [first]
-    cursor.note_present(found)
-    found.append(third)
+    keys = [first]
+    cursor.note_present(keys)
+    keys.append(third)
     cursor.note_deleted({first: None})
-    assert cursor.at <= second  # it was never seen, and may be there
+    assert cursor.at <= second  # the cursor does not know it, and it may be present
     assert not cursor.is_exact
 
 

@@ -1,7 +1,7 @@
 """Goal: the timer log keeps synced data in one consistent state, and raises if it cannot.
 
-Method: a real RocksDB in a temporary directory whose files are cut, flipped or removed between two opens; the two ways
-of deleting, and what finds entries, against brute force.
+Method: a real RocksDB in a temporary directory whose files are cut, flipped or removed between two opens. Both ways of
+deleting, and all look-ups of entries, are compared with brute force.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from support.shards.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_fir
 
 
 def write_batches(index: TimerIndex, first: int, end: int) -> None:
-    """Batch n puts ten entries, moves R to 10 * (n + 1) and sets seq to n."""
+    """Writes the batches [`first`, `end`). Batch n puts ten entries, moves R to 10 * (n + 1) and sets seq to n."""
     for number in range(first, end):
         changes = EntryChanges()
         for offset in range(number * 10, number * 10 + 10):
@@ -43,7 +43,7 @@ def write_batches(index: TimerIndex, first: int, end: int) -> None:
 
 
 def assert_is_prefix(index: TimerIndex, at_least: int) -> None:
-    """All families are in the state after one and the same batch, which is `at_least` or later."""
+    """Checks that all families are in the state after the same batch, which is `at_least` or later."""
     batches = (index.checkpoint.next_request or 0) // 10
     assert batches >= at_least
     keys, values = index.timer_log.scan(None, entry_key(NOW_MS + 100, 0), 10_000)
@@ -65,7 +65,7 @@ def test_a_log_cut_after_the_last_sync_opens_at_a_consistent_prefix(tmp_path: Pa
     [wal] = (tmp_path / "live" / "log").glob("*.log")
     synced = wal.stat().st_size
     write_batches(index, 20, 40)
-    shutil.copytree(tmp_path / "live", tmp_path / "killed")  # what a loss of power leaves, before the cut
+    shutil.copytree(tmp_path / "live", tmp_path / "killed")  # the files after a loss of power, before the cut
     index.close(clean=False)
     wal = tmp_path / "killed" / "log" / wal.name
     cut = random.Random(seed).randrange(synced, wal.stat().st_size)
@@ -81,8 +81,8 @@ def test_a_log_cut_after_the_last_sync_opens_at_a_consistent_prefix(tmp_path: Pa
 
 @pytest.fixture
 def wal_syncs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How often RocksDB has synced the write-ahead log of the database opened last, by its own statistics. What the
-    kernel holds looks the same in a file before and after a sync."""
+    """Returns a function that counts, by RocksDB's statistics, the syncs of the write-ahead log of the latest opened
+    database. A file shows no difference before and after a sync, since the kernel has its content."""
     opened: list[Options] = []
 
     def counting(options: IndexOptions) -> Options:
@@ -91,9 +91,9 @@ def wal_syncs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         return opened[-1]
 
     def count() -> int:
-        found = re.search(r"rocksdb\.wal\.synced COUNT : (\d+)", opened[-1].get_statistics() or "")
-        assert found is not None
-        return int(found[1])
+        match = re.search(r"rocksdb\.wal\.synced COUNT : (\d+)", opened[-1].get_statistics() or "")
+        assert match is not None
+        return int(match[1])
 
     monkeypatch.setattr("postdate.wheel.timer_log.database.database_options", counting)
     return count
@@ -146,7 +146,7 @@ def test_a_span_and_point_deletes_leave_the_same(tmp_path: Path) -> None:
                 mark = EntryChanges()
                 mark.replace(chosen[1], bytes(10), 10, stored=True, old_stored=False)
                 index.write(mark)
-        moved = entry_key(keys[first][0], 5000 + first)  # put inside the span by the same write: it stays
+        moved = entry_key(keys[first][0], 5000 + first)  # the same write puts it inside the span: it stays
         for index, changes in ((indexes[0], span), (indexes[1], points)):
             changes.insert(moved, bytes(10))
             index.write(changes)
@@ -183,11 +183,11 @@ def test_first_dues_are_found_and_given_up_below_the_low_water_mark(
         batch[rng.randrange(len(batch))] = NO_FIRST_DUE
         note_firsts(index, offset, batch)
         dues.update({offset + at: due for at, due in enumerate(batch)})
-        offset += len(batch) + rng.randrange(2)  # now and then an offset that no batch names
+        offset += len(batch) + rng.randrange(2)  # sometimes an offset that no batch names
     for at in rng.sample(range(20_000), 2000):
         expected = dues.get(at)
         assert index.timer_log.first_due(at) == (None if expected == NO_FIRST_DUE else expected)
-    put_entries(index, [(NOW_MS, 15_000)])  # everything below has ended: L comes to 15,000
+    put_entries(index, [(NOW_MS, 15_000)])  # every entry below has ended: L rises to 15,000
     assert index.timer_log.low_water() == 15_000
     assert index.timer_log.first_due(2_000) is None
     for at in range(15_000, 20_000, 37):
@@ -256,7 +256,7 @@ def test_scans_are_bounded_and_begin_after_ended_entries(tmp_path: Path) -> None
     assert index.scan_due(NOW_MS, 1000) == ([], [])
     assert drain(index, NOW_MS + 50) == [(NOW_MS + at, at) for at in range(50)]
     assert split_key(index._messages.at)[0] == NOW_MS + 50
-    put_entries(index, [(NOW_MS + 7, 200)])  # falls below the cursor: it must not be missed
+    put_entries(index, [(NOW_MS + 7, 200)])  # below the cursor: a scan must not miss it
     assert drain(index, NOW_MS + 50) == [(NOW_MS + 7, 200)]
     index.close()
 
@@ -285,7 +285,7 @@ def test_space_of_ended_entries_is_reclaimed(tmp_path: Path, monkeypatch: pytest
 def test_range_tombstones_in_memory_are_written_out_before_they_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every scan visits each of them. The write of the last one does not wait."""
+    """Every scan visits each of them. The last write does not wait for the flush."""
     monkeypatch.setattr(limits, "RANGE_TOMBSTONES_MAX", 3)
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, offset) for offset in range(7 * limits.SPAN_KEYS_MIN)])
@@ -297,7 +297,7 @@ def test_range_tombstones_in_memory_are_written_out_before_they_are_many(
 
 
 def test_ends_of_ids_are_forgotten_from_the_beginning_of_time_on(tmp_path: Path) -> None:
-    """A delivery is remembered until all requests that may ask for it have been read."""
+    """A delivery is remembered until all requests that may refer to it have been read."""
     hour_ms, window_ms = 3_600_000, 1_000
     options = IndexOptions(ended_window_ms=window_ms)
     log = TimerLog(tmp_path, IDENTITY, options)
@@ -364,18 +364,20 @@ def test_memory_is_released_when_the_memtables_have_been_written_out(
 
 
 def test_a_reference_to_the_bounds_of_a_scan_is_kept(tmp_path: Path) -> None:
-    """Without it scans are cut short in silence: rocksdict keeps raw pointers into the bound."""
+    """Without the reference, scans silently end early: rocksdict keeps raw pointers into the bound."""
     log = TimerLog(tmp_path, IDENTITY, TINY)
     changes = EntryChanges()
     for offset in range(200):
         changes.insert(entry_key(NOW_MS, offset), b"x")
     log.write(changes)
-    found = log._db.range("entries", entry_key(0, 0), entry_key(NOW_MS + 1, 0))
-    held = [type(thing).__name__ for thing in gc.get_referents(found)] + [type(found._read_options).__name__]
-    assert "ReadOptions" in held
-    found.finish()
-    del found
-    for _ in range(300):  # bounds of all sizes come and go, so that freed memory is used again at once
+    iterator = log._db.range("entries", entry_key(0, 0), entry_key(NOW_MS + 1, 0))
+    references = [type(thing).__name__ for thing in gc.get_referents(iterator)] + [
+        type(iterator._read_options).__name__
+    ]
+    assert "ReadOptions" in references
+    iterator.finish()
+    del iterator
+    for _ in range(300):  # bounds of all sizes are freed, so that their memory is reused at once
         keys, _values = log.scan_from(entry_key(0, 0), entry_key(NOW_MS + 1, 0), 1000, 1_000_000)
         assert len(keys) == 200
     log.close()
@@ -473,7 +475,7 @@ def test_the_low_water_mark_rises_with_a_write_that_also_ends_entries_of_a_later
 
 
 def test_a_scan_that_fails_does_not_raise_the_low_water_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its missing rows would pass for requests that have ended."""
+    """Otherwise its missing rows would count as ended requests."""
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 0)])
     note_firsts(index, 0, [NOW_MS])
@@ -559,11 +561,11 @@ def test_a_read_that_fails_is_not_an_empty_one(
 
 def test_a_range_with_a_wrong_count_is_corrupt(tmp_path: Path) -> None:
     index = open_index(tmp_path)
-    put_entries(index, [(NOW_MS, 5)])  # and nothing says how to find it
+    put_entries(index, [(NOW_MS, 5)])  # pending, but no look-up finds it
     with pytest.raises(Corrupt, match="row 0 of `blocks`"):
         index.raise_low_water(10_000)
     put_entries(index, [(NOW_MS, limits.RANGE_OFFSETS + 3)])
     note_firsts(index, limits.RANGE_OFFSETS + 3, [NOW_MS])
-    with pytest.raises(Corrupt, match="row 0 of `blocks`"):  # an entry of the next range does not stand for it
+    with pytest.raises(Corrupt, match="row 0 of `blocks`"):  # an entry of the next range does not replace it
         index.raise_low_water(10 * limits.RANGE_OFFSETS)
     index.close()

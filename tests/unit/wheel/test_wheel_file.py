@@ -1,7 +1,7 @@
-"""Goal: a wheel file is trusted only if it is correct; a damaged, stale, half-written or foreign one has no effect.
+"""Goal: a wheel file is trusted only if it is correct; a damaged, stale, half-written or foreign file has no effect.
 
-Method: fill an index, damage the file in one way, open it again. Each case says whether the file may be believed; all
-must deliver the same entries, at once, and end with a wheel that agrees with the timer log.
+Method: each case fills an index, damages the file in one way and opens it again. It states whether the file may be
+trusted. Every index must deliver the same entries, at once, and end with a wheel that agrees with the timer log.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def test_a_new_file_is_trusted_from_its_first_update_on(tmp_path: Path) -> None:
 
 
 def test_a_stamp_is_written_beside_the_last_one(tmp_path: Path) -> None:
-    """So one that is torn leaves the other whole."""
+    """So a torn stamp leaves the other copy whole."""
     path = tmp_path / "wheel"
     made = WheelFile.create(path, Geometry.of(TINY), bytes(32), FakePlatform())
     for log_sequence in (7, 8, 9):
@@ -207,7 +207,8 @@ def test_a_wheel_that_cannot_be_written_back_is_an_error_of_the_storage(
 
 
 class SyncedPlatform(FakePlatform):
-    """A machine that keeps a copy of what was written back last: all that a loss of power leaves for sure."""
+    """A machine that keeps a copy of the file at its latest write-back, which is all that surely survives a loss of
+    power."""
 
     synced = b""
 
@@ -242,8 +243,8 @@ def test_a_clean_close_syncs_the_timer_log_before_the_wheel_is_marked_clean(
     assert synced == ["timer log", "wheel", "wheel"]
 
 
-def test_an_existing_file_gets_its_room_on_the_disk_before_it_is_mapped(tmp_path: Path) -> None:
-    """A copy may be sparse; a write to it on a full disk would kill the process."""
+def test_an_existing_file_is_allocated_on_the_disk_before_it_is_mapped(tmp_path: Path) -> None:
+    """A copied file may be sparse; a write to it on a full disk would kill the process."""
     filled(tmp_path, clean=True)
     with pytest.raises(DiskFull):
         reopened(tmp_path, FakePlatform(room_bytes=SLOTS_END - 1))
@@ -259,12 +260,12 @@ def test_a_process_that_dies_during_an_update_leaves_a_file_that_is_not_trusted(
     assert fixed is not None
 
     def is_believed() -> bool:
-        """The judgement of a process that opens the file as it is now."""
+        """True if a process that opens the file as it is now trusts it."""
         opened = WheelFile.open_existing(index.wheel_path, *fixed, FakePlatform())
         assert opened is not None
-        found = opened.is_believed(index._log.sequence(), seen.next_request, seen.totals)
+        believed = opened.is_believed(index._log.sequence(), seen.next_request, seen.totals)
         opened.close(0, None, clean=False)
-        return found
+        return believed
 
     assert is_believed()
     file.begin()
@@ -398,7 +399,7 @@ def test_a_wheel_that_is_wrong_while_open_is_found_and_rebuilt(tmp_path: Path) -
     index = reopened(tmp_path)
     put_entries(index, ENTRIES)
     finish_wheel(index, NOW_MS)
-    with open(index.wheel_path, "r+b") as file:  # somebody writes into the mapping: the first slots are now empty
+    with open(index.wheel_path, "r+b") as file:  # another program writes to the file: the first slots are now empty
         file.seek(HEADER_SIZE_BYTES)
         file.write(bytes(32 * 3))
     assert not index.confirm(NOW_MS)
@@ -432,7 +433,7 @@ def test_an_older_copy_of_the_same_counts_is_rebuilt(tmp_path: Path, clean: bool
     wheel = filled(tmp_path, clean)
     old = wheel.read_bytes()
     index = reopened(tmp_path)
-    changes = EntryChanges()  # a reschedule: as many entries as before, and R as before
+    changes = EntryChanges()  # a reschedule: the number of entries and R stay the same
     changes.delete(entry_key(*ENTRIES[0]), 10)
     changes.insert(entry_key(NOW_MS + 60, ENTRIES[0][1]), bytes(10))
     index.write(changes)

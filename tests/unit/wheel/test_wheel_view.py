@@ -1,7 +1,7 @@
-"""Goal: another process sees the wheel of a running owner, never a half-done update, and follows a new file.
+"""Goal: another process sees the wheel of a running owner, never an unfinished update, and follows a replaced file.
 
-Method: a child maps the file and takes snapshots while this process writes batches; in each, the total counted at every
-change must equal the sum over all slots. A torn state is made by hand to see that the check can fail.
+Method: a child maps the file and takes snapshots while this process writes batches. In each snapshot, the total that is
+counted at every change must equal the sum over all slots. A torn state, made by hand, shows that the check can fail.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
 
 
 def test_an_update_never_looks_finished_before_it_is(tmp_path: Path) -> None:
-    """A reader that runs while the owner has no processor sees what its last store has left."""
+    """A reader that runs while the owner has no processor sees the result of the owner's last store."""
     path, geometry = tmp_path / "wheel", Geometry(1, 1_000, 50, 10_000)
     path.write_bytes(bytes(geometry.file_size_bytes))
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
@@ -122,7 +122,7 @@ def test_a_torn_file_is_seen_as_torn(tmp_path: Path, monkeypatch: pytest.MonkeyP
         at_change, over_slots = counted_twice(view.snapshot())
     assert at_change != over_slots
     (sequence,) = SEQUENCE.unpack_from(data, COUNTERS_OFFSET)
-    SEQUENCE.pack_into(data, COUNTERS_OFFSET, sequence + 1)  # as left by an owner that died in an update
+    SEQUENCE.pack_into(data, COUNTERS_OFFSET, sequence + 1)  # the state after an owner died in an update
     index.wheel_path.write_bytes(data)
     monkeypatch.setattr(wheel_view, "TORN_READS_MAX", 3)
     with WheelView.open(index.wheel_path) as view, pytest.raises(TornRead):
@@ -130,7 +130,7 @@ def test_a_torn_file_is_seen_as_torn(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert limits.TORN_READS_MAX > 3
 
 
-def test_a_view_follows_the_file_that_replaces_its_own(tmp_path: Path) -> None:
+def test_a_view_follows_the_file_that_replaces_the_mapped_one(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 0)])
     with WheelView.open(tmp_path) as view:
@@ -177,7 +177,7 @@ def test_a_file_that_is_not_a_wheel_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step_ms", [60_000, 3_600_000])
 def test_the_upcoming_load_counts_entries_by_span(tmp_path: Path, step_ms: int) -> None:
-    """What is overdue, or further away, is in none."""
+    """Entries that are overdue or beyond the last span are in no span."""
     index = open_index(tmp_path, IndexOptions())
     steps = 40
     dues = [NOW_MS + offset * 997 * step_ms // 1500 for offset in range(100)]

@@ -1,6 +1,7 @@
-"""What leaves Postdate: headers of delivered records and dead letters, verdicts, and the partition by key.
+"""Goal: records that leave Postdate have their documented form: headers of delivered records and dead letters,
+verdicts, and the partition by key.
 
-Literal records; the partitioner against the values in the tests of Kafka's Java client.
+Method: literal records; the partitioner against the values in the tests of Kafka's Java client.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ JAVA = {
 }
 
 
-def test_a_delivered_record_has_its_headers_then_ours() -> None:
+def test_a_delivered_record_has_its_headers_then_postdates() -> None:
     untouched = list(SENT)
     ours: Headers = [("postdate-origin", b"R/3/1017"), ("postdate-due", b"1795258284000")]
     assert delivered_headers(SENT, b"R/3/1017", 1_795_258_284_000, b"") == [*untouched, *ours]
@@ -81,7 +82,7 @@ def test_a_verdict_is_json_with_the_id_as_key() -> None:
     }
 
 
-def test_the_verdicts_are_those_of_the_design() -> None:
+def test_the_set_of_verdicts_is_closed() -> None:
     closed_set = "accepted rejected cancelled rescheduled paused resumed triggered backfilled replaced kept dropped"
     closed_set += " delivered dead not-found too-late applied"
     assert [str(verdict) for verdict in Verdict] == closed_set.split()

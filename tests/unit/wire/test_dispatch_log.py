@@ -1,7 +1,7 @@
-"""Goal: the documented dispatch-log record reads back, and every malformed one is refused.
+"""Goal: the documented dispatch-log record reads back, and every malformed record is refused.
 
-Malformed values are made from a good record by one change each; each must raise FormatError, never pass and never
-raise anything else, since what is read here decides what is delivered again.
+Method: each malformed value differs from a valid record by one change. Each must raise FormatError and no other error,
+and never pass, since the records decide which messages are delivered again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ EXAMPLE = (
     b'[990,1795258400000,"moved",1795262000000,1018],[1018,0,"applied"]]}'
 )
 LARGEST = 2**63 - 1
-# What one fate may add to a dispatch-log record: three 19-digit numbers at the widest, the name, brackets and commas.
+# The most bytes that one fate adds to a dispatch-log record: three 19-digit numbers, the name, brackets and commas.
 FATE_BYTES_MAX, MOVED_FATE_BYTES_MAX = 54, 90
 POLICIES_BYTES_MAX = 96 * 1024
 PLAIN: dict[str, Any] = {
@@ -79,7 +79,7 @@ def written(kind: str, fates: list[Fate], policies: list[PolicyRow] | UnsetType 
     )
 
 
-def test_the_example_of_the_design_reads_back() -> None:
+def test_the_documented_example_reads_back() -> None:
     record = DispatchRecord(
         seq=42,
         takeover=7,
@@ -111,7 +111,7 @@ def test_every_plain_fate_reads_back(name: FateName) -> None:
 
 @pytest.mark.parametrize("kind", [OWNER, BEAT])
 @pytest.mark.parametrize("fates", [{}, {"fates": []}])
-def test_records_without_fates(kind: str, fates: dict[str, Any]) -> None:
+def test_records_without_fates_read_back(kind: str, fates: dict[str, Any]) -> None:
     read = decode_record(json.dumps({**PLAIN, "kind": kind, "fates": [], **fates}).encode())
     assert (read.kind, read.fates, read.seq) == (kind, [], 42)
     assert decode_record(encode_record(read)) == read

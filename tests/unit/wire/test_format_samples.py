@@ -31,7 +31,7 @@ def _open(directory: Path) -> TimerIndex:
 
 
 def _check_whole(index: TimerIndex) -> None:
-    """The index holds what the sample was made of, all of it."""
+    """Checks that the index holds everything from which the sample was made."""
     keys, values = index.scan_due(samples.NOW_MS + 10, 100)
     assert {key: decode_entry(value) for key, value in zip(keys, values, strict=True)} == samples.ENTRIES
     read = index.checkpoint
@@ -129,7 +129,7 @@ def test_a_timer_log_of_a_newer_version_is_refused_and_nothing_of_it_is_lost(tmp
 
 
 def _set_version(directory: Path, version: int) -> None:
-    """Writes the first member of the identity row anew, as another version would have."""
+    """Replaces the first member of the identity row, as another version would write it."""
     database = Database(directory / "log", IndexOptions())
     _, identity, log_id = msgspec.msgpack.decode(database.get("meta", b"identity") or b"")
     batch = WriteBatch(raw_mode=True)

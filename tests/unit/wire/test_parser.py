@@ -1,7 +1,7 @@
 """Goal: each well-formed request has its documented meaning: every header, every form of time, controls by id and by
 origin.
 
-Requests are parsed from literal headers and compared field by field with what messages of the design promise.
+Method: requests are parsed from literal headers and compared field by field with the documented meaning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def parse(headers: Headers, *, key: bytes | None = b"k", rules: RequestRules = R
     return parse_request(rules, 3, NOW_MS, key, headers)
 
 
-def test_the_common_request() -> None:
+def test_a_common_request_is_parsed() -> None:
     request = parse([("a", b"1"), *TARGET, ("postdate-delay", b"5s"), ("a", None)])
     assert request == Request(
         action=Action.SCHEDULE,
@@ -41,7 +41,7 @@ def test_the_common_request() -> None:
     )
 
 
-def test_every_optional_header_at_once() -> None:
+def test_a_request_with_every_optional_header_is_parsed() -> None:
     request = parse(
         [
             ("postdate-action", b"schedule"),
@@ -59,7 +59,7 @@ def test_every_optional_header_at_once() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff"])
-def test_the_target_key_is_the_header_where_given(key: bytes | None) -> None:
+def test_the_target_key_is_the_header_if_it_is_given(key: bytes | None) -> None:
     assert parse([*AT_ONCE, ("postdate-key", key)]).key == key
     assert parse(AT_ONCE, key=key).key == key
 
@@ -84,7 +84,7 @@ def test_the_target_key_is_the_header_where_given(key: bytes | None) -> None:
         (("postdate-level", b"999999999999999999"), NOW_MS + 7_200_000),
     ],
 )
-def test_when_it_is_due(header: tuple[str, bytes], due_ms: int) -> None:
+def test_each_form_of_time_gives_its_due_time(header: tuple[str, bytes], due_ms: int) -> None:
     assert parse([*TARGET, header]).due_ms == due_ms
 
 
@@ -129,13 +129,13 @@ def test_names_that_only_resemble_the_prefix_are_data(name: str) -> None:
 
 @pytest.mark.parametrize("action", [Action.CANCEL, Action.RESCHEDULE])
 def test_controls_name_their_request_by_id_or_by_origin(action: Action) -> None:
-    said: Headers = [("postdate-action", action.name.lower().encode()), ("trace", b"1")]
+    headers: Headers = [("postdate-action", action.name.lower().encode()), ("trace", b"1")]
     if action is Action.RESCHEDULE:
-        said.append(("postdate-delay", b"9"))
+        headers.append(("postdate-delay", b"9"))
     due_ms = NOW_MS + 9 if action is Action.RESCHEDULE else -1
-    by_id = parse([*said, ("postdate-id", b"x")])
+    by_id = parse([*headers, ("postdate-id", b"x")])
     assert (by_id.action, by_id.target, by_id.due_ms, by_id.id, by_id.acts_on) == (action, "", due_ms, b"x", -1)
-    by_origin = parse([("postdate-origin", b"R/3/41"), *said])
+    by_origin = parse([("postdate-origin", b"R/3/41"), *headers])
     assert (by_origin.action, by_origin.due_ms, by_origin.id, by_origin.acts_on) == (action, due_ms, b"", 41)
     assert by_origin.headers == [("trace", b"1")]
     assert by_origin.key == b"k"

@@ -1,7 +1,8 @@
-"""Every reason that can be seen from a record is given for what deserves it, and the set of reasons is closed.
+"""Goal: every reason that a record alone can give is given to the requests that deserve it, and the set of reasons is
+closed.
 
-A table of headers and the reason they must get. Reasons that need Kafka or time are listed, so that a new reason must
-be put on one side or the other.
+Method: a table of headers and their expected reason. Reasons that need Kafka or time are listed separately, so that
+each new reason must be put in one of the two places.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ bad-id missing-id bad-action bad-headers
 duplicate-header unknown-header too-large record-refused unauthorized expired limit-exceeded
 target-unavailable bad-retry attempts-exhausted bad-spread bad-schedule"""
 
-# Given by the sidecar: they need the live topic, its limits, or the time of dispatch. No key is bad by its bytes alone.
+# The sidecar gives these reasons: they need the live topic, its limits, or the time of dispatch. Any bytes are a key.
 SEEN_LATER = {
     *(Reason.UNKNOWN_TARGET, Reason.BAD_KEY, Reason.TOO_LARGE, Reason.RECORD_REFUSED, Reason.UNAUTHORIZED),
     *(Reason.EXPIRED, Reason.LIMIT_EXCEEDED, Reason.TARGET_UNAVAILABLE),
-    *(Reason.BAD_RETRY, Reason.ATTEMPTS_EXHAUSTED),  # of format 2: test_returns.py
+    *(Reason.BAD_RETRY, Reason.ATTEMPTS_EXHAUSTED),  # format 2: test_returns.py
 }
 
 RULES = RequestRules(
@@ -214,7 +215,7 @@ def test_the_request_is_refused_for_this_reason(reason: Reason, headers: Headers
     assert refused.value.detail.isprintable()
 
 
-def test_every_reason_is_tried_here_or_needs_more_than_the_record() -> None:
+def test_every_reason_is_tested_here_or_needs_more_than_the_record() -> None:
     assert {reason for reason, _ in REFUSED} | SEEN_LATER == set(Reason)
     assert {reason for reason, _ in REFUSED} & SEEN_LATER == set()
 
@@ -325,7 +326,7 @@ def test_a_refusal_is_repeated_the_same() -> None:
     assert len(details) == 1
 
 
-def test_one_base_for_all_errors_of_the_package() -> None:
+def test_all_errors_of_the_package_have_one_base() -> None:
     assert issubclass(RequestRefused, WireError)
     assert issubclass(FormatError, WireError)
 

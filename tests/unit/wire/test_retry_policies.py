@@ -1,6 +1,6 @@
-"""Goal: a text is one policy or none, and its backoff is that of the documented formula.
+"""Goal: a text is exactly one policy or none, and its backoff follows the documented formula.
 
-Method: tables of texts; the backoff is computed again with fractions.
+Method: tables of texts; the backoff is computed a second time with fractions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_a_policy_is_read_and_written(text: str, policy: RetryPolicy) -> None:
         *("base=1s,colour=red", "base=1s,max=forever", "base=1s\t", "base=1s" + " " * 250),
     ],
 )
-def test_anything_else_is_no_policy(text: str) -> None:
+def test_any_other_text_is_not_a_policy(text: str) -> None:
     with pytest.raises(ValueError, match=r"has a|lacks|gives|is too long"):
         parse_policy(text)
 
@@ -101,9 +101,9 @@ def test_named_policies_are_texts_with_a_name() -> None:
 
 def test_a_return_uses_the_last_row_of_its_name_at_or_below_it() -> None:
     policies = NamedPolicies([(20, "a", "base=3s"), (5, "a", "base=1s"), (30, "a", ""), (7, "b", "base=7s")])
-    found = {offset: policies.find("a", offset) for offset in (4, 5, 19, 20, 29, 30, 99)}
+    by_offset = {offset: policies.find("a", offset) for offset in (4, 5, 19, 20, 29, 30, 99)}
     one, three = parse_policy("base=1s"), parse_policy("base=3s")
-    assert found == {4: None, 5: one, 19: one, 20: three, 29: three, 30: None, 99: None}
+    assert by_offset == {4: None, 5: one, 19: one, 20: three, 29: three, 30: None, 99: None}
     assert policies.find("c", 99) is None
 
 

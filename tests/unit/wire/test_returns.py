@@ -1,6 +1,7 @@
-"""Goal: a return is due after its backoff, carries the headers of a redelivery, and every malformed one is refused.
+"""Goal: a return is due after its backoff and carries the headers of a redelivery, and every malformed return is
+refused.
 
-Method: records by hand, with the expected headers and times computed here.
+Method: records by hand; the test computes the expected headers and times.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def test_a_return_has_no_other_time(time: tuple[str, bytes]) -> None:
     assert refused([TOPIC, RETRY, time]) is Reason.CONFLICTING_TIME
 
 
-def test_other_refusals_of_a_return() -> None:
+def test_a_return_is_refused_for_further_reasons() -> None:
     assert refused([RETRY]) is Reason.MISSING_TARGET
     cancel = ("postdate-action", b"cancel")
     assert refused([cancel, ("postdate-id", b"x"), RETRY]) is Reason.BAD_ACTION

@@ -1,6 +1,6 @@
-"""Goal: the headers of a schedule are read completely, and each defect is refused with the header and the remedy.
+"""Goal: all headers of a schedule are read, and each defect is refused with the header and the remedy.
 
-Method: tables of headers. Nothing here searches for times.
+Method: tables of headers. No test here searches for times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def read(**headers: bytes | None) -> Schedule:
     return read_schedule({**ID, **{f"postdate-{name.replace('_', '-')}": value for name, value in headers.items()}})
 
 
-def test_the_defaults() -> None:
+def test_absent_headers_have_the_documented_defaults() -> None:
     assert read(cron=b"30 9 * * *") == Schedule(
         cron="30 9 * * *",
         zone="UTC",
@@ -65,7 +65,7 @@ def test_every_header_is_read() -> None:
     )
 
 
-def test_an_interval_and_its_phase() -> None:
+def test_an_interval_and_its_phase_are_read() -> None:
     assert read(every=b"15m") == Schedule(every_ms=900_000)
     assert read(every=b"15m/5m") == Schedule(every_ms=900_000, phase_ms=300_000)
     assert read(every=b"1d/6h30m", missed=b"none").phase_ms == 23_400_000

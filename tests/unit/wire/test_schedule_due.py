@@ -1,6 +1,6 @@
 """Goal: of the occurrences that are due at the same time, each is delivered or skipped for the documented reason.
 
-Method: intervals and one clock change, decided at literal times. Numbers are complete: none is skipped silently.
+Method: intervals and one clock change, decided at literal times. The numbers of deliveries and skips must be complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def every_minute(**more: object) -> Schedule:
 
 
 def outcome(schedule: Schedule, now_ms: int, position: Occurrence = START) -> tuple[list[int], list[Skip], int]:
-    """The numbers of the delivered occurrences, the skips, and the next number; 0: completed."""
+    """Returns the numbers of the delivered occurrences, the skips, and the next number, or 0 if the schedule is
+    completed."""
     decision = decide(schedule, ORIGIN, position, now_ms)
     check_complete(decision, position)
     numbers = [occurrence.number for occurrence in decision.delivered]
@@ -49,7 +50,7 @@ def test_a_punctual_occurrence_is_delivered_under_each_policy(missed: Missed) ->
     assert outcome(every_minute(missed=missed), MINUTE_MS + 5) == ([1], [], 2)
 
 
-def test_after_an_outage() -> None:
+def test_an_outage_leaves_each_policy_its_documented_occurrences() -> None:
     now_ms = 10 * MINUTE_MS + 1
     assert outcome(every_minute(), now_ms) == ([*range(1, 11)], [], 11)
     assert outcome(every_minute(missed=Missed.LAST), now_ms) == ([10], [Skip(1, 9, SkipReason.MISSED)], 11)
@@ -107,14 +108,14 @@ def test_a_gap_is_skipped_for_itself_and_is_never_the_newest() -> None:
 
 def test_a_window_chooses_a_moment_before_the_next_nominal_time() -> None:
     schedule = every_minute(window_ms=15 * MINUTE_MS)
-    chosen = [(each, chosen_ms(schedule, ORIGIN, each)) for each in following(schedule, START, 500)]
-    assert all(each.nominal_ms <= at_ms < each.nominal_ms + MINUTE_MS for each, at_ms in chosen)
-    # They differ from occurrence to occurrence, and are spread over the minute.
-    offsets = sorted(at_ms - each.nominal_ms for each, at_ms in chosen)
+    chosen = [(occurrence, chosen_ms(schedule, ORIGIN, occurrence)) for occurrence in following(schedule, START, 500)]
+    assert all(occurrence.nominal_ms <= at_ms < occurrence.nominal_ms + MINUTE_MS for occurrence, at_ms in chosen)
+    # The chosen times differ from occurrence to occurrence, and are spread over the minute.
+    offsets = sorted(at_ms - occurrence.nominal_ms for occurrence, at_ms in chosen)
     assert offsets[25] < 10_000
     assert offsets[-25] > 50_000
     short = every_minute(window_ms=1_000)
-    assert all(0 <= chosen_ms(short, ORIGIN, each) - each.nominal_ms <= 1_000 for each, _ in chosen)
+    assert all(0 <= chosen_ms(short, ORIGIN, occurrence) - occurrence.nominal_ms <= 1_000 for occurrence, _ in chosen)
 
 
 def test_an_occurrence_with_a_window_is_due_at_its_chosen_time() -> None:
@@ -133,7 +134,7 @@ def test_an_occurrence_with_a_window_is_due_at_its_chosen_time() -> None:
 @pytest.mark.parametrize("later", [1, 999, 1_000, 2_500])
 @pytest.mark.parametrize("is_behind", [False, True])
 def test_the_newest_due_occurrence_leaves_before_a_long_pause(later: int, is_behind: bool) -> None:
-    """Those that are due after it lie in a pause, however many there are; unless one that follows the pause is due."""
+    """All later due occurrences lie in a pause, of any length, unless an occurrence after the pause is due."""
     schedule, newest, position = every_minute(missed=Missed.LAST), 3, START
     until_ms = (newest + later + 1) * MINUTE_MS
     switches = ((7, (newest + 1) * MINUTE_MS, True), (8, until_ms, False))

@@ -1,4 +1,4 @@
-"""Goal: the nominal times of a backfill are those of its schedule in the given range, at clock changes as well.
+"""Goal: the nominal times of a backfill are those of its schedule in the given range, including those at clock changes.
 
 Method: literal times of schedules in Berlin.
 """
@@ -24,13 +24,13 @@ ASKED_MS = parse_instant_ms("2027-01-01T00:00:00Z")
 
 
 def filled(schedule: Schedule, start: str, end: str) -> list[str]:
-    """All times of a backfill, to the minute."""
-    end_ms, found = parse_instant_ms(end), []
+    """Returns all times of a backfill, to the minute."""
+    end_ms, times = parse_instant_ms(end), []
     at_ms = first_filled(schedule, parse_instant_ms(start), end_ms)
     while at_ms:
-        found.append(format_instant(at_ms)[:16])
+        times.append(format_instant(at_ms)[:16])
         at_ms = next_filled(schedule, at_ms, end_ms)
-    return found
+    return times
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,15 @@ def filled(schedule: Schedule, start: str, end: str) -> list[str]:
         ({"count": 1}, "2026-01-01T00:00:00Z", "2026-01-02T12:00:00Z", ["2026-01-01T01:30", "2026-01-02T01:30"]),
     ],
 )  # fmt: skip
-def test_the_times(changes: dict[str, Any], start: str, end: str, expected: list[str]) -> None:
+def test_a_backfill_delivers_the_expected_times(
+    changes: dict[str, Any], start: str, end: str, expected: list[str]
+) -> None:
     schedule = Schedule(cron=NIGHT.cron, zone=NIGHT.zone, **changes)
     assert filled(schedule, start, end) == expected
 
 
 @pytest.mark.parametrize("schedule", [NIGHT, Schedule(every_ms=86_400_000, phase_ms=5_400_000)])
-def test_more_times_than_a_bound(schedule: Schedule) -> None:
+def test_a_backfill_with_more_times_than_a_bound_is_detected(schedule: Schedule) -> None:
     first_ms = parse_instant_ms("2026-01-01T01:30:00Z")
     end_ms = first_ms + 9 * 86_400_000
     assert [fills_more(schedule, first_ms, end_ms, bound) for bound in (9, 10, 11)] == [True, False, False]
@@ -66,7 +68,7 @@ def test_more_times_than_a_bound(schedule: Schedule) -> None:
 def test_the_times_of_a_refused_backfill_are_not_computed_one_by_one(
     monkeypatch: pytest.MonkeyPatch, cron: str
 ) -> None:
-    """Nothing bounds the number of refused backfills, and the shard's thread reads them."""
+    """The number of refused backfills has no bound, and the shard's thread reads them."""
     schedule, first_ms = Schedule(cron=cron, zone="Europe/Berlin"), parse_instant_ms("1986-01-01T08:00:00Z")
     searches: list[int] = []
     honest = Expression.next_wall_s
@@ -83,15 +85,15 @@ def test_the_times_of_a_refused_backfill_are_not_computed_one_by_one(
 def _parsed(*times: tuple[str, bytes | None], version: int = 3) -> tuple[int, int]:
     rules = RequestRules(topic="R", format_version=version)
     headers = [("postdate-action", b"backfill"), ("postdate-id", b"c"), *times]
-    asked = parse_request(rules, 0, ASKED_MS, None, headers)
-    assert asked.action == Action.BACKFILL
-    return asked.times_ms
+    request = parse_request(rules, 0, ASKED_MS, None, headers)
+    assert request.action == Action.BACKFILL
+    return request.times_ms
 
 
 _START = ("postdate-start", b"2026-12-01T00:00:00Z")
 
 
-def test_the_headers_of_a_backfill() -> None:
+def test_the_headers_of_a_backfill_are_read() -> None:
     start_ms = parse_instant_ms("2026-12-01T00:00:00Z")
     assert _parsed(_START, ("postdate-end", b"%d" % ASKED_MS)) == (start_ms, ASKED_MS)
     assert _parsed(_START, ("postdate-end", _START[1])) == (start_ms, start_ms)
@@ -109,7 +111,7 @@ def test_the_headers_of_a_backfill() -> None:
         ([_START, ("postdate-end", b"1"), ("postdate-at", b"1")], "bad-action", "does not take 'postdate-at'"),
     ],
 )
-def test_what_is_no_backfill(times: list[tuple[str, bytes | None]], reason: str, detail: str) -> None:
+def test_a_malformed_backfill_is_refused(times: list[tuple[str, bytes | None]], reason: str, detail: str) -> None:
     with pytest.raises(RequestRefused) as refused:
         _parsed(*times)
     assert refused.value.reason == reason

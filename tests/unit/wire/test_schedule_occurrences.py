@@ -1,5 +1,5 @@
 """Goal: the nominal times of a schedule are those that the documents of cron, Quartz and Temporal describe. At clock
-changes they are those of its policies.
+changes they follow its policies.
 
 Method: literal times. The property tests compare the search with an implementation that shares no code with it.
 """
@@ -26,14 +26,15 @@ def at(text: str) -> int:
 
 
 def times(schedule: Schedule, after: str, limit: int) -> list[str]:
-    """The first nominal times after an instant, in UTC, without seconds of 0; in parentheses if a gap skips them."""
-    found = []
+    """Returns the first nominal times after an instant, in UTC, without the seconds if these are 0. A time in
+    parentheses is skipped because of a gap."""
+    texts = []
     for occurrence in following(schedule, first_occurrence(schedule, at(after)), limit):
         text = (
             datetime.fromtimestamp(occurrence.nominal_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S").removesuffix(":00")
         )
-        found.append(f"({text})" if occurrence.is_in_gap else text)
-    return found
+        texts.append(f"({text})" if occurrence.is_in_gap else text)
+    return texts
 
 
 def cron(text: str, zone: str = "UTC", gap: Gap = Gap.NEXT, fold: Fold = Fold.FIRST) -> Schedule:
@@ -66,7 +67,7 @@ def cron(text: str, zone: str = "UTC", gap: Gap = Gap.NEXT, fold: Fold = Fold.FI
         ("0 15 10 LW * *", ["2026-01-30T10:15", "2026-02-27T10:15", "2026-03-31T10:15"]),
         ("0 11 11 11 11 *", ["2026-11-11T11:11", "2027-11-11T11:11"]),
         ("*/20 0 0 1 1 *", ["2026-01-01T00:00:20", "2026-01-01T00:00:40", "2027-01-01T00:00"]),
-        # A step from a value goes on to the end of the field; one of a range does not, even of a single value.
+        # A step from a value continues to the end of the field; a step in a range does not, even with one value.
         ("5/50 0 * * *", ["2026-01-01T00:05", "2026-01-01T00:55", "2026-01-02T00:05"]),
         ("5-5/50 0 * * *", ["2026-01-01T00:05", "2026-01-02T00:05"]),
         ("0 0 * * MON-1/2", ["2026-01-05T00:00", "2026-01-12T00:00"]),
@@ -76,7 +77,7 @@ def cron(text: str, zone: str = "UTC", gap: Gap = Gap.NEXT, fold: Fold = Fold.FI
         ("0 0 31 12 *", ["2026-12-31T00:00", "2027-12-31T00:00"]),
     ],
 )
-def test_published_examples(text: str, expected: list[str]) -> None:
+def test_published_examples_have_their_published_times(text: str, expected: list[str]) -> None:
     assert times(cron(text), "2026-01-01T00:00:00Z", len(expected)) == expected
 
 
@@ -86,7 +87,7 @@ BERLIN = "Europe/Berlin"  # 2026-03-29T01:00Z: 02:00 to 03:00 is a gap; 2026-10-
 @pytest.mark.parametrize(
     ("schedule", "after", "expected"),
     [
-        # The gap, by default: the first instant after it, once.
+        # The default for a gap: one occurrence at the first instant after it.
         (
             cron("30 2 * * *", BERLIN),
             "2026-03-28T00:00:00",
@@ -94,19 +95,19 @@ BERLIN = "Europe/Berlin"  # 2026-03-29T01:00Z: 02:00 to 03:00 is a gap; 2026-10-
         ),
         (cron("0,30 2 * * *", BERLIN), "2026-03-28T12:00:00", ["2026-03-29T01:00", "2026-03-30T00:00"]),
         (cron("30 2,3 * * *", BERLIN), "2026-03-28T12:00:00", ["2026-03-29T01:00", "2026-03-29T01:30"]),
-        # It coincides with the occurrence that the end of the gap is anyway, which is never skipped.
+        # If the end of the gap matches as well, both are one occurrence, which is never skipped.
         (cron("0 2,3 * * *", BERLIN), "2026-03-28T12:00:00", ["2026-03-29T01:00", "2026-03-30T00:00"]),
         (cron("0 2,3 * * *", BERLIN, Gap.SKIP), "2026-03-28T12:00:00", ["2026-03-29T01:00", "2026-03-30T00:00"]),
         (cron("30 2 * * *", BERLIN, Gap.SKIP), "2026-03-28T12:00:00", ["(2026-03-29T01:00)", "2026-03-30T00:30"]),
         (cron("59 1 * * *", BERLIN), "2026-03-28T12:00:00", ["2026-03-29T00:59", "2026-03-29T23:59"]),
         (cron("0 3 * * *", BERLIN), "2026-03-28T12:00:00", ["2026-03-29T01:00", "2026-03-30T01:00"]),
-        # Seconds do not make a schedule one of elapsed time.
+        # A star in the seconds field does not make a schedule follow elapsed time.
         (cron("* 30 2 * * *", BERLIN), "2026-03-28T12:00:00", ["2026-03-29T01:00", "2026-03-30T00:30"]),
-        # Elapsed time: what does not exist is no occurrence.
+        # Elapsed time: wall-clock times that do not exist are not occurrences.
         (cron("30 * * * *", BERLIN), "2026-03-29T00:00:00", ["2026-03-29T00:30", "2026-03-29T01:30"]),
         (cron("0 */2 * * *", BERLIN), "2026-03-28T23:30:00", ["2026-03-29T02:00", "2026-03-29T04:00"]),
         (cron("*/30 2 * * *", BERLIN, Gap.SKIP), "2026-03-28T12:00:00", ["2026-03-30T00:00", "2026-03-30T00:30"]),
-        # The fold: both instants exist.
+        # A fold, in which both instants exist.
         (cron("30 2 * * *", BERLIN), "2026-10-24T12:00:00", ["2026-10-25T00:30", "2026-10-26T01:30"]),
         (cron("30 2 * * *", BERLIN, fold=Fold.LAST), "2026-10-24T12:00:00", ["2026-10-25T01:30", "2026-10-26T01:30"]),
         (
@@ -130,7 +131,7 @@ BERLIN = "Europe/Berlin"  # 2026-03-29T01:00Z: 02:00 to 03:00 is a gap; 2026-10-
             "2026-10-24T23:00:00",
             ["2026-10-24T23:30", "2026-10-25T00:30", "2026-10-25T01:30", "2026-10-25T02:30"],
         ),
-        # The position may lie inside of the fold.
+        # The position may lie inside the fold.
         (cron("30 2 * * *", BERLIN), "2026-10-25T00:45:00", ["2026-10-26T01:30"]),
         (cron("30 2 * * *", BERLIN, fold=Fold.BOTH), "2026-10-25T00:45:00", ["2026-10-25T01:30"]),
         # Debian's cron(8) and Temporal's documents, both in New York: gap on 2026-03-08, fold on 2026-11-01.
@@ -157,7 +158,7 @@ BERLIN = "Europe/Berlin"  # 2026-03-29T01:00Z: 02:00 to 03:00 is a gap; 2026-10-
         (cron("@daily", "Asia/Beirut"), "2026-03-28T00:00:00", ["2026-03-28T22:00", "2026-03-29T21:00"]),
     ],
 )
-def test_clock_changes(schedule: Schedule, after: str, expected: list[str]) -> None:
+def test_occurrences_at_clock_changes_follow_the_policies(schedule: Schedule, after: str, expected: list[str]) -> None:
     assert times(schedule, after, len(expected)) == expected
 
 

@@ -1,6 +1,6 @@
-"""Goal: a record of the store gives back the request that was put into it, byte for byte, or is refused.
+"""Goal: a record of the store gives back, byte for byte, the request from which it was made, or is refused.
 
-Method: requests of every shape there and back, through the parser and through dialects; then records that were damaged.
+Method: requests of every form are encoded and decoded, from the parser and from dialects; then damaged records.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_there_and_back(shape: str) -> None:
+def test_each_form_of_request_reads_back(shape: str) -> None:
     request = SHAPES[shape]
     key, value, headers = encode_stored(request)
     assert key == b"1017"
@@ -75,7 +75,7 @@ def test_there_and_back(shape: str) -> None:
     assert dict(encode_stored(moved)[2])["postdate-moved"] == b"%d" % moved.due_ms
 
 
-def test_a_null_message_is_no_tombstone() -> None:
+def test_a_null_message_is_not_a_tombstone() -> None:
     assert encode_stored(SHAPES["null key and value"])[1] == b""
 
 
@@ -85,7 +85,7 @@ def test_the_headers_as_sent_come_first() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_a_request_in_a_dialect_there_and_back(example: Example) -> None:
+def test_a_request_in_a_dialect_reads_back(example: Example) -> None:
     rules = RequestRules(
         topic="requests", horizon_ms=3_660 * 86_400_000, dialects=tuple(DIALECTS), default_target=DEFAULT_TARGET
     )
@@ -96,7 +96,7 @@ def test_a_request_in_a_dialect_there_and_back(example: Example) -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"-1", b"1.0", b"x", b"9" * 30])
-def test_a_key_that_is_no_offset_is_refused(key: bytes | None) -> None:
+def test_a_key_that_is_not_an_offset_is_refused(key: bytes | None) -> None:
     with pytest.raises(FormatError):
         stored_offset(key)
 

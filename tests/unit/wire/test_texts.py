@@ -1,7 +1,8 @@
-"""Durations, instants, origins, topic names and numbers as texts: what each form means, to the millisecond.
+"""Goal: durations, instants, origins, topic names and numbers have their documented meaning as texts, to the
+millisecond.
 
-Literal pairs of text and value. The refused texts are in `test_parser_refusals`, since a producer sees them
-as reasons.
+Method: literal pairs of text and value. The refused texts are in `test_parser_refusals`, since a producer sees them as
+reasons.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ DAY_MS = 86_400_000
         ("PT0S", 0),
     ],
 )
-def test_durations(text: str, duration_ms: int) -> None:
+def test_each_form_of_duration_has_its_length(text: str, duration_ms: int) -> None:
     assert parse_duration_ms(text) == duration_ms
 
 
@@ -61,17 +62,17 @@ def test_durations(text: str, duration_ms: int) -> None:
         ("1970-01-01T00:00:01Z", 1_000),
     ],
 )
-def test_times_of_options_and_queries(text: str, time_ms: int) -> None:
+def test_each_form_of_time_in_options_and_queries_has_its_instant(text: str, time_ms: int) -> None:
     assert parse_time_ms(text, 10_000_000) == time_ms
 
 
 @pytest.mark.parametrize("text", ["", "-", "--2h", "-1500", "-3h", "yesterday", "now+1h", "2026-01-01", "9" * 18 + "d"])
-def test_malformed_times_of_options(text: str) -> None:
+def test_malformed_times_of_options_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"RFC 3339|1970|long|digits"):
         parse_time_ms(text, 10_000_000)
 
 
-def test_a_number_and_its_noun() -> None:
+def test_a_noun_is_in_the_plural_unless_its_number_is_1() -> None:
     assert [counted(count, "shard") for count in (0, 1, 2, 1_000)] == [
         "0 shards",
         "1 shard",
@@ -93,12 +94,12 @@ def test_a_number_and_its_noun() -> None:
         (DAY_MS + 1, "1d0.001s"),
     ],
 )
-def test_durations_for_a_person(duration_ms: int, text: str) -> None:
+def test_durations_for_a_person_are_short_and_exact(duration_ms: int, text: str) -> None:
     assert format_duration(duration_ms) == text
 
 
 @pytest.mark.parametrize("text", ["1970-01-01T00:00:00.000Z", "2026-11-21T10:51:24.500Z", "9999-12-31T23:59:59.999Z"])
-def test_instants_for_a_person(text: str) -> None:
+def test_instants_for_a_person_have_milliseconds_in_utc(text: str) -> None:
     assert format_instant(parse_instant_ms(text)) == text
 
 
@@ -124,7 +125,7 @@ def test_instants_for_a_person(text: str) -> None:
         ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
     ],
 )
-def test_instants(text: str, instant_ms: int) -> None:
+def test_each_form_of_instant_has_its_epoch_time(text: str, instant_ms: int) -> None:
     assert parse_instant_ms(text) == instant_ms
 
 
@@ -157,18 +158,18 @@ def test_an_origin_reads_back() -> None:
         *(b"R/2147483648/1", b"R/1/9223372036854775808"),
     ],
 )
-def test_malformed_origins(text: bytes) -> None:
+def test_malformed_origins_are_refused(text: bytes) -> None:
     for read in (parse_origin, check_origin):
         with pytest.raises(ValueError, match="is not an origin"):
             read(text)
 
 
-def test_topic_names_are_those_of_kafka() -> None:
+def test_valid_topic_names_are_those_of_kafka() -> None:
     names = ["a", "A.b_c-9", "...", "t" * 249, "", ".", "..", "t" * 250, "a b", "a/b", "é", "a\n"]
     assert [is_topic_name(name) for name in names] == [True] * 4 + [False] * 8
 
 
-def test_the_own_topics_of_a_request_topic() -> None:
+def test_the_topics_of_a_request_topic_derive_from_its_name() -> None:
     topics = OwnTopics.of(DEFAULT_REQUESTS)
     assert topics == OwnTopics(
         requests="postdate.requests",

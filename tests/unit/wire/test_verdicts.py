@@ -1,7 +1,7 @@
-"""Verdicts read back, and nothing else passes for one.
+"""Goal: verdicts read back, and no other record passes for a verdict.
 
-Malformed values are made from a good one by one change each; each must raise FormatError and nothing else, since a
-caller acts on what it reads: a cancel that is believed and did not happen is a lost order.
+Method: each malformed value differs from a valid one by one change. Each must raise FormatError and no other error,
+since callers act on verdicts: a cancel that is wrongly believed is a lost order.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_fields_of_a_later_postdate_are_ignored() -> None:
         pytest.param(value_of(at=1.5), id="time-fraction"),
     ],
 )
-def test_foreign_records_are_no_verdicts(value: bytes | None) -> None:
+def test_foreign_records_are_not_verdicts(value: bytes | None) -> None:
     with pytest.raises(FormatError):
         decode_verdict(value)
 

@@ -28,14 +28,14 @@ class Kind(IntEnum):
 
 
 PENDING: Final = frozenset({Kind.DELIVER, Kind.STORE})
-"""The kinds of a message that is still to be delivered: a control may act on them."""
+"""The kinds of a message that is not delivered yet: a control may act on it."""
 
 ENDED_BY_EARLIER: Final = frozenset({Kind.KEPT, Kind.DROPPED})
-"""The kinds of a request that an earlier one of its id ends: it never holds the id."""
+"""The kinds of a request that an earlier request of its id ends. Such a request never holds the id."""
 
 
 StrippedHeaders: TypeAlias = list[tuple[int, str, bytes | None]]
-"""Headers removed from a request: index in the record, name, value; by rising index."""
+"""Headers removed from a request: index in the record, name and value, ascending by index."""
 
 NO_STRIPPED: Final = msgspec.Raw(b"\x90")
 """No removed header."""
@@ -45,19 +45,19 @@ class Spread(IntEnum):
     """How the time within a window is chosen."""
 
     DRAWN = 0
-    """By the origin."""
+    """The origin determines it."""
     DEFERRED = 1
-    """Evenly. The time is drawn, and is chosen once the fine ring knows the load around it
-    (`EntryChanges.deferred`)."""
+    """Evenly, but not yet: the time is drawn until the fine ring knows the load around it (`EntryChanges.deferred`)."""
     CHOSEN = 2
-    """Evenly: the time is the emptiest tick that the wheel knew."""
+    """Evenly: it lies in the emptiest tick that the wheel knew."""
 
 
 class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The window of a message: it leaves within [`due`, `due` + `length_ms`].
+    """The window of a message, which leaves within [`due`, `due` + `length_ms`].
 
-    `due` is the present due time as requested. The field `due` of the entry is the chosen time within the window.
-    `first` is the time that was chosen first: under this key the entry needs no place. `spread` is a Spread.
+    `due` is the present due time as requested; the field `due` of the entry is the time chosen within the window.
+    `first` is the time that was chosen first: under the key with this due time the entry needs no row in `places`.
+    `spread` is a Spread.
     """
 
     due: int
@@ -67,10 +67,13 @@ class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The next occurrence of a schedule: its number, from 1, its nominal time, 0: there is none; what has paused and
-    resumed the schedule: for each control its offset, its timestamp, and whether it pauses; and its pending extra
-    deliveries: the offset of the control, number, nominal time, the last possible one, and the timestamp of the
-    control. All by rising offset."""
+    """The next occurrence of a schedule, and the state that later occurrences depend on.
+
+    `number` counts from 1. `nominal_ms` is 0 if no occurrence is left. `switches` has the offset of each control that
+    paused or resumed the schedule, its timestamp, and True if it pauses. `extras` are the pending extra deliveries: the
+    offset of the control, the number of the delivery, its nominal time, the last possible nominal time, and the
+    timestamp of the control. Both ascend by offset.
+    """
 
     number: int
     nominal_ms: int
@@ -79,26 +82,28 @@ class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def requested_due(self) -> int:
-        """The nominal time; behind the last occurrence, the timestamp of the first control with pending extra
-        deliveries. A later control never changes it. 0: nothing is left."""
+        """The nominal time. After the last occurrence, the timestamp of the first control with pending extra
+        deliveries, which no later control changes. 0 if nothing is left."""
         if self.nominal_ms or not self.extras:
             return self.nominal_ms
-        *_, asked_ms = self.extras[0]
-        return asked_ms
+        *_, timestamp_ms = self.extras[0]
+        return timestamp_ms
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A pending request: all the data of its transaction, so dispatch reads nothing but this.
+    """A pending request with all the data of its transaction: dispatch reads nothing else.
 
-    `due` is the time at which it leaves, even if the key's is 0: the present due time, or the chosen time in `window`.
-    An absent number is -1, an absent id b"". `own_key` holds the request's own key in a 1-tuple if it differs from the
-    target key; `stripped` the removed `postdate-` headers with their positions, encoded, since a delivery does not need
-    them (`pack_stripped`, `stripped_of`). `reason`, `detail`: of a dead letter; `reason` of a
-    control is the name of its action. `acts_on`, `new_due`: the request a control acts on, and its new time, or the
-    timestamp of a control of a schedule; of a kept or dropped request the survivor. `moved_by`: the last control that
-    moved it. `series_ms`: when the series of a debounced message began; of a replaced one, only if its survivor
-    continues the series. `next`: only of a schedule; its `due` is the time at which the next delivery leaves. `drops`:
-    its request has `postdate-if-ended`.
+    `due` is the time at which it leaves, even if the due time of its key is 0: the present due time, or the time chosen
+    within `window`. An absent number is -1, an absent id b"". `own_key` is a 1-tuple with the request's own key if that
+    differs from the target key. `stripped` has the removed `postdate-` headers with their positions, encoded, since a
+    delivery does not need them (`pack_stripped`, `stripped_of`). `reason` and `detail` belong to a dead letter; the
+    `reason` of a control is the name of its action.
+
+    `acts_on` is the request on which a control acts, and for a kept or dropped request the survivor. `new_due` is the
+    new time that a control sets; for a control of a schedule it is the timestamp of the control. `moved_by` is the last
+    control that moved the request. `series_ms` is the start of the series of a debounced message; a replaced message
+    has it only if its survivor continues the series. `next` is set only for a schedule, whose `due` is the time at
+    which the next delivery leaves. `drops` is True if the request has `postdate-if-ended`.
     """
 
     kind: int
@@ -127,7 +132,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def first_key_due(self) -> int:
-        """The due time of the key under which the entry needs no place."""
+        """The due time of the key under which the entry needs no row in `places`."""
         return self.first_due if self.window is None else self.window.first
 
     @property
@@ -139,7 +144,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The first fields of an entry: they identify it, and cost a third of the whole to decode."""
+    """The first fields of an entry. They identify it, and decoding them costs a third of decoding the entry."""
 
     kind: int
     stored: bool
@@ -151,12 +156,12 @@ class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Mark(msgspec.Struct, array_like=True):
     """The fates read so far of a request that is not ingested yet. They accumulate, and a final fate is never replaced.
 
-    `due` is the new due time of a `moved`, -1 if it has not moved; `control` is the request that moved it, and
-    `in_bulk` is True if that is a bulk control. `sent`: a control comes too late; `kept`: it was `kept` or `dropped`,
-    which leaves the id alone. `series_ms`: the start of the series that the request continues, -1 if no fate contains
-    it. `next`: if the request is a schedule, its next occurrence by the last fate, `stored` or that of an occurrence.
-    `refused`: the request became a dead letter without effect. `drawn_by`: the last control that moved the request
-    before bulk controls did, -1 if there is none; the time within a window is drawn from the origin of that control.
+    `due` is the new due time of a `moved`, or -1. `control` is the request that moved it, and `in_bulk` is True if that
+    is a bulk control. `sent`: a control comes too late. `kept`: the fate was `kept` or `dropped`, which leaves the id
+    alone. `series_ms` is the start of the series that the request continues, or -1 if no fate contains it. `next` is
+    the next occurrence of a schedule by its last fate, `stored` or that of an occurrence. `refused`: the request became
+    a dead letter without effect. `drawn_by` is the last control that moved the request before bulk controls did, or -1;
+    the time within a window is drawn from the origin of that control.
     """
 
     final: bool
@@ -172,7 +177,7 @@ class Mark(msgspec.Struct, array_like=True):
     drawn_by: int = -1
 
 
-#: Size of the array header, which contains the number of fields.
+#: The largest size of an array header, which contains the number of fields.
 _ARRAY_HEAD_SIZE_BYTES_MAX: Final = 5
 
 _DELIVER: Final = int(Kind.DELIVER)
@@ -204,8 +209,9 @@ def encode_accepted(
     window: Window | None = None,
 ) -> bytes:
     """Returns the bytes of the entry of a newly accepted message without an id, the most frequent kind of entry.
-    `due_ms` is the time at which it leaves.
-    The same as `encode_entry` of the Entry with these fields, which is never made: a third of the cost.
+
+    `due_ms` is the time at which the message leaves. The bytes equal those of `encode_entry` for an Entry with these
+    fields. No Entry is created, which saves two thirds of the cost.
     """
     return _encode(
         (
@@ -263,7 +269,8 @@ def decode_entry(data: bytes) -> Entry:
 
 
 def decode_head(data: bytes) -> Head:
-    """Returns the first fields of an entry; raises Corrupt as `decode_entry` does, but does not check the rest."""
+    """Returns the first fields of an entry. Raises Corrupt as `decode_entry` does, but does not check the other
+    fields."""
     try:
         return _heads.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -273,11 +280,11 @@ def decode_head(data: bytes) -> Head:
 def head_bytes(data: bytes, head: Head) -> bytes:
     """Returns the bytes of an entry up to the end of its head: any bytes with this prefix have the same head.
 
-    `head` is the result of `decode_head`. If another encoder wrote these fields differently, returns all of `data`.
+    `head` is the result of `decode_head`. If another encoder wrote these fields in another form, returns all of `data`.
     """
-    fields = _encode(head)[1:]  # without the number of fields, of which an entry has more
-    at = data.find(fields, 1, len(fields) + _ARRAY_HEAD_SIZE_BYTES_MAX)
-    return data[: at + len(fields)] if at > 0 else data
+    fields = _encode(head)[1:]  # without the array header: an entry has more fields
+    start = data.find(fields, 1, len(fields) + _ARRAY_HEAD_SIZE_BYTES_MAX)
+    return data[: start + len(fields)] if start > 0 else data
 
 
 def encode_mark(mark: Mark) -> bytes:

@@ -5,10 +5,10 @@ TimerIndexError
 │   ├── DiskFull        free space, then close and reopen: RocksDB itself may refuse for much longer
 │   └── Locked          another process owns the directory: wait, then take a fresh directory
 ├── Corrupt             the bytes fail a check: move the directory aside and start empty
-├── FormatMismatch      written by another version of the format: move aside and start empty
+├── FormatMismatch      another version of the format: move the directory aside and start empty
 ├── IdentityMismatch    belongs to another cluster, topic or partition: `.fields` names the differences
-├── Closed              used after close: a mistake of ours
-└── TornRead            a reader saw only half-done updates of a wheel: read again later
+├── Closed              used after close: a defect of Postdate
+└── TornRead            a reader saw only unfinished updates of a wheel: read again later
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class DiskFull(StorageError):
 
 
 class Locked(StorageError):
-    """Another process, or an owner of this process that was not closed, holds the directory."""
+    """Another process holds the directory, or an owner in this process that was not closed."""
 
 
 class Unfinished(StorageError):
-    """A seek met more tombstones than it may step over."""
+    """A seek met more tombstones than its bound allows."""
 
 
 class Corrupt(TimerIndexError):
-    """Stored bytes fail a check; the directory is useless."""
+    """Stored bytes fail a check. The directory is useless."""
 
 
 class FormatMismatch(TimerIndexError):
@@ -61,13 +61,13 @@ class Closed(TimerIndexError):
 
 
 class TornRead(TimerIndexError):
-    """No consistent copy of the wheel could be taken: its writer is busy, or died in the middle of an update."""
+    """No consistent copy of the wheel was possible: its writer is busy, or died during an update."""
 
 
 def release_frames(error: BaseException) -> None:
-    """Clears the frames in the tracebacks of an error and of its causes: a database in them would keep its LOCK.
+    """Clears the frames in the tracebacks of an error and of its causes, since a database in them would keep its LOCK.
 
-    REQUIRES: the functions in which it was raised have returned.
+    REQUIRES: the functions that raised the error have returned.
     """
     link: BaseException | None = error
     while link is not None:
@@ -76,7 +76,8 @@ def release_frames(error: BaseException) -> None:
 
 
 def from_rocksdict(error: Exception) -> TimerIndexError:
-    """Maps an error of rocksdict. All of them have one class, so their text decides."""
+    """Returns the package's error for an error of rocksdict. rocksdict has one class for nearly all errors, so the text
+    decides."""
     text = str(error)
     if type(error).__name__ == "DbClosedError":
         return Closed(text)
@@ -94,7 +95,7 @@ def from_rocksdict(error: Exception) -> TimerIndexError:
 
 
 def from_os_error(error: OSError) -> StorageError:
-    """Returns this package's error for one of the operating system."""
+    """Returns the package's error for an error of the operating system."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(str(error))
     return StorageError(str(error))

@@ -1,16 +1,17 @@
 """The timer index of a shard: its timer log and its wheel behind one interface, which the sidecar uses.
 
-Directory: `log/` (RocksDB), `wheel` (the mapped file); created for this user alone.
+Directory: `log/` (RocksDB) and `wheel` (the mapped file), accessible only to the user of the process.
 
 The timer log is authoritative: it contains the due entries, the checkpoint and the counters. The wheel is a hint for
-when to scan. A wrong wheel can cause a superfluous scan, or one that is late by the second until `confirm` finds the
-error; it never changes which messages are delivered. During a rebuild `next_due_ms` asks the timer log.
+when to scan. A wrong wheel can cause a superfluous scan, or delay a scan by up to the second until `confirm` finds the
+error. It never changes which messages are delivered. During a rebuild `next_due_ms` queries the timer log.
 
-Loop of an owner: `write` new input; `advance` and `load_step` (False: nothing left to load); `next_due_ms`, and if
-that is past, `scan_due`; `sync` every 200 ms; `confirm` once a second, and less often while `timer_log.sequence()` is
-unchanged; `close`.
+The loop of an owner: `write` new input; `advance` and `load_step`, until it returns False; `next_due_ms`, and if that
+time has passed, `scan_due`; `sync` every 200 ms; `confirm` once a second, and less often while `timer_log.sequence()`
+is unchanged; `close`.
 
-Thread rule: one thread owns it. It starts no thread and reads no clock (callers pass `now_ms`). Others use `WheelView`.
+Thread rule: one thread owns the index. It starts no thread and reads no clock: callers pass `now_ms`. Other threads and
+processes use `WheelView`.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ _NOTHING = entry_key(DUE_MS_MAX, DUE_MS_MAX)
 
 
 class TimerIndex:
-    """An open timer index; `open` makes one. `rebuilds` counts the wheels that were not valid, or proved wrong later.
+    """An open timer index, created by `open`. `rebuilds` counts the wheels that were invalid at open or proved wrong
+    later.
 
-    `timer_log` is for reading only: `write` changes entries, and updates the wheel.
+    `timer_log` is for reading only: `write` changes entries and updates the wheel.
     """
 
     def __init__(self, log: TimerLog, wheel: WheelMaintenance, rebuilds: int) -> None:
@@ -65,8 +67,8 @@ class TimerIndex:
         """Opens the timer index of a directory, or creates it.
 
         Raises Locked (another owner: wait), Corrupt or FormatMismatch (`move_aside`, then reopen), IdentityMismatch
-        (`.fields`: a person decides about a re-created topic), DiskFull, StorageError. Returns at once, however many
-        entries are pending: `load_step` rebuilds an invalid wheel.
+        (`.fields`: an operator decides about a re-created topic), DiskFull, StorageError. Takes the same time for any
+        number of pending entries: `load_step` rebuilds an invalid wheel.
         """
         log = TimerLog(directory / LOG_NAME, identity, options)
         try:
@@ -92,7 +94,7 @@ class TimerIndex:
 
     @property
     def ending_count(self) -> int:
-        """The number of entries under key 0. Exact."""
+        """The number of entries under due 0. Exact."""
         return self._log.checkpoint.totals.ending
 
     @property
@@ -107,32 +109,35 @@ class TimerIndex:
         self._log.forget_outcomes(at_ms, read_ms)
 
     def write(self, changes: EntryChanges) -> None:
-        """Makes all changes visible in one write, then applies them to the wheel; durable with the next `sync`.
+        """Makes all changes visible in one write, then applies them to the wheel. They are durable after the next
+        `sync`.
 
-        Raises DiskFull or StorageError: nothing has changed, the same changes may be written again. O(changes).
+        Raises DiskFull or StorageError; nothing has changed then, and the caller may write the same changes again.
+        O(changes).
         """
-        counted = self._log.write(changes)
+        delta = self._log.write(changes)
         self._ending.note_deleted(changes.entries)
         self._messages.note_deleted(changes.entries)
-        self._lower_cursors(counted)
-        self._wheel.apply(counted)
+        self._lower_cursors(delta)
+        self._wheel.apply(delta)
 
     def release_memory(self) -> None:
-        """Flushes the memtables, after many writes. Takes about 50 ms; raises as `write`."""
+        """Flushes the memtables after many writes. Takes about 50 ms. Raises as `write`."""
         self._log.release_memory()
 
     def sync(self) -> None:
-        """Makes all earlier writes durable; one fsync, without the GIL."""
+        """Makes all earlier writes durable with one fsync, without the GIL."""
         self._log.sync()
 
     def raise_low_water(self, steps_max: int = limits.LOW_WATER_STEPS_MAX) -> bool:
-        """Raises the low-water mark over requests that have ended; True while more may follow. See TimerLog."""
+        """Raises the low-water mark over requests that have ended. Returns True if another call may raise it further.
+        See TimerLog."""
         more = self._log.raise_low_water(steps_max)
         self._wheel.stamp()
         return more
 
     def reclaim(self) -> bool:
-        """Frees disk space of ended entries if there is enough of it; True if it did. See TimerLog."""
+        """Frees the disk space of ended entries if there is enough of it. Returns True if it did. See TimerLog."""
         return self._log.reclaim(self._messages.at)
 
     # ---- due entries
@@ -147,9 +152,9 @@ class TimerIndex:
         """Returns keys and values of the entries due before `before_ms` and below the key `until`, ascending by due
         time and offset.
 
-        `before_ms` is exclusive: a message may leave once its whole millisecond has passed. Controls lie under due
-        0, so they come first. At most `limit`, and no more once the values hold `size_bytes_max`.
-        O(found), about 1 us each; ended entries are skipped.
+        `before_ms` is exclusive: a message may leave only when its whole millisecond has passed. Controls lie under due
+        0, so they come first. Returns at most `limit` entries, and stops once the values have `size_bytes_max`.
+        O(entries returned), about 1 us each; ended entries are skipped.
         """
         before = entry_key(max(before_ms, 1), 0)
         if until is not None:
@@ -171,19 +176,23 @@ class TimerIndex:
         return keys, values
 
     def lowest_put(self) -> bytes | None:
-        """The lowest key of a message that was put since the last call, or None: for scans ahead of `scan_due`."""
+        """Returns the lowest key of a message that was put since the last call, or None: for scans ahead of
+        `scan_due`."""
         lowest, self._lowest_put = self._lowest_put, None
         return lowest
 
     @property
     def messages_from(self) -> bytes:
-        """No message lies below this key: a scan of pending messages begins here, behind all ended ones."""
+        """A key below which no message lies: a scan of pending messages begins here, after the tombstones of ended
+        ones."""
         return self._messages.at
 
     def next_due_ms(self) -> int | None:
-        """No entry is due before this time; 0 if a control waits or an entry is overdue, None if nothing is pending.
+        """Returns a time before which no entry is due: 0 if a control waits or an entry is overdue, None if nothing is
+        pending.
 
-        A hint of the wheel, O(1) amortised; one seek if the wheel contradicts the time, or during a rebuild.
+        The wheel gives it as a hint, in amortised O(1). If the wheel contradicts the timer log, and during a rebuild,
+        it costs one seek.
         """
         if self.ending_count:
             return 0
@@ -195,22 +204,22 @@ class TimerIndex:
         return first[2] if first[2] >= split_key(self._messages.at[:16])[0] else self._seek_due()
 
     def due_load(self, before_ms: int) -> ForecastLoad:
-        """Returns the load due before a time by the wheel, to size a transaction."""
+        """Returns the load that is due before a time according to the wheel, to size a transaction."""
         return forecast.due_load(self._wheel.rings, before_ms)
 
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
-        """Returns how many entries are due within 5 s, 1 min and so on; see `forecast.pending_by_horizon`."""
+        """Returns how many entries are due within 5 s, 1 min and so on. See `forecast.pending_by_horizon`."""
         return forecast.pending_by_horizon(self._wheel.rings, now_ms)
 
     def even_spread(self, now_ms: int, changes: EntryChanges) -> EvenSpread:
-        """Returns a chooser of moments of low load for one batch of changes. O(changes so far)."""
+        """Returns a chooser of ticks with a low load for one batch of changes. O(changes so far)."""
         put = (key for key, value in changes.entries.items() if value is not None)
         return EvenSpread(self._wheel.rings, now_ms, put)
 
     def deferred(self, limit: int) -> list[bytes]:
-        """Returns the keys of entries whose time in their windows is still to be chosen, and can be chosen now.
+        """Returns the keys of entries whose time within their windows is not chosen yet, and can be chosen now.
 
-        An entry may have ended or moved since. O(found).
+        An entry may have ended or moved since. O(keys returned).
         """
         return self._log.deferred(entry_key(known_before_ms(self._wheel.rings), 0), limit)
 
@@ -221,13 +230,14 @@ class TimerIndex:
         self._wheel.advance(now_ms)
 
     def load_step(self, now_ms: int, keys_max: int = limits.LOAD_KEYS_MAX) -> bool:
-        """Loads or rebuilds one piece of the wheel; True while more is left. At most 1 us a key."""
+        """Loads or rebuilds one piece of the wheel. Returns True if more is left. At most 1 us a key."""
         return self._wheel.load_step(now_ms, keys_max)
 
     def confirm(self, now_ms: int) -> bool:
-        """True if the wheel and the timer log agree on the first entry and the counts; otherwise rebuilds the wheel.
+        """Returns True if the wheel and the timer log agree on the first entry and the counts; otherwise rebuilds the
+        wheel.
 
-        One seek that steps over a bounded number of tombstones: call it once a second.
+        Costs one seek over a bounded number of tombstones: call it once a second.
         """
         if self._wheel.rings.building or self._agrees():
             return True
@@ -236,9 +246,9 @@ class TimerIndex:
         return False
 
     def close(self, clean: bool = True) -> None:
-        """Releases the directory; `clean` leaves a wheel that is valid at the next open, even after a reboot.
+        """Releases the directory. `clean` leaves a wheel that is valid at the next open, even after a reboot.
 
-        Raises StorageError if a write-back failed, after releasing everything. A second call does nothing.
+        Raises StorageError if a write-back failed, after it has released everything. A second call does nothing.
         """
         if self._closed:
             return
@@ -267,7 +277,7 @@ class TimerIndex:
         return keys, values
 
     def _seek_due(self, skips_max: int = 0) -> int | None:
-        """Returns the exact due time of the first message."""
+        """Returns the exact due time of the first message, or None if there is none."""
         if not self._messages.is_exact:
             key = self._log.first_key(self._messages.at, None, skips_max)
             if key is None:
@@ -276,10 +286,10 @@ class TimerIndex:
                 self._messages.note_present([key])
         return split_key(self._messages.at)[0] if self._messages.is_exact else None
 
-    def _lower_cursors(self, counted: WriteDelta) -> None:
-        due, offset = counted.gained.due, counted.gained.offset
-        if counted.gained.is_short:
-            for due_ms, request, _ in counted.gained.rows():
+    def _lower_cursors(self, delta: WriteDelta) -> None:
+        due, offset = delta.gained.due, delta.gained.offset
+        if delta.gained.is_short:
+            for due_ms, request, _ in delta.gained.rows():
                 if due_ms:
                     self._put_message(entry_key(due_ms, request))
                 else:

@@ -5,8 +5,8 @@
 | entry | due_ms u64, request offset u64 |
 | parked entry | target in UTF-8, one 0 byte, due_ms u64, request offset u64 |
 
-Kinds other than `deliver` lie under due 0 (`ENDING_DUE`), so they come first. A topic name is never empty and has no
-0 byte, so every parked key is longer than an entry key: the length distinguishes them.
+Kinds other than `deliver` lie under due 0 (`ENDING_DUE`), so they come first. A topic name is never empty, so every
+parked key is longer than an entry key: the length distinguishes them. A topic name has no 0 byte, so that byte ends it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NUMBER = struct.Struct(">Q")
 
 
 def entry_key(due_ms: int, offset: int) -> bytes:
-    """Returns the 16-byte key of an entry; `struct.error` for a number that does not fit u64."""
+    """Returns the 16-byte key of an entry. Raises `struct.error` for a number that does not fit u64."""
     return _ENTRY_KEY.pack(due_ms, offset)
 
 
@@ -36,7 +36,7 @@ def split_key(key: bytes) -> tuple[int, int]:
 
 
 def parked_key(target: str, due_ms: int, offset: int) -> bytes:
-    """Returns the key of a parked entry; entries of one target are adjacent, in order of due time."""
+    """Returns the key of a parked entry. Entries of one target are adjacent, in order of due time."""
     assert target, "an entry without a target is never parked"
     return target.encode() + b"\0" + _ENTRY_KEY.pack(due_ms, offset)
 

@@ -30,8 +30,8 @@ class Resources:
     def create(
         cache_size_bytes: int = limits.CACHE_SIZE_BYTES, buffers_size_bytes: int = limits.MEMTABLES_SIZE_BYTES_MAX
     ) -> Resources:
-        """Resources of the given sizes; `buffers_size_bytes` bounds the memtables of all shards, without those that are
-        being written out, for which no write waits."""
+        """Returns resources of the given sizes. `buffers_size_bytes` bounds the memtables of all shards without those
+        that are being flushed; no write waits for it."""
         return Resources(Cache(cache_size_bytes), WriteBufferManager(buffers_size_bytes, False))
 
     @property
@@ -42,24 +42,26 @@ class Resources:
 
 @functools.cache
 def shared_resources() -> Resources:
-    """The resources of this process, for callers that pass none."""
+    """Returns the resources of this process, for callers that pass none."""
     return Resources.create()
 
 
 def write_buffer_size_bytes() -> int:
-    """A random size, so that shards with equal load rarely flush their memtables at the same time."""
+    """Returns a random size, so that shards with equal load rarely flush their memtables at the same time."""
     most = limits.WRITE_BUFFER_SIZE_BYTES
     return random.randint(int(limits.WRITE_BUFFER_PART_MIN * most), most)  # noqa: S311  # not a secret
 
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """How a timer index is laid out; all but the sizes of memory are fixed once the wheel file exists (it is rebuilt).
+    """The layout of a timer index. If any option but the sizes of memory and `ended_window_ms` changes, the wheel file
+    is rebuilt.
 
-    tick_ms * fine_slots is the span of the fine ring; it must hold two hours (of hour_ms) so that the present hour and
-    the next one fit, and fine_slots 0 means as many as that takes. tick_ms divides hour_ms: a tick in two hours would
-    be counted in both rings. hour_ms is an hour except in tests. hour_slots * hour_ms is the horizon; entries due later
-    are counted in one number. ended_window_ms is how long the ends of ids are remembered; it may change at any time.
+    `tick_ms` * `fine_slots` is the span of the fine ring. It must be at least two hours (of `hour_ms`), so that the
+    present hour and the next one fit; `fine_slots` 0 means exactly that many. `tick_ms` divides `hour_ms`, since both
+    rings would count a tick that lies in two hours. `hour_ms` is an hour except in tests. `hour_slots` * `hour_ms` is
+    the horizon; entries due later are only counted. `ended_window_ms` is how long the ends of ids are remembered; it
+    may change at any time.
     """
 
     tick_ms: int = 100
@@ -85,7 +87,7 @@ class IndexOptions:
 
 
 def database_options(options: IndexOptions) -> Options:
-    """Options of the database as a whole."""
+    """Returns options of the database as a whole."""
     rocks = Options(raw_mode=True)
     rocks.create_if_missing(True)
     rocks.create_missing_column_families(True)
@@ -103,7 +105,7 @@ def database_options(options: IndexOptions) -> Options:
 
 
 def family_options(options: IndexOptions, bodies: bool) -> Options:
-    """Options of one column family; `bodies` for those that hold messages."""
+    """Returns the options of one column family. `bodies`: the family holds messages."""
     rocks = Options(raw_mode=True)
     table = BlockBasedOptions()
     table.set_block_cache(options.resources.cache)

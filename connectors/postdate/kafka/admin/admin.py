@@ -89,9 +89,9 @@ class ConfluentAdmin:
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
         pending = self.look_up(topics, config)
-        while (found := pending(self._timeout_s)) is None:
+        while (infos := pending(self._timeout_s)) is None:
             continue
-        return found
+        return infos
 
     def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
         look_up = ConfluentLookUp(self._open(), self._timeout_s, topics, config)
@@ -103,17 +103,17 @@ class ConfluentAdmin:
         return poll
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
-        found: dict[str, frozenset[Operation]] = {}
+        rights: dict[str, frozenset[Operation]] = {}
         described = self._described(topics)
         hidden = [name for name, each in described.items() if each is None]
         readable = self._topic_configs(hidden, frozenset())  # this ACL does not allow describing the topic
         for name, each in described.items():
             if each is not None:
-                found[name] = operations_of(each.authorized_operations)
+                rights[name] = operations_of(each.authorized_operations)
             else:
                 is_readable = readable.get(name) is not None
-                found[name] = frozenset({Operation.DESCRIBE_CONFIGS}) if is_readable else frozenset()
-        return found
+                rights[name] = frozenset({Operation.DESCRIBE_CONFIGS}) if is_readable else frozenset()
+        return rights
 
     def group_rights(self, group_id: str) -> frozenset[Operation]:
         self._open()
@@ -130,9 +130,9 @@ class ConfluentAdmin:
             return []
         new = [
             ConfluentNewTopic(
-                each.name, num_partitions=each.partitions, replication_factor=each.replication, config=each.config
+                topic.name, num_partitions=topic.partitions, replication_factor=topic.replication, config=topic.config
             )
-            for each in topics
+            for topic in topics
         ]
         created: list[str] = []
         for name, future in self._open().create_topics(new, request_timeout=self._timeout_s).items():
@@ -144,7 +144,7 @@ class ConfluentAdmin:
                     raise classify(error, f"create the topic {name}", otherwise=Unreachable) from error
             except FutureTimeout as error:
                 raise Unreachable(f"Could not create the topic {name}: no answer in time") from error
-        self._wait_for({each.name: each.partitions for each in topics if each.name in created})
+        self._wait_for({topic.name: topic.partitions for topic in topics if topic.name in created})
         return created
 
     def add_partitions(self, counts: Mapping[str, int]) -> None:
@@ -167,13 +167,13 @@ class ConfluentAdmin:
 
     def group_offset(self, group_id: str, part: Partition) -> int | None:
         self._open()
-        found = committed_offset(self._settings, group_id, part)
-        return None if found is None else int(found.offset)
+        committed = committed_offset(self._settings, group_id, part)
+        return None if committed is None else int(committed.offset)
 
     def group_note(self, group_id: str, part: Partition) -> str:
         self._open()
-        found = committed_offset(self._settings, group_id, part)
-        return "" if found is None else found.metadata or ""
+        committed = committed_offset(self._settings, group_id, part)
+        return "" if committed is None else committed.metadata or ""
 
     def assign_again(self, group_id: str, topic: str) -> None:
         self._open()
@@ -193,7 +193,8 @@ class ConfluentAdmin:
             self._is_closed, self._made = True, None
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
-        """The library's description of each existing topic, None if ACLs hide it. `Any`: the library has no types."""
+        """Returns the library's description of each existing topic, or None for a topic that ACLs hide. `Any`: the
+        library has no types."""
         return described_topics(ask_topics(self._open(), topics, self._timeout_s), self._timeout_s)
 
     def _list_offsets(
@@ -224,9 +225,11 @@ class ConfluentAdmin:
         return offsets
 
     def _listed(self, future: Future[Any], doing: str) -> int:
-        """One result. *Measured*: if a leader does not answer in time, the library reports success and the offset
-        -1001, which must not become the end offset of a recovery. (-1 is a valid result: no record at or after that
-        time.)"""
+        """Returns one result of a list request.
+
+        *Measured*: if a leader does not answer in time, the library reports success and the offset -1001, which must
+        not become the end offset of a recovery. (-1 is a valid result: no record at or after that time.)
+        """
         offset = int(self._answer(future, doing).offset)
         if offset < _NOT_FOUND:
             raise Retriable(f"Could not {doing}: no answer in time", KafkaError._TIMED_OUT)
@@ -244,8 +247,8 @@ class ConfluentAdmin:
         return topic_configs(ask_configs(self._open(), topics, self._timeout_s), wanted, self._timeout_s)
 
     def _wait_for(self, partitions: Mapping[str, int]) -> None:
-        """Waits until each topic has that many partitions with leaders. After the controller has answered, the brokers
-        still need a moment."""
+        """Waits until each topic has that many partitions with leaders. After the answer of the controller, the brokers
+        still need some time."""
         deadline = time.monotonic() + self._timeout_s
         missing = dict(partitions)
         while missing:
@@ -258,15 +261,15 @@ class ConfluentAdmin:
                 time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
-        """As `result_of`; the library times out first, so that its error names the cause."""
+        """Waits as `result_of` does. The library times out first, so that its error names the cause."""
         with self._replacing():
             return result_of(future, doing, self._timeout_s + 1, absent)
 
     @contextmanager
     def _replacing(self) -> Iterator[None]:
-        """A context in which a fatal error or an unanswered request makes the next request use a new client. The
-        library sends requests to the broker that it considers the controller; while that one hangs or is down, it does
-        not look for another (librdkafka 2.16, `rd_kafka_broker_controller_async`)."""
+        """Makes the next request use a new client after a fatal error or an unanswered request in its context. The
+        library sends requests to the broker that it considers the controller. While that broker hangs or is down, the
+        library does not search for another one (librdkafka 2.16, `rd_kafka_broker_controller_async`)."""
         try:
             yield
         except FatalClient as fault:

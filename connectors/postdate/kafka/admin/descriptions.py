@@ -82,7 +82,8 @@ def ask_topics(client: AdminClient, topics: Iterable[str], timeout_s: float) -> 
 
 
 def described_topics(pending: Mapping[str, Future[Any]], timeout_s: float) -> dict[str, Any]:
-    """The library's description of each existing topic, None if ACLs hide it. Waits for the results."""
+    """Waits for the results, and returns the library's description of each existing topic, or None for a topic that
+    ACLs hide."""
     found: dict[str, Any] = {}
     for name, future in pending.items():
         try:
@@ -111,8 +112,8 @@ def ask_configs(client: AdminClient, topics: Sequence[str], timeout_s: float) ->
 def topic_configs(
     pending: Mapping[str, Future[Any]], wanted: frozenset[str], timeout_s: float
 ) -> dict[str, dict[str, str] | None]:
-    """The wanted settings of each topic, None if an ACL of the topic hides them. A topic that the broker does not know
-    is missing: it was just deleted, or just created, and not every broker knows it yet."""
+    """Returns the wanted settings of each topic, or None for a topic whose ACL hides them. A topic that the broker does
+    not know is missing: it was just deleted, or just created and is not known to every broker yet."""
     configs: dict[str, dict[str, str] | None] = {}
     for name, future in pending.items():
         try:
@@ -133,19 +134,19 @@ def topic_configs(
 
 
 def operations_of(allowed: Sequence[AclOperation] | None) -> frozenset[Operation]:
-    """The operations that the broker allows; all of them if it lists none."""
+    """Returns the operations that the broker allows, or all of them if it lists none."""
     if allowed is None:
         return frozenset(Operation)
-    return frozenset(_OPERATIONS[each] for each in allowed if each in _OPERATIONS)
+    return frozenset(_OPERATIONS[operation] for operation in allowed if operation in _OPERATIONS)
 
 
 def _infos(described: Mapping[str, Any]) -> dict[str, TopicInfo]:
-    found: dict[str, TopicInfo] = {}
+    infos: dict[str, TopicInfo] = {}
     for name, each in described.items():
         if each is None:
-            found[name] = TopicInfo(name, "", {}, {}, writable=False)
+            infos[name] = TopicInfo(name, "", {}, {}, writable=False)
             continue
         leaders = {part.id: part.leader is not None for part in each.partitions}
         writable = Operation.WRITE in operations_of(each.authorized_operations)
-        found[name] = TopicInfo(name, str(each.topic_id), leaders, {}, writable)
-    return found
+        infos[name] = TopicInfo(name, str(each.topic_id), leaders, {}, writable)
+    return infos

@@ -32,8 +32,8 @@ _NEVER_S: Final = 3_600.0
 
 
 def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool = False) -> Any:
-    """The library's description of a group, None if the coordinator does not know it. Waits for `admin_timeout_s`.
-    Raises KafkaFault. `Any`: the library has no types."""
+    """Returns the library's description of a group, or None if the coordinator does not know it. Waits for up to
+    `admin_timeout_s`. Raises KafkaFault. `Any`: the library has no types."""
     try:
         client = AdminClient(settings.admin_conf())
     except KafkaException as error:
@@ -50,32 +50,33 @@ def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool 
 
 
 def group_members(settings: KafkaSettings, group_id: str) -> list[GroupMember]:
-    """The present members of a group; empty if it is empty or unknown. Raises as `describe_group`."""
+    """Returns the present members of a group. The list is empty if the group is empty or unknown. Raises as
+    `describe_group`."""
     group = describe_group(settings, group_id)
     if group is None or group.state is ConsumerGroupState.DEAD:
         return []
     return [
         GroupMember(
-            each.member_id or "",
-            each.group_instance_id or "",
-            each.client_id or "",
-            each.host or "",
-            tuple(Partition(tp.topic, tp.partition) for tp in each.assignment.topic_partitions),
+            member.member_id or "",
+            member.group_instance_id or "",
+            member.client_id or "",
+            member.host or "",
+            tuple(Partition(tp.topic, tp.partition) for tp in member.assignment.topic_partitions),
         )
-        for each in group.members
+        for member in group.members
     ]
 
 
 def knows_consumer_group(settings: KafkaSettings, group_id: str) -> bool:
     """True if the coordinator has a consumer group of this name, with members or without. A share group counts as
-    unknown here: the library describes none. As `describe_group`."""
+    unknown, since the library describes none. Raises as `describe_group`."""
     group = describe_group(settings, group_id)
     return group is not None and group.state is not ConsumerGroupState.DEAD
 
 
 def committed_offset(settings: KafkaSettings, group_id: str, part: Partition) -> Tp | None:
-    """The committed offset of a group for a partition, None if there is none. Uses a consumer that joins no group,
-    since a consumer searches for its coordinator in another way than an admin client. Raises KafkaFault."""
+    """Returns the committed offset of a group for a partition, or None if there is none. Uses a consumer that joins no
+    group, since a consumer searches for its coordinator in another way than an admin client. Raises KafkaFault."""
     doing = f"read the committed offset of group {group_id}"
     conf = settings.reader_conf(Isolation.READ_COMMITTED.value) | {"group.id": group_id}
     try:
@@ -97,7 +98,7 @@ def committed_offset(settings: KafkaSettings, group_id: str, part: Partition) ->
 
 
 def assign_again(settings: KafkaSettings, group_id: str, topic: str) -> None:
-    """A member that reads `topic` joins the group and leaves it; see `Admin.assign_again`. Raises KafkaFault."""
+    """Lets a member that reads `topic` join the group and leave it; see `Admin.assign_again`. Raises KafkaFault."""
     has_joined: list[bool] = []
     doing = f"have the group {group_id} assign its partitions again"
     deadline = time.monotonic() + settings.admin_timeout_s

@@ -1,4 +1,4 @@
-"""Plain programs on the client library, as without Postdate. The benchmark compares Postdate with them.
+"""Programs on the client library without Postdate, with which the benchmark compares it.
 
     raw_copy      copies records in transactions
     raw_steady    produces at a steady rate in transactions

@@ -1,10 +1,10 @@
-"""The baseline of the benchmark: a plain program of the client library with the same records.
+"""The baseline of the benchmark: a program on the client library that copies the same records.
 
     python -m postdate.kafka.baselines.raw_copy BOOTSTRAP SOURCE TARGET COUNT BATCH
 
-Consumes COUNT records of SOURCE with their headers, and produces them to TARGET in transactions of BATCH records; no
-delay, no storage, one thread. With an empty TARGET it only consumes. Prints {"records": …, "seconds": …}, the time
-from the first record on. Written as a user without Postdate would write it, so it does not use the interface.
+Consumes COUNT records of SOURCE with their headers, and produces them to TARGET in transactions of BATCH records,
+without delay and without storage, on one thread. If TARGET is empty, it only consumes. Prints {"records": …, "seconds":
+…}, the time from the first record on. It does not use the interface: a user without Postdate would not have it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _FETCH_PAUSE_MS = 20
 
 
 def copy(bootstrap: str, source: str, target: str, count: int, batch: int) -> tuple[float, float]:
-    """Wall and processor time, s, for `count` records. Raises RuntimeError if the topic has fewer."""
+    """Returns the wall time and the processor time, s, for `count` records. Raises RuntimeError if the topic has
+    fewer."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

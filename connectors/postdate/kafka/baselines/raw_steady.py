@@ -5,8 +5,8 @@
 RATE messages a second are due at regular times, in turn for each producer. A producer waits for its next due message.
 In one transaction it produces all of its due messages to TARGET and one record to its partition of LOG, as a shard does
 with its dispatch log. Then it pauses. The messages carry their due time in the header `postdate-due`. The program
-prints {"transactions_per_s": …, "cpu_s": …}. It is written as a user without Postdate would write it, without the
-interface. Thread rule: one thread for each producer.
+prints {"transactions_per_s": …, "cpu_s": …}. It does not use the interface: a user without Postdate would not have it.
+Thread rule: one thread for each producer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VALUE_SIZE_BYTES = 256
 
 
 class RawProducer(threading.Thread):
-    """Sends the messages `number`, `number + producers`, … of a load that begins at `began`, s of the wall clock."""
+    """Sends the messages `number`, `number + producers`, … of a load that begins at `began`, in s of the wall clock."""
 
     def __init__(self, bootstrap: str, topics: tuple[str, str], load: SteadyLoad, number: int) -> None:
         super().__init__(name=f"raw-{number}", daemon=True)
@@ -44,7 +44,7 @@ class RawProducer(threading.Thread):
         self.error: KafkaException | None = None
 
     def begin(self) -> None:
-        """Fences; blocks."""
+        """Fences older producers with the same id. Blocks."""
         self._producer.init_transactions(_TIMEOUT_S)
 
     def run(self) -> None:

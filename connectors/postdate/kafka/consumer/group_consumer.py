@@ -3,29 +3,30 @@
 The behaviour of the client library shapes this module (librdkafka 2.16, read in `rdkafka_partition.c` and
 `rdkafka_assignment.c`):
 
-- A partition needs an offset when it is assigned, otherwise no later seek works. Any offset would do, but a fetch may
-  start before the pause takes effect, and a fetch outside the log would stop the partition. So the offset is the
-  beginning of the log, and the records of such a fetch are dropped.
-- A seek that overtakes the look-up of that beginning may be undone by its answer (librdkafka issue 2256; five of eight
-  starts on a busy machine): the partition is then read from its beginning. The first batch reveals this, and the seek
-  is repeated.
+- A partition needs an offset when it is assigned, otherwise no later seek works. A fetch from this offset may start
+  before the pause takes effect, and a fetch outside the log would stop the partition. So the offset is the beginning of
+  the log, and the records of such a fetch are dropped.
+- If a seek overtakes the look-up of that beginning, the answer to the look-up may undo the seek (librdkafka issue 2256;
+  five of eight starts on a busy machine). The partition is then read from its beginning. The first batch reveals this,
+  and the seek is repeated.
 - A thread of the library assigns partitions. A seek that comes too early, or after the partition stopped on an error,
-  fails with _STATE. Later polls repeat it, and if that does not help, assign the partition again (librdkafka issues
-  2961, 5591).
+  fails with _STATE. Later polls repeat the seek. If that does not help, they assign the partition again (librdkafka
+  issues 2961, 5591).
 - `consume(n, timeout)` waits for all n. So `poll` waits for one record, and takes the records that came with it without
   waiting, except for the rest of `GATHER_INTERVAL_S` since the previous batch.
 - With the group protocol consumer (KIP-848) the broker assigns partitions, and members learn of it by their heartbeats.
-  Assignments arrive through the same callbacks, also incremental. A second member with a static name is refused with
-  UNRELEASED_INSTANCE_ID, which is fatal to its client, until the first has left or its session has timed out; with the
-  classic protocol the first is fenced. A static member leaves only for the length of a session, even if it
-  unsubscribes (`rdkafka_cgrp.c`).
+  Assignments arrive through the same callbacks and are incremental, too. A second member with a static name is refused
+  with UNRELEASED_INSTANCE_ID, which is fatal to its client, until the first member has left or its session has timed
+  out. With the classic protocol, the first member is fenced. A static member leaves only for the length of a session,
+  even if it unsubscribes (`rdkafka_cgrp.c`).
 - A broker converts a group of classic members only if their assignments have no user data (KAFKA-18134), but the
-  library copies that of its sticky assignor into them (`rd_kafka_group_MemberState_consumer_write`). So the first
-  member of the protocol consumer is refused with GROUP_ID_NOT_FOUND, fatal as well, until the last classic one has
-  left. The other way is open: classic members may join a group of the protocol consumer.
-- A client that loses its connections, and then gets an answer without any broker from one that has just started, may
-  forget the addresses of all brokers, `bootstrap.servers` included, without an error (librdkafka issue 5301;
-  reproduced with a broker that answers so for a second). Only its statistics show this; `poll` raises it as fatal.
+  library copies the user data of its sticky assignor into them (`rd_kafka_group_MemberState_consumer_write`). So the
+  first member of the protocol consumer is refused with GROUP_ID_NOT_FOUND, also fatal, until the last classic member
+  has left. The reverse works: classic members may join a group of the protocol consumer.
+- A broker that has just started may answer a client with an empty list of brokers. A client that has lost its
+  connections then forgets the addresses of all brokers, `bootstrap.servers` included, without an error (librdkafka
+  issue 5301; reproduced with a broker that gives such answers for a second). Only its statistics show this; `poll`
+  raises it as fatal.
 - A fatal error may arrive in any call and any callback: as an event of a poll, in the error callback, as the answer to
   a commit, or as the refusal of an assignment. In every case, `_fault` keeps it, and the next `poll` raises it.
 
@@ -132,7 +133,8 @@ class ConfluentGroupConsumer:
     def _polled(
         self, consumer: Consumer, records_max: int, timeout_s: float
     ) -> tuple[dict[Partition, list[Record]], list[MessageError]]:
-        """The records of one poll, grouped. Runs callbacks, and raises their exceptions."""
+        """Returns the records of one poll, grouped by partition, and its errors. Runs callbacks, and raises their
+        exceptions."""
         try:
             # The event that names the reason of a fatal error may still be on its way.
             first = consumer.poll(timeout_s if self._awaits_reason() else 0.0)
@@ -160,29 +162,33 @@ class ConfluentGroupConsumer:
         self._try_starting()
 
     def pause(self, parts: Iterable[Partition]) -> None:
-        mine = [part for part in parts if part in self._assigned]
-        if mine:
-            self._paused.update(mine)
+        assigned = [part for part in parts if part in self._assigned]
+        if assigned:
+            self._paused.update(assigned)
             try:
-                self._open().pause(_positions(mine))
+                self._open().pause(_positions(assigned))
             except KafkaException as error:
                 raise self._fault(error, "pause partitions") from error
 
     def resume(self, parts: Iterable[Partition]) -> None:
-        mine = [part for part in parts if part in self._paused]
-        self._paused.difference_update(mine)
-        for part in mine:
+        paused = [part for part in parts if part in self._paused]
+        self._paused.difference_update(paused)
+        for part in paused:
             if part in self._next:
                 self._start(part, self._next[part])
         self._try_starting()
 
     def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
-        kept = notes or {}
-        mine = [_noted(part, at, kept.get(part, "")) for part, at in offsets.items() if part in self._assigned]
-        if not mine:
+        notes_by_partition = notes or {}
+        positions = [
+            _noted(part, offset, notes_by_partition.get(part, ""))
+            for part, offset in offsets.items()
+            if part in self._assigned
+        ]
+        if not positions:
             return
         try:
-            self._open().commit(offsets=mine, asynchronous=True)
+            self._open().commit(offsets=positions, asynchronous=True)
         except KafkaException as error:
             log.info("%s", self._fault(error, "commit group offsets"))
 
@@ -219,18 +225,18 @@ class ConfluentGroupConsumer:
         return offsets
 
     def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
-        mine = [part for part in parts if part in self._assigned and part not in self._starting]
-        if not mine:
+        started = [part for part in parts if part in self._assigned and part not in self._starting]
+        if not started:
             return {}
         try:
-            found = self._open().position(_positions(mine))
+            positions = self._open().position(_positions(started))
         except KafkaException as error:
             raise self._fault(error, "read positions") from error
-        return {part: at.offset for part, at in zip(mine, found, strict=True) if at.offset >= 0}
+        return {part: at.offset for part, at in zip(started, positions, strict=True) if at.offset >= 0}
 
     def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
-        mine, member_id = self._assigned.intersection(parts), self._member_id
-        if not mine or not member_id:
+        assigned, member_id = self._assigned.intersection(parts), self._member_id
+        if not assigned or not member_id:
             return frozenset()
         try:
             members = group_members(replace(self._settings, admin_timeout_s=timeout_s), self._group_id)
@@ -238,7 +244,7 @@ class ConfluentGroupConsumer:
             log.info("the coordinator did not confirm partitions: %s", fault)
             return frozenset()
         held = {part for member in members if member.member_id == member_id for part in member.partitions}
-        return frozenset(mine & held)
+        return frozenset(assigned & held)
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(self._assigned)
@@ -263,8 +269,8 @@ class ConfluentGroupConsumer:
         finally:
             self._consumer = None
 
-    def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
-        parts = _partitions(given)
+    def _on_assign(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
+        parts = _partitions(positions)
         self._member_id = consumer.memberid() or ""
         consumer.incremental_assign([TopicPartition(p.topic, p.index, OFFSET_BEGINNING) for p in parts])
         if not parts:  # a rebalance that gives this member nothing new
@@ -275,14 +281,14 @@ class ConfluentGroupConsumer:
         if self._listener is not None:
             self._listener.assigned(parts)
 
-    def _on_revoke(self, consumer: Consumer, given: list[TopicPartition]) -> None:
-        parts = _partitions(given)
+    def _on_revoke(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
+        parts = _partitions(positions)
         if parts and self._listener is not None:
             self._listener.revoked(parts)
         self._forget(parts)  # the library unassigns them when this returns
 
-    def _on_lost(self, consumer: Consumer, given: list[TopicPartition]) -> None:
-        parts = _partitions(given)
+    def _on_lost(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
+        parts = _partitions(positions)
         if parts and self._listener is not None:
             self._listener.lost(parts)
         self._forget(parts)
@@ -295,8 +301,8 @@ class ConfluentGroupConsumer:
             self._next.pop(part, None)
 
     def _has_joined(self) -> bool:
-        """True if the coordinator knows this member. With the group protocol consumer the client chooses its member id
-        before it joins; only the generation reveals the answer of the coordinator."""
+        """True if the coordinator knows this member. With the group protocol consumer, the client chooses its member id
+        before it joins, so only the generation shows that the coordinator has answered."""
         membership = self._open().consumer_group_metadata()
         start = len(_GENERATION_AT)
         generation = int.from_bytes(membership[start : start + 4], sys.byteorder, signed=True)
@@ -304,7 +310,7 @@ class ConfluentGroupConsumer:
 
     def _report_join(self) -> None:
         """Reports that the coordinator has not accepted this member for a while: the library repeats a request that
-        older brokers do not know without any error."""
+        older brokers do not know, without reporting an error."""
         if self._has_joined():
             self._join_report_at = inf
             return
@@ -332,12 +338,12 @@ class ConfluentGroupConsumer:
         self._starting[part] = _Start(offset)
 
     def _try_starting(self) -> None:
-        """Resumes and seeks each queued partition that is not paused; a refused seek is repeated by the next poll.
+        """Resumes and seeks each queued partition that is not paused. The next poll repeats a refused seek.
 
-        The order matters: only the seek wakes the fetching thread, which then skips paused partitions. In the other
+        The order matters: only the seek wakes the fetching thread, which then skips paused partitions. In the reverse
         order, or without a seek, the first record arrives up to a second later.
         """
-        for part, start in [each for each in self._starting.items() if each[0] not in self._paused]:
+        for part, start in [item for item in self._starting.items() if item[0] not in self._paused]:
             try:
                 self._open().resume(_positions([part]))
                 self._open().seek(TopicPartition(part.topic, part.index, start.offset))
@@ -380,10 +386,11 @@ class ConfluentGroupConsumer:
             log.info("%s", self._fault(error, "commit group offsets"))
 
     def _fault(self, raised: KafkaException | KafkaError, doing: str) -> KafkaFault:
-        """The fault for an error that occurred while `doing` something; the next poll raises it if it is fatal.
+        """Returns the fault for an error that occurred while `doing` something. If it is fatal, the next poll raises
+        it.
 
-        After a fatal error, each call fails with the code _FATAL, which gives no reason; only the event names the
-        reason, and it may arrive later. So the first error with a reason is kept, and later ones are its consequences.
+        After a fatal error, each call fails with the code _FATAL, which gives no reason. Only the event names the
+        reason, and it may arrive later. So the first error with a reason is kept; later errors are its consequences.
         """
         fault = classify(raised, doing, otherwise=Unreachable)
         if is_fatal(raised) and has_reason(raised, UNSUPPORTED_CODES):
@@ -422,5 +429,5 @@ def _positions(parts: Iterable[Partition]) -> list[TopicPartition]:
     return [TopicPartition(part.topic, part.index) for part in parts]
 
 
-def _partitions(given: Iterable[TopicPartition]) -> list[Partition]:
-    return [Partition(each.topic, each.partition) for each in given]
+def _partitions(positions: Iterable[TopicPartition]) -> list[Partition]:
+    return [Partition(position.topic, position.partition) for position in positions]

@@ -1,6 +1,6 @@
 """Reads one partition from an offset: the dispatch log in recovery, a request topic for the command line.
 
-Assigned by hand, in no group. One thread at a time.
+The partition is assigned by hand, without a group. One thread at a time.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class ConfluentLogReader:
             consumer.close()
 
     def _on_error(self, error: KafkaError) -> None:
-        """Keeps the latest error of the connections, which is reported if no record comes for a while. One address of
+        """Keeps the latest error of the connections, and reports it if no record arrives for a while. One address of
         several may be out of service."""
         self._error = error
 
     def _check_topic(self, consumer: Consumer, timeout_s: float) -> None:
         """Describes a topic that has returned no records for a while. *Measured*: if ACLs hide a topic, the library
-        reports nothing to a consumer with a manual assignment, and waits for ever."""
+        reports nothing to a consumer with a manual assignment, and waits forever."""
         if time.monotonic() < self._check_at:
             return
         self._check_at = time.monotonic() + limits.SILENCE_S
@@ -91,7 +91,8 @@ class ConfluentLogReader:
         log.warning("%s", fault)
 
     def _advance(self, consumer: Consumer, records: list[Record]) -> None:
-        """The client's own position passes markers and aborted records; it has none before the first of them."""
+        """Moves the position after the records, and past markers and aborted records if the client's position is beyond
+        them. The client has no position before its first record."""
         if records:
             self._position = records[-1].offset + 1
         try:

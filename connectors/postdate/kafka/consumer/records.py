@@ -1,9 +1,9 @@
-"""Converts the client's messages into the interface's records: the hot path of reading.
+"""Converts the client's messages to the interface's records: the hot path of reading.
 
 Pure functions over one batch; O(messages). A message with three headers costs about 2 us without the garbage collector,
-of which the library's `headers()` is 1.2, so no accessor is called twice. `headers()` *must* not be called again after
-it has failed: the second call returns a broken list. The loop is written out, since a call per message would be a tenth
-of the rest.
+of which the library's `headers()` takes 1.2, so no accessor is called twice. `headers()` *must* not be called again
+after it has failed: the second call returns a broken list. The loop has no helper function, since a call for each
+message would cost a tenth of the rest.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ MessageError = tuple[str, int, KafkaError]
 
 
 def group_records(messages: Iterable[Any]) -> tuple[dict[Partition, list[Record]], list[MessageError]]:
-    """The records of a batch by partition, each list in the order of arrival, and the error events among them.
+    """Returns the records of a batch by partition, each list in the order of arrival, and the error events of the
+    batch.
 
-    `messages` are confluent_kafka Messages: untyped here, since their accessors promise less than a record has.
+    `messages` are Messages of confluent_kafka. They have no type here, since the library's types promise less than a
+    record has.
     """
     grouped: dict[Partition, list[Record]] = {}
     errors: list[MessageError] = []

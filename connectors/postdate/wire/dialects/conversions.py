@@ -1,8 +1,8 @@
-"""Converts header values of other schedulers into those of Postdate.
+"""Converts header values of other schedulers to those of Postdate.
 
-Each reader takes the value of a header and returns the value of Postdate's header: times in epoch milliseconds, delays
-in milliseconds, actions by name. It raises ValueError, with the reason, for values that the other system would refuse,
-too, and for features that Postdate does not have. A time in the past is always legal, and means immediately.
+Each function takes the value of a header and returns the value of Postdate's header: times in epoch milliseconds,
+delays in milliseconds, actions by name. It raises ValueError, with the reason, for values that the other system would
+refuse, and for features that Postdate does not have. A time in the past is always legal, and means immediately.
 """
 
 from __future__ import annotations
@@ -25,45 +25,46 @@ _KARAFKA_SCHEMA: Final = re.compile(rb"1\.[0-9]+\.[0-9]+")
 
 
 def as_given(value: bytes | None) -> bytes | None:
-    """A name, a key, a partition or an id, unchanged: Postdate's rules check it."""
+    """Returns a name, a key, a partition or an id unchanged: Postdate's rules check it."""
     return value
 
 
 def epoch_s(value: bytes | None) -> bytes:
-    """Whole seconds since 1970."""
+    """Converts whole seconds since 1970."""
     return b"%d" % (parse_natural(time_text(value), _SECONDS_END) * _SECOND_MS)
 
 
 def whole_ms(value: bytes | None) -> bytes:
-    """Whole milliseconds, a delay or since 1970; a negative number has passed."""
+    """Converts whole milliseconds, a delay or since 1970. A negative number is a time that has passed."""
     return b"%d" % max(_whole(value, INTEGER_END), 0)
 
 
 def binary_ms(value: bytes | None) -> bytes:
-    """Milliseconds since 1970 as Java's BigInteger writes them: big-endian, two's complement; negative: passed."""
+    """Converts milliseconds since 1970 as Java's BigInteger writes them: big-endian, two's complement. A negative
+    number is a time that has passed."""
     if not value or len(value) > _BINARY_BYTES_MAX:
         raise ValueError(f"is not a binary number of 1 to {_BINARY_BYTES_MAX} bytes")
     return b"%d" % max(int.from_bytes(value, "big", signed=True), 0)
 
 
 def delay_s(value: bytes | None) -> bytes:
-    """Whole seconds; a negative delay is over."""
+    """Converts whole seconds. A negative delay is over."""
     return b"%d" % max(_whole(value, _SECONDS_END) * _SECOND_MS, 0)
 
 
 def rfc3339(value: bytes | None) -> bytes:
-    """RFC 3339 with an offset or `Z`. Digits alone are refused: their unit is unknown."""
+    """Converts RFC 3339 with an offset or `Z`. Refuses digits alone, since their unit is unknown."""
     return _instant(time_text(value))
 
 
 def iso_utc(value: bytes | None) -> bytes:
-    """The same; without an offset it is UTC."""
+    """Converts RFC 3339; without an offset it is UTC. Refuses digits alone, since their unit is unknown."""
     text = time_text(value)
     return _instant(text if text.isdigit() or _OFFSET.search(text) else f"{text}Z")
 
 
 def at_rfc3339(value: bytes | None) -> bytes:
-    """`@at ` and RFC 3339: the one schedule of NATS that fires once."""
+    """Converts `@at ` and RFC 3339, the only schedule of NATS that fires once."""
     return _instant(time_text(value)[len(_AT) :].strip())
 
 
@@ -78,7 +79,7 @@ def is_interval(value: bytes | None) -> bool:
 
 
 def go_interval(value: bytes | None) -> bytes:
-    """`@every ` and a duration of Go, such as 1h30m, with units from ms to h."""
+    """Converts `@every ` and a duration of Go, such as 1h30m, with units from ms to h."""
     text = time_text(value)[len(_EVERY) :].strip()
     if text.isdigit() or "/" in text:
         raise ValueError("is not a duration with a unit after '@every '")
@@ -86,7 +87,7 @@ def go_interval(value: bytes | None) -> bytes:
 
 
 def nats_cron(value: bytes | None) -> bytes:
-    """A cron expression with seconds first, or one of the names such as `@hourly`."""
+    """Converts a cron expression with seconds first, or one of the names such as `@hourly`."""
     fields = (value or b"").split()
     if len(fields) != _NATS_FIELDS and not (len(fields) == 1 and fields[0].startswith(b"@")):
         raise ValueError(f"is not @at, @every, a name such as @hourly, or an expression of {_NATS_FIELDS} fields")
@@ -94,39 +95,39 @@ def nats_cron(value: bytes | None) -> bytes:
 
 
 def kaspr_cron(value: bytes | None) -> bytes:
-    """A cron expression whose seconds, if it has six fields, come last."""
+    """Converts a cron expression whose seconds, if it has six fields, come last."""
     fields = (value or b"").split()
     return b" ".join([*fields[5:], *fields[:5]] if len(fields) == 6 else fields)
 
 
 def kaspr_missed(value: bytes | None) -> bytes:
-    """`none` for `skip`, and `all` for every other value, since Kaspr's default is `replay`."""
+    """Converts `skip` to `none`, and every other value to `all`, since Kaspr's default is `replay`."""
     return b"none" if value == b"skip" else b"all"
 
 
 def kaspr_action(value: bytes | None) -> bytes:
-    """`ADD`, `REPLACE` or `CRON_ADD`: with the id of a pending message, each replaces it."""
+    """Converts `ADD`, `REPLACE` and `CRON_ADD`. With the id of a pending message, each replaces that message."""
     if value in (b"ADD", b"REPLACE", b"CRON_ADD"):
         return b"schedule"
     raise ValueError("is not ADD, REPLACE, CANCEL, CRON_ADD, CRON_PAUSE, CRON_RESUME or CRON_CANCEL")
 
 
 def karafka_type(value: bytes | None) -> bytes:
-    """`schedule`."""
+    """Converts `schedule`."""
     if value == b"schedule":
         return value
     raise ValueError("is not schedule, cancel or tombstone")
 
 
 def karafka_schema(value: bytes | None) -> bytes | None:
-    """A version of the envelope that keeps the meaning of 1.0.0."""
+    """Returns a version of the envelope that keeps the meaning of 1.0.0."""
     if value is not None and _KARAFKA_SCHEMA.fullmatch(value):
         return value
     raise ValueError("is not a version 1 of the envelope")
 
 
 def behind_plus(value: bytes | None) -> bytes | None:
-    """The unique key of `<topic>+<unique key>` (a topic of RocketMQ has no `+`), or a unique key alone."""
+    """Returns the unique key of `<topic>+<unique key>` (a topic of RocketMQ has no `+`), or a unique key alone."""
     return value if value is None else value.partition(b"+")[2] or value
 
 

@@ -53,9 +53,10 @@ refused."""
 
 
 class Part(NamedTuple):
-    """The meaning of a header of a dialect: the equivalent header of Postdate, and the reader of the value.
+    """The meaning of a header of a dialect: the equivalent header of Postdate, and the function that converts the
+    value.
 
-    `otherwise`: other meanings of the header, each with a test of the value. The first one whose test passes counts.
+    `otherwise`: other meanings of the header, each with a test of the value. The first one whose test passes applies.
     """
 
     header: str
@@ -63,12 +64,12 @@ class Part(NamedTuple):
     otherwise: tuple[tuple[Callable[[bytes | None], bool], Part], ...] = ()
 
     def of(self, value: bytes | None) -> Part:
-        """The meaning of the header with this value."""
+        """Returns the meaning of the header with this value."""
         return next((part for is_meant, part in self.otherwise if is_meant(value)), self)
 
 
 def names_for(parts: Mapping[str, Part], header: str) -> list[str]:
-    """The names among `parts` that are equivalent to `header` of Postdate."""
+    """Returns the names among `parts` that are equivalent to `header` of Postdate."""
     return [name for name, part in parts.items() if part.header == header]
 
 
@@ -90,7 +91,7 @@ def _of_tombstone(found: Found, is_tombstone: bool) -> bytes | None:
 
 
 def _of_karafka(found: Found, is_tombstone: bool) -> bytes | None:
-    # Karafka writes a tombstone after a dispatch; here, too, it means that nothing is left to send.
+    # Karafka writes a tombstone after a dispatch; here it also means that nothing is left to send.
     return _CANCEL if found.get("schedule_source_type") in (b"cancel", b"tombstone") else None
 
 
@@ -99,7 +100,7 @@ def _of_kaspr(found: Found, is_tombstone: bool) -> bytes | None:
 
 
 def _of_nats(found: Found, is_tombstone: bool) -> bytes | None:
-    # Every message that a schedule has produced carries these two; in a new schedule they have no meaning.
+    # Every message that a schedule has produced carries both headers; in a new schedule they have no meaning.
     return _CANCEL if found.get("Nats-Schedule-Next") == b"purge" and "Nats-Schedule" not in found else None
 
 
@@ -109,19 +110,20 @@ def _of_rocketmq(found: Found, is_tombstone: bool) -> bytes | None:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How another system requests a message at a later time.
+    """The form in which another system requests a message at a later time.
 
     `marks`: the names that identify a record as a request of the system. `schedule`, `control`: the meaning of its
     headers in a request of that kind; a name of the other kind only is ignored. `action`: returns the action of a
-    control with these headers, such as `cancel`; None: the record is not a control. `left_over`: names without a
+    control with these headers, such as `cancel`, or None if the record is not a control. `left_over`: names without a
     meaning here, which the system adds to delivered messages or uses internally; they may be repeated. `refused`: names
-    of features that Postdate does not have, and the reason. `id_is_key`: if no header names the schedule, the record's
-    own key does. `key_header`: the header of the target key; if it is absent, the target key is null.
-    `partition_key_header`: a text by which the partition is chosen. `needs`: a header, a value, and the header of
-    Postdate whose equivalent a request with this value must have. `implied`: headers of Postdate that every recurring
-    schedule of the system gets. `needs_target`: False if the system chooses the target outside the record, so that the
-    request topic's default applies. `is_copy`: True if requests are copies of consumed records, so that a `postdate-id`
-    comes from an earlier delivery.
+    of features that Postdate does not have, and the reason.
+
+    `id_is_key`: if no header names the schedule, the record's own key does. `key_header`: the header of the target key;
+    if it is absent, the target key is null. `partition_key_header`: the header of a text by which the system chooses
+    the partition. `needs`: a header, a value, and the header of Postdate whose equivalent a request with this value
+    must have. `implied`: headers of Postdate that every recurring schedule of the system gets. `needs_target`: False if
+    the system chooses the target outside the record, so that the request topic's default applies. `is_copy`: True if
+    requests are copies of consumed records, so that a `postdate-id` comes from an earlier delivery.
     """
 
     name: str
@@ -156,7 +158,7 @@ class Dialect:
         return any(part.header == ID for part in self.control.values())
 
     def names_of(self, header: str) -> list[str]:
-        """The names in a request to schedule that are equivalent to `header` of Postdate."""
+        """Returns the names in a request to schedule that are equivalent to `header` of Postdate."""
         return names_for(self.schedule, header)
 
 

@@ -1,8 +1,8 @@
-"""Translates requests of other schedulers into the headers of Postdate.
+"""Translates requests of other schedulers to the headers of Postdate.
 
-Pure and deterministic, like the parser: the result depends only on the configured dialects and the record. A record is
-a request of the one dialect whose marks it carries. The headers that this dialect reads or ignores are removed from the
-message and kept with their positions, like the headers of Postdate. All other headers belong to the message.
+Pure and deterministic, like the parser: the result depends only on the configured dialects and the record. A record has
+the dialect whose marks it carries. The headers that this dialect reads or ignores are removed from the message and kept
+with their positions, like the headers of Postdate. All other headers belong to the message.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ _RECORD_KEY: Final = "the record's key, which names the schedule,"
 class Vocabulary:
     """The dialects that a request topic accepts.
 
-    `marks`: the dialect that a name belongs to. `bare_cancel`: the dialect in which a null value alone cancels, if it
-    is accepted. `default_target`: the target of a message whose dialect names none; "": such a request is refused.
+    `marks`: the dialect of each mark. `bare_cancel`: the dialect in which a null value alone cancels, if it is
+    accepted. `default_target`: the target of a message whose dialect names none; if it is "", such a request is
+    refused.
     """
 
     marks: dict[str, Dialect]
@@ -58,9 +59,9 @@ class Vocabulary:
 
     @classmethod
     def of(cls, names: Iterable[str], default_target: str) -> Vocabulary:
-        """Return the vocabulary of the dialects `names`.
+        """Returns the vocabulary of the dialects `names`.
 
-        Raises ValueError if one is not known, or the target no topic name: fix the configuration.
+        Raises ValueError if a dialect is unknown or the target is not a topic name: fix the configuration.
         """
         marks: dict[str, Dialect] = {}
         bare_cancel = None
@@ -78,8 +79,7 @@ class Vocabulary:
 
 class Translation(NamedTuple):
     """A translated record: `own` has the headers of Postdate, `headers` those of the message, and `stripped` the
-    removed ones. `names`: the header of the dialect for each header in `own`.
-    """
+    removed headers. `names`: the header of the dialect for each header in `own`."""
 
     own: Headers
     headers: Headers
@@ -87,14 +87,14 @@ class Translation(NamedTuple):
     names: dict[str, str]
 
     def in_its_words(self, detail: str) -> str:
-        """Return a message about headers of Postdate as one about the headers that were sent."""
+        """Returns a message about headers of Postdate as one about the headers that were sent."""
         for own, name in self.names.items():
             detail = detail.replace(own, name)
         return detail
 
 
 def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_tombstone: bool) -> Translation | None:
-    """Translate a record; None if it has no dialect, as Postdate's own requests.
+    """Returns the translation of a record, or None if it has no dialect, as Postdate's own requests.
 
     Raises RequestRefused if it has marks of two dialects, or an invalid header. Cost: O(headers), about 0.3 us without
     a dialect.
@@ -102,69 +102,70 @@ def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_to
     dialect = None
     marks = vocabulary.marks
     for name, _ in headers:
-        spoken = marks.get(name)
-        if spoken is not None and spoken is not dialect:
+        marked = marks.get(name)
+        if marked is not None and marked is not dialect:
             if dialect is not None:
-                _refuse_mixture(dialect.name, spoken.name)
-            dialect = spoken
+                _refuse_mixture(dialect.name, marked.name)
+            dialect = marked
     if dialect is None:
-        if not is_tombstone or vocabulary.bare_cancel is None or any(_is_asking(name) for name, _ in headers):
+        if not is_tombstone or vocabulary.bare_cancel is None or any(_makes_request(name) for name, _ in headers):
             return None
         dialect = vocabulary.bare_cancel
-    found, untouched, stripped = _take_apart(dialect, headers)
-    action = dialect.action(found, is_tombstone)
+    fields, untouched, stripped = _separate(dialect, headers)
+    action = dialect.action(fields, is_tombstone)
     if action is not None:
-        own, names = _say(dialect, dialect.control, found, key)
+        own, names = _equivalent_headers(dialect, dialect.control, fields, key)
         if ID not in names:
             missing = " or ".join(names_for(dialect.control, ID)) or "a record key"
             raise RequestRefused(Reason.MISSING_ID, f"{dialect.name}: a {action.decode()} needs {missing}")
         own.append((ACTION, action))
     else:
-        own, names = _say(dialect, dialect.schedule, found, key)
-        _complete(dialect, vocabulary.default_target, found, own, names)
+        own, names = _equivalent_headers(dialect, dialect.schedule, fields, key)
+        _complete(dialect, vocabulary.default_target, fields, own, names)
     return Translation(own, untouched, stripped, names)
 
 
-def _is_asking(name: str) -> bool:
+def _makes_request(name: str) -> bool:
     """True for a header of Postdate that makes a record a request in Postdate's own headers."""
     return is_ours(name) and not is_dropped(name) and name not in DROPPED_2 and name not in DROPPED_3
 
 
-def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, StrippedHeaders]:
-    """Return the headers that the dialect reads, those of the message, and all removed ones with their positions."""
-    found: dict[str, bytes | None] = {}
+def _separate(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, StrippedHeaders]:
+    """Returns the headers that the dialect reads, those of the message, and all removed headers with their
+    positions."""
+    fields: dict[str, bytes | None] = {}
     untouched: Headers = []
     stripped: StrippedHeaders = []
     read = dialect.read
     for index, header in enumerate(headers):
         name, value = header
         if name in read:
-            if name in found:
+            if name in fields:
                 raise RequestRefused(Reason.DUPLICATE_HEADER, f"{name} is given more than once")
             if name in dialect.refused:
                 raise RequestRefused(Reason.UNKNOWN_HEADER, f"{name}: {dialect.refused[name]}")
-            found[name] = value
-        elif _is_asking(name) and not (name == ID and (dialect.has_ids or dialect.is_copy)):
+            fields[name] = value
+        elif _makes_request(name) and not (name == ID and (dialect.has_ids or dialect.is_copy)):
             _refuse_mixture(dialect.name, f"Postdate ({quote(name)})")
         elif not is_ours(name) and name not in dialect.left_over:
             untouched.append(header)
             continue
         stripped.append((index, name, value))
-    return found, untouched, stripped
+    return fields, untouched, stripped
 
 
-def _say(
-    dialect: Dialect, parts: Mapping[str, Part], found: Found, key: bytes | None
+def _equivalent_headers(
+    dialect: Dialect, parts: Mapping[str, Part], fields: Found, key: bytes | None
 ) -> tuple[Headers, dict[str, str]]:
-    """Return the equivalent headers of Postdate, and the header of the dialect for each."""
+    """Returns the equivalent headers of Postdate, and the header of the dialect for each."""
     own: Headers = []
     names: dict[str, str] = {}
     earlier = ""
-    for name, value in found.items():
-        known = parts.get(name)
-        if known is None:
+    for name, value in fields.items():
+        meaning = parts.get(name)
+        if meaning is None:
             continue
-        part = known.of(value)
+        part = meaning.of(value)
         try:
             own_value = part.read(value)
         except ValueError as error:
@@ -186,11 +187,11 @@ def _say(
 def _complete(
     dialect: Dialect,
     default_target: str,
-    found: Found,
+    fields: Found,
     own: Headers,
     names: dict[str, str],
 ) -> None:
-    """Add to a request to schedule what the dialect implies; raise RequestRefused for what it lacks."""
+    """Adds to a request to schedule what the dialect implies. Raises RequestRefused for what the request lacks."""
     if TOPIC not in names:
         if dialect.needs_target:
             raise RequestRefused(Reason.MISSING_TARGET, f"{dialect.name}: {_either(dialect, TOPIC)} is missing")
@@ -201,7 +202,7 @@ def _complete(
         own.append((TOPIC, default_target.encode()))
         names[TOPIC] = "default_target"
     for header, value, needed in dialect.needs:
-        if found.get(header) == value and needed not in names:
+        if fields.get(header) == value and needed not in names:
             reason = Reason.MISSING_ID if needed == ID else Reason.MISSING_TIME
             raise RequestRefused(reason, f"{header} {quote(value)} needs {_either(dialect, needed)}")
     recurring = next((names[header] for header in _RECURRING if header in names), "")
@@ -215,8 +216,8 @@ def _complete(
         raise RequestRefused(Reason.MISSING_TIME, f"{dialect.name}: {_either(dialect, *TIMES, *_RECURRING)} is missing")
     if dialect.key_header and KEY not in names:
         own.append((KEY, None))
-    partition_key = found.get(dialect.partition_key_header)
-    if partition_key is not None and PARTITION not in names and partition_key != found.get(dialect.key_header):
+    partition_key = fields.get(dialect.partition_key_header)
+    if partition_key is not None and PARTITION not in names and partition_key != fields.get(dialect.key_header):
         raise RequestRefused(
             Reason.BAD_PARTITION,
             f"{dialect.partition_key_header} is not supported: the partition is chosen by the key of the message",
@@ -227,7 +228,7 @@ def _either(dialect: Dialect, *headers: str) -> str:
     return " or ".join(name for header in headers for name in dialect.names_of(header))
 
 
-def _refuse_mixture(one: str, other: str) -> NoReturn:
+def _refuse_mixture(first: str, second: str) -> NoReturn:
     raise RequestRefused(
-        Reason.CONFLICTING_TIME, f"headers of {one} and of {other} in one record: a request may use only one dialect"
+        Reason.CONFLICTING_TIME, f"headers of {first} and of {second} in one record: a request may use only one dialect"
     )

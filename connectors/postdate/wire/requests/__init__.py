@@ -2,7 +2,7 @@
 
     selection         the pending messages on which a bulk control acts
     retry_policies    how long a returned message waits
-    request           one request, as parsing returns it
+    request           one parsed request
     rules             the rules of one request topic: allowed targets, the horizon, the levels
     returns           requests by which a consumer returns a message
     parser            parses requests. Start reading here

@@ -1,8 +1,8 @@
 """Parses requests: a record's headers become a `Request`, or a reason for refusing it.
 
 Pure and deterministic: the result depends only on the rules and the record, so that ingest, recovery and audit agree.
-In particular, the horizon and relative delays count from the record's timestamp, never from a clock. Whatever the
-headers contain, parsing returns a request or raises RequestRefused.
+In particular, the horizon and relative delays count from the record's timestamp, never from a clock. For any headers,
+parsing returns a request or raises RequestRefused.
 
 This is the hot path of every message: one pass over the headers, then a few look-ups for the common request (a target
 and one time). Rules remember parsed texts, so no text is parsed twice in a row.
@@ -103,16 +103,16 @@ def parse_request(
     headers: Headers | None,
     is_tombstone: bool = False,
 ) -> Request:
-    """Return the request in the record at `partition` of `rules.topic`.
+    """Returns the request in the record at `partition` of `rules.topic`.
 
     `timestamp_ms`: the record's own, -1 if it has none. `headers`: None if the client library could not read them.
-    `is_tombstone`: True if its value is null, which is a cancel in some dialects. Raises RequestRefused: the request
-    ends as a dead letter. Cost: O(headers), 1 to 2 us, in a dialect 5 to 8 us.
+    `is_tombstone`: True if the value of the record is null, which is a cancel in some dialects. Raises RequestRefused
+    if the request is to end as a dead letter. Cost: O(headers), 1 to 2 us, in a dialect 5 to 8 us.
     """
     if headers is None:
         raise RequestRefused(Reason.BAD_HEADERS, "a header name is not UTF-8, so no header could be read")
-    if rules.vocabulary is not None and (spoken := translate(rules.vocabulary, key, headers, is_tombstone)) is not None:
-        return _parse_translation(rules, partition, timestamp_ms, key, spoken)
+    if rules.vocabulary is not None and (native := translate(rules.vocabulary, key, headers, is_tombstone)) is not None:
+        return _parse_translation(rules, partition, timestamp_ms, key, native)
     untouched: Headers = []
     stripped: StrippedHeaders = []
     fields: dict[str, bytes | None] = {}
@@ -166,16 +166,16 @@ def parse_request(
 
 
 def sent_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
-    """Return the headers of the record as it was sent, of an entry: without those that the redelivery of a return has.
+    """Returns the headers of an entry's record as it was sent: without those that the redelivery of a return has added.
 
     Cost: O(headers).
     """
-    # A refused request keeps all headers as sent. The headers of a message are never Postdate's.
+    # Without `stripped`, the request was refused and keeps all headers as sent.
     return restore_headers(split_redelivery(headers)[0], stripped) if stripped else headers
 
 
 def restore_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
-    """Return headers with the removed ones in their places: the inverse of parsing.
+    """Returns the headers with the removed headers in their places: the inverse of parsing.
 
     Cost: O(headers).
     """
@@ -193,20 +193,20 @@ def restore_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
 def _parse_translation(
     rules: RequestRules, partition: int, timestamp_ms: int, key: bytes | None, translation: Translation
 ) -> Request:
-    """Return the request in a dialect: that of Postdate's equivalent headers."""
+    """Returns the request of a record in a dialect, by parsing the equivalent headers of Postdate."""
     try:
         request = parse_request(rules, partition, timestamp_ms, key, translation.own)
     except RequestRefused as refused:
         raise RequestRefused(refused.reason, translation.in_its_words(refused.detail)) from None
     stripped = translation.stripped
-    if request.schedule is not None:  # its later times are computed from these headers
+    if request.schedule is not None:  # the later times of the schedule are computed from these headers
         stripped = [(index, name, value) for index, (name, value) in enumerate(translation.own)]
     return msgspec.structs.replace(request, headers=translation.headers, stripped=stripped)
 
 
 def _due_ms(rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]) -> int:
-    """Return when the message is due, from the one time that `fields` holds; -1 for a return and for a schedule."""
-    # With a target and one more header there cannot be two times.
+    """Returns the due time of the message, from the only time in `fields`, or -1 for a return or a schedule."""
+    # A target and one more header cannot contain two times.
     if len(fields) > 2 and (DELAY in fields) + (AT in fields) + (LEVEL in fields) + (RETRY in fields) > 1:
         raise RequestRefused(
             Reason.CONFLICTING_TIME,
@@ -238,7 +238,8 @@ def _due_ms(rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | No
 
 
 def _schedule(timestamp_ms: int, fields: dict[str, bytes | None], due_ms: int) -> tuple[Schedule | None, int]:
-    """Return the recurring schedule that `fields` describes, and its first nominal time; None and `due_ms`: none."""
+    """Returns the recurring schedule that `fields` describes, and its first nominal time, or None and `due_ms` if there
+    is no schedule."""
     if BY in fields or not SELECTORS.isdisjoint(fields):
         raise RequestRefused(Reason.BAD_ACTION, "a request to schedule takes no selector, and no postdate-by")
     if SCHEDULE.isdisjoint(fields):
@@ -265,7 +266,7 @@ def _refuse_horizon(rules: RequestRules, delay_ms: int, why: str) -> NoReturn:
 
 
 def _window_ms(rules: RequestRules, timestamp_ms: int, due_ms: int, value: bytes | None) -> int:
-    """Return the length of the window, whose end must lie within the horizon, too."""
+    """Returns the length of the window. Its end must lie within the horizon, too."""
     if due_ms < 0:
         raise RequestRefused(Reason.BAD_WINDOW, "a request with postdate-retry takes no postdate-window")
     try:
@@ -282,7 +283,7 @@ def _window_ms(rules: RequestRules, timestamp_ms: int, due_ms: int, value: bytes
 
 
 def _is_even(fields: dict[str, bytes | None]) -> bool:
-    """Return True if the times within the window are spread evenly; otherwise raise RequestRefused."""
+    """True if the times within the window are spread evenly. Raises RequestRefused otherwise."""
     if fields[SPREAD] != b"even":
         raise RequestRefused(Reason.BAD_SPREAD, f"postdate-spread {quote(fields[SPREAD])} is not even")
     if WINDOW not in fields:
@@ -291,7 +292,7 @@ def _is_even(fields: dict[str, bytes | None]) -> bool:
 
 
 def _keeps(fields: dict[str, bytes | None]) -> bool:
-    """Return the value of `postdate-if-pending`: True for `keep`, False for `replace`."""
+    """Returns the value of `postdate-if-pending`: True for `keep`, False for `replace`."""
     value = fields[IF_PENDING]
     if value not in (b"keep", b"replace"):
         raise RequestRefused(Reason.BAD_IF_PENDING, f"{IF_PENDING} {quote(value)} is neither keep nor replace")
@@ -300,7 +301,7 @@ def _keeps(fields: dict[str, bytes | None]) -> bool:
 
 
 def _drops(fields: dict[str, bytes | None]) -> bool:
-    """Return True if `postdate-if-ended` is valid: its only value is `drop`."""
+    """True if `postdate-if-ended` is `drop`, its only value. Raises RequestRefused otherwise."""
     value = fields[IF_ENDED]
     if value != b"drop":
         raise RequestRefused(Reason.BAD_IF_ENDED, f"{IF_ENDED} {quote(value)} is not drop")
@@ -309,7 +310,7 @@ def _drops(fields: dict[str, bytes | None]) -> bool:
 
 
 def _latest_ms(rules: RequestRules, fields: dict[str, bytes | None]) -> int:
-    """Return the length of `postdate-latest`."""
+    """Returns the length of `postdate-latest`."""
     value = fields[LATEST]
     try:
         latest_ms = rules.parse_delay_ms(value)
@@ -345,8 +346,8 @@ def _action(rules: RequestRules, value: bytes | None) -> Action:
 
 
 class _ControlRecord(NamedTuple):
-    """The record of a control, taken apart: the values of its known headers, each named once, its other headers of
-    Postdate, and those of its producer."""
+    """The parts of a control's record: the values of its known headers, each named once, its other headers of Postdate,
+    and the headers of its producer."""
 
     rules: RequestRules
     partition: int
@@ -359,7 +360,7 @@ class _ControlRecord(NamedTuple):
 
 
 def _parse_control(action: Action, record: _ControlRecord) -> Request:
-    """Return the control that names its request by id or by origin, or many by selectors."""
+    """Returns the control that names its request by id or by origin, or many by selectors."""
     rules, partition, timestamp_ms, key, fields, left_over, untouched, stripped = record
     is_bulk = action in _BULK_TAKES and not SELECTORS.isdisjoint(fields)
     takes = _BULK_TAKES[action] if is_bulk else _TAKES.get(action, _NAMED_TAKES)
@@ -381,7 +382,7 @@ def _parse_control(action: Action, record: _ControlRecord) -> Request:
     if action in OF_SCHEDULES and timestamp_ms < 0:
         raise RequestRefused(Reason.BAD_TIME, f"the record has no timestamp, from which a {action.name.lower()} counts")
     identifier = _id(fields[ID]) if ID in fields else b""
-    acts_on = _offset_meant(rules, partition, left_over[0][1]) if left_over else -1
+    acts_on = _offset_of_origin(rules, partition, left_over[0][1]) if left_over else -1
     due_ms = _due_ms(rules, timestamp_ms, fields) if action is Action.RESCHEDULE else -1
     grace_ms = _grace_ms(rules, fields[GRACE]) if GRACE in fields else -1
     times_ms = _times_ms(timestamp_ms, fields) if action is Action.BACKFILL else (-1, -1)
@@ -389,7 +390,7 @@ def _parse_control(action: Action, record: _ControlRecord) -> Request:
 
 
 def _times_ms(timestamp_ms: int, fields: dict[str, bytes | None]) -> tuple[int, int]:
-    """Return the first and the last nominal time of a backfill. Both have passed, so no occurrence is delivered in
+    """Returns the first and the last nominal time of a backfill. Both have passed, so no occurrence is delivered in
     advance."""
     for name in (START, END):
         if name not in fields:
@@ -409,7 +410,7 @@ def _times_ms(timestamp_ms: int, fields: dict[str, bytes | None]) -> tuple[int, 
 def _bulk_control(
     action: Action, rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]
 ) -> tuple[Selection, int, int]:
-    """Return the selection of a control with selectors, and the time to which or by which it moves the messages."""
+    """Returns the selection of a control with selectors, and the time to which, or by which, it moves the messages."""
     selection = read_selection(fields)
     if action is Action.CANCEL:
         return selection, -1, 0
@@ -421,7 +422,7 @@ def _bulk_control(
 
 
 def _by_ms(rules: RequestRules, value: bytes | None) -> int:
-    """Return the time by which messages are moved, which may be negative."""
+    """Returns the time, positive or negative, by which messages are moved."""
     is_earlier = value is not None and value.startswith(b"-")
     try:
         by_ms = rules.parse_delay_ms(value[1:] if is_earlier and value is not None else value)
@@ -447,8 +448,8 @@ def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:
 
 @lru_cache(maxsize=HINTS_REMEMBERED_MAX)
 def _nearest(name: str) -> str:
-    """Return a clause with the known header nearest to an unknown one; empty: none is near. Cost: 0.2 ms, if it was not
-    seen lately."""
+    """Returns a clause with the known header nearest to an unknown one, or "" if no header is near. Cost: 0.2 ms for a
+    name that was not seen lately."""
     nearest = get_close_matches(name.lower(), _KNOWN, n=1, cutoff=0.85) if len(name) <= _COMPARED_LENGTH_MAX else []
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
@@ -482,8 +483,8 @@ def _grace_ms(rules: RequestRules, value: bytes | None) -> int:
         raise RequestRefused(Reason.BAD_TIME, f"postdate-grace {quote(value)} {error}") from None
 
 
-def _offset_meant(rules: RequestRules, partition: int, value: bytes | None) -> int:
-    """Return the offset of the request that `value` names, which must lie in this partition."""
+def _offset_of_origin(rules: RequestRules, partition: int, value: bytes | None) -> int:
+    """Returns the offset of the request whose origin is `value`. The request must lie in this partition."""
     try:
         topic, named_partition, offset = parse_origin(value or b"")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""One request, as parsing returns it. Immutable."""
+"""One parsed request. Immutable."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from postdate.wire.schedules.schedule import Schedule
 
 
 class Return(msgspec.Struct, frozen=True, gc=False):
-    """The retry that a return requests. Absent: None, and -1 for numbers."""
+    """The retry that a return requests. An absent number is -1, any other absent value None."""
 
     policy: RetryPolicy | str
     """The policy, or the name of one."""
     attempt: int
     """The number of this attempt, from 1."""
     root: bytes | None
-    """The origin of the first request; None: the return itself is the first."""
+    """The origin of the first request; None if the return itself is the first."""
     first_due_ms: int
     error: tuple[str, bytes | None] | None
     """The header with the consumer's reason."""
@@ -43,14 +43,14 @@ SWITCHES: Final = frozenset({Action.PAUSE, Action.RESUME})
 """The controls that pause and resume a schedule."""
 
 EXTENDS: Final = frozenset({Action.TRIGGER, Action.BACKFILL})
-"""The controls that ask for extra deliveries of a schedule."""
+"""The controls that request extra deliveries of a schedule."""
 
 OF_SCHEDULES: Final = SWITCHES | EXTENDS
 """The controls that act only on a schedule."""
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """One well-formed request. Absent: -1 for numbers, b"" for the id."""
+    """One well-formed request. An absent number is -1, an absent id b""."""
 
     action: int
     target: str
@@ -60,34 +60,34 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None
     """The target key: `postdate-key` if given, otherwise the record's key."""
     partition: int
-    """The requested target partition; -1: as a Java producer would choose by the key."""
+    """The requested target partition; -1 for the partition that a Java producer would choose by the key."""
     id: bytes
     """1 to 256 bytes of UTF-8; b"" none."""
     acts_on: int
-    """Of a control by origin: the offset of the request on which it acts, in this partition; -1: by id."""
+    """For a control by origin, the offset of the request on which it acts, in this partition; by id, -1."""
     grace_ms: int
-    """How late a delivery may be before the message becomes the dead letter `expired`; -1: no limit."""
+    """How late a delivery may be before the message becomes the dead letter `expired`; -1 without a limit."""
     headers: Headers
-    """The untouched headers in their order: what will be delivered."""
+    """The untouched headers in their order, which will be delivered."""
     stripped: StrippedHeaders
     """The removed headers of Postdate, with their places in the record."""
     retry: Return | None = None
-    """Of a return alone, whose `due_ms` is -1 until `schedule_return` knows its offset."""
+    """Only for a return, whose `due_ms` is -1 until `schedule_return` knows its offset."""
     window_ms: int = 0
-    """The longest time after its due time at which the message may leave; 0: it has no window."""
+    """The longest time after its due time at which the message may leave; 0 without a window."""
     keeps: bool = False
-    """If its id is pending already, that message stays and this request ends."""
+    """True if this request ends, and the pending message stays, if its id is already pending."""
     drops: bool = False
-    """If a message of its id was delivered within the remembered window, this request ends."""
+    """True if this request ends if a message of its id was delivered within the remembered window."""
     latest_ms: int = 0
-    """It is due at most this long after the first request of its series; 0: no limit."""
+    """The message is due at most this long after the first request of its series; 0 without a limit."""
     selection: Selection | None = None
-    """Of a bulk control alone: the messages on which it acts."""
+    """Only for a bulk control: the messages on which it acts."""
     is_even: bool = False
-    """The time within the window is chosen by the load, not drawn."""
+    """True if the load determines the time within the window, not a draw."""
     by_ms: int = 0
     """A bulk reschedule moves each message by this time, if its `due_ms` is -1; it may be negative."""
     schedule: Schedule | None = None
-    """Of a schedule alone: `due_ms` is its first nominal time, and `window_ms` and `grace_ms` are absent."""
+    """Only for a schedule: `due_ms` is its first nominal time, and `window_ms` and `grace_ms` are absent."""
     times_ms: tuple[int, int] = (-1, -1)
-    """Of a backfill alone: the first and the last nominal time for which it asks."""
+    """Only for a backfill: the first and the last nominal time that it requests."""

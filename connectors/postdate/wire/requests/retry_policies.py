@@ -2,9 +2,9 @@
 
     base=1s, factor=2, max=1h, attempts=12, jitter=20%
 
-`base` is required; the others have the values above by default, except jitter=0%. The order is free, each occurs at
-most once, and spaces may surround commas and equals signs. All arithmetic is in integers, so that every reader of a
-return computes the same time.
+`base` is required. The other parts default to the values above, except jitter, which defaults to 0%. The order is free,
+each part occurs at most once, and spaces may surround commas and equals signs. All arithmetic is in integers, so that
+every reader of a return computes the same time.
 
 Pure functions. Source of the idea: Spring Kafka's retry topics and the backoff of gRPC (gRFC A6).
 """
@@ -43,7 +43,8 @@ class RetryPolicy(NamedTuple):
     jitter_percent: int = 0
 
     def text(self) -> str:
-        """The policy in full, as `parse_policy` reads it: a later default does not change it."""
+        """Returns the complete policy in the form of `parse_policy`, so that no later change of a default affects
+        it."""
         whole, hundredths = divmod(self.factor_hundredths, 100)
         factor = f"{whole}.{hundredths:02}".rstrip("0") if hundredths else f"{whole}"
         return (
@@ -54,7 +55,7 @@ class RetryPolicy(NamedTuple):
 
 @lru_cache(maxsize=POLICIES_REMEMBERED_MAX)
 def parse_policy(text: str) -> RetryPolicy:
-    """Return the policy in a text. Raises ValueError if it is not one. Cost: O(1) for a text seen lately."""
+    """Returns the policy in a text. Raises ValueError if it is malformed. Cost: O(1) for a text seen lately."""
     if len(text) > POLICY_TEXT_LENGTH_MAX or not text.isascii():
         raise ValueError("is too long or not ASCII")
     values: dict[str, int] = {}
@@ -83,25 +84,27 @@ def is_policy_name(text: str) -> bool:
 
 
 def parse_named(texts: Iterable[str]) -> dict[str, RetryPolicy]:
-    """Return the policies that texts `NAME: POLICY` define. Raises ValueError: one is malformed, or a name repeated."""
-    found: dict[str, RetryPolicy] = {}
+    """Returns the policies that texts `NAME: POLICY` define. Raises ValueError if a text is malformed or a name is
+    repeated."""
+    policies: dict[str, RetryPolicy] = {}
     for text in texts:
         name, colon, policy = text.partition(":")
         name = name.strip(" ")
         if not colon or not is_policy_name(name):
             raise ValueError(f"{text[:80]!r} is not NAME: base=…, with a name of letters, digits, '-', '_' and '.'")
-        if name in found:
+        if name in policies:
             raise ValueError(f"{name} is defined twice")
         try:
-            found[name] = parse_policy(policy.strip(" "))
+            policies[name] = parse_policy(policy.strip(" "))
         except ValueError as error:
             raise ValueError(f"{name} {error}") from None
-    return found
+    return policies
 
 
 @lru_cache(maxsize=POLICIES_REMEMBERED_MAX)
 def delay_ms(policy: RetryPolicy, attempt: int) -> int:
-    """Return the backoff before an attempt, 1 to `policy.attempts`, without jitter. O(attempt); O(1) if seen lately."""
+    """Returns the backoff before an attempt, 1 to `policy.attempts`, without jitter. O(attempt), or O(1) if seen
+    lately."""
     delay, factor, longest = policy.base_ms, policy.factor_hundredths, policy.max_ms
     for _ in range(attempt - 1):
         raised = -(-delay * factor // 100)
@@ -114,12 +117,14 @@ def delay_ms(policy: RetryPolicy, attempt: int) -> int:
 
 
 def jitter_ms(policy: RetryPolicy, delay: int, origin: bytes) -> int:
-    """Return how much longer than `delay` a return waits: 0 to `jitter_percent` of it, by the return's origin."""
+    """Returns how much longer than `delay` a return waits: 0 to `jitter_percent` of it, drawn from the return's
+    origin."""
     return delay * policy.jitter_percent * (crc32(origin) >> 16) // 6_553_600
 
 
 class NamedPolicies:
-    """The named policies of a shard over time. A return at offset o uses the last row of its name at or below o.
+    """The named policies of a shard over time. A return at offset o uses the last row of its policy's name at or below
+    o.
 
     Immutable. `rows` ascend by the first request to which they apply.
     """
@@ -131,7 +136,8 @@ class NamedPolicies:
             self._by_name.setdefault(row[1], []).append(row)
 
     def find(self, name: str, offset: int) -> RetryPolicy | None:
-        """The policy of a return at `offset` that names it; None: there was none. Raises ValueError: not a policy."""
+        """Returns the policy that a return at `offset` names, or None if there was none. Raises ValueError if the row's
+        text is not a policy."""
         text = ""
         for first, _, of_row in self._by_name.get(name, ()):
             if first > offset:
@@ -140,10 +146,11 @@ class NamedPolicies:
         return parse_policy(text) if text else None
 
     def changed(self, configured: Mapping[str, RetryPolicy], ingested_to: int, written_to: int) -> list[PolicyRow]:
-        """The rows by which the configured policies differ from the last rows.
+        """Returns the rows by which the configured policies differ from the last rows.
 
-        An earlier owner may have accepted returns below `written_to` by the policy in the log. So if a policy is
-        changed or removed, the former one stays in force up to that offset. A new name applies from `ingested_to` on.
+        An earlier owner may have accepted returns below `written_to` by the policy in the log. So if a policy was
+        changed or removed, the former policy stays in force up to that offset. A new name applies from `ingested_to`
+        on.
         """
         wanted = {name: policy.text() for name, policy in configured.items()}
         last = {name: rows[-1] for name, rows in self._by_name.items()}
@@ -156,12 +163,13 @@ class NamedPolicies:
         return rows
 
     def with_rows(self, rows: Iterable[PolicyRow]) -> NamedPolicies:
-        """These and further rows. A row replaces one of its name that applies from the same request on."""
+        """Returns these policies with further rows. A row replaces a row of the same name and first request."""
         merged = {(first, name): text for first, name, text in (*self.rows, *rows)}
         return NamedPolicies((first, name, text) for (first, name), text in merged.items())
 
     def needed_from(self, low_water: int) -> NamedPolicies:
-        """Without the rows that no request at or above `low_water` needs: a later row at or below it replaces them."""
+        """Returns these policies without the rows that no request at or above `low_water` needs: a later row at or
+        below it replaces them."""
         kept = [row for row in self.rows if not self.replaces(row, low_water)]
         return self if len(kept) == len(self.rows) else NamedPolicies(kept)
 

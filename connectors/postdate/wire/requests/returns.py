@@ -1,7 +1,7 @@
 """Returns: requests with `postdate-retry`, by which a consumer returns a message to be delivered again later.
 
-Parsing reads a return from its headers alone; `schedule_return` adds what depends on its offset: the policy of that
-name, the jitter, the root of its attempts. The state of a retry is in its headers, so no store holds any.
+Parsing reads a return from its headers alone. `schedule_return` adds what depends on its offset: the named policy, the
+jitter, and the root of its attempts. The headers contain the state of a retry, so no store has any.
 
 Pure and deterministic, like the parser.
 """
@@ -37,12 +37,13 @@ _ONCE: Final = (ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ORIGIN)
 
 
 def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) -> Return:
-    """Return the retry that this value of `postdate-retry`, and the headers of an earlier delivery, request.
+    """Returns the retry that a return requests by its `postdate-retry`, `value`, and by the headers of an earlier
+    delivery.
 
     Raises RequestRefused (bad-retry, duplicate-header). Cost: O(headers).
     """
-    found = dict(left_over)
-    if len(found) < len(left_over):
+    fields = dict(left_over)
+    if len(fields) < len(left_over):
         names = [name for name, _ in left_over]
         repeated = next((name for name in _ONCE if names.count(name) > 1), None)
         if repeated is not None:
@@ -54,23 +55,23 @@ def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) ->
             f"{RETRY} {quote(value)} has a max of {format_duration(policy.max_ms)}, above the horizon of "
             f"{format_duration(rules.horizon_ms)}",
         )
-    if not found:
+    if not fields:
         return Return(policy, 1, None, -1, None)
-    attempt = _natural(ATTEMPT, found[ATTEMPT]) + 1 if ATTEMPT in found else 1
-    root_header = FIRST_ORIGIN if FIRST_ORIGIN in found else ORIGIN
-    root = _origin(root_header, found[root_header]) if root_header in found else None
-    due_header = FIRST_DUE if FIRST_DUE in found else DUE
-    first_due_ms = _natural(due_header, found[due_header]) if due_header in found else -1
-    return Return(policy, attempt, root, first_due_ms, (ERROR, found[ERROR]) if ERROR in found else None)
+    attempt = _natural(ATTEMPT, fields[ATTEMPT]) + 1 if ATTEMPT in fields else 1
+    root_header = FIRST_ORIGIN if FIRST_ORIGIN in fields else ORIGIN
+    root = _origin(root_header, fields[root_header]) if root_header in fields else None
+    due_header = FIRST_DUE if FIRST_DUE in fields else DUE
+    first_due_ms = _natural(due_header, fields[due_header]) if due_header in fields else -1
+    return Return(policy, attempt, root, first_due_ms, (ERROR, fields[ERROR]) if ERROR in fields else None)
 
 
 def schedule_return(
     rules: RequestRules, request: Request, partition: int, offset: int, timestamp_ms: int, policies: NamedPolicies
 ) -> Request:
-    """Return the request of a return at `offset`: due after its backoff, with the headers of a redelivery.
+    """Returns the request of a return at `offset`: due after its backoff, with the headers of a redelivery.
 
-    `request`: from `parse_request`, with `retry`. `policies`: the named ones of the shard. Raises RequestRefused
-    (bad-retry, attempts-exhausted, beyond-horizon). Cost: about 2 us.
+    `request`: the result of `parse_request`, with `retry`. `policies`: the named policies of the shard. Raises
+    RequestRefused (bad-retry, attempts-exhausted, beyond-horizon). Cost: about 2 us.
     """
     retry = request.retry
     assert retry is not None, "only a return is scheduled by its policy"

@@ -1,8 +1,8 @@
 """The rules of one request topic: allowed targets, the horizon, the levels.
 
-Rules are values: two with equal fields always give the same result. Inside they remember texts that they have already
-parsed or judged, in tables of bounded size; that never changes an answer, and dict operations are atomic, so that all
-shards of a process may share one object from their threads.
+Rules are values: equal fields always give the same result. For speed, they remember texts that they have parsed or
+checked, in tables of bounded size. That never changes a result, and dict operations are atomic, so the threads of all
+shards of a process may share one object.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class RequestRules:
 
     `levels_ms`: the delay of each level from level 1 on, at least one. `horizon_ms`: the longest delay, counted from
     the record's own timestamp. `forbidden`: exact names of Postdate's topics of the whole deployment; those of `topic`
-    are added. `allow`: patterns of fnmatch (`*`, `?`, `[...]`; case matters) of which a target must match one.
-    `dialects`: the names of the dialects that are accepted beside Postdate's headers; `default_target`: the target of a
-    message whose dialect names none, "": it is refused. `format_version`: the newest format whose headers are accepted.
-    Raises ValueError if the rules are invalid: fix the configuration.
+    are added. `allow`: patterns of fnmatch (`*`, `?`, `[...]`; case matters); a target must match at least one.
+    `dialects`: the names of the dialects that are accepted in addition to Postdate's headers. `default_target`: the
+    target of a message whose dialect names none; if it is "", the message is refused. `format_version`: the newest
+    format whose headers are accepted. Raises ValueError if the rules are invalid: fix the configuration.
     """
 
     topic: str
@@ -105,7 +105,7 @@ class RequestRules:
         return verdict
 
     def parse_target(self, text: bytes | None) -> str:
-        """Return the target topic that the value of `postdate-topic` names.
+        """Returns the target topic that the value of `postdate-topic` names.
 
         Raises RequestRefused (bad-target, forbidden-target). Cost: O(1) for a text seen lately.
         """
@@ -123,9 +123,8 @@ class RequestRules:
         return _remember(self.targets, text, target)
 
     def parse_delay_ms(self, text: bytes | None) -> int:
-        """Return the duration in a header's value in milliseconds. Raises ValueError if it is not one. Cost: O(1) for a
-        text seen lately.
-        """
+        """Returns the duration in a header's value in milliseconds. Raises ValueError if it is not a duration. Cost:
+        O(1) for a text seen lately."""
         delay_ms = plain_ms(text)
         if delay_ms < 0:
             delay_ms = self.delays_ms.get(text, -1)
@@ -134,9 +133,8 @@ class RequestRules:
         return _remember(self.delays_ms, text, parse_duration_ms(time_text(text)))
 
     def level_ms(self, text: bytes | None) -> int:
-        """Return the delay of the level that the value of `postdate-level` names: 0 is immediately, a level above the
-        last counts as the last. Raises RequestRefused (bad-level) if it is not a level.
-        """
+        """Returns the delay of the level in the value of `postdate-level`. Level 0 is no delay; a level above the last
+        counts as the last. Raises RequestRefused (bad-level) if the value is not a level."""
         try:
             level = parse_natural(time_text(text))
         except ValueError as error:

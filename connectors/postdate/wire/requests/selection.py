@@ -1,7 +1,7 @@
-"""Which pending messages a bulk control selects: by target, prefix of the id, key or due time.
+"""The selection of a bulk control: pending messages by target, prefix of the id, key or due time.
 
-A bulk control is a cancel with at least one selector header. It selects pending messages of its partition that were
-requested before it. If it has several selectors, a message must match all of them.
+A bulk control is a cancel or a reschedule with at least one selector header. It selects pending messages of its
+partition whose requests precede it. A message must match all selectors.
 
 Pure functions; a `Selection` is immutable.
 """
@@ -24,8 +24,8 @@ _DUE_END: Final = INTEGER_END - 1
 
 
 class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Messages for `target` ("": any), whose id begins with `id_prefix` (b"": any, also none), with the target key
-    `key` (None: any), requested for a time in [`from_ms`, `until_ms`)."""
+    """Messages for `target`, whose id begins with `id_prefix`, with the target key `key`, requested for a time in
+    [`from_ms`, `until_ms`). "" selects any target, b"" any message with or without an id, None any key."""
 
     target: str = ""
     id_prefix: bytes = b""
@@ -34,8 +34,8 @@ class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
     until_ms: int = _DUE_END
 
     def selects(self, target: str, caller_id: bytes, key: bytes | None, due_ms: int) -> bool:
-        """True if a message with these properties is selected. `caller_id`: the id of the delivered message,
-        even if it is not registered. `due_ms`: the present due time, as requested. O(1)."""
+        """True if a message with these properties is selected. `caller_id`: the id of the delivered message, even if it
+        is not registered. `due_ms`: the present due time, as requested. O(1)."""
         return (
             (not self.target or target == self.target)
             and (not self.id_prefix or caller_id.startswith(self.id_prefix))
@@ -45,8 +45,8 @@ class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class BulkRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The request of a bulk control: cancel the messages of `selection`, or if `moves`, move them to `due_ms`, or by
-    `by_ms` if that is -1. `accepted_ms`: the timestamp of its record."""
+    """The request of a bulk control. It cancels the messages of `selection`, or if `moves`, moves them to `due_ms`, or
+    by `by_ms` if `due_ms` is -1. `accepted_ms`: the timestamp of its record."""
 
     selection: Selection
     moves: bool = False
@@ -60,17 +60,17 @@ _decoder = msgspec.msgpack.Decoder(BulkRequest)
 
 
 def encode_bulk(request: BulkRequest) -> bytes:
-    """Return the bytes of the request of a bulk control, for the timer log."""
+    """Returns the bytes of the request of a bulk control, for the timer log."""
     return _encoder.encode(request)
 
 
 def decode_bulk(data: bytes) -> BulkRequest:
-    """Return the request in bytes from `encode_bulk`; raises ValueError for other bytes."""
+    """Returns the request in bytes from `encode_bulk`; raises ValueError for other bytes."""
     return _decoder.decode(data)
 
 
 def read_selection(fields: dict[str, bytes | None]) -> Selection:
-    """Return the selection that the selector headers in `fields` describe; other names in it are ignored.
+    """Returns the selection that the selector headers in `fields` describe. Ignores other names.
 
     Raises RequestRefused (bad-selection).
     """

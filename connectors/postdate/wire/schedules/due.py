@@ -1,9 +1,9 @@
 """Decides which due occurrences of a schedule are delivered, and which are skipped, with the reason.
 
-An occurrence is due from its chosen time on: its nominal time, or with `postdate-window` a moment of the window that
-lies before the next nominal time. So occurrences become due in the order of their numbers. Lateness counts from the
-chosen time. From the first occurrence in a pause without a resume on, nothing is decided. The first rule that applies
-decides:
+An occurrence is due from its chosen time on: its nominal time, or with `postdate-window` a time within the window,
+before the next nominal time. So occurrences become due in the order of their numbers. Lateness counts from the chosen
+time. If a pause has no resume yet, the first occurrence in it and all later ones stay undecided. The first rule that
+applies decides:
 
     paused    it lies in a pause that has ended
     gap       the schedule skips occurrences in gaps, and this is one
@@ -35,14 +35,14 @@ class Skip(NamedTuple):
 
 
 class OccurrenceDecision(NamedTuple):
-    """The outcome of due occurrences. Each number below that of `position` is delivered, or in one of the skips."""
+    """The decision on due occurrences. Each number below that of `position` is delivered or in one of the skips."""
 
     delivered: list[Occurrence]
     """By number; at most OCCURRENCES_MAX."""
     skips: list[Skip]
     """By number."""
     position: Occurrence | None
-    """The first occurrence that is not decided, which may be due, too; None: the schedule is completed."""
+    """The first undecided occurrence, which may be due, too; None if the schedule is completed."""
     nominals_ms: dict[int, int]
     """The nominal times of all these occurrences, and of that at `position`, by their numbers."""
 
@@ -56,7 +56,7 @@ class _Due(NamedTuple):
 
 
 def chosen_ms(schedule: Schedule, origin: bytes, occurrence: Occurrence) -> int:
-    """Return the time from which an occurrence is due. `origin`: of the request.
+    """Returns the time from which an occurrence is due. `origin`: of the request.
 
     It lies in [nominal, nominal + window], and before the next nominal time.
     """
@@ -73,13 +73,13 @@ def decide(
     switches: Switches = (),
     until_ms: int | None = None,
 ) -> OccurrenceDecision:
-    """Return the outcome at `now_ms` of the occurrences that are due, from `position` on.
+    """Returns the decision at `now_ms` on the due occurrences from `position` on.
 
-    `switches`: the pauses and resumes of the schedule, settled. `until_ms`: occurrences due later stay undecided,
-    but count as newer ones for `postdate-missed: last`; None: all due occurrences may be decided.
+    `switches`: the pauses and resumes of the schedule, settled. `until_ms`: occurrences that are due later stay
+    undecided, but count as newer ones for `postdate-missed: last`; None allows deciding all due occurrences.
 
-    If more than OCCURRENCES_MAX are due, the others remain for the next call. Cost: one search for the next occurrence
-    for each due one.
+    Decides at most OCCURRENCES_MAX occurrences; the next call decides the rest. Cost: one search for the next
+    occurrence for each due one.
     """
     pauses = pauses_of(switches) if switches else []
     is_last = schedule.missed is Missed.LAST
@@ -89,7 +89,7 @@ def decide(
     if is_last and is_more_due and _may_leave(schedule, origin, undecided, now_ms, pauses):
         newest = -1
     if until_ms is not None:
-        decided = sum(1 for each in due if each.chosen_ms <= until_ms)
+        decided = sum(1 for item in due if item.chosen_ms <= until_ms)
         due, undecided = due[:decided], due[decided].occurrence if decided < len(due) else undecided
     delivered: list[Occurrence] = []
     skips: list[Skip] = []
@@ -101,7 +101,7 @@ def decide(
             skips[-1] = skips[-1]._replace(last=occurrence.number)
         else:
             skips.append(Skip(occurrence.number, occurrence.number, reason))
-    nominals_ms = {each.occurrence.number: each.occurrence.nominal_ms for each in due}
+    nominals_ms = {item.occurrence.number: item.occurrence.nominal_ms for item in due}
     if undecided is not None:
         nominals_ms[undecided.number] = undecided.nominal_ms
     return OccurrenceDecision(delivered, skips, undecided, nominals_ms)
@@ -110,7 +110,8 @@ def decide(
 def _due_occurrences(
     schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int, pauses: list[Pause]
 ) -> tuple[list[_Due], Occurrence | None, bool]:
-    """Return the first due occurrences, at most OCCURRENCES_MAX, the one behind them, and whether that is due, too."""
+    """Returns the first due occurrences, at most OCCURRENCES_MAX, the next occurrence, and whether that one is due,
+    too."""
     due: list[_Due] = []
     undecided: Occurrence | None = position
     while undecided is not None and undecided.nominal_ms <= now_ms:
@@ -136,7 +137,7 @@ def _chosen_ms(schedule: Schedule, origin: bytes, occurrence: Occurrence, succes
 
 
 def _newest(due: list[_Due]) -> int:
-    """Return the index of the newest due occurrence that neither a gap nor a pause skips; -1 if there is none."""
+    """Returns the index of the newest due occurrence that neither a gap nor a pause skips, or -1 if there is none."""
     may_leave = (index for index in range(len(due) - 1, -1, -1) if not due[index].is_paused)
     return next((index for index in may_leave if not due[index].occurrence.is_in_gap), -1)
 
@@ -144,9 +145,9 @@ def _newest(due: list[_Due]) -> int:
 def _may_leave(
     schedule: Schedule, origin: bytes, position: Occurrence | None, now_ms: int, pauses: list[Pause]
 ) -> bool:
-    """Return True if, from `position` on, an occurrence is due and neither a gap nor a pause skips it.
+    """True if, from `position` on, an occurrence is due and neither a gap nor a pause skips it.
 
-    Cost: one search for each gap and each pause, whatever the number of times in them.
+    Cost: one search for each gap and each pause, for any number of times in them.
     """
     while position is not None and position.nominal_ms <= now_ms:
         pause = pause_at(pauses, position.nominal_ms)

@@ -1,4 +1,4 @@
-"""Cron expressions: which wall-clock times match one.
+"""Cron expressions, and the wall-clock times that match them.
 
     minute hour day-of-month month day-of-week              30 9 * * MON-FRI
     second minute hour day-of-month month day-of-week       0 30 9 L * *
@@ -8,9 +8,10 @@
     L and LW     in day-of-month: the last day, and the last Monday to Friday, of the month
     5L and 5#3   in day-of-week: the last, and the third, Friday of the month; FRI#3 is the same
 
-Both day fields restrict the day as in Vixie cron: if neither begins with `*`, a day matches if either of them does;
-otherwise both must match. CronSim reads the fields and matches days. The search for a time is in integers: CronSim's
-iterator steps through datetimes, and its rules for clock changes are those of Debian's cron, which has no choice.
+The two day fields restrict the day as in Vixie cron: if neither begins with `*`, a day matches if one of them matches;
+otherwise both must match. CronSim reads the fields and matches days. The search for a time is separate and uses
+integers: CronSim's iterator steps through datetimes, and its rules for clock changes are those of Debian's cron, which
+has no choice.
 
 Wall-clock times are seconds since 1970-01-01T00:00 of the local calendar. Pure functions, apart from months that an
 expression remembers.
@@ -67,9 +68,9 @@ _NTH: Final = (
 
 
 class Expression:
-    """One cron expression. `fields`: its six fields, upper case. `is_elapsed`: minute or hour begins with `*`.
+    """One cron expression. `fields`: its six fields, upper case. `is_elapsed`: True if minute or hour begins with `*`.
 
-    Its times of a schedule with `is_elapsed` follow elapsed time: every instant whose wall-clock time matches.
+    A schedule with an `is_elapsed` expression follows elapsed time: every instant whose wall-clock time matches.
     """
 
     def __init__(self, fields: tuple[str, ...]) -> None:
@@ -84,7 +85,7 @@ class Expression:
         self._days_of_months: dict[tuple[int, int], int] = {}  # by first weekday and length: at most 28
 
     def next_wall_s(self, wall_s: int, until_s: int) -> int | None:
-        """Return the first matching time from `wall_s` to `until_s`, both included; None if there is none.
+        """Returns the first matching time from `wall_s` to `until_s`, both included, or None if there is none.
 
         Cost: O(months between), 1 us if the day matches.
         """
@@ -109,11 +110,11 @@ class Expression:
         return found_s if found_s <= until_s else None
 
     def count(self, from_s: int, until_s: int) -> int:
-        """Return the number of matching times in [`from_s`, `until_s`). Cost: O(months between), 1 us each."""
+        """Returns the number of matching times in [`from_s`, `until_s`). Cost: O(months between), 1 us each."""
         return self._count_before(until_s) - self._count_before(from_s) + self._count_days(from_s, until_s)
 
     def _count_days(self, from_s: int, until_s: int) -> int:
-        """Return the number of matching times on the days from that of one time to that before another."""
+        """Returns the number of matching times on the days from that of one time to that before another."""
         start, end = (date.fromordinal(wall_s // _DAY_S + _EPOCH_DAY) for wall_s in (from_s, until_s))
         year, month, days = start.year, start.month, 0
         skipped = start.day
@@ -124,7 +125,7 @@ class Expression:
         return days * self._hours.bit_count() * self._minutes.bit_count() * self._seconds.bit_count()
 
     def _count_before(self, wall_s: int) -> int:
-        """Return the number of matching times on the day of a time that lie before it."""
+        """Returns the number of matching times on the day of a time that lie before it."""
         day, time_s = divmod(wall_s, _DAY_S)
         start = date.fromordinal(day + _EPOCH_DAY)
         if not self._days(start.year, start.month) >> start.day & 1:
@@ -139,7 +140,7 @@ class Expression:
         return count
 
     def _next_time_s(self, time_s: int) -> int | None:
-        """Return the first matching time of day at or after `time_s`; None if the day has no more."""
+        """Returns the first matching time of day at or after `time_s`, or None if the day has no more."""
         hour, rest_s = divmod(time_s, 3_600)
         minute, second = divmod(rest_s, 60)
         if self._hours >> hour & 1:
@@ -154,7 +155,7 @@ class Expression:
         return (hour + 1 + _lowest(hours)) * 3_600 + self._first_minute_s if hours else None
 
     def _days(self, year: int, month: int) -> int:
-        """Return the matching days of a month: bit n is day n. They follow from its first weekday and its length."""
+        """Returns the matching days of a month: bit n is day n. They follow from its first weekday and its length."""
         if month not in self._cron.months:
             return 0
         shape = monthrange(year, month)
@@ -165,7 +166,7 @@ class Expression:
         return days
 
     def explain(self) -> str:
-        """Return the expression in English words: an even step is an interval, every 10 seconds."""
+        """Returns the expression in English words. An even step becomes an interval, such as every 10 seconds."""
         text = self._cron.explain()
         for field, unit, pattern in zip(self.fields, ("seconds", "minutes"), _NTH, strict=False):
             step = field.removeprefix("*/")
@@ -176,9 +177,9 @@ class Expression:
 
 @lru_cache(maxsize=EXPRESSIONS_REMEMBERED_MAX)
 def parse_expression(text: str) -> Expression:
-    """Return the expression that a text is. Raises ValueError with the remedy. Cost: 50 us, O(1) if seen lately.
+    """Returns the expression in a text. Raises ValueError with the remedy. Cost: 50 us, or O(1) if seen lately.
 
-    Some expressions that no day matches are returned, such as the first of a month that is its third Friday.
+    Accepts some expressions that no day matches, such as the first of a month that is its third Friday.
     """
     if len(text) > CRON_LENGTH_MAX or not text.isascii():
         raise ValueError("is too long or not ASCII")
@@ -212,7 +213,8 @@ def _macro(text: str) -> str:
 
 
 def _checked(name: str, end: int, term: re.Pattern[str], field: str) -> str:
-    """Return a field as CronSim reads it. Raises ValueError: a term is invalid, or a step is longer than the field."""
+    """Returns a field as CronSim reads it. Raises ValueError if a term is invalid or a step is longer than the
+    field."""
     if "?" in field:
         raise ValueError(f"has ? as {name}, which is Quartz's; write * instead")
     parts = field.split(",")
@@ -232,7 +234,7 @@ def _checked(name: str, end: int, term: re.Pattern[str], field: str) -> str:
 
 
 def _number(value: str) -> int:
-    """Return the value of a number or a name."""
+    """Returns the value of a number or a name."""
     for names, first in ((_MONTHS, 1), (_WEEKDAYS, 0)):
         if value in names.split("|"):
             return names.split("|").index(value) + first
@@ -247,10 +249,10 @@ def _mask(values: Iterable[int]) -> int:
 
 
 def _lower(mask: int, bit: int) -> int:
-    """Return the bits below a position."""
+    """Returns the bits below a position."""
     return mask & ((1 << bit) - 1)
 
 
 def _lowest(mask: int) -> int:
-    """Return the position of the lowest bit. Requires one."""
+    """Returns the position of the lowest bit. Requires at least one bit."""
     return (mask & -mask).bit_length() - 1

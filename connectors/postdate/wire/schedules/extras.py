@@ -1,8 +1,8 @@
-"""Extra deliveries of a schedule: which are pending, and which follow one.
+"""Extra deliveries of a schedule: which are pending, and which follow a delivery.
 
-Each is one of a control: its offset, the number of its next delivery, the nominal time of that, the last possible
-nominal time, and the timestamp of the control, from which on its deliveries may leave. They consume no occurrence
-number.
+An extra belongs to a control. It has the offset of the control, the number of its next delivery, the nominal time of
+that delivery, the last possible nominal time, and the timestamp of the control, from which on the deliveries may leave.
+They consume no occurrence number.
 
     (9, 1, 12:00, 12:00, 12:00)     a trigger at 12:00, which delivers once
     (9, 4, 03:00, 08:00, 12:00)     a backfill at 12:00, whose first three deliveries have left
@@ -25,21 +25,21 @@ Extras: TypeAlias = tuple[Extra, ...]
 
 
 def asked_ms(extra: Extra) -> int:
-    """Return the timestamp of the control, from which on its deliveries may leave."""
+    """Returns the timestamp of the control, from which on its deliveries may leave."""
     _, _, _, _, at_ms = extra
     return at_ms
 
 
 def extended(extras: Extras, control: int, first_ms: int, end_ms: int, at_ms: int) -> Extras:
-    """Return the extras with the deliveries of one more control, unless they have it. O(extras)."""
+    """Returns the extras with the deliveries of a further control, unless they already have it. O(extras)."""
     if any(extended_by == control for extended_by, *_ in extras):
         return extras
     return tuple(sorted((*extras, (control, 1, first_ms, end_ms, at_ms))))
 
 
 def after_extra(extras: Extras, control: int, number: int, next_ms: int) -> Extras:
-    """Return the extras after delivery `number` of a control; `next_ms`: the time of its next one, 0: there is none. If
-    they are behind it already, they stay as they are. O(extras)."""
+    """Returns the extras after delivery `number` of a control. `next_ms`: the time of its next delivery, or 0 if there
+    is none. Extras that are already beyond that delivery stay unchanged. O(extras)."""
     kept: list[Extra] = []
     for extra in extras:
         extended_by, next_number, _, end_ms, at_ms = extra
@@ -51,28 +51,30 @@ def after_extra(extras: Extras, control: int, number: int, next_ms: int) -> Extr
 
 
 def first_filled(schedule: Schedule, start_ms: int, end_ms: int) -> int:
-    """Return the first nominal time that a backfill of these times delivers, both included; 0: there is none.
+    """Returns the first nominal time that a backfill from `start_ms` to `end_ms`, both included, delivers, or 0 if
+    there is none.
 
-    The start and the end of the schedule limit the times, if its request gives them; its count does not, and neither
-    does the timestamp of its request. Times in a gap that the schedule skips are left out.
+    The start and the end of the schedule limit the times if its request gives them. Its count and the timestamp of its
+    request do not. Times in a gap that the schedule skips are left out.
     """
     return next_filled(schedule, max(start_ms, schedule.start_ms) - 1, end_ms)
 
 
 def next_filled(schedule: Schedule, after_ms: int, end_ms: int) -> int:
-    """Return the nominal time behind another one; 0: there is none. Cost: that of `next_occurrence`."""
+    """Returns the next nominal time after `after_ms`, at most `end_ms`, or 0 if there is none. Cost: that of
+    `next_occurrence`."""
     end_ms = min(end_ms, schedule.last_ms)
     while after_ms < end_ms:
-        found = next_after(schedule, after_ms)
-        if found is None or found[0] > end_ms:
+        following = next_after(schedule, after_ms)
+        if following is None or following[0] > end_ms:
             return 0
-        after_ms, is_in_gap = found
+        after_ms, is_in_gap = following
         if not is_in_gap:
             return after_ms
     return 0
 
 
 def fills_more(schedule: Schedule, first_ms: int, end_ms: int, count_max: int) -> bool:
-    """Return True if a backfill from its first nominal time on has more than `count_max`. Cost: that of
-    `count_nominal`: the times of a refused backfill, of any length, are not computed."""
+    """True if a backfill from its first nominal time on has more than `count_max` times. Cost: that of `count_nominal`,
+    which does not compute the times of a refused backfill one by one."""
     return count_nominal(schedule, first_ms, end_ms, count_max) > count_max

@@ -1,19 +1,19 @@
 """The occurrences of a schedule in order, each with its number and nominal time.
 
 The next nominal time follows from the one before, never from the present. Nominal times ascend strictly, so the number
-of an occurrence determines its nominal time and vice versa, whatever the policies for gaps and missed occurrences.
+of an occurrence determines its nominal time and vice versa, for all policies for gaps and missed occurrences.
 
 Clock changes, for a schedule whose minute and hour begin with a number:
 
-    gap    wall-clock times that match and do not exist are one occurrence, at the first instant after the gap. It
-           coincides with the occurrence that this instant may be anyway. `postdate-gap: skip` skips it otherwise.
+    gap    the matching wall-clock times that do not exist are one occurrence, at the first instant after the gap. If
+           that instant matches as well, both are the same occurrence. Otherwise `postdate-gap: skip` skips it.
     fold   a wall-clock time that exists twice is an occurrence at its first instant, its last one, or at both
 
 A schedule whose minute or hour begins with `*` follows elapsed time: each instant whose wall-clock time matches is an
-occurrence. All other wall-clock times exist once. Seconds of minutes and hours do not matter for this rule.
+occurrence. All other wall-clock times exist once. The seconds field does not matter for this rule.
 
 Pure functions, apart from times that they remember. No search goes further than 50 years: `0 0 29 2 MON#5` needs 40,
-and an expression that no day matches ends.
+and the search for an expression that no day matches ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SkipReason(StrEnum):
 
 
 class Occurrence(NamedTuple):
-    """One occurrence. It is also the position of a schedule: those after it follow from it."""
+    """One occurrence. It is also a position in the schedule, from which the later occurrences follow."""
 
     number: int
     """From 1. Skipped occurrences have numbers, too."""
@@ -55,42 +55,43 @@ class Occurrence(NamedTuple):
 
 
 def first_occurrence(schedule: Schedule, timestamp_ms: int) -> Occurrence | None:
-    """Return occurrence 1 of a request with this timestamp; None: there is none before the end, or within 50 years."""
+    """Returns occurrence 1 of a request with this timestamp, or None if there is none before the end, or within 50
+    years."""
     after_ms = timestamp_ms if schedule.start_ms < 0 else schedule.start_ms - 1
     return _occurrence(schedule, 1, after_ms)
 
 
 def next_occurrence(schedule: Schedule, position: Occurrence) -> Occurrence | None:
-    """Return the occurrence after another; None: that was the last one. Cost: 2 us if that of the same expression and
-    zone was computed lately; otherwise 5 us, and 50 us for each new month."""
+    """Returns the next occurrence after `position`, or None if `position` was the last one. Cost: 2 us if the next time
+    of the same expression and zone was computed lately; otherwise 5 us, and 50 us for each new month."""
     return _occurrence(schedule, position.number + 1, position.nominal_ms)
 
 
 def skip_to(schedule: Schedule, position: Occurrence, from_ms: int) -> Occurrence | None:
-    """Return the first occurrence, from `position` on, that is not before `from_ms`; None: no such occurrence. Cost:
+    """Returns the first occurrence, from `position` on, that is not before `from_ms`, or None if there is none. Cost:
     that of `count_nominal`."""
     if position.nominal_ms >= from_ms:
         return position
     # An occurrence in a gap has a number even if the schedule skips it.
-    counted = msgspec.structs.replace(schedule, gap=Gap.NEXT)
+    with_gaps = msgspec.structs.replace(schedule, gap=Gap.NEXT)
     count_max = schedule.count if schedule.count >= 0 else INTEGER_END
-    passed = 1 + count_nominal(counted, position.nominal_ms + 1, from_ms - 1, count_max)
-    return _occurrence(schedule, position.number + passed, from_ms - 1)
+    steps = 1 + count_nominal(with_gaps, position.nominal_ms + 1, from_ms - 1, count_max)
+    return _occurrence(schedule, position.number + steps, from_ms - 1)
 
 
 def following(schedule: Schedule, position: Occurrence | None, limit: int) -> list[Occurrence]:
-    """Return an occurrence and those after it, at most `limit` in all; [] if `position` is None."""
-    found: list[Occurrence] = []
-    while position is not None and len(found) < limit:
-        found.append(position)
+    """Returns an occurrence and the next ones, at most `limit` in all. Returns [] if `position` is None."""
+    occurrences: list[Occurrence] = []
+    while position is not None and len(occurrences) < limit:
+        occurrences.append(position)
         position = next_occurrence(schedule, position)
-    return found
+    return occurrences
 
 
 def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
-    """Return the first nominal time after an instant, and whether the schedule skips it as lying in a gap.
+    """Returns the first nominal time after an instant, and True if the schedule skips it because it lies in a gap.
 
-    Ignores start and count. None: there is none before the end of the schedule, or within 50 years.
+    Ignores start and count. Returns None if there is no such time before the end of the schedule, or within 50 years.
     """
     after_ms = max(after_ms, DUE_MS_MIN - 1)
     if schedule.every_ms > 0:
@@ -98,15 +99,15 @@ def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
         return ((after_ms - phase_ms) // every_ms + 1) * every_ms + phase_ms, False
     after_s = after_ms // _SECOND_MS
     until_s = min(after_s + SEARCH_S_MAX, schedule.last_ms // _SECOND_MS)
-    found = _next_of_cron(schedule.cron, schedule.zone, schedule.fold, after_s, until_s)
-    return None if found is None else (found[0] * _SECOND_MS, found[1] and schedule.gap is Gap.SKIP)
+    nominal = _next_of_cron(schedule.cron, schedule.zone, schedule.fold, after_s, until_s)
+    return None if nominal is None else (nominal[0] * _SECOND_MS, nominal[1] and schedule.gap is Gap.SKIP)
 
 
 def count_nominal(schedule: Schedule, first_ms: int, last_ms: int, count_max: int) -> int:
-    """Return the number of nominal times from one instant to another, both included, without those that the schedule
-    skips as lying in gaps. If there are more than `count_max`, any larger number.
+    """Returns the number of nominal times from one instant to another, both included, without those in gaps that the
+    schedule skips. If there are more than `count_max`, returns any larger number.
 
-    Ignores start and count. Cost: O(months and clock changes between), about 1 us each, however many times there are.
+    Ignores start and count. Cost: O(months and clock changes between), about 1 us each, for any number of times.
     """
     last_ms = min(last_ms, schedule.last_ms)
     if schedule.every_ms > 0:
@@ -134,29 +135,29 @@ def count_nominal(schedule: Schedule, first_ms: int, last_ms: int, count_max: in
 def _occurrence(schedule: Schedule, number: int, after_ms: int) -> Occurrence | None:
     if 0 <= schedule.count < number or after_ms >= schedule.last_ms:
         return None
-    found = next_after(schedule, after_ms)
-    if found is None or found[0] > schedule.last_ms:
+    nominal = next_after(schedule, after_ms)
+    if nominal is None or nominal[0] > schedule.last_ms:
         return None
-    return Occurrence(number, *found)
+    return Occurrence(number, *nominal)
 
 
 @lru_cache(maxsize=NOMINALS_REMEMBERED_MAX)
 def _next_of_cron(cron: str, zone_name: str, fold: Fold, after_s: int, until_s: int) -> tuple[int, bool] | None:
-    """Return the first nominal time in (`after_s`, `until_s`], and whether only a gap makes it an occurrence."""
+    """Returns the first nominal time in (`after_s`, `until_s`], and True if only a gap makes it an occurrence."""
     expression, zone = parse_expression(cron), load_zone(zone_name)
     if expression.is_elapsed:
-        found_s = _next_elapsed(expression, zone, after_s, until_s)
-        return None if found_s is None else (found_s, False)
+        instant_s = _next_elapsed(expression, zone, after_s, until_s)
+        return None if instant_s is None else (instant_s, False)
     while True:
-        found = _next_fixed(expression, zone, after_s, until_s)
-        passed_s = None if found is None or found[1] else _passed_by_fold(zone, fold, found[0])
+        nominal = _next_fixed(expression, zone, after_s, until_s)
+        passed_s = None if nominal is None or nominal[1] else _passed_by_fold(zone, fold, nominal[0])
         if passed_s is None:
-            return found
+            return nominal
         after_s = passed_s
 
 
 def _next_elapsed(expression: Expression, zone: Zone, after_s: int, until_s: int) -> int | None:
-    """Return the first instant in (`after_s`, `until_s`] whose wall-clock time matches."""
+    """Returns the first instant in (`after_s`, `until_s`] whose wall-clock time matches."""
     while after_s < until_s:
         _, end_s, offset_s = zone.span(after_s + 1)
         wall_s = expression.next_wall_s(after_s + 1 + offset_s, until_s + offset_s)
@@ -169,8 +170,8 @@ def _next_elapsed(expression: Expression, zone: Zone, after_s: int, until_s: int
 
 
 def _next_fixed(expression: Expression, zone: Zone, after_s: int, until_s: int) -> tuple[int, bool] | None:
-    """Return the first instant in (`after_s`, `until_s`] whose wall-clock time matches, or that ends a gap in which
-    times match; and whether only the gap makes it an occurrence. Every instant of a fold counts."""
+    """Returns the first instant in (`after_s`, `until_s`] whose wall-clock time matches, or that ends a gap with
+    matching times, and True if only the gap makes it an occurrence. Every instant of a fold counts."""
     while after_s < until_s:
         _, end_s, offset_s = zone.span(after_s)
         wall_s = expression.next_wall_s(after_s + 1 + offset_s, until_s + offset_s)
@@ -188,8 +189,8 @@ def _next_fixed(expression: Expression, zone: Zone, after_s: int, until_s: int) 
 
 
 def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
-    """Return None if an instant is an occurrence under this policy, and otherwise the last instant of its part of the
-    fold: no occurrence lies before it."""
+    """Returns None if an instant is an occurrence under this policy. Otherwise returns the last instant of its part of
+    the fold, before which no occurrence lies."""
     if fold is Fold.BOTH:
         return None
     change = _fold_around(zone, instant_s)
@@ -199,7 +200,7 @@ def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
 
 
 def _fold_around(zone: Zone, instant_s: int) -> ClockChange | None:
-    """Return the clock change because of which the wall-clock time of an instant exists twice; None: it exists once."""
+    """Returns the clock change that makes the wall-clock time of an instant exist twice, or None if it exists once."""
     span = zone.span(instant_s)
     if span.start_s + _FOLD_S_MAX <= instant_s < span.end_s - _FOLD_S_MAX:
         return None

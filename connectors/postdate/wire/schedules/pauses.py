@@ -1,4 +1,4 @@
-"""Pauses of a schedule: which nominal times lie in one, by the controls that paused and resumed it.
+"""Pauses of a schedule: the controls that paused and resumed it determine which nominal times are skipped.
 
 Each control is a switch. In a settled sequence, offsets ascend, and pauses and resumes alternate, beginning with a
 pause. A pause without a resume never ends.
@@ -31,24 +31,24 @@ class Pause(NamedTuple):
 
 
 def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
-    """Return the switches with `more`, without those that change nothing, and without pauses that end at or before
+    """Returns the switches with `more`, without those that change nothing, and without pauses that end at or before
     `nominal_ms`, the next nominal time. O(switches)."""
     kept: list[Switch] = []
     for switch in sorted({*switches, *more}):
         if switch[2] != bool(kept and kept[-1][2]):
             kept.append(switch)
-    over = {at - at % 2 for at in range(1, len(kept), 2) if kept[at][1] <= nominal_ms}
-    return tuple(switch for at, switch in enumerate(kept) if at - at % 2 not in over)
+    ended = {index - index % 2 for index in range(1, len(kept), 2) if kept[index][1] <= nominal_ms}
+    return tuple(switch for index, switch in enumerate(kept) if index - index % 2 not in ended)
 
 
 def pauses_of(switches: Switches) -> list[Pause]:
-    """Return the pauses that settled switches make, by offset."""
+    """Returns the pauses of settled switches, by offset."""
     ends = [switch[1] for switch in switches[1::2]]
     ends += [OPEN_MS] * (len(switches) % 2)
     return [Pause(start[1], end) for start, end in zip(switches[::2], ends, strict=True)]
 
 
 def pause_at(pauses: list[Pause], nominal_ms: int) -> Pause | None:
-    """Return the pause in which a nominal time lies, of several the one that ends last; None: it is in none."""
-    found = [pause for pause in pauses if pause.from_ms <= nominal_ms < pause.until_ms]
-    return max(found, key=lambda pause: pause.until_ms, default=None)
+    """Returns the pause in which a nominal time lies, or None. Of several pauses, returns the one that ends last."""
+    matching = [pause for pause in pauses if pause.from_ms <= nominal_ms < pause.until_ms]
+    return max(matching, key=lambda pause: pause.until_ms, default=None)

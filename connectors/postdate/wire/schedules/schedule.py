@@ -1,7 +1,7 @@
 """One schedule, as its headers describe it.
 
-`read_schedule` checks everything that the headers alone show, so a schedule that it returns has a known zone and a
-readable expression. Pure and deterministic, apart from the names of zones, which are those of the installed `tzdata`.
+`read_schedule` checks everything that depends on the headers alone, so a schedule that it returns has a known zone and
+a valid expression. Pure and deterministic, apart from the names of zones, which are those of the installed `tzdata`.
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ from postdate.wire.values.texts import parse_natural, quote, time_text
 
 
 class Gap(StrEnum):
-    """What happens to wall-clock times that do not exist, because clocks are set forward over them."""
+    """The policy for wall-clock times that do not exist, because clocks are set forward over them."""
 
     NEXT = "next"
-    """They are one occurrence, at the first instant after the gap."""
+    """Such times are one occurrence, at the first instant after the gap."""
     SKIP = "skip"
     """That occurrence is skipped."""
 
 
 class Fold(StrEnum):
-    """Which instants of wall-clock times that exist twice, because clocks are set back over them, are occurrences."""
+    """The policy for wall-clock times that exist twice, because clocks are set back over them: the instants that are
+    occurrences."""
 
     FIRST = "first"
     LAST = "last"
@@ -61,17 +62,17 @@ class Fold(StrEnum):
 
 
 class Missed(StrEnum):
-    """Which occurrences that are due at the same time are delivered."""
+    """The policy for occurrences that are due at the same time: those that are delivered."""
 
     ALL = "all"
     LAST = "last"
-    """The newest."""
+    """The newest occurrence."""
     NONE = "none"
-    """Those at most 60 s late."""
+    """Occurrences at most 60 s late."""
 
 
 class Schedule(msgspec.Struct, frozen=True, gc=False):
-    """One schedule. Absent: "" for texts, -1 for numbers. It has either `cron` or `every_ms`."""
+    """One schedule, with either `cron` or `every_ms`. An absent text is "", an absent number -1."""
 
     cron: str = ""
     every_ms: int = -1
@@ -79,7 +80,7 @@ class Schedule(msgspec.Struct, frozen=True, gc=False):
     phase_ms: int = 0
     zone: str = UTC
     start_ms: int = -1
-    """Inclusive; -1: strictly after the timestamp of the request."""
+    """Inclusive. With -1, times strictly after the timestamp of the request."""
     end_ms: int = -1
     """Inclusive."""
     count: int = -1
@@ -105,15 +106,15 @@ class Schedule(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last_ms(self) -> int:
-        """No nominal time is later."""
+        """The time after which no nominal time lies."""
         return NOMINAL_MS_MAX if self.end_ms < 0 else min(self.end_ms, NOMINAL_MS_MAX)
 
 
 def read_schedule(found: Mapping[str, bytes | None]) -> Schedule:
-    """Return the schedule that the headers of a request describe. Requires CRON or EVERY among them.
+    """Returns the schedule that the headers of a request describe. Requires CRON or EVERY among them.
 
-    `found`: the headers of Postdate by name; those that describe no schedule are ignored.
-    Raises ValueError with the header and the remedy. Cost: 5 us if the expression was seen lately.
+    `found`: the headers of Postdate by name; those that describe no schedule are ignored. Raises ValueError with the
+    header and the remedy. Cost: 5 us if the expression was seen lately.
     """
     if CRON in found and EVERY in found:
         raise ValueError(f"only one of {CRON} and {EVERY} may be given")
@@ -150,7 +151,7 @@ def read_schedule(found: Mapping[str, bytes | None]) -> Schedule:
 
 
 def read_times(found: Mapping[str, bytes | None]) -> tuple[int, int]:
-    """Return the first and the last nominal time for which the headers of a backfill ask. Requires START and END.
+    """Returns the first and the last nominal time that the headers of a backfill request. Requires START and END.
 
     Raises ValueError with the header and the remedy.
     """

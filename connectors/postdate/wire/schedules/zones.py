@@ -7,8 +7,8 @@ bisection. It keeps the changes of each block of 2**25 s (388 days) that was nee
     Europe/Berlin, 2026-03-29  ClockChange(at_s=1774746000, before_s=3600, after_s=7200)  the hour from 02:00 is a gap
     Europe/Berlin, 2026-10-25  ClockChange(at_s=1792890000, before_s=7200, after_s=3600)  the hour from 02:00 is a fold
 
-Requires that no zone changes its clocks twice within a day, which a test checks for all zones.
-Zones are immutable apart from what they remember, whose operations are atomic: any thread may use them.
+Requires that no zone changes its clocks twice within a day, which a test checks for all zones. Zones are immutable
+apart from the changes that they keep, with atomic operations: any thread may use them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class ClockChange(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A time without a clock change: the offset at each instant in [`start_s`, `end_s`). It may be longer."""
+    """A time without a clock change: the offset at each instant in [`start_s`, `end_s`). The time without a change may
+    be longer."""
 
     start_s: int
     end_s: int
@@ -58,7 +59,7 @@ class Zone:
         self._last_span = Span(0, 0, 0)
 
     def span(self, utc_s: int) -> Span:
-        """Return a time without a clock change around an instant. Cost: O(1), 0.3 ms the first time."""
+        """Returns a time without a clock change around an instant. Cost: O(1), or 0.3 ms the first time."""
         span = self._last_span
         if span.start_s <= utc_s < span.end_s:
             return span
@@ -74,11 +75,11 @@ class Zone:
         return span
 
     def offset_s(self, utc_s: int) -> int:
-        """Return how many seconds local time is ahead of UTC at an instant."""
+        """Returns how many seconds local time is ahead of UTC at an instant."""
         return self.span(utc_s).offset_s
 
     def next_change(self, after_s: int, until_s: int) -> ClockChange | None:
-        """Return the first clock change with `after_s` < `at_s` <= `until_s`. Cost: O(years between)."""
+        """Returns the first clock change with `after_s` < `at_s` <= `until_s`, or None. Cost: O(years between)."""
         for number in range(after_s >> _BLOCK_BITS, (until_s >> _BLOCK_BITS) + 1):
             for change in self._block(number)[1]:
                 if after_s < change.at_s <= until_s:
@@ -86,7 +87,7 @@ class Zone:
         return None
 
     def _block(self, number: int) -> tuple[int, tuple[ClockChange, ...]]:
-        """Return the offset before a block, and the changes in the block."""
+        """Returns the offset before a block, and the changes in the block."""
         block = self._blocks.get(number)
         if block is None:
             if len(self._blocks) >= ZONE_BLOCKS_MAX:
@@ -107,7 +108,7 @@ class Zone:
         return first_s, tuple(changes)
 
     def _bisect(self, low_s: int, high_s: int, before_s: int) -> int:
-        """Return the first second whose offset is not `before_s`, in (`low_s`, `high_s`]."""
+        """Returns the first second whose offset is not `before_s`, in (`low_s`, `high_s`]."""
         while high_s - low_s > 1:
             middle_s = (low_s + high_s) // 2
             if self._look_up(middle_s) == before_s:
@@ -124,7 +125,7 @@ class Zone:
 
 @lru_cache(maxsize=ZONES_REMEMBERED_MAX)
 def load_zone(name: str) -> Zone:
-    """Return the zone of an IANA name. Raises ValueError with a hint if `tzdata` has no such zone."""
+    """Returns the zone with an IANA name. Raises ValueError with a hint if `tzdata` has no such zone."""
     names = zone_names()
     if name not in names:
         # Another abbreviation would mislead: for CEST it is EST.
@@ -137,5 +138,5 @@ def load_zone(name: str) -> Zone:
 
 @lru_cache(maxsize=1)
 def zone_names() -> frozenset[str]:
-    """Return the IANA names of all zones."""
+    """Returns the IANA names of all zones."""
     return frozenset(files("tzdata").joinpath("zones").read_text(encoding="ascii").split())

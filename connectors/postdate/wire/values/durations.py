@@ -1,12 +1,12 @@
-"""Durations as texts, read and written.
+"""Durations as texts.
 
     milliseconds      1500
     short             1500ms  90s  5m  2h30m  1d12h  1.5s          units d h m s ms, each once, largest first
     ISO-8601          PT5M  PT0.5S  P1DT12H  P2W                   days, hours, minutes, seconds; weeks alone
 
-A fraction is allowed in the last component only, and a fraction of a millisecond rounds *up*, so no delay is too short.
-There are no signs, no months and no years (they have no fixed length), no spaces; letters have the case shown. The
-arithmetic is exact: floats never occur.
+Only the last component may have a fraction, and a fraction of a millisecond rounds *up*, so no delay is too short.
+There are no signs, no months and no years (they have no fixed length), and no spaces. Letters have the case shown. The
+arithmetic is exact and uses no floats.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _NUMBER: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))?")
 
 
 def parse_duration_ms(text: str) -> int:
-    """Return the length of the duration `text` in milliseconds, rounded up; non-negative and below 2**63.
+    """Returns the length of the duration `text` in milliseconds, rounded up; non-negative and below 2**63.
 
-    Raises ValueError on everything that is not a duration of the forms above. Cost: O(length), at most 64 characters.
+    Raises ValueError for any text that is not a duration of the forms above. Cost: O(length), at most 64 characters.
     """
     if len(text) > TIME_TEXT_BYTES_MAX:
         raise ValueError("is too long to be a duration")
@@ -60,7 +60,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def require_unit(text: str) -> str:
-    """Return the text of a duration that a person types. Raises ValueError for a number without a unit, except 0: in a
+    """Returns the text of a duration that a person types. Raises ValueError for a number without a unit, except 0: in a
     header it means milliseconds, but a person may mean seconds."""
     number = text.lstrip("-")
     if number.strip("0").isdigit():
@@ -69,7 +69,8 @@ def require_unit(text: str) -> str:
 
 
 def format_duration(duration_ms: int) -> str:
-    """Return a duration for a person, exact and as `parse_duration_ms` reads it: 400d, 1d12h, 1m30s, 1.5s, 250ms, 0s.
+    """Returns a duration in the form for people, exact and readable for `parse_duration_ms`: 400d, 1d12h, 1m30s, 1.5s,
+    250ms, 0s.
 
     Requires that it is not negative.
     """
@@ -85,6 +86,6 @@ def format_duration(duration_ms: int) -> str:
 
 
 def ceil_fraction(digits: str, unit_ms: int) -> int:
-    """Return `0.<digits>` units of `unit_ms` in milliseconds, rounded up."""
+    """Returns `0.<digits>` units of `unit_ms` in milliseconds, rounded up."""
     scale: int = 10 ** len(digits)
     return -(-int(digits) * unit_ms // scale)

@@ -15,12 +15,12 @@ _SIZE_BYTES: Final = 16
 
 
 def id_digest(caller_id: bytes) -> str:
-    """Return the digest of an id. Cost: 1 us."""
+    """Returns the digest of an id. Cost: 1 us."""
     return b64encode(sha256(caller_id).digest()[:_SIZE_BYTES])[:ID_DIGEST_LENGTH].decode()
 
 
 def digest_bytes(digest: str) -> bytes:
-    """Return the 16 bytes of a digest. Raises ValueError: it is not one."""
+    """Returns the 16 bytes of a digest. Raises ValueError if the text is not a digest."""
     decoded = b64decode(f"{digest}==", validate=True)
     if len(decoded) != _SIZE_BYTES:
         raise ValueError("a digest of an id does not have 16 bytes")

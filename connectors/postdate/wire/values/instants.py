@@ -1,14 +1,14 @@
-"""Points in time as texts, read and written: epoch milliseconds, or RFC 3339 with an offset or `Z`.
+"""Points in time as texts: epoch milliseconds, or RFC 3339 with an offset or `Z`.
 
     1795258284000    2026-11-21T10:51:24Z    2026-11-21T11:51:24.5+01:00    2026-12-31T23:59:60Z
 
-Headers take these alone. Options of commands and parameters of the HTTP API also take times relative to now:
+Headers take only these. Options of commands and parameters of the HTTP API also take times relative to now:
 
     now    10s (in ten seconds)    -2h (two hours ago)
 
 A fraction of a millisecond rounds *up*, so that nothing is early. A leap second (only at 23:59:60 UTC) is the first
 second of the next day, as in POSIX time. Times without an offset are refused, since they mean a different instant on
-every machine. So are times before 1970. `T` and `Z` may be lower case, as in RFC 3339.
+every machine. Times before 1970 are refused, too. `T` and `Z` may be lower case, as in RFC 3339.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _DAY_S: Final = 86_400
 
 
 def parse_instant_ms(text: str) -> int:
-    """Return the point in time `text` in epoch milliseconds, rounded up; non-negative and below 2**63.
+    """Returns the point in time `text` in epoch milliseconds, rounded up; non-negative and below 2**63.
 
-    Raises ValueError on everything that is not of the forms above, and on days and hours that do not exist.
+    Raises ValueError for any text that does not have the forms above, and for days and hours that do not exist.
     """
     if len(text) > TIME_TEXT_BYTES_MAX:
         raise ValueError("is too long to be a point in time")
@@ -62,10 +62,11 @@ def parse_instant_ms(text: str) -> int:
 
 
 def parse_time_ms(text: str, now_ms: int, examples: str = "now, 10s or -2h") -> int:
-    """Return the point in time `text` of an option or a query in epoch milliseconds: absolute, or relative to `now_ms`.
+    """Returns the point in time `text` of an option or a query in epoch milliseconds: absolute, or relative to
+    `now_ms`.
 
     A plain number is epoch milliseconds, so a relative time has a unit. Raises ValueError as `parse_instant_ms` does;
-    its text has these `examples` of relative times.
+    its message has these `examples` of relative times.
     """
     if text == "now":
         return now_ms
@@ -88,7 +89,7 @@ def parse_time_ms(text: str, now_ms: int, examples: str = "now, 10s or -2h") -> 
 
 
 def resolve_time(text: str, now_ms: int) -> str:
-    """Return a point in time, given as text in an option or a query, as text for a header: an absolute time unchanged,
+    """Returns a point in time, given as text in an option or a query, as text for a header: an absolute time unchanged,
     a relative one as RFC 3339, or as epoch ms after NOMINAL_MS_MAX. Raises ValueError as `parse_time_ms` does."""
     epoch_ms = parse_time_ms(text, now_ms)
     try:
@@ -99,5 +100,5 @@ def resolve_time(text: str, now_ms: int) -> str:
 
 
 def format_instant(epoch_ms: int) -> str:
-    """Return a point in time for a person: RFC 3339 in UTC with milliseconds. Requires a year of at most 9999."""
+    """Returns a point in time for a person: RFC 3339 in UTC with milliseconds. Requires a year of at most 9999."""
     return (_EPOCH + timedelta(milliseconds=epoch_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,5 @@
-"""The hash and the partitioner of Kafka's Java client, so that a message lands where a Java producer would put it.
+"""The hash and the partitioner of Kafka's Java client, so that a message goes to the partition that a Java producer
+would choose.
 
 Source: `Utils.murmur2`, `Utils.toPositive` and `BuiltInPartitioner.partitionForKey` of apache/kafka. A null key
 determines no partition, in Java as here; an empty key does.
@@ -15,7 +16,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """Return the 32-bit murmur2 of `key` as Java does: signed, -2**31 to 2**31 - 1. Cost: O(length)."""
+    """Returns the 32-bit murmur2 of `key` as Java does: signed, -2**31 to 2**31 - 1. Cost: O(length)."""
     length = len(key)
     h = _SEED ^ (length & _MASK)
     words = length // 4
@@ -31,5 +32,5 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_for(key: bytes, partitions: int) -> int:
-    """Return the partition, 0 to `partitions` - 1, that Java's default partitioner chooses for `key`."""
+    """Returns the partition, 0 to `partitions` - 1, that Java's default partitioner chooses for `key`."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -10,9 +10,9 @@ from postdate.wire.limits import INTEGER_DIGITS_MAX, INTEGER_END, QUOTED_BYTES_M
 
 
 def parse_natural(text: str | bytes, end: int = INTEGER_END) -> int:
-    """Return the non-negative number that `text` is in ASCII decimal digits; leading zeros are allowed.
+    """Returns the non-negative number in the ASCII decimal digits of `text`. Leading zeros are allowed.
 
-    Raises ValueError if it is anything else, has more than 19 digits or is not below `end`.
+    Raises ValueError if the text is not such a number, has more than 19 digits, or is not below `end`.
     """
     if not (text.isdigit() and text.isascii()):
         raise ValueError("is not a number in ASCII digits")
@@ -25,12 +25,13 @@ def parse_natural(text: str | bytes, end: int = INTEGER_END) -> int:
 
 
 def plain_ms(value: bytes | None) -> int:
-    """Return the milliseconds that a header's value is in plain digits, the common form; -1 if it may be another."""
+    """Returns the milliseconds in a header's value of plain digits, the most frequent form, or -1 if it may have
+    another form."""
     return int(value) if value is not None and value.isdigit() and len(value) < INTEGER_DIGITS_MAX else -1
 
 
 def time_text(value: bytes | None) -> str:
-    """Return a header's value as text. Raises ValueError if it is too long or not ASCII, and so cannot be a time."""
+    """Returns a header's value as text. Raises ValueError if it is too long or not ASCII, and so cannot be a time."""
     if value is None:
         raise ValueError("has no value")
     if len(value) > TIME_TEXT_BYTES_MAX or not value.isascii():
@@ -39,7 +40,7 @@ def time_text(value: bytes | None) -> str:
 
 
 def quote(value: bytes | str | None) -> str:
-    """Return a value from a producer, cut and escaped, for use in a message."""
+    """Returns a value from a producer, cut and escaped, for use in a message."""
     if value is None:
         return "null"
     cut = value[:QUOTED_BYTES_MAX]
@@ -47,5 +48,5 @@ def quote(value: bytes | str | None) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number and its noun for a person: 1 shard, 2,000 shards. The plural is the noun with an s."""
+    """Returns a number and its noun for a message: 1 shard, 2,000 shards. The plural is the noun with an s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,9 +1,9 @@
 """The content of one WriteBatch as plain dicts, so that later steps of a batch see the earlier ones.
 
 Each dict is an overlay over a column family: an absent key is unchanged, None deletes the key, any other value replaces
-its value. The bookkeeping for `blocks` and for the wheel compares only the two ends: the entries that the log loses
-(`drops`, `spans`) and those that it gains (`entries` that are not None). An entry that is inserted and deleted within
-the batch leaves no trace.
+its value. The bookkeeping for `blocks` and for the wheel compares only the state before and after: the entries that the
+log loses (`drops`, `spans`) and those that it gains (`entries` that are not None). An entry that is inserted and
+deleted within the batch leaves no trace.
 
 Sizes are the lengths of the values. `stored` marks an entry whose record is in STORE, so that it no longer holds the
 low-water mark back.
@@ -22,7 +22,7 @@ from postdate.wheel.timer_log.checkpoint import BulkRows, PolicyRows
 
 
 class KeyRange(NamedTuple):
-    """Entries that end together: all keys between the first and the last, both included."""
+    """Entries that end together: all keys from the first to the last, both included."""
 
     keys: Sequence[bytes]
     sizes_bytes: Sequence[int]
@@ -68,7 +68,7 @@ class EntryChanges:
         self.marks: dict[int, Mark | None] = {}
         self.ended: dict[bytes, bytes | None] = {}
         self.firsts: list[tuple[int, bytes]] = []
-        self.deferred: dict[bytes, bytes | None] = {}  # key of an entry whose moment is still to be chosen: b""
+        self.deferred: dict[bytes, bytes | None] = {}  # key of an entry whose time is not chosen yet: b""
         self.next_request: int | None = None
         self.next_dispatch: int | None = None
         self.seq: int | None = None
@@ -79,19 +79,19 @@ class EntryChanges:
         self.bulks: BulkRows | None = None
 
     def insert(self, key: bytes, value: bytes, stored: bool = False) -> None:
-        """Puts an entry under a key that is not present. O(1)."""
+        """Puts an entry under an absent key. O(1)."""
         self.entries[key] = value
         if stored:
             self.stored_puts.add(key)
 
     def delete(self, key: bytes, size_bytes: int, stored: bool = False) -> None:
-        """Ends the entry under `key`, which is present; `size_bytes` is the length of its value. O(1)."""
+        """Ends the entry under a present key. `size_bytes` is the length of its value. O(1)."""
         self._delete(self.entries, self.drops, key, size_bytes, stored)
 
     def replace(
         self, key: bytes, value: bytes, old_size_bytes: int, stored: bool = False, old_stored: bool = False
     ) -> None:
-        """Gives the entry under `key`, which is present, another value. O(1)."""
+        """Replaces the value of the entry under a present key. O(1)."""
         self.delete(key, old_size_bytes, stored=old_stored)
         self.insert(key, value, stored=stored)
 
@@ -103,10 +103,11 @@ class EntryChanges:
         sizes_bytes: Sequence[int],
         stored: Collection[bytes] | None = None,
     ) -> None:
-        """Ends all entries from `first_key` to `last_key`, both included; `stored`: the keys whose record is in STORE.
+        """Ends all entries from `first_key` to `last_key`, both included. `stored`: the keys whose records are in
+        STORE.
 
-        REQUIRES: `keys` are, ascending, all present keys of that span (in the log and in these changes): from 256 keys
-        on, one range tombstone replaces the point deletes. O(len(keys)).
+        REQUIRES: `keys` are, in ascending order, all present keys of that span, in the log and in these changes. From
+        256 keys on, one range tombstone replaces the point deletes. O(len(keys)).
         """
         assert keys, "a span has at least one key"
         assert (keys[0], keys[-1], len(keys)) == (first_key, last_key, len(sizes_bytes)), "keys and bounds disagree"
@@ -121,19 +122,19 @@ class EntryChanges:
             self.stored_drops.update(stored)
 
     def insert_parked(self, key: bytes, value: bytes, stored: bool = False) -> None:
-        """Puts an entry among the parked ones, under a parked key that is not present. O(1)."""
+        """Puts an entry under an absent parked key. O(1)."""
         self.parked[key] = value
         if stored:
             self.stored_puts.add(key)
 
     def delete_parked(self, key: bytes, size_bytes: int, stored: bool = False) -> None:
-        """Removes the entry under a parked key, which is present. O(1)."""
+        """Deletes the entry under a present parked key. O(1)."""
         self._delete(self.parked, self.parked_drops, key, size_bytes, stored)
 
     def _delete(
         self, overlay: dict[bytes, bytes | None], drops: dict[bytes, int], key: bytes, size_bytes: int, stored: bool
     ) -> None:
-        if overlay.get(key) is not None:  # put by these changes: the log's value is in `drops` already
+        if overlay.get(key) is not None:  # these changes put it: if the log has a value, `drops` has its size
             overlay[key] = None
             self.stored_puts.discard(key)
             return

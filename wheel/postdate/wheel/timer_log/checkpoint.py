@@ -1,8 +1,8 @@
 """The rows of the timer log that change in the same write as the entries: progress and counters, bulk controls that
 have not ended, and named retry policies.
 
-A row without an encoded request belongs to a bulk control that the dispatch log shows as begun, but whose request is
-not ingested yet.
+A BulkRow without an encoded request belongs to a bulk control whose fates are read, but whose request is not ingested
+yet.
 
 Thread rule: immutable.
 """
@@ -19,7 +19,8 @@ CHECKPOINT_NAME: Final = b"position"
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """Exact counters of a timer log; kept in it, in the same write as the entries they count. `ending`: under key 0."""
+    """Exact counters of a timer log, written together with the entries that they count. `ending`: the entries under due
+    0."""
 
     entries: int = 0
     entries_bytes: int = 0
@@ -32,8 +33,8 @@ class Totals(msgspec.Struct, frozen=True):
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """R and D (None before the first write that sets them), seq, takeover, and the counters.
 
-    `zones`: the version of the time zone rules of the last owner; "": unknown. `schedules`: the number of entries that
-    are schedules; None: unknown, since an earlier version of Postdate has written to this timer log.
+    `zones` is the version of the time zone rules of the last owner, "" if unknown. `schedules` is the number of entries
+    that are schedules. It is None, unknown, if an earlier version of Postdate has written to this timer log.
     """
 
     next_request: int | None = None
@@ -63,7 +64,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 
 class BulkRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One bulk control: the offset of its request, its encoded selection and action, and the number of entries on which
-    it has acted; -1 if it has not begun."""
+    it has acted, or -1 if it has not begun."""
 
     offset: int
     encoded_request: bytes = b""
@@ -92,7 +93,7 @@ def decode_bulks(data: bytes) -> BulkRows:
 
 
 PolicyRows: TypeAlias = tuple[tuple[int, str, str], ...]
-"""First request offset, name and text of each policy; the text is empty if the name was removed."""
+"""For each policy its first request offset, name and text. The text is empty if the name was removed."""
 
 POLICIES_NAME: Final = b"policies"
 

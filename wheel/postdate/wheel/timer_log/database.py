@@ -1,10 +1,10 @@
-"""RocksDB with its column families, and the only way to read ranges of it: no other module handles rocksdict's hazards.
+"""RocksDB with its column families. Only this module reads ranges of it, since rocksdict has hazards.
 
-- Raw mode, always: the default mode unpickles values, so a tampered file would execute code.
-- `set_iterate_lower_bound` of rocksdict 0.3.29 sets the upper bound: never called, a scan seeks to its start.
-- A `ReadOptions` that is collected while its iterator lives silently cuts scans short, since the bound is a raw pointer
-  into it. `Range` owns both, and `finish` checks the iterator's status after every scan.
-- `close` keeps the LOCK while any view, handle or iterator lives: `Database` owns all of them and drops them first.
+- The mode is always raw: the default mode unpickles values, so a tampered file would execute code.
+- `set_iterate_lower_bound` of rocksdict 0.3.29 sets the upper bound. It is never called; a scan seeks to its start.
+- If a `ReadOptions` is collected while its iterator lives, scans silently end early, since the bound is a raw pointer
+  into it. `RangeIterator` owns both, and `finish` checks the iterator's status after every scan.
+- `close` keeps the LOCK while any view, handle or iterator lives. `Database` drops its views and handles first.
 
 Thread rule: one owner, one thread.
 """
@@ -30,7 +30,7 @@ class RangeIterator:
     __slots__ = ("_read_options", "key", "next", "rows", "value")
 
     def __init__(self, view: Rdict, before: bytes | None, skips_max: int) -> None:
-        self._read_options = ReadOptions()  # referenced here for as long as `rows`: see the module comment
+        self._read_options = ReadOptions()  # lives as long as `rows`: see the module's docstring
         if before is not None:
             self._read_options.set_iterate_upper_bound(before)
         if skips_max:
@@ -41,7 +41,7 @@ class RangeIterator:
         self.next = self.rows.next
 
     def finish(self) -> None:
-        """Raise unless the scan ended because the range did; REQUIRED after each scan.
+        """Raises the error that cut the scan short, if there was one. REQUIRED after each scan.
 
         The iterator is dropped before the error leaves: a traceback that kept it would keep the LOCK.
         """
@@ -118,30 +118,33 @@ class Database:
 
     def range(self, family: str, start: bytes, before: bytes | None, skips_max: int = 0) -> RangeIterator:
         """Returns a range positioned at the first key at or after `start`; one seek."""
-        found = self._range(family, before, skips_max)
-        found.rows.seek(start)
-        return found
+        rows = self._range(family, before, skips_max)
+        rows.rows.seek(start)
+        return rows
 
     def first_key(self, family: str, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
-        """The first key in [start, before), or None; StorageError if more than skips_max tombstones precede it."""
-        found = self.range(family, start, before, skips_max)
-        key: bytes | None = found.key()
-        found.finish()
+        """Returns the first key in [start, before), or None. Raises Unfinished if more than `skips_max` tombstones
+        precede it."""
+        rows = self.range(family, start, before, skips_max)
+        key: bytes | None = rows.key()
+        rows.finish()
         return key
 
     def last_row(self, family: str, at_most: bytes | None = None) -> tuple[bytes, bytes] | None:
-        """Returns the last row, or the last row whose key is at most `at_most`; None if no row matches. One seek."""
-        found = self._range(family, None, 0)
+        """Returns the last row, or the last row whose key is at most `at_most`. Returns None if no row matches. One
+        seek."""
+        iterator = self._range(family, None, 0)
         if at_most is None:
-            found.rows.seek_to_last()
+            iterator.rows.seek_to_last()
         else:
-            found.rows.seek_for_prev(at_most)
-        key, value = found.key(), found.value()
-        found.finish()
+            iterator.rows.seek_for_prev(at_most)
+        key, value = iterator.key(), iterator.value()
+        iterator.finish()
         return None if key is None else (key, value)
 
     def write(self, batch: WriteBatch) -> None:
-        """Makes the batch visible as a whole, durable with the next `sync`. An error leaves none of it visible."""
+        """Makes the batch visible as a whole; it is durable after the next `sync`. After an error none of it is
+        visible."""
         db = self.open_db
         try:
             db.write(batch, self._write_options)
@@ -162,16 +165,16 @@ class Database:
             self._call(flush)
 
     def compact(self, family: str, first: bytes, last: bytes) -> None:
-        """Rewrites a key range without its deleted entries; releases the GIL, takes a second for 600 MB."""
+        """Rewrites a key range without its deleted entries. Releases the GIL. Takes a second for 600 MB."""
         view = self._view(family)
         self._call(lambda _: view.compact_range(first, last))
 
     def sequence(self) -> int:
-        """RocksDB's sequence number: equal numbers of one database mean equal contents."""
+        """Returns RocksDB's sequence number: equal numbers of one database mean equal contents."""
         return self.open_db.latest_sequence_number()
 
     def close(self) -> None:
-        """Releases the directory; the second call does nothing."""
+        """Releases the directory. A second call does nothing."""
         if self._db is None:
             return
         db, self._db = self._db, None
@@ -205,7 +208,8 @@ class Database:
 
 
 def _open_error(error: Exception) -> Exception:
-    """Maps an error at open: one that the operating system did not cause is damage to CURRENT or MANIFEST."""
+    """Returns the package's error for an error at open. Unless the operating system caused it, CURRENT or MANIFEST is
+    damaged."""
     mapped = from_rocksdict(error)
     if type(mapped) is StorageError and not str(error).startswith("IO error"):
         return Corrupt(str(error))

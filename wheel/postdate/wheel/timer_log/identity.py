@@ -17,7 +17,7 @@ FORMAT_VERSION: Final = 2
 
 
 class Identity(msgspec.Struct, array_like=True, frozen=True):
-    """The shard that a timer index belongs to. A re-created topic has another identity."""
+    """The shard to which a timer index belongs. A re-created topic has another identity."""
 
     cluster_id: str
     request_topic_id: str
@@ -27,29 +27,32 @@ class Identity(msgspec.Struct, array_like=True, frozen=True):
 
 
 def new_identity_row(identity: Identity) -> bytes:
-    """Returns the row for a new timer log, with a random id, so that no older wheel fits a later log."""
+    """Returns the row for a new timer log. It has a random id, so that the wheel of an older log never matches a later
+    log."""
     return msgspec.msgpack.encode((FORMAT_VERSION, identity, os.urandom(16)))
 
 
 def check_identity_row(row: bytes, identity: Identity) -> bytes:
     """Returns the id of the log to which this identity row belongs.
 
-    Raises FormatMismatch (another version), IdentityMismatch (another shard) or Corrupt (no such row).
+    Raises FormatMismatch (another version), IdentityMismatch (another shard) or Corrupt (not an identity row).
     """
     try:
         version = msgspec.msgpack.decode(row)[0]
         if version != FORMAT_VERSION:
             raise FormatMismatch(version, FORMAT_VERSION)
-        _, found, log_id = msgspec.msgpack.decode(row, type=tuple[int, Identity, bytes])
+        _, stored, log_id = msgspec.msgpack.decode(row, type=tuple[int, Identity, bytes])
     except (ValueError, TypeError, IndexError, KeyError, RecursionError) as error:
         raise Corrupt(f"the identity of the timer log does not decode: {error}") from error
-    differing = tuple(name for name in Identity.__struct_fields__ if getattr(found, name) != getattr(identity, name))
+    differing = tuple(name for name in Identity.__struct_fields__ if getattr(stored, name) != getattr(identity, name))
     if differing:
-        detail = ", ".join(f"{name} is {getattr(found, name)!r}, not {getattr(identity, name)!r}" for name in differing)
+        detail = ", ".join(
+            f"{name} is {getattr(stored, name)!r}, not {getattr(identity, name)!r}" for name in differing
+        )
         raise IdentityMismatch(differing, detail)
     return log_id
 
 
 def wheel_digest(identity: Identity, log_id: bytes) -> bytes:
-    """The 32 bytes that identify the timer log of a wheel file."""
+    """Returns the 32 bytes that identify the timer log of a wheel file."""
     return hashlib.sha256(msgspec.msgpack.encode((FORMAT_VERSION, identity, log_id))).digest()

@@ -4,12 +4,12 @@ A row of the column family `blocks` contains the number of entries of its range 
 the lowest offset put into the range since it was last empty. That offset is a lower bound of the smallest pending one,
 so a shard whose log begins at offset 1,000 reports 1,000 and not 0. A row is deleted when its count reaches 0.
 
-L = lowest offset of the first row, or R if there is no row. L never exceeds the smallest pending offset, and it is less
-than a range below it. A range that never becomes empty would hold L back until it is full, so the timer log checks
-which of its requests have ended and raises the bound (`raised`).
+L = lowest offset of the first row, or R if there is no row. L never exceeds the smallest pending offset, and both lie
+in the same range. A range that does not become empty would hold L at its first offset, so the timer log checks which of
+its requests have ended and raises the bound (`raised`).
 
-The rows change in the same WriteBatch as the entries. `changed` is pure except for the cache; `keep` is called once
-the write has succeeded. Thread rule: that of the timer log.
+The rows change in the same WriteBatch as the entries. `changed` is pure except for the cache. The timer log calls
+`keep` after the write has succeeded. Thread rule: that of the timer log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from postdate.wheel.limits import RANGE_OFFSETS, RANGES_CACHED_MAX
 from postdate.wheel.timer_log.write_delta import Unsigned, WriteDelta
 
 _ROW = struct.Struct("<QQ")
-_SMALL = 64  # below it a loop costs less than a dozen numpy calls
+_SMALL = 64  # for fewer offsets, a loop costs less than a dozen numpy calls
 
 
 class RangeCount(NamedTuple):
@@ -47,7 +47,8 @@ class PendingCounts:
         self._cache: dict[int, RangeCount] = {}
 
     def changed(self, delta: WriteDelta) -> dict[int, RangeCount]:
-        """The rows that differ after the changes; 0 pending deletes a row. Corrupt if a count would be negative."""
+        """Returns the rows that differ after the changes. A row with 0 pending entries is to be deleted. Raises Corrupt
+        if a count would be negative."""
         counts: dict[int, int] = {}
         lowest: dict[int, int] = {}
         for column in (delta.gained, delta.parked_gained):
@@ -73,7 +74,7 @@ class PendingCounts:
         return row._replace(lowest=lowest)
 
     def keep(self, rows: dict[int, RangeCount]) -> None:
-        """Remember rows that were written."""
+        """Caches rows that were written."""
         if len(self._cache) + len(rows) > RANGES_CACHED_MAX:
             self._cache.clear()
         self._cache.update(rows)
@@ -89,12 +90,12 @@ class PendingCounts:
 
 
 def encode_count(row: RangeCount) -> bytes:
-    """The 16 bytes of a row: count, lowest offset; little-endian."""
+    """Returns the 16 bytes of a row: count and lowest offset, little-endian."""
     return _ROW.pack(*row)
 
 
 def decode_count(data: bytes) -> RangeCount:
-    """The row of 16 bytes; raises Corrupt for any other length."""
+    """Returns the row in 16 bytes. Raises Corrupt for any other length."""
     if len(data) != _ROW.size:
         raise Corrupt(f"a row of `blocks` has {len(data)} bytes")
     return RangeCount(*_ROW.unpack(data))
@@ -108,8 +109,12 @@ def _add(counts: dict[int, int], lowest: dict[int, int], offsets: Unsigned) -> N
             lowest[number] = min(lowest.get(number, offset), offset)
         return
     ordered = np.sort(offsets)
-    numbers, first, found = np.unique(ordered // np.uint64(RANGE_OFFSETS), return_index=True, return_counts=True)
-    for number, low, count in zip(numbers.tolist(), ordered[first].tolist(), found.tolist(), strict=True):
+    numbers, first_indexes, range_counts = np.unique(
+        ordered // np.uint64(RANGE_OFFSETS), return_index=True, return_counts=True
+    )
+    for number, low, count in zip(
+        numbers.tolist(), ordered[first_indexes].tolist(), range_counts.tolist(), strict=True
+    ):
         counts[number] = counts.get(number, 0) + count
         lowest[number] = min(lowest.get(number, low), low)
 
@@ -120,6 +125,6 @@ def _subtract(counts: dict[int, int], offsets: Unsigned) -> None:
             number = offset // RANGE_OFFSETS
             counts[number] = counts.get(number, 0) - 1
         return
-    numbers, found = np.unique(offsets // np.uint64(RANGE_OFFSETS), return_counts=True)
-    for number, count in zip(numbers.tolist(), found.tolist(), strict=True):
+    numbers, range_counts = np.unique(offsets // np.uint64(RANGE_OFFSETS), return_counts=True)
+    for number, count in zip(numbers.tolist(), range_counts.tolist(), strict=True):
         counts[number] = counts.get(number, 0) - count

@@ -1,11 +1,11 @@
 """The key at which a scan of due entries begins, so that it skips the tombstones of ended entries.
 
-RocksDB steps over the tombstone of every ended entry between the start of a scan and the first present one, which makes
-queues on it slow. The cursor is a key below which nothing is present. It rises when a scan finds nothing below a key
-and when a prefix of what it found ends; it falls to an entry that is put below it.
+RocksDB steps over the tombstone of every ended entry between the start of a scan and the first present entry, which
+makes a queue slow. The cursor is a key below which nothing is present. It rises when a scan finds nothing below a key,
+and when entries at the beginning of a scan's result end. It falls to an entry that is put below it.
 
-Invariant: no present key is smaller than `at`; `_found` are, ascending, all present keys from `at` to its last.
-Thread rule: that of the timer log.
+Invariant: no present key is smaller than `at`. `_found` holds, in ascending order, all present keys from `at` to the
+last of `_found`. Thread rule: that of the timer log.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class ScanCursor:
         return bool(self._found)
 
     def note_present(self, keys: list[bytes]) -> None:
-        """A scan from `at` has found these keys first; the list stays the caller's. O(keys). REQUIRES: not empty,
-        complete, ascending."""
+        """Notes that a scan from `at` has found these keys first. The caller keeps the list. O(keys). REQUIRES: the
+        keys are not empty, complete and ascending."""
         self.at = keys[0]
         self._found = keys.copy()
 
     def note_empty(self, before: bytes) -> None:
-        """A scan from `at` has found nothing below `before`."""
+        """Notes that a scan from `at` has found nothing below `before`."""
         self.at = max(self.at, before)
         self._found = []
 
     def note_deleted(self, overlay: Mapping[bytes, bytes | None]) -> None:
-        """A write deleted the entries that `overlay` maps to None. O(found), and nothing if no key is known."""
+        """Notes that a write deleted the entries that `overlay` maps to None. O(known keys)."""
         if not self._found:
             return
         last = self._found[-1]
@@ -50,7 +50,8 @@ class ScanCursor:
             self.at = self._found[0]
 
     def note_put(self, lowest: bytes) -> None:
-        """A write put entries, `lowest` the smallest of their keys; call it after `note_deleted` for the same write."""
+        """Notes that a write put entries, with `lowest` as the smallest key. Call it after `note_deleted` for the same
+        write."""
         if lowest < self.at:
             self.at, self._found = lowest, [lowest]
         elif self._found and lowest < self._found[-1]:

@@ -11,7 +11,7 @@
 | `ended` | see `ended` | how requests ended, for a while |
 | `blocks` | request offset / 4,096 | see `pending_counts` |
 | `meta` | name | identity; R, D, seq, takeover and exact counters; named retry policies; bulk controls |
-| `meta` | `later`, key of an entry | empty: the time of the entry, within its window, is still to be chosen |
+| `meta` | `later`, key of an entry | empty: the time of the entry within its window is not chosen yet |
 
 Invariants: one `write` is one WriteBatch, so all families agree in every state that a crash can leave. Counters and
 positions lie in the same batch as what they count.
@@ -78,7 +78,7 @@ _UNBOUNDED = 2**62
 
 
 class TimerLogReader:
-    """What may be read of an open timer log, all earlier writes included. The counters are set by `TimerLog` alone."""
+    """The queries of an open timer log, which see all earlier writes. Only `TimerLog` changes the counters."""
 
     def __init__(self, db: Database, window_ms: int) -> None:
         """`window_ms`: how long ends of ids are remembered. Raises Corrupt, StorageError."""
@@ -93,62 +93,64 @@ class TimerLogReader:
         self.delivered = DeliveredIds(window_ms)
         self.delivered.load(lambda key: db.first_key("ended", key, DELIVERED_END_KEY))
         last_mark = db.last_row("ahead")
-        self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1  # behind the highest mark ever set
-        self.first_dues_from = 0  # below it `firsts` holds nothing; a lower bound until the first trim
-        self._firsts_row = 0, b""  # the row of `firsts` that was read last: rows never change
+        self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1  # after the highest mark ever set
+        self.first_dues_from = 0  # `firsts` holds nothing below this offset
+        self._firsts_row = 0, b""  # the latest row read from `firsts`: rows never change
         self._low: int | None = None
         self._low_range = 0
 
     # ---- reads: O(log n), one look-up each unless noted
 
     def entry(self, key: bytes) -> bytes | None:
-        """The encoded entry under an entry key, or None."""
+        """Returns the encoded entry under an entry key, or None."""
         return self._db.get("entries", key)
 
     def parked(self, key: bytes) -> bytes | None:
-        """The encoded entry under a parked key, or None."""
+        """Returns the encoded entry under a parked key, or None."""
         return self._db.get("parked", key)
 
     def id_key(self, caller_id: bytes) -> bytes | None:
-        """The key of the entry that is pending under an id, or None."""
+        """Returns the key of the entry that is pending under an id, or None."""
         return self._db.get("ids", caller_id)
 
     def place(self, offset: int) -> bytes | None:
-        """The present key of an entry whose key is no longer (first due, offset), or None."""
+        """Returns the present key of an entry whose key is no longer (first due, offset), or None."""
         return self._db.get("places", number_key(offset))
 
     def ended(self, key: bytes) -> bytes | None:
-        """The row of `ended` under a key that `outcomes` makes, or None."""
+        """Returns the row of `ended` under a key that `outcomes` makes, or None."""
         return self._db.get("ended", key)
 
     def last_ended(self, at_most: bytes) -> tuple[bytes, bytes] | None:
-        """The last row of `ended` whose key is at most `at_most`, or None. One seek."""
+        """Returns the last row of `ended` whose key is at most `at_most`, or None. One seek."""
         return self._db.last_row("ended", at_most)
 
     def mark(self, offset: int) -> Mark | None:
-        """The mark of a request that is not ingested yet, or None; no look-up at or above `marks_end`."""
+        """Returns the mark of a request that is not ingested yet, or None. At or above `marks_end` it needs no
+        look-up."""
         if offset >= self.marks_end:
             return None
         data = self._db.get("ahead", number_key(offset))
         return None if data is None else decode_mark(data)
 
     def first_due(self, offset: int) -> int | None:
-        """The first due time of a request that became an entry, or None; valid from the low-water mark on. One seek."""
+        """Returns the first due time of a request that became an entry, or None. Valid from the low-water mark on. One
+        seek."""
         base, packed = self._firsts_row
-        at = (offset - base) * 8
-        if not 0 <= at < len(packed):
+        position = (offset - base) * 8
+        if not 0 <= position < len(packed):
             row = self._db.last_row("firsts", at_most=number_key(offset))
             if row is None:
                 return None
             base, packed = self._firsts_row = key_number(row[0]), row[1]
-            at = (offset - base) * 8
-            if at >= len(packed):
+            position = (offset - base) * 8
+            if position >= len(packed):
                 return None
-        due_ms = int.from_bytes(packed[at : at + 8], "little")
+        due_ms = int.from_bytes(packed[position : position + 8], "little")
         return None if due_ms == NO_FIRST_DUE else due_ms
 
     def find(self, offset: int) -> bytes | None:
-        """The present key of the entry of a request, or None if it is not pending; up to three look-ups."""
+        """Returns the present key of the entry of a request, or None if it is not pending. Up to three look-ups."""
         place = self.place(offset)
         if place is not None:
             return place
@@ -159,16 +161,17 @@ class TimerLogReader:
         return key if self.entry(key) is not None else None
 
     def low_water(self) -> int:
-        """L: no bulk control, and no pending entry that is not in STORE, has a smaller offset. Amortised O(1)."""
+        """Returns L: no bulk control, and no pending entry that is not in STORE, has a smaller offset. Amortised
+        O(1)."""
         low = self._lowest_entry()
         return min(low, self.bulks[0].offset) if self.bulks else low
 
     def _lowest_entry(self) -> int:
-        """The same without bulk controls."""
+        """Returns L without regard to bulk controls."""
         if self._low is None:
-            found = self._db.range("blocks", number_key(self._low_range), None)
-            key, value = found.key(), found.value()
-            found.finish()
+            rows = self._db.range("blocks", number_key(self._low_range), None)
+            key, value = rows.key(), rows.value()
+            rows.finish()
             if key is None:
                 self._low = _NONE_PENDING
             else:
@@ -176,12 +179,15 @@ class TimerLogReader:
         return (self.checkpoint.next_request or 0) if self._low == _NONE_PENDING else self._low
 
     def unstored_from(self, offset: int) -> int | None:
-        """No pending entry that is not in STORE has a request offset from `offset` up to the one returned, which may be
-        that of one; None if none follows. One seek.
+        """Returns a lower bound, at or above `offset`, of the request offsets of the later pending entries that are not
+        in STORE.
+
+        No such entry lies in [`offset`, bound); one may lie at the bound. Returns None if there is no such entry. One
+        seek.
         """
-        found = self._db.range("blocks", number_key(offset // limits.RANGE_OFFSETS), None)
-        key, value = found.key(), found.value()
-        found.finish()
+        rows = self._db.range("blocks", number_key(offset // limits.RANGE_OFFSETS), None)
+        key, value = rows.key(), rows.value()
+        rows.finish()
         return None if key is None else max(offset, decode_count(value).lowest)
 
     # ---- scans
@@ -189,21 +195,21 @@ class TimerLogReader:
     def scan(
         self, after: bytes | None, before: bytes, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX
     ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the entries in (after, before), ascending: at most `limit`, and no more once their values
-        hold `size_bytes_max` (one entry at least). O(found), about 0.6 us each.
-        """
+        """Returns keys and values of the entries in (after, before), ascending: at most `limit`, and no more once their
+        values have `size_bytes_max`, but at least one entry. O(entries returned), about 0.6 us each."""
         return self._scan("entries", FIRST_KEY if after is None else after + _AFTER, before, limit, size_bytes_max)
 
     def scan_from(
         self, start: bytes, before: bytes, limit: int, size_bytes_max: int
     ) -> tuple[list[bytes], list[bytes]]:
-        """The same for [start, before)."""
+        """Returns the same for [start, before)."""
         return self._scan("entries", start, before, limit, size_bytes_max)
 
     def walk(self, start: bytes, before: bytes) -> RangeIterator:
-        """The entries in [start, before) one by one: for callers that skip most of them, at half the cost of a scan.
+        """Returns an iterator over the entries in [start, before), for callers that skip most of them: half the cost of
+        a scan.
 
-        REQUIRED: `finish` when done, and no write in between.
+        REQUIRED: `finish` after the last step, and no write before that.
         """
         return self._db.range("entries", start, before)
 
@@ -215,47 +221,49 @@ class TimerLogReader:
         first: bytes = b"",
         before: bytes | None = None,
     ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the parked entries of a target, in order of due time; bounded as `scan` is.
+        """Returns keys and values of the parked entries of a target, in order of due time, with the bounds of `scan`.
 
-        `first`: none of them lies below this entry key, so the scan skips the tombstones there. `before`: only those
-        below this entry key are returned; None: all.
+        `first`: an entry key below which none of them lies, so that the scan skips the tombstones there. `before`: an
+        entry key below which the returned entries lie; None returns all.
         """
         prefix = parked_prefix(target)
         end = prefix[:-1] + b"\1" if before is None else prefix + before
         return self._scan("parked", prefix + first, end, limit, size_bytes_max)
 
     def walk_parked(self, start: bytes) -> RangeIterator:
-        """The parked entries from `start` on, all targets, as `walk`."""
+        """Returns an iterator over the parked entries of all targets from `start` on, as `walk` does."""
         return self._db.range("parked", start, None)
 
     def scan_parked_keys(self, start: bytes, limit: int) -> list[bytes]:
-        """Parked keys from `start` on, all targets."""
+        """Returns parked keys of all targets from `start` on, at most `limit`."""
         return self._scan_keys("parked", start, None, limit)
 
     def scan_keys(self, start: bytes, before: bytes | None, limit: int) -> list[bytes]:
-        """Keys of the entries in [start, before), ascending, at most `limit`. O(found), about 0.4 us each."""
+        """Returns keys of the entries in [start, before), ascending, at most `limit`. O(keys returned), about 0.4 us
+        each."""
         return self._scan_keys("entries", start, before, limit)
 
     def first_key(self, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
-        """The first entry key in [start, before), or None; StorageError if over skips_max tombstones lie first."""
+        """Returns the first entry key in [start, before), or None. Raises Unfinished if more than `skips_max`
+        tombstones precede it."""
         return self._db.first_key("entries", start, before, skips_max)
 
     def _scan(
         self, family: str, start: bytes, before: bytes, limit: int, size_bytes_max: int
     ) -> tuple[list[bytes], list[bytes]]:
-        found = self._db.range(family, start, before)
-        keys, values = found.collect(limit, size_bytes_max)
-        found.finish()
+        rows = self._db.range(family, start, before)
+        keys, values = rows.collect(limit, size_bytes_max)
+        rows.finish()
         return keys, values
 
     def _scan_keys(self, family: str, start: bytes, before: bytes | None, limit: int) -> list[bytes]:
-        found = self._db.range(family, start, before)
-        keys = found.collect_keys(limit)
-        found.finish()
+        rows = self._db.range(family, start, before)
+        keys = rows.collect_keys(limit)
+        rows.finish()
         return keys
 
     def sequence(self) -> int:
-        """RocksDB's count of changes: two equal numbers of one open log mean equal contents."""
+        """Returns RocksDB's count of changes: two equal numbers of one open log mean equal contents."""
         return self._db.sequence()
 
 
@@ -263,7 +271,7 @@ class TimerLog(TimerLogReader):
     """The open timer log of one directory."""
 
     def __init__(self, path: Path, identity: Identity, options: IndexOptions) -> None:
-        """Open or create.
+        """Opens or creates the log.
 
         Raises Locked (wait), Corrupt or FormatMismatch (move aside), IdentityMismatch, DiskFull, StorageError.
         """
@@ -283,9 +291,9 @@ class TimerLog(TimerLogReader):
         self.reclaimable_size_bytes = 0
 
     def deferred(self, before: bytes, limit: int) -> list[bytes]:
-        """The keys of entries below `before` whose time is still to be chosen, ascending, at most `limit`.
+        """Returns the keys of entries below `before` whose time is not chosen yet, ascending, at most `limit`.
 
-        An entry may have ended or moved since. O(1) if there are none, otherwise O(found).
+        An entry may have ended or moved since. O(1) if there are none, otherwise O(keys returned).
         """
         if self._deferred_from >= before:
             return []
@@ -295,14 +303,14 @@ class TimerLog(TimerLogReader):
         return keys
 
     def write(self, changes: EntryChanges) -> WriteDelta:
-        """Make all changes visible in one WriteBatch, or none of them; durable with the next `sync`.
+        """Makes all changes visible in one WriteBatch, or none of them. They are durable after the next `sync`.
 
         Returns their delta, for the wheel. Raises DiskFull or StorageError (nothing changed; retry), Corrupt.
-        O(changes), about 3 us an entry, most of it RocksDB's.
+        O(changes), about 3 us an entry, most of it in RocksDB.
         """
-        counted = delta_of(changes)
-        rows = self._pending_counts.changed(counted)
-        checkpoint = self._next_checkpoint(changes, counted)
+        delta = delta_of(changes)
+        rows = self._pending_counts.changed(delta)
+        checkpoint = self._next_checkpoint(changes, delta)
         batch = WriteBatch(raw_mode=True)
         _fill(batch, self._db, changes)
         put, delete, family = batch.put, batch.delete, self._db.handle("blocks")
@@ -323,46 +331,48 @@ class TimerLog(TimerLogReader):
             self.policies = changes.policies
         if changes.bulks is not None:
             self.bulks = changes.bulks
-        self._after_write(changes, counted, rows)
-        return counted
+        self._after_write(changes, delta, rows)
+        return delta
 
     def raise_low_water(self, steps_max: int) -> bool:
-        """Raise L over requests of its range that have ended, at most `steps_max`; True while there may be more.
+        """Raises L over ended requests of its range, at most `steps_max`. Returns True if another call may raise it
+        further.
 
-        Legal at any time: an ended request never becomes pending again, and new ones are put at or above R. Raises
-        Corrupt if the row of the range counts pending entries but there are none, DiskFull or StorageError as `write`.
-        O(steps), two look-ups each; amortised O(1) a request, since the bound is kept.
+        Legal at any time: an ended request never becomes pending again, and new requests lie at or above R. Raises
+        Corrupt if the row of the range counts pending entries but there are none; DiskFull or StorageError as `write`.
+        O(steps), two look-ups each; amortised O(1) a request, since the row keeps the bound.
         """
-        low = at = self._lowest_entry()
+        low = offset = self._lowest_entry()
         if self._low == _NONE_PENDING:
             return False
         range_end = (self._low_range + 1) * limits.RANGE_OFFSETS
         before = min(low + steps_max, range_end)
-        dues = self._first_dues(at, before)
-        while at < before and not self._holds_low_water(at, dues.get(at, NO_FIRST_DUE)):
-            at += 1
-        if at == range_end:
+        dues = self._first_dues(offset, before)
+        while offset < before and not self._holds_low_water(offset, dues.get(offset, NO_FIRST_DUE)):
+            offset += 1
+        if offset == range_end:
             raise Corrupt(f"row {self._low_range} of `blocks` counts entries, but there are none from {low} on")
-        if at > low:
-            row = self._pending_counts.raised(self._low_range, at)
+        if offset > low:
+            row = self._pending_counts.raised(self._low_range, offset)
             batch = WriteBatch(raw_mode=True)
             batch.put(number_key(self._low_range), encode_count(row), self._db.handle("blocks"))
             self._db.write(batch)
             self._pending_counts.keep({self._low_range: row})
-            self._low = at
-        return at == before
+            self._low = offset
+        return offset == before
 
     def _first_dues(self, start: int, before: int) -> dict[int, int]:
-        """The first due times of the requests of [start, before) that became entries; one seek and a scan of rows."""
+        """Returns the first due times of the requests in [start, before) that became entries. One seek and a scan of
+        rows."""
         row = self._db.last_row("firsts", at_most=number_key(start))
-        found = self._db.range("firsts", number_key(start) if row is None else row[0], number_key(before))
+        rows = self._db.range("firsts", number_key(start) if row is None else row[0], number_key(before))
         dues: dict[int, int] = {}
-        for key, packed in zip(*found.collect(before - start, _UNBOUNDED), strict=True):
+        for key, packed in zip(*rows.collect(before - start, _UNBOUNDED), strict=True):
             base = key_number(key)
             first, end = max(start - base, 0), min(before - base, len(packed) // 8)
             row_dues = np.frombuffer(packed, "<u8")[first:end].tolist()
             dues.update(zip(range(base + first, base + end), row_dues, strict=True))
-        found.finish()
+        rows.finish()
         return dues
 
     def _holds_low_water(self, offset: int, first_due_ms: int) -> bool:
@@ -374,19 +384,19 @@ class TimerLog(TimerLogReader):
         value = self.entry(key) if len(key) == ENTRY_KEY_SIZE_BYTES else self.parked(key)
         return value is not None and not decode_entry(value).stored
 
-    def _next_checkpoint(self, changes: EntryChanges, counted: WriteDelta) -> Checkpoint:
+    def _next_checkpoint(self, changes: EntryChanges, delta: WriteDelta) -> Checkpoint:
         old = self.checkpoint
         return Checkpoint(
             next_request=old.next_request if changes.next_request is None else changes.next_request,
             next_dispatch=old.next_dispatch if changes.next_dispatch is None else changes.next_dispatch,
             seq=old.seq if changes.seq is None else changes.seq,
             takeover=old.takeover if changes.takeover is None else changes.takeover,
-            totals=counted.totals(old.totals),
+            totals=delta.totals(old.totals),
             zones=old.zones if changes.zones is None else changes.zones,
             schedules=None if old.schedules is None else old.schedules + changes.schedules,
         )
 
-    def _after_write(self, changes: EntryChanges, counted: WriteDelta, rows: dict[int, RangeCount]) -> None:
+    def _after_write(self, changes: EntryChanges, delta: WriteDelta, rows: dict[int, RangeCount]) -> None:
         self._pending_counts.keep(rows)
         if rows and (self._low == _NONE_PENDING or min(rows) <= self._low_range):
             self._low_range = min(self._low_range, min(rows))
@@ -396,8 +406,8 @@ class TimerLog(TimerLogReader):
                 self.marks_end = max(self.marks_end, offset + 1)
         for key in changes.deferred:
             self._deferred_from = min(self._deferred_from, key)
-        if len(counted.lost):
-            self.reclaimable_size_bytes += int(counted.lost.size_bytes.sum())
+        if len(delta.lost):
+            self.reclaimable_size_bytes += int(delta.lost.size_bytes.sum())
         self._range_tombstones += len(changes.spans)
         if self._low_water_moved():
             self._trim_firsts()
@@ -409,10 +419,11 @@ class TimerLog(TimerLogReader):
         return self.low_water() - self._trim_from >= limits.FIRSTS_TRIM_OFFSETS
 
     def _trim_firsts(self) -> None:
-        """Delete the rows of `firsts` that lie wholly below the low-water mark, and the controls that ended these."""
+        """Deletes the rows of `firsts` that lie wholly below the low-water mark, and the rows `o` of `ended` for their
+        requests."""
         low = self.low_water()
         row = self._db.last_row("firsts", at_most=number_key(low))
-        bound = 0 if row is None else key_number(row[0])  # this row may reach above the mark: keep it
+        bound = 0 if row is None else key_number(row[0])  # this row may contain offsets above the mark: keep it
         if bound > self.first_dues_from:
             batch = WriteBatch(raw_mode=True)
             batch.delete_range(number_key(self.first_dues_from), number_key(bound), self._db.handle("firsts"))
@@ -424,10 +435,10 @@ class TimerLog(TimerLogReader):
         self._trim_from = low
 
     def forget_outcomes(self, at_ms: int, read_ms: int = -1) -> None:
-        """Delete outcomes of ids that are older than the window; works at most once a window.
+        """Deletes outcomes of ids that are older than the window, at most once a window.
 
-        `read_ms`: the time up to which requests were read, epoch ms; -1: not known. Deliveries that no later request
-        can ask for are deleted, once an hour.
+        `read_ms` is the time up to which requests were read, in epoch ms, or -1 if unknown. Once an hour, deletes
+        deliveries that no later request can refer to.
         """
         before = self.outcomes.outdated(at_ms)
         hours = self.delivered.outdated(min(at_ms, read_ms))
@@ -441,18 +452,18 @@ class TimerLog(TimerLogReader):
         self._db.write(batch)
 
     def sync(self) -> None:
-        """Make everything written so far survive a loss of power; one fsync, which releases the GIL."""
+        """Makes all earlier writes survive a loss of power. One fsync, which releases the GIL."""
         self._db.sync()
 
     def release_memory(self) -> None:
-        """Write the memtables out, so that they hold nothing; waits for it (the GIL is released)."""
+        """Flushes the memtables, so that they hold nothing, and waits until that is done. Releases the GIL."""
         self._db.flush(wait=True)
 
     def reclaim(self, before: bytes) -> bool:
-        """Free the disk space of ended entries below `before`, once there is enough of it; True if it was done.
+        """Frees the disk space of ended entries below `before` if there is enough of it. Returns True if it did.
 
-        Writes the memtables out first, if those of the process are crowded. Takes about 1 s for 600 MB (the GIL is
-        released), so call it when nothing is due.
+        Flushes the memtables first if those of the process are crowded. Takes about 1 s for 600 MB and releases the
+        GIL, so call it when nothing is due.
         """
         if self._resources.is_crowded:
             self._db.flush(wait=True)
@@ -463,12 +474,13 @@ class TimerLog(TimerLogReader):
         return True
 
     def close(self) -> None:
-        """Release the directory; the second call does nothing."""
+        """Releases the directory. A second call does nothing."""
         self._db.close()
 
 
 def _identify(db: Database, identity: Identity) -> tuple[bool, bytes]:
-    """Write the identity of a new log, or check that of an old one; returns whether it is new, and its random id."""
+    """Writes the identity of a new log, or checks that of an old one. Returns True for a new log, and the log's random
+    id."""
     row = db.get("meta", _IDENTITY)
     is_new = row is None
     if row is None:
@@ -483,10 +495,10 @@ def _identify(db: Database, identity: Identity) -> tuple[bool, bytes]:
 
 
 def _fill(batch: WriteBatch, db: Database, changes: EntryChanges) -> None:
-    """Add the changes to a batch: deletions first, then the new values, since a batch keeps its order.
+    """Adds the changes to a batch: deletions first, then the new values, since a batch keeps its order.
 
-    Only what the timer log holds is deleted: an entry that was put and ended within the changes leaves no tombstone. A
-    span of entries becomes one range tombstone that ends just behind its last key, never at a scan's bound.
+    Deletes only keys of the timer log: an entry that was put and ended within the changes leaves no tombstone. A span
+    of entries becomes one range tombstone that ends just after its last key, never at the bound of a scan.
     """
     put, delete = batch.put, batch.delete
     entries = db.handle("entries")

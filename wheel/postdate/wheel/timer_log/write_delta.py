@@ -1,8 +1,8 @@
-"""The entries that a set of changes adds to and removes from the timer log, as numpy columns. They are computed once;
-the counts of pending entries, the counters and the wheel use them without looking at single entries in Python.
+"""The entries that a set of changes adds to and removes from the timer log, as numpy columns. They are computed once,
+and serve the counts of pending entries, the counters and the wheel without a Python loop over entries.
 
-All functions are pure. Cost: about 0.3 us an entry, most of it joining the keys. A numpy call costs a microsecond or
-more for any size, so callers loop over the `rows` of a column that `is_short` instead.
+All functions are pure. Cost: about 0.3 us an entry, most of it for joining the keys. A numpy call costs a microsecond
+or more for any size, so callers loop over the `rows` of a column that `is_short` instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ Signed = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Entries as columns of one length: due time, request offset, length of the value, whether it is not in STORE."""
+    """Entries as columns of one length: due time, request offset, length of the value, and whether the entry is not in
+    STORE. `counted` None means that no entry is in STORE."""
 
     due: Unsigned
     offset: Unsigned
@@ -41,17 +42,18 @@ class Column:
         return len(self.due) <= SHORT_COLUMN_MAX
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
-        """(due_ms, request offset, size in bytes) of each entry."""
+        """Returns (due_ms, request offset, size in bytes) of each entry."""
         return zip(self.due.tolist(), self.offset.tolist(), self.size_bytes.tolist(), strict=True)
 
     def counted_offsets(self) -> Unsigned:
-        """The request offsets of the entries that hold the low-water mark back."""
+        """Returns the request offsets of the entries that hold the low-water mark back."""
         return self.offset if self.counted is None else self.offset[self.counted]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteDelta:
-    """The two ends of a set of changes; an entry that comes and goes within it is in neither."""
+    """The entries that a set of changes adds and removes. An entry that comes and goes within the changes is in
+    neither."""
 
     gained: Column
     lost: Column
@@ -59,7 +61,7 @@ class WriteDelta:
     parked_lost: Column
 
     def totals(self, before: Totals) -> Totals:
-        """The counters after the changes."""
+        """Returns the counters after the changes."""
         gained, gained_ending, gained_ending_bytes = _sums(self.gained)
         lost, lost_ending, lost_ending_bytes = _sums(self.lost)
         return Totals(
@@ -73,7 +75,7 @@ class WriteDelta:
 
 
 def delta_of(changes: EntryChanges) -> WriteDelta:
-    """The delta of a set of changes; O(changes)."""
+    """Returns the delta of a set of changes. O(changes)."""
     entries, parked = changes.entries, changes.parked
     if changes.drops or changes.spans or None in entries.values():
         gained = {key: value for key, value in entries.items() if value is not None}
@@ -94,7 +96,7 @@ def delta_of(changes: EntryChanges) -> WriteDelta:
 
 
 def column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: Collection[bytes] = ()) -> Column:
-    """Entry keys, and the lengths of their values, as a column; `stored` holds those in STORE."""
+    """Returns entry keys and the lengths of their values as a column. `stored` has the keys of the entries in STORE."""
     if not keys:
         return _EMPTY
     pairs = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64).reshape(-1, 2)
@@ -105,7 +107,7 @@ def column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: Collecti
 
 
 def key_column(keys: Sequence[bytes], mean_size_bytes: float) -> Column:
-    """Entry keys as a column if only the mean length of their values is known."""
+    """Returns entry keys as a column if only the mean length of their values is known."""
     pairs = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64).reshape(-1, 2)
     return Column(pairs[:, 0], pairs[:, 1], np.full(len(keys), round(mean_size_bytes), dtype=np.int64))
 
@@ -120,7 +122,7 @@ def _parked_column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: 
 
 
 def _sums(entries: Column) -> tuple[int, int, int]:
-    """Bytes of all entries; number and bytes of those under key 0."""
+    """Returns the bytes of all entries, and number and bytes of those under due 0."""
     if entries.is_short:
         ending = [size_bytes for due, _, size_bytes in entries.rows() if due == ENDING_DUE]
         return sum(entries.size_bytes.tolist()), len(ending), sum(ending)

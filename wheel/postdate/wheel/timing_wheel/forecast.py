@@ -33,10 +33,11 @@ class ForecastLoad(NamedTuple):
 
 
 def pending_by_horizon(rings: Rings, now_ms: int) -> dict[str, int]:
-    """Number of entries due within each horizon and after the previous one; overdue, control and parked ones apart.
+    """Returns the number of entries due within each horizon and after the previous one, and the overdue, control and
+    parked entries separately.
 
-    A slot counts at its beginning, so an entry is at most a tick (an hour, in the hour ring) later than its class.
-    Exact under cancel and reschedule; the sum is all that is pending. O(slots).
+    A slot counts at its beginning, so an entry is at most a tick (in the hour ring an hour) later than its class. Exact
+    under cancel and reschedule; the sum is the number of pending entries. O(slots).
     """
     geometry = rings.geometry
     result = {ENDING: rings.ending.count, OVERDUE: rings.overdue.count}
@@ -61,7 +62,8 @@ def pending_by_horizon(rings: Rings, now_ms: int) -> dict[str, int]:
 
 
 def load_ahead(rings: Rings, from_ms: int, step_ms: int, steps: int) -> list[int]:
-    """Returns the number of entries due in each of `steps` spans of `step_ms` from `from_ms` on, without overdue ones.
+    """Returns the number of entries due in each of `steps` spans of `step_ms` from `from_ms` on, without overdue
+    entries.
 
     A slot counts at its beginning, so an hour that is not loaded yet falls into one span. O(slots + steps).
     """
@@ -78,7 +80,8 @@ def load_ahead(rings: Rings, from_ms: int, step_ms: int, steps: int) -> list[int
 
 
 def due_load(rings: Rings, before_ms: int) -> ForecastLoad:
-    """The load due before a time, with the whole present tick: sizes a transaction. O(ticks since the window)."""
+    """Returns the load due before a time, including the whole present tick, to size a transaction. O(ticks since the
+    window)."""
     geometry = rings.geometry
     end = max(rings.window, min(rings.ticks_end, before_ms // geometry.tick_ms + 1))
     count, size_bytes = rings.fine.sums_of(rings.window, end)
@@ -89,7 +92,8 @@ def due_load(rings: Rings, before_ms: int) -> ForecastLoad:
 
 
 def next_due_ms(rings: Rings) -> int | None:
-    """A lower bound of the earliest due time: 0 if an entry is overdue or a control waits, None if none is pending.
+    """Returns a lower bound of the earliest due time: 0 if an entry is overdue or a control waits, None if nothing is
+    pending.
 
     Amortised O(1). Valid only for rings that are not being built.
     """

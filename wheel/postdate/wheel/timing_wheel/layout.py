@@ -1,6 +1,6 @@
 """The bytes of a wheel file.
 
-| offset | bytes | what |
+| offset | bytes | content |
 | --- | --- | --- |
 | 0 | 128 | fixed part: magic `PDWHEEL1`, format u32, tick_ms u32, fine slots u32, hour slots u32, hour_ms u32, spare u32, digest of the timer log 32 B, crc32 of these u32 |
 | 128 | 64 | copy A of {generation u64, RocksDB sequence u64, R u64, boot id 16 B, clean u32, crc32 of counters and rings u32, crc32 of these u32} |
@@ -8,8 +8,8 @@
 | 256 | 144 | counters: update sequence u64, window tick u64, load cursor (due u64, offset u64), limit hour u64, building u64, built up to (due u64, offset u64), then count and bytes, i64 each, of: overdue, control, parked, beyond, total |
 | 4096 | 32 a slot | fine ring, then hour ring: {tick u64, count u32, state u32, bytes u64, min_due u64} |
 
-All little-endian. The copy with the larger generation and a right crc counts; a writer always overwrites the other one.
-The update sequence is odd while an update is under way. R = 2**64 - 1 means None.
+All numbers are little-endian. The valid copy is the one with a right crc and the larger generation; a writer always
+overwrites the other one. The update sequence is odd during an update. R = 2**64 - 1 means None.
 
 Thread rule: pure functions over buffers.
 """  # noqa: E501 - a table row is one line
@@ -54,7 +54,7 @@ class Geometry(NamedTuple):
 
     @staticmethod
     def of(options: IndexOptions) -> Geometry:
-        """The geometry that the options ask for."""
+        """Returns the geometry of the options."""
         return Geometry(options.tick_ms, options.fine_slots, options.hour_slots, options.hour_ms)
 
     @property
@@ -64,12 +64,12 @@ class Geometry(NamedTuple):
 
     @property
     def hour_offset(self) -> int:
-        """Where the hour ring begins."""
+        """The position in the file at which the hour ring begins."""
         return HEADER_SIZE_BYTES + SLOT.itemsize * self.fine_slots
 
 
 class Stamp(NamedTuple):
-    """The state that the rings match: that of the timer log, the boot, and whether they were closed cleanly."""
+    """The state that the rings match: that of the timer log, the boot, and whether the file was closed cleanly."""
 
     generation: int
     log_sequence: int
@@ -80,7 +80,7 @@ class Stamp(NamedTuple):
 
 
 def write_fixed(buffer: bytearray | memoryview, geometry: Geometry, digest: bytes) -> None:
-    """Write the fixed part."""
+    """Writes the fixed part."""
     fixed = _FIXED.pack(MAGIC, WHEEL_FORMAT, *geometry, 0, digest)
     buffer[: len(fixed) + _CRC.size] = fixed + _CRC.pack(zlib.crc32(fixed))
 
@@ -98,14 +98,14 @@ def read_fixed(buffer: bytes | memoryview) -> tuple[Geometry, bytes] | None:
 
 
 def write_stamp(buffer: bytearray | memoryview, stamp: Stamp) -> None:
-    """Write a stamp over the older of the two copies."""
+    """Writes a stamp over the older of the two copies."""
     data = _STAMP.pack(*stamp)
     offset = STAMP_OFFSETS[stamp.generation % 2]
     buffer[offset : offset + _STAMP.size + _CRC.size] = data + _CRC.pack(zlib.crc32(data))
 
 
 def read_stamp(buffer: bytes | memoryview) -> Stamp | None:
-    """The younger of the two copies that is whole, or None."""
+    """Returns the younger of the two copies that is whole, or None."""
     best: Stamp | None = None
     for offset in STAMP_OFFSETS:
         data = bytes(buffer[offset : offset + _STAMP.size])
@@ -120,6 +120,6 @@ def read_stamp(buffer: bytes | memoryview) -> Stamp | None:
 
 
 def rings_crc(buffer: memoryview) -> int:
-    """The crc32 of counters and rings; 1 ms for the default sizes."""
+    """Returns the crc32 of counters and rings. Takes 1 ms for the default sizes."""
     end = COUNTERS_OFFSET + COUNTERS.size
     return zlib.crc32(buffer[HEADER_SIZE_BYTES:], zlib.crc32(buffer[COUNTERS_OFFSET:end]))

@@ -1,6 +1,6 @@
 """The services of the operating system that a wheel file needs: the boot id, allocation on the disk, and syncs.
 
-`LocalPlatform` is the real one; the fake of the tests sets the boot and the room.
+`LocalPlatform` is the real one. The fake of the tests sets the boot id and the free space.
 
 Thread rule: stateless.
 """
@@ -21,11 +21,13 @@ class Platform(Protocol):
     """The interface; its methods raise OSError."""
 
     def boot_id(self) -> bytes:
-        """16 bytes that change with every boot; NO_BOOT if unknown: then no unclean file is valid."""
+        """Returns 16 bytes that change with every boot, or NO_BOOT if they are unknown: then no unclean file is
+        valid."""
         ...
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Allocates the disk blocks of a file: with a sparse file, a full disk later kills the process with SIGBUS."""
+        """Allocates the disk blocks of a file. With a sparse file, a disk that is full later kills the process with
+        SIGBUS."""
         ...
 
     def sync(self, mapped: mmap.mmap) -> None:
@@ -34,9 +36,9 @@ class Platform(Protocol):
 
 
 def return_free_memory() -> None:
-    """Returns memory that is free, but that the C library keeps, to the system; does nothing without glibc.
+    """Gives back to the system the free memory that the C library keeps. Does nothing without glibc.
 
-    RocksDB's memtables and compactions leave such memory. Takes some milliseconds (the GIL is released).
+    RocksDB's memtables and compactions leave such memory. Takes some milliseconds and releases the GIL.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -44,10 +46,10 @@ def return_free_memory() -> None:
 
 
 class LocalPlatform:
-    """This machine."""
+    """The operating system of this machine."""
 
     def boot_id(self) -> bytes:
-        """Linux's boot id; NO_BOOT on other systems."""
+        """Returns Linux's boot id, or NO_BOOT on other systems."""
         try:
             text = Path("/proc/sys/kernel/random/boot_id").read_bytes()
         except OSError:
@@ -55,9 +57,9 @@ class LocalPlatform:
         return hashlib.sha256(text.strip()).digest()[:16]
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """posix_fallocate; ENOSPC if there is no room."""
+        """Calls posix_fallocate. ENOSPC if the disk is full."""
         os.posix_fallocate(descriptor, 0, size_bytes)
 
     def sync(self, mapped: mmap.mmap) -> None:
-        """msync of the whole mapping."""
+        """Calls msync for the whole mapping."""
         mapped.flush()

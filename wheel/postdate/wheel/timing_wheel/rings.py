@@ -1,6 +1,6 @@
-"""Both rings and the counters of a wheel, and where an entry is counted.
+"""Both rings and the counters of a wheel, and the place where each entry is counted.
 
-An entry (due, offset) is counted in exactly one place, decided by its key and four numbers that only grow:
+An entry (due, offset) is counted in exactly one place. Its key and three numbers that only grow decide which:
 
     due 0                                    control
     key < cursor, tick of due <  window      overdue
@@ -9,15 +9,15 @@ An entry (due, offset) is counted in exactly one place, decided by its key and f
     otherwise                                beyond
 
 `window` is the first tick of the fine ring, `cursor` the key up to which hours were loaded into it, `limit` the first
-hour that the hour ring does not hold. While the wheel is being built only keys below `built` are counted at all.
+hour that the hour ring does not hold. While the wheel is being built, only keys below `built`, which also only grows,
+are counted.
 
 Invariants: window <= tick of cursor; cursor <= the end of the fine ring; the hour ring holds the hours [hour of cursor,
-limit). When the window passes a tick, its slot goes to overdue in one sum; when it passes a whole hour that was never
-loaded, the hour's slot does, so that a restart after a day off costs O(hours) and not O(entries).
+limit). When the window passes a tick, the sums of its slot move to overdue. When it passes a whole hour that was never
+loaded, the sums of the hour's slot do, so that a restart after a day off costs O(hours) and not O(entries).
 
-A contradiction sets `wrong`; the owner then rebuilds.
-Cost: `apply` about 0.2 us an entry in batches and 0.1 ms at least; `advance` O(ticks passed).
-Thread rule: one writer.
+A contradiction sets `wrong`; the owner then rebuilds. Cost: `apply` takes about 0.2 us an entry in batches, and at
+least 0.1 ms; `advance` is O(ticks passed). Thread rule: one writer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Mask = NDArray[np.bool_]
 
 
 class WheelLevel(IntEnum):
-    """Where an entry is counted."""
+    """The part of the wheel that counts an entry."""
 
     ENDING = 0
     OVERDUE = 1
@@ -57,20 +57,21 @@ class Count:
         self.size_bytes = size_bytes
 
     def change(self, count: int, size_bytes: int) -> bool:
-        """Add, or subtract with negative numbers; clamped at 0, and then False."""
+        """Adds the numbers, which may be negative. Returns False if the count fell below 0; it is then set to 0."""
         self.count += count
         self.size_bytes = max(0, self.size_bytes + size_bytes)
-        right = self.count >= 0
+        consistent = self.count >= 0
         if self.count <= 0:
             self.count = self.size_bytes = 0
-        return right
+        return consistent
 
 
 class Rings:
-    """The counts of a wheel over a buffer of its file's layout; `publish` writes the counters into the buffer."""
+    """The counts of a wheel over a buffer with the layout of its file. `publish` writes the counters into the
+    buffer."""
 
     def __init__(self, geometry: Geometry, buffer: memoryview) -> None:
-        """Take over the content of the buffer. REQUIRES: its length is that of the geometry."""
+        """Reads the content of the buffer. REQUIRES: its length is that of the geometry."""
         self.geometry = geometry
         self._buffer = buffer
         fine = np.frombuffer(buffer, dtype=SLOT, count=geometry.fine_slots, offset=HEADER_SIZE_BYTES)
@@ -95,15 +96,16 @@ class Rings:
         self.built: tuple[int, int] = (built_due, built_offset)
         self.building = bool(building)
         self.overdue, self.ending, self.parked, self.beyond, self.total = (
-            Count(counts[at], counts[at + 1]) for at in range(0, len(counts), 2)
+            Count(counts[index], counts[index + 1]) for index in range(0, len(counts), 2)
         )
         self._fine_start = self.window
         self._hour_start = 0
 
     def publish(self) -> None:
-        """Write the counters, the update sequence among them, for readers of the buffer.
+        """Writes the counters, including the update sequence, for readers of the buffer.
 
-        By assignment: `pack_into` first sets the bytes to zero, and a reader would take the sequence for an even one.
+        It assigns a slice: `pack_into` first sets the bytes to zero, and a reader would take the sequence for an even
+        one.
         """
         counts = (self.overdue, self.ending, self.parked, self.beyond, self.total)
         self._buffer[COUNTERS_OFFSET : COUNTERS_OFFSET + COUNTERS.size] = COUNTERS.pack(
@@ -117,7 +119,7 @@ class Rings:
         )
 
     def reset(self, now_ms: int, building: bool) -> None:
-        """Empty everything, with the window at now; `building` if entries are to be counted. O(slots)."""
+        """Empties everything and sets the window to now. `building`: entries are to be counted. O(slots)."""
         geometry = self.geometry
         self.fine.clear()
         self.hours.clear()
@@ -135,7 +137,7 @@ class Rings:
     # ---- counting
 
     def apply(self, delta: WriteDelta) -> None:
-        """Count what a write added and took away. O(entries log entries)."""
+        """Counts the entries that a write added and removed. O(n log n) for n entries."""
         if len(delta.lost):
             self.count_column(delta.lost, -1)
         if len(delta.gained):
@@ -146,7 +148,8 @@ class Rings:
             self._check_change(self.parked.change(parked, size_bytes))
 
     def count_column(self, entries: Column, sign: int) -> None:
-        """Add (sign 1) or take away (sign -1) entries; while building only those below `built`."""
+        """Adds (`sign` 1) or subtracts (`sign` -1) entries; while the wheel is being built, only those below
+        `built`."""
         if self.building:
             below = _below(entries, self.built)
             entries = Column(entries.due[below], entries.offset[below], entries.size_bytes[below])
@@ -191,10 +194,10 @@ class Rings:
     def _counts(self) -> dict[WheelLevel, Count]:
         return {WheelLevel.ENDING: self.ending, WheelLevel.OVERDUE: self.overdue, WheelLevel.BEYOND: self.beyond}
 
-    def _count_number(self, number: Count, entries: Column, mask: Mask, sign: int) -> None:
-        found = int(np.count_nonzero(mask))
-        if found:
-            self._check_change(number.change(sign * found, sign * int(entries.size_bytes[mask].sum())))
+    def _count_number(self, counter: Count, entries: Column, mask: Mask, sign: int) -> None:
+        count = int(np.count_nonzero(mask))
+        if count:
+            self._check_change(counter.change(sign * count, sign * int(entries.size_bytes[mask].sum())))
 
     def _count_ring(self, ring: Ring, entries: Column, mask: Mask, unit_ms: int, sign: int) -> None:
         if not mask.any():
@@ -207,20 +210,20 @@ class Rings:
         self._check_change(ring.add(numbers, due, sizes))
         self._lower_start(ring, int(numbers.min()))
 
-    def _check_change(self, right: bool) -> None:
-        if not right:
+    def _check_change(self, consistent: bool) -> None:
+        if not consistent:
             self.wrong = True
 
     # ---- time
 
     def advance(self, now_ms: int) -> bool:
-        """Move the window to the present tick, or as far as hours are loaded; True if it moved."""
+        """Moves the window to the present tick, or as far as hours are loaded. Returns True if it moved."""
         geometry = self.geometry
         target = now_ms // geometry.tick_ms
         if target <= self.window:
             return False
         hour, target_hour = self.cursor[0] // geometry.hour_ms, target * geometry.tick_ms // geometry.hour_ms
-        if hour < target_hour:  # whole hours that were never loaded, or the rest of one
+        if hour < target_hour:  # hours that were never loaded, or only in part
             self._to_overdue(*self.hours.empty_slots(hour, min(target_hour, self.limit_hour)))
             self._set_cursor((target_hour * geometry.hour_ms, 0))
         target = min(target, self.cursor[0] // geometry.tick_ms)
@@ -243,9 +246,9 @@ class Rings:
             self.wrong = True  # entries beyond the horizon may now be within it: only a rebuild can separate them
 
     def next_load(self) -> tuple[tuple[int, int], int] | None:
-        """(cursor, end in ms) of the hour to load next, or None while it does not yet fit the fine ring.
+        """Returns (cursor, end in ms) of the hour to load next, or None while that hour does not fit the fine ring yet.
 
-        Passes hours that hold nothing at once.
+        Skips empty hours.
         """
         geometry = self.geometry
         fine_end_ms = (self.window + geometry.fine_slots) * geometry.tick_ms
@@ -260,7 +263,8 @@ class Rings:
         return None
 
     def load(self, keys: Column, end_ms: int, is_last: bool) -> None:
-        """Move the next keys of the hour being loaded from its slot into the fine ring; `is_last`: it has no more."""
+        """Moves the next keys of the hour to load from its slot into the fine ring. `is_last`: the hour has no more
+        keys."""
         hour = self.cursor[0] // self.geometry.hour_ms
         held, held_bytes = self.hours.slot_totals(hour)
         if len(keys):
@@ -279,7 +283,8 @@ class Rings:
             self._check_change(left == 0)
 
     def build(self, keys: Column, is_last: bool) -> None:
-        """Count the next keys of the timer log, in order; `is_last`: there are no more. REQUIRES: building."""
+        """Counts the next keys of the timer log, in order. `is_last`: the log has no more keys. REQUIRES:
+        `building`."""
         if len(keys):
             self.built = MAX_KEY
             self.count_column(keys, 1)
@@ -296,7 +301,7 @@ class Rings:
         return min(self.cursor[0] // geometry.tick_ms + 1, self.window + geometry.fine_slots)
 
     def zone_of(self, due_ms: int, offset: int) -> tuple[WheelLevel, int]:
-        """Where an entry is counted: the zone, and its tick or hour (0 if the zone has none)."""
+        """Returns the zone in which an entry is counted, and its tick or hour there, or 0 if the zone has no slots."""
         geometry = self.geometry
         if due_ms == ENDING_DUE:
             return WheelLevel.ENDING, 0
@@ -307,9 +312,9 @@ class Rings:
         return (WheelLevel.HOUR, hour) if hour < self.limit_hour else (WheelLevel.BEYOND, 0)
 
     def first_message(self) -> tuple[WheelLevel, int, int] | None:
-        """The zone, number and lower bound in ms of the earliest entry that is not a control, or None.
+        """Returns the zone, tick or hour, and lower bound in ms of the earliest entry that is not a control, or None.
 
-        Amortised O(1): each search starts where it last stopped.
+        Amortised O(1): each search starts where the previous one stopped.
         """
         geometry = self.geometry
         if self.overdue.count:
@@ -333,7 +338,7 @@ class Rings:
         return None
 
     def is_sound(self) -> bool:
-        """True unless counters and slots contradict each other: the checks that need no log. O(slots)."""
+        """True unless counters and slots contradict each other. These checks need no timer log. O(slots)."""
         geometry = self.geometry
         cursor_hour = self.cursor[0] // geometry.hour_ms
         cursor_tick = self.cursor[0] // geometry.tick_ms

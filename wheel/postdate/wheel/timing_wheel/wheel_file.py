@@ -4,15 +4,16 @@ An update: the sequence becomes odd; rings, counters and the older copy of the s
 A reader that sees an odd or a changed sequence reads again. An owner that opens the file after a crash sees an odd
 sequence, or a stamp that names another state of the timer log, and rebuilds.
 
-A file is valid at open if all of this is true: it has this format, geometry and timer log (by digest, which contains
-the log's random id); its sequence is even; the stamp's RocksDB sequence number and R equal the log's; it is not half
-built; its sums equal the log's counters; and it was either closed cleanly with the right crc, or written under this
-boot (then the page cache holds exactly the written bytes) without a contradiction among its slots. Any other file is
-replaced by a new one; a reader that still maps the old one keeps its content. Only errors of the file system are
-raised.
+A file is valid at open if all of these conditions hold: it has this format, geometry and timer log (by a digest, which
+contains the log's random id); its sequence is even; the stamp's RocksDB sequence number and R equal the log's; it is
+not half built; its sums equal the log's counters; and it was either closed cleanly and has the right crc, or written
+since the last boot (then the page cache holds exactly the written bytes) and has no contradiction among its slots. A
+new file replaces any other one; a reader that still maps the old file keeps its content. Only errors of the file system
+are raised.
 
 Thread rule: one writer, the owner of the timer log. Memory order: the interpreter issues the stores in order, and
-x86-64 keeps it; on weaker machines a reader could see a torn copy as whole, which costs a wrong number on a dashboard.
+x86-64 keeps it. On a machine with weaker ordering, a reader could take a torn copy for a whole one; the consequence is
+a wrong number on a dashboard.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NO_REQUEST = 2**64 - 1
 
 
 class WheelFile:
-    """An open wheel file with its rings. `begin`, change the rings, `commit`: in this order, always."""
+    """An open wheel file with its rings. An update is always `begin`, a change of the rings, `commit`."""
 
     def __init__(self, path: Path, mapped: mmap.mmap, geometry: Geometry, platform: Platform) -> None:
         self.path = path
@@ -57,9 +58,9 @@ class WheelFile:
 
     @staticmethod
     def create(path: Path, geometry: Geometry, digest: bytes, platform: Platform) -> WheelFile:
-        """A new file with empty rings that replaces any other; raises DiskFull or StorageError.
+        """Returns a new file with empty rings that replaces any other. Raises DiskFull or StorageError.
 
-        The old file, if any, stays as it is for processes that map it, and stays in place if there is no room.
+        An old file stays unchanged for the processes that map it, and stays in place if the disk is full.
         """
         building = path.with_name(path.name + ".new")
         try:
@@ -80,7 +81,8 @@ class WheelFile:
 
     @staticmethod
     def open_existing(path: Path, geometry: Geometry, digest: bytes, platform: Platform) -> WheelFile | None:
-        """The file at `path` if it is a wheel of this geometry and timer log, otherwise None; checks nothing more."""
+        """Returns the file at `path` if it is a wheel of this geometry and timer log, otherwise None. Checks nothing
+        more."""
         try:
             descriptor = os.open(path, os.O_RDWR)
         except FileNotFoundError:
@@ -90,7 +92,8 @@ class WheelFile:
         try:
             if os.fstat(descriptor).st_size != geometry.file_size_bytes:
                 return None
-            platform.allocate(descriptor, geometry.file_size_bytes)  # a sparse copy would kill the process later
+            # A copied file may be sparse: a write to it on a full disk would kill the process.
+            platform.allocate(descriptor, geometry.file_size_bytes)
             mapped = mmap.mmap(descriptor, geometry.file_size_bytes)
         except OSError as error:
             raise from_os_error(error) from error
@@ -104,7 +107,7 @@ class WheelFile:
         return WheelFile(path, mapped, geometry, platform)
 
     def is_believed(self, log_sequence: int, next_request: int | None, totals: Totals) -> bool:
-        """True if the rings are those of the timer log's present state; see the module comment. O(slots)."""
+        """True if the rings match the present state of the timer log; see the module's docstring. O(slots)."""
         stamp, rings = self.stamp, self.rings
         if stamp is None or rings.sequence % 2:
             return False
@@ -117,20 +120,20 @@ class WheelFile:
         return stamp.boot_id == self._boot_id != NO_BOOT and rings.is_sound()
 
     def begin(self) -> None:
-        """Announce an update; readers wait, and a crash from here on makes the file invalid."""
+        """Announces an update: readers wait, and from here on a crash makes the file invalid."""
         self._count_up()
 
     def commit(self, log_sequence: int, next_request: int | None) -> None:
-        """Make the update visible, and stamp it with the state of the timer log that the rings agree with."""
+        """Makes the update visible, stamped with the state of the timer log that the rings match."""
         rings = self.rings
         self._write_stamp(log_sequence, next_request, clean=False)
-        rings.publish()  # with the odd sequence: counters are part of the update
+        rings.publish()  # before the sequence becomes even: counters are part of the update
         self._count_up()
 
     def close(self, log_sequence: int, next_request: int | None, clean: bool) -> None:
-        """Unmap; `clean` first writes the pages back and then, last, the mark that they are whole.
+        """Unmaps the file. `clean` first writes back the pages, and then the mark that they are whole.
 
-        Raises StorageError if the write-back failed, after unmapping the file.
+        Raises StorageError if the write-back failed, after it has unmapped the file.
         """
         try:
             if clean:
@@ -141,13 +144,13 @@ class WheelFile:
             raise from_os_error(error) from error
         finally:
             del self.rings  # numpy's views hold the mapping
-            # If the traceback of an error still holds them, the mapping ends with it; nothing writes to it.
+            # If the traceback of an error still holds the views, the mapping lives as long as it; nothing writes to it.
             with contextlib.suppress(BufferError):
                 self._buffer.release()
                 self._mapped.close()
 
     def _count_up(self) -> None:
-        """Write the next sequence; by assignment, as in `Rings.publish`."""
+        """Writes the next sequence, by assignment as in `Rings.publish`."""
         self.rings.sequence += 1
         self._buffer[COUNTERS_OFFSET : COUNTERS_OFFSET + SEQUENCE.size] = SEQUENCE.pack(self.rings.sequence)
 

@@ -1,8 +1,9 @@
 """Keeps the wheel in step with the timer log: applies writes, loads hours, rebuilds.
 
 Every change of the rings happens here, between `begin` and `commit` of the file. A rebuild empties the rings and then
-counts the entries of the timer log piece by piece, in order of their keys. An entry written meanwhile is counted at
-once if the scan has passed its key, and otherwise by the scan. So the rings are right at the end, and nothing waits.
+counts the entries of the timer log piece by piece, in order of their keys. An entry written during the rebuild is
+counted at once if the scan has passed its key, and otherwise by the scan. So the rings are right at the end, and
+nothing waits for the rebuild.
 
 Thread rule: that of the timer index.
 """
@@ -36,18 +37,19 @@ class WheelMaintenance:
         return self._file.rings
 
     def apply(self, written: WriteDelta) -> None:
-        """Count what the timer log has just written."""
+        """Counts the entries that the timer log has just written."""
         self._file.begin()
         self._file.rings.apply(written)
         self._commit()
 
     def stamp(self) -> None:
-        """Stamp the wheel after a write that no ring counts: a wheel with the stamp of an older state is not valid."""
+        """Stamps the wheel after a write that changes no ring, since a wheel with the stamp of an older state is not
+        valid."""
         self._file.begin()
         self._commit()
 
     def advance(self, now_ms: int) -> None:
-        """Move the window of the fine ring to the present tick."""
+        """Moves the window of the fine ring to the present tick."""
         rings = self._file.rings
         if now_ms // rings.geometry.tick_ms > rings.window:
             self._file.begin()
@@ -55,7 +57,7 @@ class WheelMaintenance:
             self._commit()
 
     def load_step(self, now_ms: int, keys_max: int) -> bool:
-        """Rebuild or load one piece; True while there is more to do."""
+        """Rebuilds or loads one piece. Returns True if more is left."""
         self.advance(now_ms)
         if self._file.rings.building:
             self._build_piece(keys_max)
@@ -64,7 +66,7 @@ class WheelMaintenance:
         return self._file.rings.building or self._file.rings.next_load() is not None
 
     def rebuild(self, now_ms: int) -> None:
-        """Empty the rings, and start counting the timer log again."""
+        """Empties the rings and starts to count the entries of the timer log again."""
         self._file.begin()
         totals = self._log.checkpoint.totals
         self._file.rings.reset(now_ms, building=totals.entries > 0)
@@ -72,7 +74,7 @@ class WheelMaintenance:
         self._commit()
 
     def close(self, clean: bool) -> None:
-        """Unmap the file; `clean` marks it as whole. REQUIRES: the timer log is still open."""
+        """Unmaps the file. `clean` marks it as whole. REQUIRES: the timer log is still open."""
         self._file.close(self._log.sequence(), self._log.checkpoint.next_request, clean)
 
     def _build_piece(self, keys_max: int) -> None:
@@ -101,7 +103,7 @@ class WheelMaintenance:
 def open_wheel(
     log: TimerLog, path: Path, identity: Identity, options: IndexOptions, now_ms: int, platform: Platform
 ) -> tuple[WheelMaintenance, bool]:
-    """The wheel at `path` if it is believed, otherwise a new one for `load_step` to build; and True if it was believed.
+    """Returns the wheel at `path` and True if it is valid, otherwise a new one for `load_step` to build, and False.
 
     From here on the file is not clean. Raises DiskFull or StorageError.
     """

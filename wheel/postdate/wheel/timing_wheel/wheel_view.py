@@ -1,10 +1,9 @@
-"""A wheel as another process sees it: mapped read-only, copied whole, never torn.
+"""Consistent read-only copies of a wheel, for other processes.
 
-`WheelView.snapshot` copies the file between two updates of its owner (it compares a sequence counter in the header), so
-all numbers of a snapshot belong to one state. The owner may replace its file at any time; the view then maps the new
-one.
+`WheelView.snapshot` copies the whole file between two updates of its owner, which it detects by the sequence counter in
+the header. So all numbers of a snapshot belong to one state. If the owner replaces its file, the view maps the new one.
 
-Thread rule: a view belongs to one thread; any number of processes may hold one. Takes no lock, disturbs nobody.
+Thread rule: a view belongs to one thread; any number of processes may hold one. It takes no lock and disturbs nobody.
 """
 
 from __future__ import annotations
@@ -39,38 +38,38 @@ class WheelSnapshot:
 
     @property
     def count(self) -> int:
-        """All pending entries, parked ones included; while `building` those counted so far."""
+        """The number of all pending entries, parked ones included; while `building`, of those counted so far."""
         return self._rings.total.count + self._rings.parked.count
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of their values, a hint."""
+        """The bytes of the values of these entries, a hint."""
         return self._rings.total.size_bytes + self._rings.parked.size_bytes
 
     @property
     def ending_count(self) -> int:
-        """Controls and refused requests that wait for their transaction."""
+        """The number of controls and refused requests that wait for their transaction."""
         return self._rings.ending.count
 
     @property
     def parked_count(self) -> int:
-        """Parked entries."""
+        """The number of parked entries."""
         return self._rings.parked.count
 
     def next_due_ms(self) -> int | None:
-        """As `TimerIndex.next_due_ms`."""
+        """Returns the same as `TimerIndex.next_due_ms`."""
         return next_due_ms(self._rings)
 
     def due(self, now_ms: int) -> ForecastLoad:
-        """Entries that are due by now."""
+        """Returns the load that is due by now."""
         return due_load(self._rings, now_ms)
 
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
-        """As `TimerIndex.pending_by_horizon`."""
+        """Returns the same as `TimerIndex.pending_by_horizon`."""
         return pending_by_horizon(self._rings, now_ms)
 
     def load_ahead(self, from_ms: int, step_ms: int, steps: int) -> list[int]:
-        """How many entries are due in each of `steps` spans of `step_ms` from `from_ms` on."""
+        """Returns how many entries are due in each of `steps` spans of `step_ms` from `from_ms` on."""
         return load_ahead(self._rings, from_ms, step_ms, steps)
 
 
@@ -83,14 +82,14 @@ class WheelView:
 
     @staticmethod
     def open(path: Path) -> WheelView:
-        """Map the wheel file at `path`, or that of the timer index in the directory `path`.
+        """Maps the wheel file at `path`, or that of the timer index in the directory `path`.
 
         Raises StorageError if there is no file, Corrupt if it is not a wheel of this format.
         """
         return WheelView(path / WHEEL_NAME if path.is_dir() else path)
 
     def snapshot(self) -> WheelSnapshot:
-        """One consistent state. O(file), about 1 ms.
+        """Returns one consistent state. O(file), about 1 ms.
 
         Raises TornRead if the owner is always busy, or died in an update: read again later.
         """
@@ -106,7 +105,7 @@ class WheelView:
         raise TornRead(f"{self._path}: no consistent copy in {TORN_READS_MAX} attempts")
 
     def close(self) -> None:
-        """Unmap the file."""
+        """Unmaps the file."""
         self._mapped.close()
 
     def __enter__(self) -> WheelView:
@@ -136,7 +135,7 @@ class WheelView:
         self._geometry = fixed[0]
 
     def _follow(self) -> None:
-        """Map the new file if the owner has replaced it."""
+        """Maps the new file if the owner has replaced it."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
@@ -149,8 +148,8 @@ class WheelView:
 
 
 def present_snapshot(directory: Path, *, complete: bool = True) -> WheelSnapshot | None:
-    """The present wheel of a timer index; None if it is missing, or changing too fast to be read. With `complete`, None
-    also while it is being built, since it then counts only a part."""
+    """Returns the present wheel of a timer index, or None if the file is missing or changes too fast to be read. With
+    `complete`, also returns None while the wheel is being built, since it then counts only a part."""
     try:
         with WheelView.open(directory) as view:
             snapshot = view.snapshot()

@@ -1,6 +1,7 @@
-"""Goal: what a request of another scheduler lacks, or Postdate cannot do, is refused in that scheduler's words.
+"""Goal: a request of another scheduler that lacks something, or that needs something Postdate cannot do, is refused in
+the terms of that scheduler.
 
-Method: literal headers that deserve it, under rules that speak every dialect; reason and a clause of the detail are
+Method: literal invalid headers, under rules that accept every dialect. The reason and a clause of the detail are
 compared.
 """
 
@@ -40,7 +41,7 @@ def refusal(headers: Headers, *, key: bytes | None = b"k", is_tombstone: bool = 
 
 
 @pytest.mark.parametrize(("one", "other"), [*combinations([ETF1, KARAFKA, KASPR, TIMEBRIDGE, CHRONOS, NATS], 2)])
-def test_two_dialects_in_one_record(one: Headers, other: Headers) -> None:
+def test_two_dialects_in_one_record_are_refused(one: Headers, other: Headers) -> None:
     reason, detail = refusal([one[0], other[1]])
     assert reason == Reason.CONFLICTING_TIME
     assert "in one record" in detail
@@ -48,13 +49,13 @@ def test_two_dialects_in_one_record(one: Headers, other: Headers) -> None:
 
 @pytest.mark.parametrize("header", ["postdate-at", "postdate-topic", "postdate-grace", "postdate-action", "Postdate-X"])
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example.name for example in EXAMPLES])
-def test_a_dialect_beside_postdates_own_headers(example: Example, header: str) -> None:
+def test_a_dialect_beside_postdates_own_headers_is_refused(example: Example, header: str) -> None:
     reason, detail = refusal([*example.headers, (header, b"5")])
     assert reason == Reason.CONFLICTING_TIME
     assert f"headers of {example.dialect} and of Postdate ('{header}')" in detail
 
 
-def test_an_id_of_postdate_beside_a_dialect_without_ids() -> None:
+def test_an_id_of_postdate_beside_a_dialect_without_ids_is_refused() -> None:
     assert refusal([("x-delay", b"1"), ("postdate-id", b"i")])[0] == Reason.CONFLICTING_TIME
 
 
@@ -130,19 +131,19 @@ def test_a_refusal_uses_the_words_of_its_dialect(headers: Headers, reason: Reaso
 
 @pytest.mark.parametrize("key", [b"\xff", b"i" * 257])
 @pytest.mark.parametrize("headers", [ETF1, KARAFKA, NATS, []])
-def test_a_key_that_can_be_no_id(key: bytes, headers: Headers) -> None:
+def test_a_key_that_cannot_be_an_id_is_refused(key: bytes, headers: Headers) -> None:
     reason, detail = refusal(headers, key=key, is_tombstone=not headers)
     assert reason == Reason.BAD_ID
     assert detail.startswith("the record's key, which names the schedule,")
 
 
 def test_a_record_without_any_dialect_is_judged_as_one_of_postdates_own() -> None:
-    told = (Reason.MISSING_TARGET, "a request to schedule needs postdate-topic")
-    assert refusal([]) == refusal([("traceparent", b"x"), ("scheduler-key", b"k")]) == told
+    expected = (Reason.MISSING_TARGET, "a request to schedule needs postdate-topic")
+    assert refusal([]) == refusal([("traceparent", b"x"), ("scheduler-key", b"k")]) == expected
 
 
 @pytest.mark.parametrize("key", [None, b""])
-def test_a_cancel_by_key_without_a_key(key: bytes | None) -> None:
+def test_a_cancel_by_key_without_a_key_is_refused(key: bytes | None) -> None:
     assert refusal([], key=key, is_tombstone=True) == (Reason.MISSING_ID, "etf1: a cancel needs a record key")
 
 

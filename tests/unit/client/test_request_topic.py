@@ -1,8 +1,8 @@
-"""Goal: a request built by `postdate.client` contains what the caller passed, is in the partition of its controls, and
-is never one that the sidecar refuses.
+"""Goal: a request that `postdate.client` builds contains what the caller passed, goes to the partition of its controls,
+and is never refused by the sidecar.
 
-Method: literal expectations on the records, read a second time by the sidecar's parser; each mistake of a caller is a
-RequestInvalid with the reason of the dead letter that it saves. The arguments are bound to the signatures of real
+Method: literal expectations on the records, which the sidecar's parser reads as well. Each error of a caller is a
+RequestInvalid with the reason of the dead letter that it prevents. The arguments are bound to the signatures of real
 clients.
 """
 
@@ -37,7 +37,7 @@ EARLIER = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def read(record: RequestRecord) -> Request:
-    """The request as the sidecar reads it."""
+    """Returns the request as the sidecar reads it."""
     rules = RequestRules(topic=record.topic, format_version=3)
     return parse_request(rules, record.partition or 0, NOW_MS, record.key, list(record.headers))
 
@@ -88,7 +88,7 @@ def test_a_consumed_message_becomes_its_return() -> None:
         TOPIC.retry("orders", b"v", "slow", headers={"postdate-delay": b"5s"})
 
 
-def test_all_that_names_an_id_meets_in_one_partition_whatever_the_keys() -> None:
+def test_all_requests_that_name_an_id_have_one_partition_for_any_keys() -> None:
     topic = RequestTopic("R", partitions=31)
     scheduled = topic.schedule("t", b"", key=b"customer-7", level=1, id="order-9")
     again = topic.schedule("t", b"", key=b"customer-8", level=1, id=b"order-9")
@@ -115,7 +115,7 @@ def test_a_control_by_origin_goes_to_the_partition_of_the_origin(partition: int)
         assert read(record).acts_on == 1017
 
 
-def test_deliver_is_a_reschedule_to_the_time_of_the_record() -> None:
+def test_deliver_reschedules_to_the_time_of_the_record() -> None:
     by_id, by_origin = TOPIC.deliver(id="i"), TOPIC.deliver(origin=TOPIC.origin(3, 1017))
     assert by_id.partition == TOPIC.partition_of("i")
     assert (by_origin.partition, read(by_origin).acts_on) == (3, 1017)
@@ -135,10 +135,10 @@ def test_a_schedule_is_controlled(call: str, action: Action) -> None:
         build()
 
 
-def test_a_backfill_asks_for_times_that_have_passed() -> None:
-    asked = read(TOPIC.backfill(EARLIER, EARLIER + SECOND, id="i"))
+def test_a_backfill_requests_times_that_have_passed() -> None:
+    request = read(TOPIC.backfill(EARLIER, EARLIER + SECOND, id="i"))
     first_ms = round(EARLIER.timestamp() * 1_000)
-    assert asked.times_ms == (first_ms, first_ms + 1_000)
+    assert request.times_ms == (first_ms, first_ms + 1_000)
     for start, end in ((EARLIER, EARLIER - SECOND), (EARLIER, datetime.now(UTC) + 60 * SECOND)):
         with pytest.raises(RequestInvalid) as refused:
             TOPIC.backfill(start, end, id="i")
@@ -303,7 +303,7 @@ def test_an_invalid_option_is_reported_before_anything_is_sent(
 
 
 def loose(**arguments: Any) -> RequestRecord:
-    """A call as a program without types makes it."""
+    """Returns the result of a call without static types."""
     return TOPIC.schedule("t", **{"value": b"", **arguments})
 
 
@@ -364,7 +364,7 @@ def test_a_request_topic_has_partitions(partitions: int) -> None:
         RequestTopic("a b", 1)
 
 
-def test_a_horizon_of_ones_own_is_kept() -> None:
+def test_a_given_horizon_is_kept() -> None:
     short = RequestTopic("R", 1, horizon=timedelta(days=3))
     with pytest.raises(RequestInvalid, match="beyond-horizon"):
         short.reschedule(id="i", delay=timedelta(days=4))
@@ -406,7 +406,7 @@ def test_a_record_unpacks_into_the_call_of_a_producer() -> None:
 def test_the_real_producer_takes_a_record() -> None:
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": ""})  # nobody to reach: the call itself is what is tried
+    producer = Producer({"bootstrap.servers": ""})  # no broker: the test concerns only the call
     producer.produce(**TOPIC.schedule("t", b"v", key="k", headers=[("a", None)], level=1, id="i"))
     producer.produce(**TOPIC.schedule("t", None, level=1))
     assert len(producer) == 2
@@ -425,9 +425,9 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 def test_the_client_needs_no_kafka_client() -> None:
     path = os.pathsep.join(str(ROOT / root) for root in ("sidecar", "wheel", "connectors"))
     environ = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=True, env=environ)
-    loaded = json.loads(done.stdout)
-    # msgspec itself looks for typing_extensions, and goes without. Python names data of its build after the machine.
+    process = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=True, env=environ)
+    loaded = json.loads(process.stdout)
+    # msgspec tries to import typing_extensions, which it does not need. Python's build data is named after the machine.
     foreign = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"typing_extensions"}
     foreign = {name for name in foreign if not name.startswith("_sysconfigdata")}
     assert foreign == {"postdate", "msgspec", "cronsim", "tzdata"}
@@ -435,7 +435,7 @@ def test_the_client_needs_no_kafka_client() -> None:
     assert ours == {"client", "wire"}
 
 
-def test_a_recurring_schedule_says_when() -> None:
+def test_a_cron_schedule_has_its_expression_and_its_zone() -> None:
     record = TOPIC.repeat(
         "reports", b"{}", id="nightly", key="k", headers={"a": "1"}, cron="30 2 * * MON-FRI", zone="Europe/Berlin"
     )
@@ -506,7 +506,7 @@ def test_every_option_of_a_recurring_schedule_reaches_the_request() -> None:
         ({"every": SECOND, "id": ""}, Reason.BAD_ID, "1 to 256 bytes"),
     ],
 )
-def test_a_recurring_schedule_that_would_be_refused_is_none(options: dict[str, Any], reason: Reason, text: str) -> None:
+def test_a_recurring_schedule_that_would_be_refused_raises(options: dict[str, Any], reason: Reason, text: str) -> None:
     with pytest.raises(RequestInvalid, match=text) as refused:
         TOPIC.repeat("t", b"v", **{"id": "i", **options})
     assert refused.value.reason == reason

@@ -1,7 +1,7 @@
-"""Goal: a request of another scheduler means here what it means there.
+"""Goal: a request of another scheduler has the same meaning in Postdate.
 
-Method: each system's documented example, and small variations of it, are parsed under rules that speak every dialect
-and compared with literal requests. The table itself is held to what the parser takes for granted.
+Method: each system's documented example, and small variations of it, are parsed under rules that accept every dialect
+and compared with literal requests. Further tests check the properties of the table on which the parser relies.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_headers_of_a_disabled_dialect_belong_to_the_message(example: Example) -
         ([("Nats-Schedule", b"@at 2026-11-21T05:51:24-05:00"), NATS[1]], NOW_MS),
     ],
 )
-def test_times(headers: Headers, due_ms: int) -> None:
+def test_each_time_of_a_dialect_becomes_its_due_time(headers: Headers, due_ms: int) -> None:
     assert parse(headers).due_ms == due_ms
 
 
@@ -133,15 +133,17 @@ def test_times(headers: Headers, due_ms: int) -> None:
         ([("DELAY", b"1"), ("UNIQ_KEY", b"u")], b"k", b"k", b"u"),
     ],
 )
-def test_keys_and_ids(headers: Headers, key: bytes | None, target_key: bytes | None, identifier: bytes) -> None:
+def test_keys_and_ids_of_a_dialect_become_target_keys_and_ids(
+    headers: Headers, key: bytes | None, target_key: bytes | None, identifier: bytes
+) -> None:
     request = parse(headers, key=key)
     assert (request.key, request.id) == (target_key, identifier)
 
 
-def test_the_partition_of_karafka() -> None:
+def test_a_partition_of_karafka_becomes_the_target_partition() -> None:
     assert parse([*KARAFKA, ("schedule_target_partition", b"7")]).partition == 7
-    told: Headers = [("schedule_target_key", b"a"), ("schedule_target_partition_key", b"a")]
-    assert parse([*KARAFKA, *told]).key == b"a"
+    headers: Headers = [("schedule_target_key", b"a"), ("schedule_target_partition_key", b"a")]
+    assert parse([*KARAFKA, *headers]).key == b"a"
     assert (
         parse([*KARAFKA, ("schedule_target_partition", b"7"), ("schedule_target_partition_key", b"b")]).partition == 7
     )
@@ -183,7 +185,7 @@ def test_a_recurring_schedule_is_kept_as_one_in_postdates_own_headers(headers: H
     ("action", "meant"),
     [(b"CRON_CANCEL", Action.CANCEL), (b"CRON_PAUSE", Action.PAUSE), (b"CRON_RESUME", Action.RESUME)],
 )
-def test_a_control_of_a_recurring_schedule(action: bytes, meant: Action) -> None:
+def test_a_control_of_kaspr_becomes_a_control_of_a_recurring_schedule(action: bytes, meant: Action) -> None:
     headers: Headers = [("x-scheduler-action", action), ("x-scheduler-request-id", b"k")]
     request = parse(headers, rules=replace(RULES, format_version=3))
     assert (request.action, request.id, request.acts_on) == (meant, b"k", -1)
@@ -211,7 +213,7 @@ def test_headers_of_an_earlier_delivery_are_ignored(name: str) -> None:
     assert (request.headers, request.id) == ([("a", b"1"), ("a", None)], b"k" if DIALECTS[name].id_is_key else b"")
 
 
-def test_left_over_names_alone_are_the_messages_own() -> None:
+def test_left_over_names_alone_belong_to_the_message() -> None:
     own: Headers = [("postdate-topic", b"orders"), ("postdate-delay", b"5s")]
     left: Headers = [("scheduler-key", b"x"), ("schedule_source_key", b"y"), ("REAL_TOPIC", b"z"), ("Nats-TTL", b"1")]
     assert parse([*own, *left]).headers == left
@@ -250,21 +252,21 @@ def test_every_form_of_cancel(headers: Headers, is_tombstone: bool) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"dialects": ("etf2",)}, {"dialects": ("etf1",), "default_target": "a b"}])
-def test_malformed_rules(fields: dict[str, object]) -> None:
+def test_malformed_rules_of_dialects_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"etf2|a b"):
         RequestRules(topic="R", **fields)  # type: ignore[arg-type]
 
 
-def test_rules_survive_their_way_to_another_process() -> None:
+def test_rules_survive_pickling() -> None:
     copied = pickle.loads(pickle.dumps(RULES))  # noqa: S301 - our own bytes
     assert copied == RULES
     for example in EXAMPLES:
         assert parse(example.headers, key=example.key, rules=copied) == parse(example.headers, key=example.key)
 
 
-def test_no_name_belongs_to_two() -> None:
-    for one, other in combinations(DIALECTS.values(), 2):
-        assert not (one.read | one.left_over) & (other.read | other.left_over)
+def test_no_name_belongs_to_two_dialects() -> None:
+    for first, second in combinations(DIALECTS.values(), 2):
+        assert not (first.read | first.left_over) & (second.read | second.left_over)
     for dialect in DIALECTS.values():
         assert dialect.marks <= dialect.read
         assert not dialect.read & dialect.left_over
