@@ -110,14 +110,14 @@ class Holding:
             if then is not None:
                 self._later(self._random.uniform(0.0, 1_000.0), then)
 
-        held = functools.partial(Holds.changed, what=hold.what, is_held=True, target=hold.target)
+        held = functools.partial(Holds.changed, kind=hold.what, is_held=True, target=hold.target)
         self._insist(f"held {hold.what}", hold.index, held, done)
 
     def _release(self, hold: _RequestedHold) -> None:
         for window in self._windows:
             if (window.index, window.what, window.target) == (hold.index, hold.what, hold.target):
                 self._close(window)
-        released = functools.partial(Holds.changed, what=hold.what, is_held=False, target=hold.target)
+        released = functools.partial(Holds.changed, kind=hold.what, is_held=False, target=hold.target)
         self._releasing[hold] += 1
 
         def done() -> None:
