@@ -68,7 +68,7 @@ class Environment(BenchEnvironment):
 
 def full(environment: Environment, case: str, count: int) -> dict[str, _Run]:
     """A case that begins with a full request topic."""
-    found = CASES[case](environment, Size(count, 0.0))
+    found = CASES[case].run(environment, Size(count, 0.0))
     runs = {"sidecar": {"cpu_us": found["sidecar_cpu_us"], "per_s": found["records_per_s"]}}
     requests, targets = environment.made[0]
     if case == "cancel":
@@ -87,7 +87,7 @@ def _of_one(done: _Run) -> _Run:
 
 def steady(environment: Environment, seconds: float, pause_ms: int) -> dict[str, _Run]:
     """1,000 requests a second; the share of a core, and the processor time of a transaction."""
-    found = CASES["steady 1000/s"](environment, Size(0, seconds))
+    found = CASES["steady 1000/s"].run(environment, Size(0, seconds))
     count = int(_STEADY_PER_S * (seconds + WARM_UP_S))
     lasted_s = seconds + WARM_UP_S + DELAY_MS[1] / 1_000
     runs = {"sidecar": _of_steady(found["core_share"], _transactions(environment) / lasted_s)}

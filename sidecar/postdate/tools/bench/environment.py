@@ -175,8 +175,8 @@ class BenchEnvironment:
 
     @contextmanager
     def raw_program(self, module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """Starts `python -m postdate.kafka.baselines.MODULE BOOTSTRAP ARGUMENTS`, and ends it with the block."""
-        command = [sys.executable, "-m", f"postdate.kafka.baselines.{module}", self.bootstrap, *arguments]
+        """Starts `python -m postdate.tools.bench.baselines.MODULE BOOTSTRAP ARGUMENTS`, and ends it with the block."""
+        command = [sys.executable, "-m", f"postdate.tools.bench.baselines.{module}", self.bootstrap, *arguments]
         paths = os.pathsep.join(filter(None, sys.path))
         with subprocess.Popen(  # noqa: S603
             command,

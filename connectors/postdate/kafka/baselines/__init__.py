@@ -1,8 +1,0 @@
-"""Plain programs on the client library, as without Postdate. The benchmark compares Postdate with them.
-
-    raw_copy      copies records in transactions
-    raw_steady    produces at a steady rate in transactions
-
-They import nothing of Postdate. Each runs as a process: `python -m postdate.kafka.baselines.raw_copy`. Thread rule: one
-thread, except the producers of `raw_steady`.
-"""
