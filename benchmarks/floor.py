@@ -67,7 +67,7 @@ class Environment(BenchEnvironment):
 
 
 def full(environment: Environment, case: str, count: int) -> dict[str, _Run]:
-    """A case that begins with a full request topic."""
+    """Returns a case that begins with a full request topic."""
     found = CASES[case].run(environment, Size(count, 0.0))
     runs = {"sidecar": {"cpu_us": found["sidecar_cpu_us"], "per_s": found["records_per_s"]}}
     requests, targets = environment.made[0]
@@ -109,7 +109,7 @@ def _of_steady(core_share: float, per_s: float) -> _Run:
 
 
 def _transactions(environment: Environment) -> float:
-    """The transactions of the sidecar: each writes a record and a marker to the dispatch log."""
+    """Returns the transactions of the sidecar: each writes a record and a marker to the dispatch log."""
     log = OwnTopics.of(environment.made[0][0]).dispatch_log
     with admin_of(environment.kafka) as admin:
         ends = admin.end_offsets([Partition(log, each) for each in range(PARTITIONS)], Isolation.READ_UNCOMMITTED)

@@ -41,7 +41,7 @@ _RETRY = ("postdate-retry", b"base=1s, factor=2, max=1h, attempts=12, jitter=20%
 
 
 def _redelivered(offset: int) -> Headers:
-    """The headers that the consumer of a first redelivery sees."""
+    """Returns the headers that the consumer of a first redelivery sees."""
     return [
         ("postdate-origin", b"requests/0/%d" % offset),
         ("postdate-due", b"%d" % (_NOW_MS - 5)),

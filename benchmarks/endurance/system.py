@@ -101,7 +101,7 @@ class EnduranceSystem:
                 raise SystemFailed(f"sidecar {name} has ended; the end of its log:\n{child.last_words()}")
 
     def samples(self, at_s: float) -> Iterator[Sample]:
-        """The resources of each sidecar now."""
+        """Yields the resources of each sidecar now."""
         for name, child in self._children.items():
             process, data = Path(f"/proc/{child.pid}"), self._data(name)
             statm = (process / "statm").read_text().split()
@@ -114,7 +114,7 @@ class EnduranceSystem:
         return {"broker": cpu_s(self._broker_pid), "sidecars": self._ended_cpu_s + running}
 
     def logs(self) -> list[Path]:
-        """The logs of all sidecars."""
+        """Returns the logs of all sidecars."""
         return sorted(self._directory.glob("sidecar-*.log"))
 
     @contextmanager

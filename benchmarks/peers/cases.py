@@ -65,7 +65,7 @@ class Measurement:
         return self._case("accept and drain", figures, before)
 
     def kill(self, count: int, lead_s: float) -> Case:
-        """The same with a SIGKILL to the delaying process in the drain; it is started again at once."""
+        """Returns the same with a SIGKILL to the delaying process in the drain; it is started again at once."""
         before = os.getloadavg()[0]
         with self._system.target() as clients, self._receiver(clients) as receiver:
             due_ms, _ = self._fill(clients, count, lead_s)

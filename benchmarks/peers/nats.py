@@ -62,7 +62,7 @@ class Nats:
 
 
 def _server() -> Path:
-    """The server's binary; built by Go from the module proxy if this machine has none."""
+    """Returns the server's binary; built by Go from the module proxy if this machine has none."""
     home = cache_dir() / f"nats-server-{VERSION}"
     if not home.is_dir():
         partial = home.with_name(home.name + ".partial")

@@ -52,7 +52,7 @@ class Postdate:
             yield Clients([*client, "send", requests, target], [*client, "receive", target], paths)
 
     def pending(self) -> int | None:
-        """Messages in the timer index."""
+        """Returns messages in the timer index."""
         return self._running().pending()
 
     def kill(self) -> None:

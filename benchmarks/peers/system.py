@@ -46,11 +46,11 @@ class System(Protocol):
     version: str
 
     def target(self) -> AbstractContextManager[Clients]:
-        """A new, empty target that is served until the context ends."""
+        """Returns a new, empty target that is served until the context ends."""
         ...
 
     def pending(self) -> int | None:
-        """Messages that the delaying process holds; None if the system does not say."""
+        """Returns messages that the delaying process holds; None if the system does not say."""
         ...
 
     def kill(self) -> None:
@@ -63,7 +63,7 @@ class System(Protocol):
 
 
 def need(program: str) -> str:
-    """The path of a program. Raises PeerFailed with the package to install if it is missing."""
+    """Returns the path of a program. Raises PeerFailed with the package to install if it is missing."""
     found = shutil.which(program)
     if found is None:
         raise PeerFailed(f"{program} is missing (Debian, Ubuntu: apt-get install {PACKAGES[program]})")
@@ -115,5 +115,5 @@ class Server:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of this process with some variables set."""
+    """Returns the environment of this process with some variables set."""
     return {**os.environ, **more}

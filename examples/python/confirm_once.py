@@ -46,7 +46,7 @@ def confirm(order: str) -> None:
 
 
 def verdict_of(value: bytes | None, order: str) -> str | None:
-    """The verdict about a request for this order; None: it is about another one."""
+    """Returns the verdict about a request for this order; None: it is about another one."""
     verdict: dict[str, str | None] = json.loads(value or b"{}")
     return verdict["verdict"] if verdict.get("id") == order else None
 

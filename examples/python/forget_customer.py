@@ -28,7 +28,7 @@ VERDICTS = f"{REQUESTS}.verdicts"
 
 
 def count_of(value: bytes | None, origins: set[str]) -> int | None:
-    """How many messages one of these controls has ended; None: the verdict is about another request."""
+    """Returns how many messages one of these controls has ended; None: the verdict is about another request."""
     answer = decode_verdict(value)
     return answer.count if answer.verdict is Verdict.APPLIED and answer.origin in origins else None
 

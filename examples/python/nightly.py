@@ -28,7 +28,7 @@ NIGHTS = 4
 
 
 def last_sunday_of_october(before: datetime) -> datetime:
-    """The midnight in Berlin at which the latest such Sunday before a moment began."""
+    """Returns the midnight in Berlin at which the latest such Sunday before a moment began."""
     for year in (before.year, before.year - 1):
         november = datetime(year, 11, 1, tzinfo=ZONE)
         sunday = november - timedelta(days=november.isoweekday())

@@ -28,7 +28,7 @@ _FILLER = random.Random(20).randbytes(1 << 16)  # noqa: S311  # not a secret
 
 
 def value_of(number: int, due_ms: int) -> bytes:
-    """The sequence number, the due time, and bytes that do not compress."""
+    """Returns the sequence number, the due time, and bytes that do not compress."""
     first = number * 61 % (len(_FILLER) - VALUE_SIZE_BYTES)
     return struct.pack(">qq", number, due_ms) + _FILLER[first : first + VALUE_SIZE_BYTES - 16]
 

@@ -19,7 +19,7 @@ class Imported(UserDict[str, Any]):
     """Commands by name, each imported when it is first needed. Made from the names of their modules."""
 
     def __getitem__(self, name: str) -> click.Command:
-        """The command; raises KeyError if there is none of this name."""
+        """Returns the command; raises KeyError if there is none of this name."""
         command: click.Command = getattr(import_module(f"postdate.cli.{self.data[name]}"), name.replace("-", "_"))
         return command
 
@@ -31,16 +31,16 @@ class Commands(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order in which a newcomer needs them."""
+        """Returns the names in the order in which a newcomer needs them."""
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments as click does, with errors in our style."""
+        """Parses the arguments as click does, with errors in our style."""
         with _one_style():
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. An error of the sidecar or of Kafka is printed, and determines the exit code."""
+        """Runs the command. An error of the sidecar or of Kafka is printed, and determines the exit code."""
         try:
             with _one_style():
                 return super().invoke(ctx)
@@ -68,22 +68,22 @@ def _one_style() -> Iterator[None]:
 
 
 def print_note(text: str) -> None:
-    """Print a line on stderr; stdout is for results."""
+    """Prints a line on stderr; stdout is for results."""
     click.echo(text, err=True)
 
 
 def warn(text: str) -> None:
-    """Print a warning on stderr, for a possible mistake."""
+    """Prints a warning on stderr, for a possible mistake."""
     click.echo(click.style("warning: ", fg="yellow") + text, err=True)
 
 
 def fail(text: str, code: Exit = Exit.FAILED) -> None:
-    """Print each line of `text` as an error, and end the process with `code`."""
+    """Prints each line of `text` as an error, and end the process with `code`."""
     for line in text.splitlines() or [""]:
         click.echo(click.style("error: ", fg="red") + line, err=True)
     sys.exit(code)
 
 
 def listed(names: Sequence[str]) -> str:
-    """The names, separated by commas."""
+    """Returns the names, separated by commas."""
     return ", ".join(names)

@@ -27,7 +27,7 @@ TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
 
 
 def time_options(command: Command) -> Command:
-    """Add --at, --delay and --level; `time_headers` accepts one of them."""
+    """Adds --at, --delay and --level; `time_headers` accepts one of them."""
     for option in (
         click.option("--level", metavar="N", help="Delay level; 0: immediately."),
         click.option("--delay", type=duration_text, metavar="DURATION", help="Delay: 1500ms, 90s, 2h30m, 1d12h, PT5M."),
@@ -43,7 +43,7 @@ def time_options(command: Command) -> Command:
 
 
 def time_headers(options: Mapping[str, Any]) -> Headers:
-    """The header for the given time, or no header. Raises UsageError if several times are given."""
+    """Returns the header for the given time, or no header. Raises UsageError if several times are given."""
     given = [(header, as_bytes(str(options[name]))) for name, header in TIMES.items() if options[name] is not None]
     if len(given) > 1:
         raise click.UsageError("give only one of --at, --delay, --level")
@@ -51,14 +51,14 @@ def time_headers(options: Mapping[str, Any]) -> Headers:
 
 
 def the_time(options: Mapping[str, Any]) -> Headers:
-    """The header with the due time. Raises UsageError: not exactly one of --at, --delay, --level."""
+    """Returns the header with the due time. Raises UsageError: not exactly one of --at, --delay, --level."""
     if sum(options[name] is not None for name in TIMES) != 1:
         raise click.UsageError("give exactly one of --at, --delay, --level")
     return time_headers(options)
 
 
 def the_request_topic(config: Config) -> str:
-    """The only request topic of this configuration. Raises ConfigError if it has several."""
+    """Returns the only request topic of this configuration. Raises ConfigError if it has several."""
     if len(config.request_topics) > 1:
         raise ConfigError(f"--requests is needed: {', '.join(config.request_topic_names)} are configured")
     return config.request_topic_names[0]
@@ -85,7 +85,7 @@ def parsed(
     delivery: DeliveryReport,
     policies: NamedPolicies = NO_POLICIES,
 ) -> Request | None:
-    """A request that was sent, with the broker's timestamp.
+    """Returns a request that was sent, with the broker's timestamp.
 
     None: the sidecar will refuse it, because the broker's clock differs from this machine's; or `policies` does not
     contain the retry policy that it names.
@@ -101,6 +101,6 @@ def parsed(
 
 
 def due_ms(rules: RequestRules, draft: UnsentRequest, partition: int, delivery: DeliveryReport) -> int | None:
-    """The due time of a control that was sent, epoch ms; None as for `parsed`."""
+    """Returns the due time of a control that was sent, epoch ms; None as for `parsed`."""
     request = parsed(rules, draft, partition, delivery)
     return None if request is None else request.due_ms

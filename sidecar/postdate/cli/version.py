@@ -23,7 +23,7 @@ def _version_of(package: str) -> str:
 
 
 def _postdate_version() -> str:
-    """The installed version; a note if the source tree is not installed."""
+    """Returns the installed version; a note if the source tree is not installed."""
     text = _version_of("postdate")
     return "from source, not installed" if text == "not installed" else text
 

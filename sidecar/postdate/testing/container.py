@@ -79,7 +79,7 @@ class PostdateContainer(DockerContainer, Observed):
         self._container = None
 
     def log(self) -> str:
-        """The end of the output of the sidecar."""
+        """Returns the end of the output of the sidecar."""
         if self._container is None:
             return ""
         stdout, stderr = self.get_logs()

@@ -80,7 +80,7 @@ class LocalPostdate(Observed):
         self._stack.close()
 
     def log(self) -> str:
-        """The end of the sidecar's log."""
+        """Returns the end of the sidecar's log."""
         return "" if self._sidecar is None else self._sidecar.last_words()
 
     def _create_own_topics(self, directory: Path) -> None:

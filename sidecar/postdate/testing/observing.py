@@ -33,7 +33,7 @@ class Observed:
 
     @abstractmethod
     def log(self) -> str:
-        """The end of the sidecar's log."""
+        """Returns the end of the sidecar's log."""
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Creates a topic, such as a target, unless it exists. A request for a missing target becomes a dead letter."""
@@ -42,7 +42,7 @@ class Observed:
         admin.close()
 
     def delivered(self, topic: str, count: int, timeout_s: float = 60.0) -> list[DeliveredRecord]:
-        """All messages that this sidecar has delivered to a topic, in order of time, once there are `count`.
+        """Returns all messages that this sidecar has delivered to a topic, in order of time, once there are `count`.
         `timeout_s` includes the delays. Raises NotDelivered if there are fewer."""
         found = consume_delivered(self._kafka(), self.requests.name, topic, count, timeout_s)
         if len(found) < count:
@@ -79,7 +79,7 @@ class DeliveredRecord:
 
 
 def consume_delivered(kafka: Kafka, requests: str, topic: str, count: int, timeout_s: float) -> list[DeliveredRecord]:
-    """The deliveries of requests on the topic `requests` to a topic, in order of time, once there are at least
+    """Returns the deliveries of requests on the topic `requests` to a topic, in order of time, once there are at least
     `count`, or after `timeout_s`.
 
     Raises Unreachable, NotAuthorized, and RecordRejected if the topic does not exist.

@@ -40,7 +40,7 @@ def env() -> SimulatedCluster:
 
 
 def format_2(directory: Path) -> Path:
-    """A configuration with format 2."""
+    """Returns a configuration with format 2."""
     config = directory / "postdate.toml"
     config.write_text("format_version = 2\n")
     return config

@@ -32,7 +32,7 @@ def env() -> SimulatedCluster:
 
 
 def listed(env: SimulatedCluster, *arguments: str) -> list[str]:
-    """The origins that are shown."""
+    """Returns the origins that are shown."""
     result = env.call("dead-letters", "list", "--requests", env.requests, *arguments, "--output", "json")
     assert result.exit_code == 0, result.stderr
     return [json.loads(line)["origin"] for line in result.stdout.splitlines()]

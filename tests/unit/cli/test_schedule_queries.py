@@ -35,7 +35,7 @@ HISTORY = {"entry": ENTRY, "events": [{"fate": "stored"}, OCCURRED, SKIPPED], "c
 def call(
     monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]], *arguments: str, history: dict[str, Any] = HISTORY
 ) -> tuple[Result, list[Any]]:
-    """The result of a command, and the queries that it made."""
+    """Returns the result of a command, and the queries that it made."""
     asked: list[Any] = []
 
     def find(self: Deployment, query: list[tuple[str, str]], entries_max: int) -> list[dict[str, Any]]:

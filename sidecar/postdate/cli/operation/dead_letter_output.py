@@ -15,8 +15,8 @@ _COLUMNS = ("died", "reason", "origin", "target", "id", "key", "detail")
 
 
 def dead_letter_as_json(requests: str, letter: DeadLetter) -> dict[str, object]:
-    """The JSON object of a dead letter. `dead_letter` is its own position; a key that is not UTF-8 has its bytes
-    escaped.
+    """Returns the JSON object of a dead letter. `dead_letter` is its own position; a key that is not UTF-8 has its
+    bytes escaped.
 
     `key` is the key of the message, `request_key` that of the request. They usually differ if the request has an id.
     """
@@ -37,7 +37,7 @@ def dead_letter_as_json(requests: str, letter: DeadLetter) -> dict[str, object]:
 
 
 def dead_letters_as_table(letters: Sequence[DeadLetter]) -> list[str]:
-    """A table with one line for each letter; empty if there are no letters."""
+    """Returns a table with one line for each letter; empty if there are no letters."""
     if not letters:
         return []
     rows = [_COLUMNS, *(_row(letter) for letter in letters)]
@@ -48,7 +48,7 @@ def dead_letters_as_table(letters: Sequence[DeadLetter]) -> list[str]:
 
 
 def outcome_as_json(outcome: RequeueOutcome) -> dict[str, object]:
-    """The JSON object of an outcome; `now` is the origin of the new request."""
+    """Returns the JSON object of an outcome; `now` is the origin of the new request."""
     letter = outcome.letter
     fields = {"origin": letter.origin.decode(), "status": outcome.status, "now": outcome.now}
     return {
@@ -61,7 +61,7 @@ def outcome_as_json(outcome: RequeueOutcome) -> dict[str, object]:
 
 
 def outcome_as_line(outcome: RequeueOutcome) -> str:
-    """One line for an outcome."""
+    """Returns one line for an outcome."""
     origin = outcome.letter.origin.decode()
     match outcome.status:
         case RequeueStatus.DONE:
@@ -79,7 +79,7 @@ def _why(outcome: RequeueOutcome) -> str:
 
 
 def summary(counts: Mapping[RequeueStatus, int], with_id: int, is_applied: bool) -> str:
-    """One sentence about all outcomes; `with_id`: the number of requeued letters with an id."""
+    """Returns one sentence about all outcomes; `with_id`: the number of requeued letters with an id."""
     wanted = RequeueStatus.DONE if is_applied else RequeueStatus.WOULD
     parts = [
         f"{counts.get(wanted, 0)} {'' if is_applied else 'would be '}requeued",

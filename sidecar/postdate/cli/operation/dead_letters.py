@@ -48,7 +48,7 @@ _MORE = "use --max for more"
 
 
 def origin_bytes(text: str) -> bytes:
-    """The bytes of an origin. Raises BadParameter if it is malformed."""
+    """Returns the bytes of an origin. Raises BadParameter if it is malformed."""
     origin = text.encode("utf-8", "surrogateescape")
     try:
         parse_origin(origin)
@@ -58,7 +58,7 @@ def origin_bytes(text: str) -> bytes:
 
 
 def filter_options(command: Command) -> Command:
-    """Add --requests, the filters, and --max."""
+    """Adds --requests, the filters, and --max."""
     for option in (
         click.option(
             "--max",
@@ -191,7 +191,7 @@ def _filters(asked: dict[str, Any]) -> DeadLetterFilters:
 
 
 def _look_up(admin: Admin, config: Config, requests: str) -> LiveTopic:
-    """The metadata of the request topic. Raises ConfigError if it or its dead-letter topic does not exist."""
+    """Returns the metadata of the request topic. Raises ConfigError if it or its dead-letter topic does not exist."""
     topic = OwnTopics.of(requests).dead_letters
     live = look_up(admin, requests, config.kafka.bootstrap_servers, (topic,))
     if topic not in live.existing:
@@ -203,7 +203,7 @@ def _look_up(admin: Admin, config: Config, requests: str) -> LiveTopic:
 
 
 def _first(letters: Generator[DeadLetter], letters_max: int) -> list[DeadLetter]:
-    """The first letters without their values. If there are more, prints a hint on stderr."""
+    """Returns the first letters without their values. If there are more, prints a hint on stderr."""
     found, has_more = first(letters, letters_max, lambda letter: dataclasses.replace(letter, value=None))
     if has_more:
         print_note(f"only the first {letters_max} are used; {_MORE}")
@@ -220,7 +220,7 @@ def _bar(part: Partition, count: int) -> Iterator[Callable[[int], None]]:
 
 
 def _print_outcomes(outcomes: Iterable[RequeueOutcome], output: str, is_applied: bool) -> None:
-    """Print the outcomes and, on stderr, their counts. Ends the process with 1 if a letter cannot be requeued."""
+    """Prints the outcomes and, on stderr, their counts. Ends the process with 1 if a letter cannot be requeued."""
     counts: Counter[RequeueStatus] = Counter()
     with_id = 0
     for outcome in outcomes:

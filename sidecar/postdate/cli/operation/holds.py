@@ -40,7 +40,7 @@ def release() -> None:
 
 
 def _add(group: click.Group, action: str, texts: dict[str, str]) -> None:
-    """Add the three commands of a group."""
+    """Adds the three commands of a group."""
 
     @group.command("delivery", help=texts["delivery"])
     @asks_processes
@@ -119,7 +119,7 @@ def drain(deployment: Deployment, output: str) -> None:
 
 
 def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: tuple[str, ...], output: str) -> None:
-    """Apply the change to each named shard or topic. Raises TransientError if a shard was not reached; it is
+    """Applies the change to each named shard or topic. Raises TransientError if a shard was not reached; it is
     unchanged."""
     missed = 0
     for place in map(_place, shards or ("",)):
@@ -138,7 +138,7 @@ def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: t
 
 
 def _place(text: str) -> dict[str, Any]:
-    """The request topic and the partition of `TOPIC/PARTITION` or `TOPIC`. Raises ConfigError."""
+    """Returns the request topic and the partition of `TOPIC/PARTITION` or `TOPIC`. Raises ConfigError."""
     topic, slash, index = text.partition("/")
     if slash and not (index.isascii() and index.isdigit()):
         raise ConfigError(f"{text}: give TOPIC or TOPIC/PARTITION")

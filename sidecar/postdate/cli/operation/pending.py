@@ -161,7 +161,7 @@ def _query(filters: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """The lines of a table with these columns, none without rows. The first rows determine the widths."""
+    """Yields the lines of a table with these columns, none without rows. The first rows determine the widths."""
     rows = iter(rows)
     first = [columns, *islice(rows, _MEASURED_ROWS)]
     widths = [max(len(row[column]) for row in first) for column in range(len(columns))]
@@ -217,5 +217,5 @@ def _history(history: dict[str, Any]) -> Iterator[str]:
 
 
 def _late(due_ms: int, request: dict[str, Any], at_ms: int) -> str:
-    """The lateness at a time, from the due time or the request's timestamp, whichever is later."""
+    """Returns the lateness at a time, from the due time or the request's timestamp, whichever is later."""
     return f"{format_duration(max(at_ms - max(due_ms, request.get('accepted_ms', 0)), 0))} late"

@@ -87,7 +87,7 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
 
 
 def _latest(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The last ten occurrences and the last ten controls in log order, then the last ten extra deliveries."""
+    """Returns the last ten occurrences and the last ten controls in log order, then the last ten extra deliveries."""
     places = [
         [place for place, event in enumerate(events) if event["fate"] in fates][-PREVIEW_MAX:]
         for fates in (_OCCURRENCES, _CONTROLS, _EXTRAS)

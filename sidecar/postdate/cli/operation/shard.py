@@ -110,7 +110,7 @@ def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster:
 
 
 def as_json(found: FoundShard, now_ms: int) -> dict[str, object]:
-    """The JSON object of one shard: its last status, with the present counts of its wheel."""
+    """Returns the JSON object of one shard: its last status, with the present counts of its wheel."""
     fields: dict[str, object] = {} if found.status is None else msgspec.to_builtins(found.status)
     reason = None if found.status is None else found.status.reason
     fields |= {
@@ -130,7 +130,7 @@ def as_json(found: FoundShard, now_ms: int) -> dict[str, object]:
 
 
 def as_lines(found: FoundShard, now_ms: int) -> list[str]:
-    """One shard as text."""
+    """Returns one shard as text."""
     status, age_ms = found.status, found.age_ms(now_ms)
     state = click.style(found.state.value, fg="red", bold=True) if found.state in _STOPPED else found.state.value
     numbers = {
@@ -173,7 +173,7 @@ def _data_path(loader: Loader, data_dir: str | None) -> Path:
 
 
 def _find(data: Path, name: str, cluster: str | None) -> FoundShard:
-    """The shard with this name. Raises ConfigError if there is none, or several."""
+    """Returns the shard with this name. Raises ConfigError if there is none, or several."""
     from postdate.sidecar.operation.shard_directories import find_shards
 
     found = [each for each in find_shards(data) if each.name == name and cluster in (None, each.cluster_id)]
@@ -188,7 +188,8 @@ def _find(data: Path, name: str, cluster: str | None) -> FoundShard:
 
 
 def _accepted(found: FoundShard, loss: Loss | None, text: str | None) -> Loss | None:
-    """The accepted loss; None if the halt names none. Raises ConfigError if `text` is not the range of the halt."""
+    """Returns the accepted loss; None if the halt names none. Raises ConfigError if `text` is not the range of the
+    halt."""
     if text is None:
         if loss is not None:
             raise ConfigError(
@@ -204,7 +205,7 @@ def _accepted(found: FoundShard, loss: Loss | None, text: str | None) -> Loss | 
 
 
 def _ask(found: FoundShard, instruction: Instruction) -> None:
-    """Write the instruction, and wait until the serving process, if any, has read it."""
+    """Writes the instruction, and wait until the serving process, if any, has read it."""
     path = instruct(found.directory, instruction)
     if _is_silent(found):
         print_note(f"no process serves {found.name} now; the next process that does will carry it out")

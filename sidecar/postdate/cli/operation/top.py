@@ -106,7 +106,7 @@ def top(loader: Loader, data_dir: str | None, interval: float, once: bool, outpu
 
 
 def screen(now: Look, before: Look | None) -> Group:
-    """The screen: one line for each shard, and the upcoming load of all shards."""
+    """Returns the screen: one line for each shard, and the upcoming load of all shards."""
     table = Table(box=None, padding=(0, 1, 0, 0))  # fits eighty columns
     for title in ("shard", "state"):
         table.add_column(title, no_wrap=True)
@@ -120,7 +120,7 @@ def screen(now: Look, before: Look | None) -> Group:
 
 
 def _holds(rows: Iterable[Row]) -> list[Text]:
-    """One line for each hold, with its shards."""
+    """Returns one line for each hold, with its shards."""
     shards: dict[str, list[str]] = {}
     for row in rows:
         for what in row.held:
@@ -151,7 +151,7 @@ def _rates(row: Row, now: Look, before: Look | None) -> tuple[str, str]:
 
 
 def _ahead(rows: Iterable[Row]) -> Table:
-    """The entries due within each horizon, as bars."""
+    """Returns the entries due within each horizon, as bars."""
     total: Counter[str] = Counter()
     for row in rows:
         total.update(row.horizons)
@@ -190,7 +190,7 @@ def _due_in_ms(snapshot: WheelSnapshot, now_ms: int) -> int | None:
 
 
 def _span(ms: int | None) -> str:
-    """A duration in its largest unit, with one decimal."""
+    """Returns a duration in its largest unit, with one decimal."""
     if ms is None:
         return "-"
     for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):

@@ -168,7 +168,7 @@ def _print_violation(violation: rules.Violation) -> None:
 
 
 def _report_consumers(group_id: str, admin: Admin, bootstrap_servers: str, output: str) -> None:
-    """Report the isolation level of the group of some consumers; `"isolation": null` if Kafka does not show it."""
+    """Reports the isolation level of the group of some consumers; `"isolation": null` if Kafka does not show it."""
     isolation = admin.share_isolation(group_id)
     found = None if isolation is None else rules.isolation_violation(group_id, isolation, bootstrap_servers)
     if output == "json":
@@ -194,7 +194,7 @@ def _refuse_existing(admin: Admin, requests: tuple[str, ...], allow_existing: bo
 
 
 def _add_partitions(admin: Admin, requests: str) -> None:
-    """Add partitions to Postdate's own topics that have fewer than the request topic."""
+    """Adds partitions to Postdate's own topics that have fewer than the request topic."""
     live = _seen(admin, OwnTopics.of(requests).names())
     wanted = len(live[requests].partitions)
     short = {name: wanted for name, info in live.items() if len(info.partitions) < wanted}
@@ -218,7 +218,7 @@ def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
 
 
 def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[rules.Violation]:
-    """The violated rules of topics that all exist. As in `_seen`, an answer in which a topic is missing is not
+    """Returns the violated rules of topics that all exist. As in `_seen`, an answer in which a topic is missing is not
     accepted."""
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     while True:
@@ -238,7 +238,7 @@ class _Maker:
         self._has_warned = True
 
     def create(self, admin: Admin, wanted: list[NewTopic]) -> list[str]:
-        """Create the missing topics; returns their names. Raises SettingRefused if the cluster refuses a setting."""
+        """Creates the missing topics; returns their names. Raises SettingRefused if the cluster refuses a setting."""
         while True:
             try:
                 made = admin.create_topics([self._bounded(topic) for topic in wanted])

@@ -80,11 +80,12 @@ class Named:
         return cls(None, text, topic, partition)
 
     def header(self) -> tuple[str, bytes | None]:
-        """The header that names the request."""
+        """Returns the header that names the request."""
         return (names.ID, self.id) if self.origin is None else (names.ORIGIN, self.origin)
 
     def partition_among(self, count: int) -> int:
-        """The partition of the control, if the topic has `count`. Raises ConfigError if the origin's does not exist."""
+        """Returns the partition of the control, if the topic has `count`. Raises ConfigError if the origin's does not
+        exist."""
         if self.origin is None:
             return partition_of(self.id, count)
         if self.partition >= count:
@@ -297,7 +298,7 @@ def backfill(loader: Loader, start: str, end: str, **asked: Any) -> None:
 
 
 def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str, Any]) -> None:
-    """Send a control with these headers, and report it. `asked`: the options that all controls share."""
+    """Sends a control with these headers, and report it. `asked`: the options that all controls share."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 

@@ -46,7 +46,7 @@ _HEADERS = {
 
 
 def _repeat_options(command: Command) -> Command:
-    """Add the options for the times of a schedule; `_repeat_headers` converts them to headers."""
+    """Adds the options for the times of a schedule; `_repeat_headers` converts them to headers."""
     for option in (
         click.option(
             "--grace", type=duration_text, metavar="DURATION", help="Skip occurrences that would be later than this."
@@ -160,12 +160,12 @@ for command in (backfill, end, list_, pause, resume, show, trigger):
 
 
 def _repeat_headers(options: Mapping[str, Any]) -> Headers:
-    """The headers of the options that only a schedule has."""
+    """Returns the headers of the options that only a schedule has."""
     return [(header, as_bytes(str(options[name]))) for name, header in _HEADERS.items() if options[name] is not None]
 
 
 def _schedule_of(message: Mapping[str, Any], when: Headers) -> Schedule:
-    """The schedule that the options describe. Raises UsageError if they do not describe one."""
+    """Returns the schedule that the options describe. Raises UsageError if they do not describe one."""
     found = dict(when)
     if names.CRON not in found and names.EVERY not in found:
         raise click.UsageError("give one of --cron and --every")

@@ -43,7 +43,7 @@ _DONE: Final = {"cancel": "cancelled", "reschedule": "moved"}
 
 
 def selector_options(command: Command) -> Command:
-    """Add the selectors, --dry-run and --yes, and the options that a dry run needs to find the processes."""
+    """Adds the selectors, --dry-run and --yes, and the options that a dry run needs to find the processes."""
     for option in (
         click.option(
             "--token-file",
@@ -96,7 +96,7 @@ def is_bulk(asked: dict[str, Any]) -> bool:
 
 
 def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -> None:
-    """Send a bulk control with these headers, or count the selected messages with --dry-run. Ends with code 1 if a
+    """Sends a bulk control with these headers, or count the selected messages with --dry-run. Ends with code 1 if a
     verdict does not arrive."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
@@ -177,7 +177,7 @@ def _headers(chosen: dict[str, Any]) -> Headers:
 
 
 def _query(topic: str, chosen: dict[str, Any]) -> list[tuple[str, str]]:
-    """The query of a dry run. Raises UsageError: HTTP takes only texts, and one partition."""
+    """Returns the query of a dry run. Raises UsageError: HTTP takes only texts, and one partition."""
     query = [("topic", topic), *(("partition", str(index)) for index in chosen["partitions"])]
     if len(chosen["partitions"]) > 1:
         raise click.UsageError("--dry-run takes one --partition")
@@ -190,7 +190,7 @@ def _query(topic: str, chosen: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _matching(config: Config, topic: str, chosen: dict[str, Any]) -> str:
-    """The words for the messages that a bulk control selects, with their number if the processes report it."""
+    """Returns the words for the messages that a bulk control selects, with their number if the processes report it."""
     try:
         found = deployment_of(config, chosen["urls"], chosen["token_file"]).selected(_query(topic, chosen))
     except (PostdateError, KafkaFault, click.UsageError) as error:

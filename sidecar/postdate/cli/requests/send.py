@@ -44,7 +44,7 @@ STDIN = "-"
 
 
 def message_options(command: Command) -> Command:
-    """Add --requests, and the options of a message except its target, time and id."""
+    """Adds --requests, and the options of a message except its target, time and id."""
     for option in (
         click.option(
             "--target-partition",
@@ -157,7 +157,7 @@ def send_request(
     output: str,
     delivery_timeout_ms: int | None = None,
 ) -> None:
-    """Check a request by the rules of the sidecar, send it, and report it. `delivery_timeout_ms`: wait so long for its
+    """Checks a request by the rules of the sidecar, send it, and report it. `delivery_timeout_ms`: wait so long for its
     delivery, too.
 
     Raises ConfigError: the sidecar would refuse it.
@@ -193,7 +193,7 @@ def send_request(
 
 
 def draft_of(message: Mapping[str, Any]) -> UnsentRequest:
-    """The record that the options of `send` describe.
+    """Returns the record that the options of `send` describe.
 
     Raises UsageError: not exactly one of --at, --delay, --level and --retry.
     """
@@ -205,7 +205,7 @@ def draft_of(message: Mapping[str, Any]) -> UnsentRequest:
 
 
 def record_of(message: Mapping[str, Any], when: Headers) -> UnsentRequest:
-    """The record of a request for the message that the options describe, with the headers of its time."""
+    """Returns the record of a request for the message that the options describe, with the headers of its time."""
     headers: Headers = [*message["headers"], *when]
     own = {
         names.TOPIC: message["topic"],

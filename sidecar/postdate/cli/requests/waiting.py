@@ -54,7 +54,7 @@ class Waiting:
 
 
 def verdict_options(command: Command) -> Command:
-    """Add --wait-verdict and --timeout; `waiting` combines their values."""
+    """Adds --wait-verdict and --timeout; `waiting` combines their values."""
     return _verdict_options(command, "Longest wait. [30s]")
 
 
@@ -86,7 +86,7 @@ def waiting(wait_verdict: bool, timeout: int | None) -> Waiting:
 
 
 def require_verdicts(waiting: Waiting, config: Config, requests: str, existing: frozenset[str]) -> None:
-    """Raise ConfigError if no verdict can arrive; called before the request is produced."""
+    """Raises ConfigError if no verdict can arrive; called before the request is produced."""
     if not waiting.wanted:
         return
     if config.request_topic(requests).verdicts == "none":
@@ -116,7 +116,7 @@ def send_and_report(
     output: str,
     facts: Callable[[DeliveryReport], Mapping[str, object]],
 ) -> DeliveryReport:
-    """Produce one request, and print its origin and, if requested, its verdict. Returns the broker's acknowledgement.
+    """Produces one request, and print its origin and, if requested, its verdict. Returns the broker's acknowledgement.
 
     Ends the process with code 1 if the verdict is negative or does not arrive. `facts` returns further fields of the
     JSON object.
@@ -152,7 +152,7 @@ def send_and_report(
 
 
 def first_verdict(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_ms: int) -> VerdictRecord | None:
-    """The first verdict on the request `origin` at or after the offset `behind`; None after the time-out."""
+    """Returns the first verdict on the request `origin` at or after the offset `behind`; None after the time-out."""
     with closing(committed_records(kafka, part, behind, timeout_ms)) as records:
         for record in records:
             answer = _decoded(part, record.offset, record.value)
@@ -234,8 +234,8 @@ class FateWatch:
         self._behind = admin.end_offsets([self._log], Isolation.READ_UNCOMMITTED)[self._log]
 
     def report(self, delivery: DeliveryReport, request: Request | None, timeout_ms: int, output: str) -> None:
-        """Wait until the request has ended, at most `timeout_ms` after its due time or window, and print its fate. Ends
-        the process with 1 if it was not delivered in time. `request` None: as for
+        """Waits until the request has ended, at most `timeout_ms` after its due time or window, and print its fate.
+        Ends the process with 1 if it was not delivered in time. `request` None: as for
         `request_options.parsed`.
 
         Lateness counts as in `postdate_lateness_seconds`: from the due time or the chosen time, or from the timestamp
@@ -269,7 +269,7 @@ class FateWatch:
             fail(f"{end.fate}: the message was not delivered" + (f"; {_LETTER}" if end.fate == DEAD else ""))
 
     def wait(self, offset: int, timeout_ms: int) -> FinalFate | None:
-        """The final fate of the request at `offset`; None after the time-out."""
+        """Returns the final fate of the request at `offset`; None after the time-out."""
         with closing(committed_records(self._kafka, self._log, self._behind, timeout_ms)) as records:
             for record in records:
                 fate = self._fate(record.value, record.offset, offset)

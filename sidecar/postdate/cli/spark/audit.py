@@ -123,7 +123,7 @@ def acknowledge(run: int, state: str, by: str | None, note: str | None, **asked:
 
 
 def _user() -> str:
-    """The user of this process. Raises ConfigError if the system has no name for it, as in a container."""
+    """Returns the user of this process. Raises ConfigError if the system has no name for it, as in a container."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -131,7 +131,7 @@ def _user() -> str:
 
 
 def common_to(config: Config, setting: str) -> Any:
-    """The common value of a setting of all audited request topics. Raises ConfigError if they differ."""
+    """Returns the common value of a setting of all audited request topics. Raises ConfigError if they differ."""
     values = {getattr(topic, setting) for topic in config.request_topics}
     if len(values) != 1:
         raise ConfigError(f"these request topics differ in {setting}: audit them one at a time with --requests")

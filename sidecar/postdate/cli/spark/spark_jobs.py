@@ -32,13 +32,13 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def asked_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The given options of a job; an option that is None keeps the default of the job."""
+    """Returns the given options of a job; an option that is None keeps the default of the job."""
     options = given | {"spark_conf": dict(given["spark_conf"])}
     return {name: value for name, value in options.items() if value is not None}
 
 
 def reached(config: Config, client: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a job for its connection to Kafka, with the settings of a `client` of the configuration.
+    """Returns the options of a job for its connection to Kafka, with the settings of a `client` of the configuration.
 
     Raises JobUsageError if a setting has no counterpart in Kafka's Java clients.
     """
@@ -49,14 +49,14 @@ def reached(config: Config, client: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def only_topic(config: Config, otherwise: str) -> RequestTopicConfig:
-    """The only request topic of a job. Raises ConfigError with the text `otherwise` if there are several."""
+    """Returns the only request topic of a job. Raises ConfigError with the text `otherwise` if there are several."""
     if len(config.request_topics) != 1:
         raise ConfigError(otherwise)
     return config.request_topics[0]
 
 
 def sent_to(topic: RequestTopicConfig) -> dict[str, Any]:
-    """The options of a job that limit which requests it may send to a request topic."""
+    """Returns the options of a job that limit which requests it may send to a request topic."""
     return {"horizon_ms": topic.horizon_ms, "allow": topic.allow, "forbidden": OwnTopics.of(topic.name).names()}
 
 
@@ -87,9 +87,9 @@ def run_planned(config: Config, planned: Callable[[bool], Callable[[], int]]) ->
 
 
 def _longest_topic(config: Config) -> float:
-    """The number of offsets in all request topics, or in all dispatch logs if they have more: a recurring schedule is
-    one request with many fates. Returns `inf` if they cannot be read, or if the client properties are valid only for
-    Spark's Java clients. Raises ConfigError if a request topic is missing, so that nobody waits for Spark."""
+    """Returns the number of offsets in all request topics, or in all dispatch logs if they have more: a recurring
+    schedule is one request with many fates. Returns `inf` if they cannot be read, or if the client properties are valid
+    only for Spark's Java clients. Raises ConfigError if a request topic is missing, so that nobody waits for Spark."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
 
     names = config.request_topic_names

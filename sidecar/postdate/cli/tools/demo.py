@@ -94,7 +94,7 @@ def _perform(console: Console, directory: Path, stack: ExitStack, messages: int,
 
 
 def _keep_logs(directory: Path) -> bool:
-    """Copy the output of all processes to a new directory, and print its path; False if there is no output."""
+    """Copies the output of all processes to a new directory, and print its path; False if there is no output."""
     found = [*directory.glob("*.log"), *directory.glob("*.out"), *directory.glob("broker/broker.log")]
     if any(file.stat().st_size for file in found):
         kept = Path(tempfile.mkdtemp(prefix="postdate-demo-failed-"))
@@ -106,7 +106,7 @@ def _keep_logs(directory: Path) -> bool:
 
 
 def _look_around(console: Console, broker: DevBroker) -> None:
-    """Wait until interrupted, or until the broker ends."""
+    """Waits until interrupted, or until the broker ends."""
     console.print(f"still running: {broker.bootstrap_servers}; Ctrl-C stops everything")
     try:
         while broker.is_running():

@@ -85,7 +85,7 @@ class StartProgress:
         self._last = ""
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Show the current step; `total` 0: not known yet."""
+        """Shows the current step; `total` 0: not known yet."""
         text = f"{what} ({done} of {total})" if total else what
         if sys.stderr.isatty():
             if self._status is None:
@@ -97,7 +97,7 @@ class StartProgress:
         self._last = text
 
     def done(self) -> None:
-        """Remove the spinner."""
+        """Removes the spinner."""
         if self._status is not None:
             self._status.stop()
             self._status = None

@@ -25,7 +25,8 @@ Scale = Callable[[float], float]
 
 
 def as_html(figures: Sequence[Figure]) -> str:
-    """A page with lateness at the consumer against the rate of messages. Requires figures of one steady case."""
+    """Returns a page with lateness at the consumer against the rate of messages. Requires figures of one steady
+    case."""
     lines = {
         name: sorted((_rate(each), each) for each in figures if each.case.startswith("steady ") and each.name == figure)
         for figure, name in _LINES
@@ -58,7 +59,7 @@ def as_html(figures: Sequence[Figure]) -> str:
 
 
 def _rate(figure: Figure) -> float:
-    """Messages a second of a steady case."""
+    """Returns messages a second of a steady case."""
     return float(figure.case.removeprefix("steady ").removesuffix("/s"))
 
 
@@ -101,7 +102,7 @@ def _ticks(least: float, most: float) -> list[float]:
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Scale:
-    """A logarithmic axis; a single value lies in its middle."""
+    """Returns a logarithmic axis; a single value lies in its middle."""
     if high <= low:
         return lambda value: (start + end) / 2
     span = math.log(high / low)

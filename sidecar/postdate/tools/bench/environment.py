@@ -62,7 +62,7 @@ Request = tuple[bytes, Headers]
 
 
 def load_clients(bootstrap: str) -> ConfluentKafka:
-    """The clients that write the load and read the results."""
+    """Returns the clients that write the load and read the results."""
     patient = {"message.timeout.ms": round(ACKNOWLEDGE_TIMEOUT_S * 1_000)}
     return ConfluentKafka(KafkaSettings(bootstrap, producer=patient))
 
@@ -109,7 +109,7 @@ class BenchEnvironment:
         return requests, named
 
     def _remove(self, names: list[str]) -> None:
-        """Delete the topics, since the cluster may have other uses; prints those that cannot be deleted."""
+        """Deletes the topics, since the cluster may have other uses; prints those that cannot be deleted."""
         try:
             with admin_of(self.kafka) as admin:
                 admin.delete_topics(sorted(admin.describe(names)))
@@ -117,13 +117,13 @@ class BenchEnvironment:
             self.report(f"left behind: {', '.join(names)} ({fault})")
 
     def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1, member: str = "") -> BenchSidecar:
-        """A sidecar for this many shards, not started yet; it keeps its data directory across restarts. `workers`: its
-        processes. `member`: its name if it is one of several, which share the directory and join the group dynamically;
-        without a name it is a static member."""
+        """Returns a sidecar for this many shards, not started yet; it keeps its data directory across restarts.
+        `workers`: its processes. `member`: its name if it is one of several, which share the directory and join the
+        group dynamically; without a name it is a static member."""
         return BenchSidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
 
     def fill(self, requests: str, wanted: Iterable[Request]) -> None:
-        """Produce requests until all are acknowledged. Raises PostdateError if one is lost."""
+        """Produces requests until all are acknowledged. Raises PostdateError if one is lost."""
         producer, count, wanted = self.kafka.plain_producer(), 0, iter(wanted)
         lost: list[KafkaFault] = []
 
@@ -161,7 +161,7 @@ class BenchEnvironment:
         return None if self.broker_pid is None else cpu_s(self.broker_pid)
 
     def broker_settings(self) -> dict[str, str]:
-        """The settings of a target topic on which the figures depend."""
+        """Returns the settings of a target topic on which the figures depend."""
         name = f"bench.{os.getpid()}.settings"
         self.stack.callback(self._remove, [name])
         with admin_of(self.kafka) as admin:
@@ -169,7 +169,7 @@ class BenchEnvironment:
             return dict(admin.describe([name], BROKER_SETTINGS)[name].config)
 
     def raw_copy(self, source: str, target: str, count: int) -> float:
-        """Records a second of a raw copy; of plain consumption if `target` is empty."""
+        """Returns records a second of a raw copy; of plain consumption if `target` is empty."""
         with self.raw_program("raw_copy", source, target, str(count), str(COPY_BATCH_RECORDS)) as program:
             return count / result_of(program)["seconds"]
 
@@ -217,7 +217,7 @@ class BenchSidecar:
         self._starts = 0
 
     def start(self) -> None:
-        """Start the process; returns immediately."""
+        """Starts the process; returns immediately."""
         self._starts += 1
         arguments = ["run", "-b", self._environment.bootstrap, "--requests", self._requests, "--data", str(self._data)]
         arguments += ["--group-id", self._requests, "--http-port", str(self._http_port)]
@@ -235,20 +235,20 @@ class BenchSidecar:
         self._child = child
 
     def start_and_wait(self) -> float:
-        """Start it, and wait until all shards may deliver; returns the seconds that it took."""
+        """Starts it, and wait until all shards may deliver; returns the seconds that it took."""
         began = time.monotonic()
         self.start()
         self.wait_for_shards()
         return time.monotonic() - began
 
     def wait_for_shards(self) -> None:
-        """Wait until it may deliver for as many shards as it is to serve."""
+        """Waits until it may deliver for as many shards as it is to serve."""
         self._wait(
             lambda: self.child.shards() == self._shards, START_TIMEOUT_S, "the sidecar does not serve its shards"
         )
 
     def wait_for_pending(self, count: int) -> float:
-        """Wait until it holds `count` entries; returns the seconds from the first of them on."""
+        """Waits until it holds `count` entries; returns the seconds from the first of them on."""
         began = 0.0
         deadline = time.monotonic() + CASE_TIMEOUT_S
         while (pending := self.pending()) < count:
@@ -263,7 +263,7 @@ class BenchSidecar:
         return time.monotonic() - (began or time.monotonic())
 
     def holds_before(self, count: int, due_ms: int) -> bool:
-        """Wait until it holds `count` entries that are due at `due_ms`; False if that time comes first."""
+        """Waits until it holds `count` entries that are due at `due_ms`; False if that time comes first."""
         while time.time_ns() // 1_000_000 < due_ms:
             if self.pending() >= count:
                 return True
@@ -272,7 +272,7 @@ class BenchSidecar:
         return False
 
     def pending(self) -> int:
-        """Its pending entries, from the mapped wheels; wheels that cannot be read yet count nothing."""
+        """Returns its pending entries, from the mapped wheels; wheels that cannot be read yet count nothing."""
         wheels = (present_snapshot(path.parent, complete=False) for path in self._data.rglob(WHEEL_NAME))
         return sum(wheel.count for wheel in wheels if wheel is not None)
 
@@ -282,7 +282,7 @@ class BenchSidecar:
             raise PostdateError(f"the sidecar ended unexpectedly; the end of its log:\n{self.last_words()}")
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """Returns the end of its log."""
         return self.child.last_words()
 
     def memory_mb(self) -> float:
@@ -299,7 +299,7 @@ class BenchSidecar:
         self._wait(lambda: bool(self.child.shards()), START_TIMEOUT_S, "the sidecar serves no shard")
 
     def long_transactions_share(self) -> float:
-        """The share of its transactions since its start that held readers back for too long.
+        """Returns the share of its transactions since its start that held readers back for too long.
 
         REQUIRES: it runs, alone and without a name.
         """
@@ -315,7 +315,7 @@ class BenchSidecar:
         return 1.0 - buckets[str(HELD_BACK_MS_MAX / 1_000)] / max(buckets["+Inf"], 1.0)
 
     def disk_bytes(self) -> int:
-        """The size of its data directory."""
+        """Returns the size of its data directory."""
         return sum(path.stat().st_blocks * 512 for path in self._data.rglob("*") if path.is_file())
 
     def stop(self) -> None:
@@ -327,7 +327,7 @@ class BenchSidecar:
         self.child.kill()
 
     def lose_disk(self) -> None:
-        """Remove its data directory. REQUIRES: it does not run."""
+        """Removes its data directory. REQUIRES: it does not run."""
         shutil.rmtree(self._data)
 
     @property
@@ -363,26 +363,26 @@ def result_of(program: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def value_of(number: int) -> bytes:
-    """The value of a message; values repeat after 16,384 messages."""
+    """Returns the value of a message; values repeat after 16,384 messages."""
     first = number * VALUE_SIZE_BYTES % len(_VALUES)
     return _VALUES[first : first + VALUE_SIZE_BYTES]
 
 
 def request(number: int, target: str, due_ms: int) -> Request:
-    """The headers of a plain request: a target, a due time, and one header of the caller's own."""
+    """Returns the headers of a plain request: a target, a due time, and one header of the caller's own."""
     when = b"%d" % due_ms
     headers: Headers = [(names.TOPIC, target.encode()), (names.AT, when), ("n", b"%d" % number)]
     return b"key-%d" % (number % 1009), headers
 
 
 def with_id(wanted: Request, number: int) -> Request:
-    """The same request under an id, which is its key too: a control must land in its partition."""
+    """Returns the same request under an id, which is its key too: a control must land in its partition."""
     _, headers = wanted
     id = b"id-%d" % number
     return id, [*headers, (names.ID, id)]
 
 
 def cancel_of(number: int) -> Request:
-    """The cancel of the request with this id."""
+    """Returns the cancel of the request with this id."""
     id = b"id-%d" % number
     return id, [(names.ACTION, b"cancel"), (names.ID, id)]

@@ -117,9 +117,9 @@ _MAIN = (
 
 
 def is_precise(repeats: Sequence[Figures]) -> bool:
-    """Whether half the 95 % confidence interval of the median of the case's main figure is at most MEDIAN_SPREAD_MAX of
-    that median. A case without a main figure is always precise. Source: the standard error of a median of normally
-    distributed values, 1.2533 s / √n."""
+    """Returns whether half the 95 % confidence interval of the median of the case's main figure is at most
+    MEDIAN_SPREAD_MAX of that median. A case without a main figure is always precise. Source: the standard error of a
+    median of normally distributed values, 1.2533 s / √n."""
     for name in _MAIN:
         if name in repeats[0]:
             values = [repeat[name] for repeat in repeats]
@@ -135,11 +135,11 @@ REFERENCE = "two cores that broker, load and sidecar share"
 
 
 def gather(case: str, repeats: Sequence[Figures]) -> list[Figure]:
-    """The figures of a case, in the order in which it gave them. Requires at least one repeat."""
+    """Returns the figures of a case, in the order in which it gave them. Requires at least one repeat."""
     return [Figure(case, name, tuple(each[name] for each in repeats), TARGETS.get((case, name))) for name in repeats[0]]
 
 
 def percentiles(prefix: str, late: Lateness) -> dict[str, float]:
-    """The percentiles over all values, with the largest. Requires at least one."""
+    """Returns the percentiles over all values, with the largest. Requires at least one."""
     named = {f"{prefix}_{name}_ms": float(np.percentile(late, share)) for name, share in _PERCENTILES}
     return named | {f"{prefix}_most_ms": float(late.max())}

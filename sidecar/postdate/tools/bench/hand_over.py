@@ -26,8 +26,8 @@ _MEMBERS = ("one", "two")
 
 
 def hand_over(environment: BenchEnvironment) -> Figures:
-    """One of two members stops gracefully, and one is killed; the other serves its partitions from the disk that
-    both share. A static member is killed and started again."""
+    """Returns one of two members stops gracefully, and one is killed; the other serves its partitions from the disk
+    that both share. A static member is killed and started again."""
     return {
         "planned_late_most_ms": _one_of_two(environment, BenchSidecar.stop, _PLANNED_S),
         "crash_late_most_ms": _one_of_two(environment, BenchSidecar.kill, _CRASH_S),
@@ -69,7 +69,7 @@ def _lateness(
     serving: BenchSidecar,
     disturb: Callable[[], None],
 ) -> float:
-    """The highest lateness of the messages that were due since `disturb` was called, ms."""
+    """Returns the highest lateness of the messages that were due since `disturb` was called, ms."""
     count = round((WARM_UP_S + seconds) * 1000 / _APART_MS)
     first_ms = time.time_ns() // 1_000_000 + _LEAD_MS
     environment.fill(requests, (request(number, target, first_ms + _APART_MS * number) for number in range(count)))

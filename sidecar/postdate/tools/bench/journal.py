@@ -34,7 +34,7 @@ class Journal:
         self.counted = 0
 
     def follow(self, count: int, check: Callable[[], None]) -> None:
-        """Read on until `count` requests have the fate; `check` raises if that is no longer possible.
+        """Reads on until `count` requests have the fate; `check` raises if that is no longer possible.
 
         Raises TransientError after CASE_TIMEOUT_S.
         """
@@ -56,7 +56,7 @@ class Journal:
         return found
 
     def close(self) -> None:
-        """Drop the clients."""
+        """Drops the clients."""
         for reader in self._readers:
             reader.close()
 
@@ -69,16 +69,16 @@ class Journal:
         return max(max(record.timestamp_ms for record in self._marked()) - began, 1) / 1000
 
     def senders(self) -> int:
-        """The number of processes that have written these fates."""
+        """Returns the number of processes that have written these fates."""
         return len({decode_record(record.value or b"").instance for record in self._marked()})
 
     def lateness(self, is_meant: Callable[[int], bool] = lambda due_ms: True) -> Lateness:
-        """The lateness of the fates: the broker's time of the transaction's record minus the due time."""
+        """Returns the lateness of the fates: the broker's time of the transaction's record minus the due time."""
         late = [at_ms - fate.first_due_ms for at_ms, fate in self.fates() if is_meant(fate.first_due_ms)]
         return np.array(late, dtype=np.float64)
 
     def fates(self) -> Iterator[tuple[int, Fate]]:
-        """Each of these fates with the broker's time of its record, ms."""
+        """Yields each of these fates with the broker's time of its record, ms."""
         for record in self._marked():
             for fate in decode_record(record.value or b"").fates:
                 if fate.name == self._fate:
@@ -111,7 +111,7 @@ class Arrivals:
         self._late: list[float] = []
 
     def read_new(self) -> int:
-        """Read the present records; returns their number."""
+        """Reads the present records; returns their number."""
         noted = 0
         for reader in self._readers:
             records = reader.read(READ_RECORDS_MAX, 0.0)
@@ -121,7 +121,7 @@ class Arrivals:
         return noted
 
     def take_all(self, admin: Admin) -> int:
-        """Read on to the present end of the target; returns the total number of arrivals. Raises as `read_to_end`."""
+        """Reads on to the present end of the target; returns the total number of arrivals. Raises as `read_to_end`."""
         read_to_end(admin, self._parts, self._readers, self.read_new)
         return self.count
 
@@ -131,11 +131,11 @@ class Arrivals:
         return len(self._late)
 
     def lateness(self, first: int) -> Lateness:
-        """The lateness of the arrivals from number `first` on."""
+        """Returns the lateness of the arrivals from number `first` on."""
         return np.array(self._late[first:], dtype=np.float64)
 
     def close(self) -> None:
-        """Drop the clients."""
+        """Drops the clients."""
         for reader in self._readers:
             reader.close()
 

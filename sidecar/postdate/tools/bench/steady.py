@@ -41,7 +41,7 @@ _SEED = 20
 
 
 def steady(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """Lateness at the commit (by the dispatch log) and at a read_committed consumer, both minus due."""
+    """Returns lateness at the commit (by the dispatch log) and at a read_committed consumer, both minus due."""
     requests, (target,) = environment.new_topics()
     sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
@@ -145,7 +145,7 @@ def _read(arrivals: Arrivals, count: int, check: Callable[[], None]) -> None:
 
 
 def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """The same with 64 shards in the one process, and what these cost while nothing is due."""
+    """Returns the same with 64 shards in the one process, and what these cost while nothing is due."""
     requests, (target,) = environment.new_topics(partitions=MANY_PARTITIONS)
     sidecar = environment.sidecar(requests, MANY_PARTITIONS)
     started_s = sidecar.start_and_wait()
@@ -185,7 +185,7 @@ def bad_target(environment: BenchEnvironment, rate: int, seconds: float) -> Figu
 
 
 def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missing: bool) -> Lateness:
-    """Lateness at the commit of the messages for nine targets; those for the tenth are not counted."""
+    """Returns lateness at the commit of the messages for nine targets; those for the tenth are not counted."""
     requests, targets = environment.new_topics(10, target_partitions=1)
     tenth = f"{targets[-1]}-missing" if missing else targets[-1]
     sidecar = environment.sidecar(requests)

@@ -46,7 +46,7 @@ class DemoMessage:
         return b'{"number": %d}' % self.number
 
     def headers(self, burst_ms: int) -> Headers:
-        """The headers of the request; `burst_ms` is the instant of the burst in epoch ms."""
+        """Returns the headers of the request; `burst_ms` is the instant of the burst in epoch ms."""
         when = (names.AT, str(burst_ms)) if self.delay_ms < 0 else (names.DELAY, _delay_text(self))
         return [
             (names.TOPIC, self.target.encode()),
@@ -72,7 +72,7 @@ def plan(messages: int, seconds: float) -> list[DemoMessage]:
 
 
 def _delay_text(message: DemoMessage) -> str:
-    """The delay in one of the notations that a request may use."""
+    """Returns the delay in one of the notations that a request may use."""
     match message.number % 3:
         case 0:
             return str(message.delay_ms)

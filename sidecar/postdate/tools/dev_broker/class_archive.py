@@ -33,11 +33,12 @@ class ClassArchive:
         return self.path.exists()
 
     def reading_options(self) -> list[str]:
-        """The options of a JVM that uses the archive, if it exists."""
+        """Returns the options of a JVM that uses the archive, if it exists."""
         return [f"-XX:SharedArchiveFile={self.path}"] if self.exists() else []
 
     def options(self) -> list[str]:
-        """The options of a JVM that uses the archive, or else writes it when it ends; `ended` completes that."""
+        """Returns the options of a JVM that uses the archive, or else writes it when it ends; `ended` completes
+        that."""
         return self.reading_options() or [f"-XX:ArchiveClassesAtExit={self._partial}"]
 
     def ended(self, status: int | None) -> None:

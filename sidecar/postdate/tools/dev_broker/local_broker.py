@@ -64,7 +64,7 @@ PRODUCTION_JVM = Jvm(1024, "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:Ini
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that was free a moment ago."""
+    """Returns a TCP port of the loopback interface that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -96,7 +96,7 @@ class DevBroker(ABC):
         return f"{self.host}:{self.port}"
 
     def is_running(self) -> bool:
-        """Whether the broker started here still lives (also while paused)."""
+        """Returns whether the broker started here still lives (also while paused)."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -107,7 +107,7 @@ class DevBroker(ABC):
         return self._process.returncode
 
     def last_words(self) -> str:
-        """The end of the broker's log, for an error message."""
+        """Returns the end of the broker's log, for an error message."""
         if self.log_file is None or not self.log_file.exists():
             return ""
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
@@ -316,7 +316,7 @@ class LocalBroker(DevBroker):
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether all threads of a process are stopped; True if the system has no /proc."""
+    """Returns whether all threads of a process are stopped; True if the system has no /proc."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         try:
             if stat.read_text().rpartition(")")[2].split()[0] not in "Tt":
@@ -332,7 +332,7 @@ def jvm_options(default: str = JVM_OPTIONS) -> str:
 
 
 def new_cluster_id() -> str:
-    """A random cluster id in Kafka's form: 16 bytes in URL-safe base64 without padding, no leading dash."""
+    """Returns a random cluster id in Kafka's form: 16 bytes in URL-safe base64 without padding, no leading dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -340,7 +340,7 @@ def new_cluster_id() -> str:
 
 
 def die_with_us(command: list[str]) -> list[str]:
-    """The command, which ends when this process dies, if the system has `setpriv`.
+    """Returns the command, which ends when this process dies, if the system has `setpriv`.
 
     The kernel counts the death of the *thread* that started it, so only the main thread may ask for this.
     """

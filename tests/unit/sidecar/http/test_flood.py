@@ -147,7 +147,7 @@ def turns(client: Client, monkeypatch: pytest.MonkeyPatch) -> Turns:
     turns, turn, start = Turns(), acceptor.Acceptor._turn, acceptor.Acceptor._start
 
     def held_turn(self: acceptor.Acceptor) -> None:
-        turns.waiting = sum(connection.has_sent for connection in self._waiting.values())
+        turns.waiting = sum(waiting.has_sent for waiting in self._waiting.values())
         if turns.begin.is_set():
             turn(self)
 

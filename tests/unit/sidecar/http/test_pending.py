@@ -23,7 +23,7 @@ from postdate.sidecar.http.api import local
 from postdate.sidecar.http.api.bulk import count_selected
 from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries import pending, queries
-from postdate.sidecar.http.queries.pending import PARKED, AskedShard, BadQuery, PageCursor, PendingFilters, as_json
+from postdate.sidecar.http.queries.pending import PARKED, BadQuery, PageCursor, PendingFilters, QueryableShard, as_json
 from postdate.sidecar.states import State
 from postdate.wheel.entry import Entry, Kind, Next, encode_entry, pack_stripped
 from postdate.wheel.index import TimerIndex
@@ -47,9 +47,9 @@ class IndexShard:
         self.index = index
         self.slices = 0
 
-    def ask(self, question: Callable[[TimerIndex], T]) -> T:
+    def ask(self, query: Callable[[TimerIndex], T]) -> T:
         self.slices += 1
-        return question(self.index)
+        return query(self.index)
 
 
 def entry(due_ms: int, target: str, kind: Kind = Kind.DELIVER, caller_id: bytes = b"") -> Entry:
@@ -70,7 +70,7 @@ def shards(tmp_path: Path) -> Iterator[list[IndexShard]]:
 
 def holder_of(shard: IndexShard, state: State = State.RUNNING) -> ProcessState:
     """Returns a process that holds only this shard."""
-    answers = SimpleNamespace(ask=lambda question, *_: question(shard.index))
+    answers = SimpleNamespace(ask=lambda query, *_: query(shard.index))
     held = SimpleNamespace(state=state, ctx=SimpleNamespace(index_queries=answers))
     thread = SimpleNamespace(shard=held, inbox=SimpleNamespace(wake=None))
     return cast(ProcessState, SimpleNamespace(shards=lambda: [(shard.part, thread)]))
@@ -102,9 +102,9 @@ def walk(shards: list[IndexShard], filters: PendingFilters, limit: int) -> list[
     """Returns the entries of all pages, one page after the other."""
     seen: list[Put] = []
     after: PageCursor | None = None
-    asked: list[AskedShard] = list(shards)
+    queryable: list[QueryableShard] = list(shards)
     for _ in range(10_000):
-        page = pending.page(asked, filters, after, limit, keep_payload=False)
+        page = pending.page(queryable, filters, after, limit, keep_payload=False)
         assert len(page.entries) <= limit
         seen += map(as_put, page.entries)
         if page.cursor is None:
