@@ -86,7 +86,7 @@ def _of_one(done: _Run) -> _Run:
 
 
 def steady(environment: Environment, seconds: float, pause_ms: int) -> dict[str, _Run]:
-    """1,000 requests a second; the share of a core, and the processor time of a transaction."""
+    """Sends 1,000 requests a second. Returns the share of a core, and the processor time of a transaction."""
     found = CASES["steady 1000/s"].run(environment, Size(0, seconds))
     count = int(_STEADY_PER_S * (seconds + WARM_UP_S))
     lasted_s = seconds + WARM_UP_S + DELAY_MS[1] / 1_000

@@ -78,7 +78,8 @@ class MinimalSidecar:
         return made
 
     def batches(self, count: int, gather_s: float) -> Iterator[tuple[int, list[Any]]]:
-        """Yields the next `count` records, by poll and partition. `Any`: the library's types promise less of a message."""
+        """Yields the next `count` records, by poll and partition. `Any`: the library's types promise less of a
+        message."""
         taken = 0
         while taken < count:
             first = self._consumer.poll(_TIMEOUT_S)
@@ -141,7 +142,7 @@ class MinimalSidecar:
         log.write(batch)
 
     def deliver(self, partition: int, producer: Producer) -> int:
-        """Deliver the due messages of a partition in transactions; returns their number."""
+        """Delivers the due messages of a partition in transactions; returns their number."""
         log, delivered = self._logs[partition], 0
         before = _KEY.pack(time.time_ns() // 1_000_000, 0)
         origin = f"{self._own.requests}/{partition}/".encode()

@@ -20,7 +20,7 @@ from benchmarks.endurance.plan import Outcomes
 #: s. The pause between two reads. Lateness is less precise if a read returns many messages.
 _PAUSE_S = 0.001
 _RECORDS_MAX = 5_000
-#: What an element of `Outcomes.arrived` can count.
+#: The largest number of an element of `Outcomes.arrived` can count.
 _ARRIVED_MAX = 255
 _ENDING: list[bool] = []
 

@@ -26,7 +26,8 @@ Figures = dict[str, int | float | str | None]
 
 
 def counts(outcomes: Outcomes) -> Figures:
-    """Returns the number of messages that were lost, came twice, early or with another due time, or had been cancelled."""
+    """Returns the number of messages that were lost, came twice, early or with another due time, or had been
+    cancelled."""
     meant, arrived = outcomes.due_ms > 0, outcomes.arrived
     came = meant & (arrived > 0)
     return {

@@ -42,8 +42,8 @@ def rows_of(data: bytes | bytearray) -> Rows:
 
 
 def lateness_figures(rows: Rows, first_sequence: int = 0) -> dict[str, Value]:
-    """Returns lateness in ms of the messages from `first_sequence` on: percentiles, the largest, the number of early ones, and
-    the raw values as a histogram of whole milliseconds."""
+    """Returns lateness in ms of the messages from `first_sequence` on: percentiles, the largest, the number of early
+    ones, and the raw values as a histogram of whole milliseconds."""
     chosen = rows[rows[:, 0] >= first_sequence]
     if not len(chosen):
         raise PeerFailed("no message arrived after the warm-up")
@@ -58,7 +58,8 @@ def lateness_figures(rows: Rows, first_sequence: int = 0) -> dict[str, Value]:
 
 
 def drain_figures(rows: Rows, due_ms: int, count: int) -> dict[str, Value]:
-    """Returns the rate of a drain, from the due time to the arrival of the last message, and arrivals by steps of 100 ms.
+    """Returns the rate of a drain, from the due time to the arrival of the last message, and arrivals by steps of 100
+    ms.
 
     Raises PeerFailed if no message arrived.
     """

@@ -134,7 +134,7 @@ class Measurement:
 
 
 def kill_figures(rows: Rows, count: int, killed_ms: float) -> dict[str, Value]:
-    """What a SIGKILL cost: losses, repeats, and the time until the next message and until all had arrived."""
+    """Returns the effects of a SIGKILL: losses, repeats, the time until the next message, and until all had arrived."""
     after = rows[rows[:, 2] / 1_000 > killed_ms]
     figures = count_figures(rows, count)
     figures["arrived_before_the_kill"] = len(rows) - len(after)

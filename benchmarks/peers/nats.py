@@ -49,11 +49,11 @@ class Nats:
         yield Clients([*self._client, "send", stream], [*self._client, "receive", stream], environment())
 
     def pending(self) -> int | None:
-        """NATS does not say."""
+        """Returns None: NATS does not report this number."""
         return None
 
     def kill(self) -> None:
-        """SIGKILL to the server."""
+        """Kills the server."""
         self._server.kill()
 
     def restart(self) -> None:

@@ -18,7 +18,7 @@ histograms: [{raw}]({raw}). The systems ran one after the other. The load averag
 
 @dataclass(frozen=True)
 class Run:
-    """What was run, and where."""
+    """The runs, and the machine."""
 
     command: str
     commit: str

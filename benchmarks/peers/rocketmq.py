@@ -81,11 +81,11 @@ class RocketMQ:
         yield Clients([*self._client, "send", topic], [*self._client, "receive", topic], self._environment)
 
     def pending(self) -> int | None:
-        """RocketMQ does not say."""
+        """Returns None: RocketMQ does not report this number."""
         return None
 
     def kill(self) -> None:
-        """SIGKILL to the broker."""
+        """Kills the broker."""
         self._broker.kill()
 
     def restart(self) -> None:

@@ -56,7 +56,7 @@ class Postdate:
         return self._running().pending()
 
     def kill(self) -> None:
-        """SIGKILL to the sidecar."""
+        """Kills the sidecar."""
         self._running().kill()
 
     def restart(self) -> None:

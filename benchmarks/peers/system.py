@@ -1,4 +1,4 @@
-"""What the measurements need of a system, and what the systems share: programs, downloads, child processes."""
+"""The interface of a measured system, and the shared parts of the systems: programs, downloads, child processes."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class System(Protocol):
         ...
 
     def pending(self) -> int | None:
-        """Returns messages that the delaying process holds; None if the system does not say."""
+        """Returns messages that the delaying process holds; None if the system does not report it."""
         ...
 
     def kill(self) -> None:
-        """SIGKILL to the delaying process."""
+        """Kills the delaying process."""
         ...
 
     def restart(self) -> None:
@@ -108,7 +108,7 @@ class Server:
                 time.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL, and wait."""
+        """Kills the process, and waits until it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -8,7 +8,7 @@ consumer dies, no payment is lost, and each failure is returned exactly once.
     python examples/python/retry_policy.py
 
 BOOTSTRAP and REQUESTS name the broker and the request topic (localhost:9092, postdate.requests). The request topic
-needs `format_version = 2`. The value of a payment says how often it fails. PAYMENTS names the topic; if it is set, the
+needs `format_version = 2`. The value of a payment is the number of times that it fails. PAYMENTS names the topic; if it is set, the
 program sends no payments, and consumes until it is stopped.
 """
 
@@ -33,7 +33,7 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 class Declined(Exception):
-    """The bank said no."""
+    """The bank refused the payment."""
 
 
 def pay(customer: str, failures: int, attempt: int) -> None:

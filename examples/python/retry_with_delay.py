@@ -29,17 +29,17 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 class Declined(Exception):
-    """The bank said no."""
+    """The bank refused the payment."""
 
 
 def charge(customer: str, attempt: int) -> None:
-    """Alice pays at once, Bob when asked for the third time, and Carol never."""
+    """Charges a customer: Alice pays at once, Bob at the third attempt, and Carol never."""
     if attempt < {"alice": 1, "bob": 3}.get(customer, 1_000):
         raise Declined(f"{customer} was declined")
 
 
 def after_failure(record: Message, attempt: int, why: Declined) -> tuple[str, Headers]:
-    """Where the record goes now, and with which headers."""
+    """Returns the next topic of the record, and its headers."""
     copied = cast(Headers, record.headers() or [])
     headers = [header for header in copied if header[0] not in ("attempt", "error")]
     headers += [("attempt", str(attempt)), ("error", str(why))]

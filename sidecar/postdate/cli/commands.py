@@ -16,7 +16,7 @@ from postdate.sidecar.errors import Exit, PostdateError, consequence_of
 
 
 class Imported(UserDict[str, Any]):
-    """Commands by name, each imported when it is first needed. Made from the names of their modules."""
+    """Commands by name, each imported when it is first needed. The argument maps each name to a module."""
 
     def __getitem__(self, name: str) -> click.Command:
         """Returns the command; raises KeyError if there is none of this name."""
@@ -31,11 +31,11 @@ class Commands(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the names in the order in which a newcomer needs them."""
+        """Returns the names in the order in which a new user needs them."""
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the arguments as click does, with errors in our style."""
+        """Parses the arguments as click does, and prints errors like all other errors."""
         with _one_style():
             return super().parse_args(ctx, args)
 
@@ -56,7 +56,7 @@ class Commands(click.Group):
 
 @contextmanager
 def _one_style() -> Iterator[None]:
-    """Prints click's own errors like all others; click begins them with `Error:`."""
+    """Prints the errors of click like all other errors; click would begin them with `Error:`."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
@@ -73,7 +73,7 @@ def print_note(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Prints a warning on stderr, for a possible mistake."""
+    """Prints a warning about a possible mistake on stderr."""
     click.echo(click.style("warning: ", fg="yellow") + text, err=True)
 
 

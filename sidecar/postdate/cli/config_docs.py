@@ -1,7 +1,7 @@
 """The configuration as text: the effective values (`config show`) and the reference of all options (`config docs`).
 
-Secrets show as `***`. `config show` prints TOML that can be read back, except for the secrets. Pure functions over
-`config_load.Loaded` and the schema.
+Secrets appear as `***`. `config show` prints TOML that can be loaded again, except for the secrets. Pure functions of
+`loader.Loaded` and the schema.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def _masked(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _plain(leaf: Leaf, value: Any) -> Any:
-    """Returns the value as JSON and TOML can hold it, with secrets masked."""
+    """Returns the value in a form that JSON and TOML can represent, with secrets masked."""
     if leaf.is_properties:
         return _masked(value)
     if isinstance(value, tuple):
-        return [without_secrets(each) if isinstance(each, str) else each for each in value]
+        return [without_secrets(item) if isinstance(item, str) else item for item in value]
     if leaf.hint is Path:
         return "" if value is None else str(value)
     return without_secrets(value) if isinstance(value, str) else value

@@ -27,8 +27,8 @@ Loader = Callable[[Mapping[str, object]], Loaded]
 
 
 def name_value(text: str) -> tuple[str, str]:
-    """Returns the pair of `name=value`; the value may contain equal signs. Raises BadParameter: no equal sign, or no
-    name."""
+    """Returns the pair of `name=value`; the value may contain equal signs. Raises BadParameter if there is no equal
+    sign, or no name."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.BadParameter(f"{text!r} is not name=value")
@@ -36,7 +36,8 @@ def name_value(text: str) -> tuple[str, str]:
 
 
 def header_pair(text: str) -> tuple[str, bytes | None]:
-    """Returns a record header of `name=value`, or `name` alone for a null value. Raises BadParameter: no name."""
+    """Returns the record header of `name=value`, or of `name` alone for a null value. Raises BadParameter if there is
+    no name."""
     name, equals, value = text.partition("=")
     if not name:
         raise click.BadParameter(f"{text!r} has no name")
@@ -66,8 +67,8 @@ def _parsed_time_ms(text: str, examples: str) -> int:
 
 
 def time_text(text: str) -> str:
-    """Returns a time as text for a header (`resolve_time`), so that errors about the header do not quote milliseconds.
-    Raises BadParameter as `time_ms` does."""
+    """Returns a time as the text of a header (`resolve_time`), so that errors about the header do not quote
+    milliseconds. Raises BadParameter as `time_ms` does."""
     try:
         return resolve_time(text, now_ms())
     except ValueError as error:
@@ -75,8 +76,8 @@ def time_text(text: str) -> str:
 
 
 def past_ms(text: str) -> int:
-    """As `time_ms`, for a search in the past: a duration without a minus is refused, since the user means a time
-    ago."""
+    """As `time_ms`, for a search in the past. Also raises BadParameter for a duration without a minus sign, since the
+    user means a time in the past."""
     try:
         is_ahead = not text.isdigit() and parse_duration_ms(text) > 0
     except ValueError:
@@ -94,8 +95,8 @@ _TIME_FORMS: Mapping[Callable[[str], int], str] = {
 
 
 def duration_text(text: str) -> str:
-    """Returns a duration, or an interval and its phase, as a header has it. Raises BadParameter: a number without a
-    unit."""
+    """Returns a duration, or an interval and its phase, as the text of a header. Raises BadParameter for a number
+    without a unit."""
     try:
         return "/".join(map(require_unit, text.split("/")))
     except ValueError as error:
@@ -115,13 +116,13 @@ def seconds_option(name: str, default: str, least: str, most: str, text: str) ->
     options took only such numbers before. `least`, `most`: its bounds, as durations."""
     bounds_ms = parse_duration_ms(least), parse_duration_ms(most)
 
-    def seconds(given: str) -> float:
+    def seconds(value: str) -> float:
         try:
-            length_ms = parse_duration_ms(given if given[-1:].isalpha() else f"{given}s")
+            length_ms = parse_duration_ms(value if value[-1:].isalpha() else f"{value}s")
         except ValueError as error:
-            raise click.BadParameter(f"{given!r} {error}") from None
+            raise click.BadParameter(f"{value!r} {error}") from None
         if not bounds_ms[0] <= length_ms <= bounds_ms[1]:
-            raise click.BadParameter(f"{given!r} is not between {least} and {most}")
+            raise click.BadParameter(f"{value!r} is not between {least} and {most}")
         return length_ms / 1000
 
     text = f"{text} {least} to {most}."
@@ -129,7 +130,7 @@ def seconds_option(name: str, default: str, least: str, most: str, text: str) ->
 
 
 class Renamed(click.Option):
-    """An option whose help shows only its first name; the others are former names, which stay valid."""
+    """An option whose help shows only its first name. The other names are former ones, which stay valid."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         names, self.opts = self.opts, self.opts[:1]
@@ -140,7 +141,7 @@ class Renamed(click.Option):
 
 
 def from_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -> Callable[[Command], Command]:
-    """Returns the option --from of a time range. `names`: its former names, then the parameter's name."""
+    """Returns the option --from of a time range. `names`: its former names, then the name of the parameter."""
     text = f"{text} TIME: {_TIME_FORMS[kind]}."
     return click.option("--from", *names, cls=Renamed, type=kind, metavar="TIME", help=text)
 
@@ -168,8 +169,8 @@ def configured(command: Command) -> Callable[..., Any]:
 
 
 def configured_without_kafka(command: Command) -> Callable[..., Any]:
-    """As `configured`, for a command that needs no broker. -b, -X and -F are valid, so that an operator can pass the
-    same options to each command, but the help does not show them."""
+    """As `configured`, for a command that needs no broker. The options -b, -X and -F are valid, so that an operator can
+    pass the same options to each command, but the help does not show them."""
     return _configured(command, needs_kafka=False)
 
 

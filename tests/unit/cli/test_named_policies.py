@@ -1,6 +1,6 @@
 """Goal: `postdate send --retry NAME` uses the policy of that name that the sidecars use, and refuses an unknown name.
 
-Method: the real command over the simulated Kafka; a sidecar's part is played by records in the dispatch log.
+Method: the real command over a simulated Kafka. The test writes the dispatch-log records of a sidecar.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The options that select the running processes to query, and the `Deployment` of these processes.
 
-A user names one or more processes, or only the cluster. In the second case the processes are found through the consumer
-group, as they find each other.
+A user names one or more processes, or only the cluster. In the second case the command finds the processes through the
+consumer group, as they find each other.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 _HERE = "http://127.0.0.1:8080"
 
 
-def asks_processes(command: Command) -> Callable[..., Any]:
+def processes_options(command: Command) -> Callable[..., Any]:
     """Adds the options that select processes; the command gets a `Deployment` as its first argument."""
     text = f"Process to query, instead of the members of the group; repeatable. Without a broker: {_HERE}."
     return _with_deployment(command, text, by_group=True)
 
 
-def asks_one_process(command: Command) -> Callable[..., Any]:
-    """As `asks_processes`, for a command that acts on one process. The help does not show the options of the group."""
+def one_process_options(command: Command) -> Callable[..., Any]:
+    """As `processes_options`, for a command that acts on one process. The help does not show the options of the
+    group."""
     text = f"Process to drain. Required if the configuration names a broker; otherwise {_HERE} is the default."
     return _with_deployment(command, text, by_group=False)
 
@@ -61,7 +62,7 @@ def _with_deployment(command: Command, url_text: str, by_group: bool) -> Callabl
 
 
 def remark(deployment: Deployment) -> None:
-    """Prints the shards that did not answer, on stderr."""
+    """Prints the shards that did not answer on stderr."""
     for shard in deployment.not_asked:
         why = f": {shard['why']}" if shard["why"] else ""
         warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not queried{why}")

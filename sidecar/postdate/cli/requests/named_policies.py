@@ -20,8 +20,8 @@ from postdate.wire.requests.returns import NO_POLICIES
 def policies_for(kafka: Kafka, admin: Admin, part: Partition, log: Partition, request: Request) -> NamedPolicies:
     """Returns the named policies of the shard `part`, from its dispatch log `log`.
 
-    Empty if the request names no policy, or if the log is empty or cannot be read. Raises ConfigError if the log lacks
-    the named policy, since a sidecar would refuse the request. Cost: reads the end of the log.
+    Returns no policies if the request names none, or if the log is empty or cannot be read. Raises ConfigError if the
+    log does not have the named policy, since a sidecar would refuse the request. Cost: reads the end of the log.
     """
     name = request.retry.policy if request.retry is not None else None
     if not isinstance(name, str):

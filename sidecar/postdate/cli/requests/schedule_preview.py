@@ -25,17 +25,17 @@ _FOLDS: Final = {
 
 
 def next_occurrences(schedule: Schedule, after_ms: int, limit: int) -> list[Occurrence]:
-    """Returns the first `limit` occurrences after an instant, without skipped ones, of a request sent at that
-    instant."""
-    found: list[Occurrence] = []
+    """Returns the first `limit` occurrences after an instant, if the request is sent at that instant. Times in a gap
+    are not included."""
+    occurrences: list[Occurrence] = []
     occurrence = first_occurrence(schedule, after_ms)
     if occurrence is not None:  # a start may lie before that instant
         occurrence = skip_to(schedule, occurrence, after_ms + 1)
-    while occurrence is not None and len(found) < limit:
+    while occurrence is not None and len(occurrences) < limit:
         if not occurrence.is_in_gap:
-            found.append(occurrence)
+            occurrences.append(occurrence)
         occurrence = next_occurrence(schedule, occurrence)
-    return found
+    return occurrences
 
 
 def preview(schedule: Schedule, occurrences: list[Occurrence], after_ms: int) -> Iterator[str]:
@@ -87,8 +87,8 @@ def _utc(instant_ms: int) -> str:
 
 
 def _naive(local_ms: int) -> str:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=local_ms)
-    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds" if local_ms % 1_000 else "seconds")
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=local_ms)
+    return time.replace(tzinfo=None).isoformat(timespec="milliseconds" if local_ms % 1_000 else "seconds")
 
 
 def _wall(local_s: int) -> str:

@@ -1,6 +1,6 @@
 """The environment of a case: a cluster, new topics, the sidecar under test, and the load.
 
-Everything that is started is registered with the caller's ExitStack before it starts. Thread rule: main thread.
+Each process is registered with the ExitStack of the caller before it starts. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -122,16 +122,16 @@ class BenchEnvironment:
         group dynamically; without a name it is a static member."""
         return BenchSidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
 
-    def fill(self, requests: str, wanted: Iterable[Request]) -> None:
+    def fill(self, requests: str, requests_to_send: Iterable[Request]) -> None:
         """Produces requests until all are acknowledged. Raises PostdateError if one is lost."""
-        producer, count, wanted = self.kafka.plain_producer(), 0, iter(wanted)
+        producer, count, requests_to_send = self.kafka.plain_producer(), 0, iter(requests_to_send)
         lost: list[KafkaFault] = []
 
         def delivered(fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
             if fault is not None:
                 lost.append(fault)
 
-        while part := list(islice(wanted, _FILL_RECORDS)):
+        while part := list(islice(requests_to_send, _FILL_RECORDS)):
             for key, headers in part:
                 producer.produce(requests, value_of(count), key, headers, count % PARTITIONS, delivered)
                 count += 1
@@ -157,7 +157,7 @@ class BenchEnvironment:
         return False
 
     def broker_cpu_s(self) -> float | None:
-        """Processor time of the broker so far; None if the broker was not started by the benchmark."""
+        """Returns the processor time of the broker so far, s; None if the benchmark did not start the broker."""
         return None if self.broker_pid is None else cpu_s(self.broker_pid)
 
     def broker_settings(self) -> dict[str, str]:
@@ -211,7 +211,7 @@ class BenchSidecar:
         )
         self._member = member
         self.format_version = 1
-        """What a user sets for newer headers; to be set before it starts."""
+        """The setting `format_version`. Set it before the start."""
         self._http_port = 0 if workers > 1 or member else free_port()
         self._child: Child | None = None
         self._starts = 0
@@ -227,7 +227,7 @@ class BenchSidecar:
         arguments += ["--config", str(config)]
         if self._member:
             arguments += ["--instance", self._member]
-        elif self._workers == 1:  # several have a name each
+        elif self._workers == 1:  # each of several workers gets a separate name
             arguments += ["--group-instance-id", "bench", "--instance", "bench"]
         child = Child(f"sidecar-{self._requests}-{self._member}{self._starts}", self._environment.directory, arguments)
         self._environment.stack.callback(child.stop)
@@ -286,12 +286,12 @@ class BenchSidecar:
         return self.child.last_words()
 
     def memory_mb(self) -> float:
-        """Resident memory now, MiB, without the pages of mapped files."""
+        """Returns the resident memory now, MiB, without the pages of mapped files."""
         statm = Path(f"/proc/{self.child.pid}/statm").read_text().split()
         return (int(statm[1]) - int(statm[2])) * _PAGE_SIZE_BYTES / 2**20
 
     def cpu_s(self) -> float:
-        """Processor time that it has used."""
+        """Returns the processor time of the process so far, s."""
         return cpu_s(self.child.pid)
 
     def wait_for_takeover(self) -> None:
@@ -319,11 +319,11 @@ class BenchSidecar:
         return sum(path.stat().st_blocks * 512 for path in self._data.rglob("*") if path.is_file())
 
     def stop(self) -> None:
-        """SIGTERM, and wait."""
+        """Sends SIGTERM, and waits until the process has ended."""
         self.child.stop()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kills the process."""
         self.child.kill()
 
     def lose_disk(self) -> None:
@@ -336,17 +336,17 @@ class BenchSidecar:
         assert self._child is not None
         return self._child
 
-    def _wait(self, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
+    def _wait(self, condition: Callable[[], bool], timeout_s: float, error_text: str) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             self.check()
             if time.monotonic() > deadline:
-                raise PostdateError(f"{otherwise}; the end of its log:\n{self.last_words()}")
+                raise PostdateError(f"{error_text}; the end of its log:\n{self.last_words()}")
             time.sleep(POLL_INTERVAL_S)
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time that a process has used, its threads included."""
+    """Returns the processor time of a process with all of its threads, s."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
@@ -375,9 +375,9 @@ def request(number: int, target: str, due_ms: int) -> Request:
     return b"key-%d" % (number % 1009), headers
 
 
-def with_id(wanted: Request, number: int) -> Request:
-    """Returns the same request under an id, which is its key too: a control must land in its partition."""
-    _, headers = wanted
+def with_id(plain: Request, number: int) -> Request:
+    """Returns the same request with an id. The id is its key too, so that a control goes to the same partition."""
+    _, headers = plain
     id = b"id-%d" % number
     return id, [*headers, (names.ID, id)]
 

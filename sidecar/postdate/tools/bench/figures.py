@@ -17,10 +17,10 @@ from postdate.kafka.limits import SESSION_TIMEOUT_MS
 from postdate.tools.bench.limits import MEDIAN_SPREAD_MAX
 
 Figures = Mapping[str, float]
-"""One repeat: figure -> value. The unit is the end of the name: `_per_s`, `_ms`, `_s`, `_mb`, `_bytes`, `_share`."""
+"""One run: figure → value. The unit is the end of the name: `_per_s`, `_ms`, `_s`, `_mb`, `_bytes`, `_share`."""
 
 Lateness = npt.NDArray[np.float64]
-"""ms, one number a message, in no order."""
+"""ms, one number for each message, in no order."""
 
 _PERCENTILES = (("p50", 50.0), ("p99", 99.0), ("p99_9", 99.9))
 
@@ -131,7 +131,7 @@ def is_precise(repeats: Sequence[Figures]) -> bool:
 
 
 REFERENCE = "two cores that broker, load and sidecar share"
-"""The machine for which the targets are meant."""
+"""The machine to which the targets apply."""
 
 
 def gather(case: str, repeats: Sequence[Figures]) -> list[Figure]:

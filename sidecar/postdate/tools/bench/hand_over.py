@@ -1,8 +1,8 @@
-"""The case that measures how long a partition delivers nothing while it moves to another process, or to the restarted
-one.
+"""The case that measures how long a partition delivers nothing while it moves to another process, or while its process
+restarts.
 
-A message is due every few milliseconds, in each partition in turn. So the highest lateness of those due since a member
-left is the time without deliveries. Thread rule: main thread.
+A message is due every few milliseconds, in each partition in turn. So the highest lateness of messages that are due
+after a member left is the time without deliveries. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from postdate.tools.bench.limits import PARTITIONS, WARM_UP_S
 _APART_MS = 10
 #: ms. From the beginning of filling to the first due time.
 _LEAD_MS = 4_000
-#: s. How long messages fall due after a member left: after a planned hand-over, and after one that waits for a session.
+#: s. How long messages fall due after a member left: after a planned stop, and after a crash, which waits for the
+#: session time-out.
 _PLANNED_S = 10.0
 _CRASH_S = 30.0
 _MEMBERS = ("one", "two")
@@ -40,8 +41,8 @@ def _one_of_two(environment: BenchEnvironment, end: Callable[[BenchSidecar], Non
     going, staying = (environment.sidecar(requests, PARTITIONS // len(_MEMBERS), member=name) for name in _MEMBERS)
     going.start()
     staying.start()
-    for each in (going, staying):
-        each.wait_for_shards()
+    for sidecar in (going, staying):
+        sidecar.wait_for_shards()
     late_ms = _lateness(environment, requests, target, seconds, staying, lambda: end(going))
     staying.stop()
     return late_ms
@@ -52,11 +53,11 @@ def _restarted(environment: BenchEnvironment) -> float:
     sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
 
-    def again() -> None:
+    def restart() -> None:
         sidecar.kill()
         sidecar.start()
 
-    late_ms = _lateness(environment, requests, target, _PLANNED_S, sidecar, again)
+    late_ms = _lateness(environment, requests, target, _PLANNED_S, sidecar, restart)
     sidecar.stop()
     return late_ms
 

@@ -24,7 +24,7 @@ class Journal:
     """Follows the dispatch log of one request topic from its beginning, committed records only."""
 
     def __init__(self, kafka: Kafka, requests: str, fate: str = DELIVERED) -> None:
-        """`fate`: the fate to count."""
+        """Opens readers at the begin of the log. `fate`: the fate to count."""
         self._fate, self._mark = fate, b'"' + fate.encode() + b'"'
         log = OwnTopics.of(requests).dispatch_log
         self._readers = [
@@ -61,7 +61,8 @@ class Journal:
             reader.close()
 
     def seconds(self) -> float:
-        """From the first shard that its last owner took over until the last of these fates, by the broker's clock."""
+        """Returns the seconds from the last takeover of each shard, the earliest of these, to the last counted fate, by
+        the broker's clock."""
         began = min(
             max(record.timestamp_ms for record in records if decode_record(record.value or b"").kind == OWNER)
             for records in self._records
@@ -103,7 +104,8 @@ def read_to_end(
 
 
 class Arrivals:
-    """A read_committed consumer of a target: when each message came, by this machine's clock, minus when it was due."""
+    """A read_committed consumer of a target. The lateness of a message is its arrival, by this machine's clock, minus
+    its due time."""
 
     def __init__(self, kafka: Kafka, target: str, partitions: int) -> None:
         self._parts = [Partition(target, index) for index in range(partitions)]
@@ -127,7 +129,7 @@ class Arrivals:
 
     @property
     def count(self) -> int:
-        """How many came."""
+        """The number of arrivals so far."""
         return len(self._late)
 
     def lateness(self, first: int) -> Lateness:

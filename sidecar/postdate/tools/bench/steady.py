@@ -168,7 +168,7 @@ def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
 
 
 def checks(sidecar: BenchSidecar, sender: LoadGenerator) -> Callable[[], None]:
-    """Raises, when it is called, if the sidecar has ended or sending failed."""
+    """Returns a function that raises if the sidecar has ended or sending failed."""
 
     def check() -> None:
         sidecar.check()
@@ -178,7 +178,7 @@ def checks(sidecar: BenchSidecar, sender: LoadGenerator) -> Callable[[], None]:
 
 
 def bad_target(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """Ten targets, first all healthy, then one of them missing: the lateness of the other nine."""
+    """Measures the lateness of nine of ten targets, first with all targets healthy, then with the tenth missing."""
     undisturbed, disturbed = (_others_late(environment, rate, seconds, missing) for missing in (False, True))
     named = percentiles("undisturbed", undisturbed) | percentiles("disturbed", disturbed)
     return named | {"disturbed_of_undisturbed_p99_share": named["disturbed_p99_ms"] / named["undisturbed_p99_ms"]}

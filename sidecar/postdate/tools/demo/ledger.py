@@ -71,12 +71,12 @@ class Ledger:
         return len(self._arrivals)
 
     def note_sent(self, message: DemoMessage, origin: str, due_ms: int) -> None:
-        """The broker has the request of `message`."""
+        """Records that the broker has acknowledged the request of `message`."""
         self._sent[origin] = SentMessage(message, origin, due_ms, self._arrivals.get(origin, []))
         self.last_due_ms = max(self.last_due_ms, due_ms)
 
     def note_arrival(self, arrival: Arrival) -> None:
-        """A record was read from its target."""
+        """Records that a record was read from its target."""
         arrivals = self._arrivals.setdefault(arrival.origin, [])
         arrivals.append(arrival)
         if arrival.origin in self._sent:

@@ -1,6 +1,6 @@
 """The steps of the demo: topics, two sidecars, messages, a kill during a dispatch, a new sidecar, the verdicts.
 
-Everything that is started is registered with the caller's ExitStack before it starts, so that it ends whatever happens.
+Each process is registered with the ExitStack of the caller before it starts, so that it ends in any case.
 Thread rule: main thread.
 """
 
@@ -106,7 +106,8 @@ class Show:
         return all(shards) and sum(shards) == PARTITIONS
 
     def _send_and_watch(self, screen: DemoScreen) -> None:
-        """Sends, kill one sidecar while the burst is dispatched, start another, and wait for the rest."""
+        """Sends, kills one sidecar while the burst is dispatched, starts another, and waits for the remaining
+        messages."""
         parts = [Partition(target, index) for target in TARGETS for index in range(TARGET_PARTITIONS)]
         readers = Readers(self.kafka, parts)
         self.stack.callback(readers.close)

@@ -37,7 +37,7 @@ def demo_clients(bootstrap: str) -> ConfluentKafka:
 
 
 def now_ms() -> int:
-    """Epoch milliseconds, rounded down: an arrival is never dated later than it was."""
+    """Returns the time, epoch ms, rounded down so that no arrival is recorded as later than it was."""
     return time.time_ns() // 1_000_000
 
 
@@ -61,7 +61,7 @@ class DemoSender:
         return self._next == len(self._planned) == self._ledger.sent
 
     def send_until(self, at_ms: int) -> None:
-        """Sends the requests that are planned until `at_ms`, and handle acknowledgements. Raises TransientError if the
+        """Sends the requests that are planned until `at_ms`, and handles acknowledgements. Raises TransientError if the
         broker did not acknowledge a request."""
         while self._next < len(self._planned) and self._planned[self._next].send_after_ms + self._begin_ms <= at_ms:
             self._send(self._planned[self._next])

@@ -43,7 +43,7 @@ _IVY_XML = """<ivy-module version="2.0">
 
 
 def quiet(what: str, done: int, total: int) -> None:
-    """A progress callback that does nothing."""
+    """Does nothing: a progress callback without output."""
 
 
 def cache_dir() -> Path:

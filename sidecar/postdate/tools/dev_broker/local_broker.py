@@ -77,7 +77,7 @@ class DevBroker(ABC):
     log_file: Path | None = None
 
     def __init__(self, port: int, progress: Progress) -> None:
-        """`port` 0: a free one, kept for the life of this object."""
+        """Starts nothing. `port` 0: a free port, which this object keeps."""
         self.port = port or free_port()
         self._progress = progress
         self._process: subprocess.Popen[bytes] | None = None
@@ -227,7 +227,7 @@ class LocalBroker(DevBroker):
         self._forget()
 
     def kill(self) -> None:
-        """SIGKILL, as in a crash; written data stays, since the page cache outlives the process."""
+        """Kills the process, as in a crash. Written data stays, since the page cache outlives the process."""
         if self._process is None:
             return
         self._process.kill()
@@ -243,15 +243,15 @@ class LocalBroker(DevBroker):
         self.start(timeout_s)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing answers. Returns when every thread has stopped, which takes a while
-        on a busy machine."""
+        """Sends SIGSTOP: connections stay open, and nothing answers. Returns when every thread has stopped, which takes
+        a while on a busy machine."""
         os.kill(self.pid, signal.SIGSTOP)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while not _is_stopped(self.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
