@@ -1,8 +1,9 @@
-"""Retry with growing delay: a charge that fails is tried again after 0.5, 1 and 2 seconds, then put aside.
+"""Retries with growing delay: a charge that fails is tried again after 0.5, 1 and 2 seconds, then put aside.
 
-Shows a consumer that sends a record back to itself: it copies the record with all its headers, `postdate-origin` and
-`postdate-due` of the delivery before included, and adds when. Request and consumed offset are one transaction of the
-consumer's own, so whenever it dies no charge is lost and none is retried twice. No retry topic for each delay.
+Shows a consumer that sends a record back to its topic: it copies the record with all its headers, including
+`postdate-origin` and `postdate-due` of the previous delivery, and adds a new time. The consumer commits the request and
+the consumed offset in one transaction. So if it dies at any point, no charge is lost, and none is retried twice. No
+retry topic is needed for each delay.
 
     python examples/python/retry_with_delay.py
 

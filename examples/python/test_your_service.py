@@ -1,4 +1,4 @@
-"""Test your service with a real sidecar, which runs for the duration of a pytest session.
+"""Tests a service with a real sidecar, which runs for the duration of a pytest session.
 
 `remind` is the service. The test lets it schedule one reminder and cancel another, and checks which one arrives.
 

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from postdate.cli import main, postdate
 from postdate.cli.commands import Commands
 from postdate.cli.options import now_ms
-from postdate.cli.requests.send import draft_of
+from postdate.cli.requests.send import request_record_of
 from postdate.cli.tools import dev
 from postdate.kafka import errors as kafka_errors
 from postdate.sidecar.cluster import connection
@@ -371,7 +371,7 @@ def test_version_names_the_libraries() -> None:
 
 
 def test_send_produces_the_same_record_as_any_client() -> None:
-    draft = draft_of(
+    draft = request_record_of(
         {**NOTHING, "key": "k", "value": "v", "delay": "5s", "headers": (("a", b"1"), ("a", None)), "partition": "3"}
     )
     assert (draft.key, draft.value) == (b"k", b"v")
@@ -385,7 +385,7 @@ def test_send_produces_the_same_record_as_any_client() -> None:
 
 @pytest.mark.parametrize("key", ["k", None])
 def test_an_id_becomes_the_record_key_so_that_a_cancel_finds_the_partition(key: str | None) -> None:
-    draft = draft_of({**NOTHING, "key": key, "level": "1", "request_id": "order-9"})
+    draft = request_record_of({**NOTHING, "key": key, "level": "1", "request_id": "order-9"})
     request = accepted(rules_of(Config(), "postdate.requests"), draft, 0, 1_000)
     assert draft.key == b"order-9"
     assert (request.id, request.key) == (b"order-9", None if key is None else b"k")
@@ -393,10 +393,10 @@ def test_an_id_becomes_the_record_key_so_that_a_cancel_finds_the_partition(key: 
 
 
 def test_a_return_has_a_policy_instead_of_a_time() -> None:
-    draft = draft_of({**NOTHING, "retry": "base=1s"})
+    draft = request_record_of({**NOTHING, "retry": "base=1s"})
     assert ("postdate-retry", b"base=1s") in draft.headers
     with pytest.raises(click.UsageError, match="--retry"):
-        draft_of({**NOTHING, "retry": "base=1s", "delay": "5s"})
+        request_record_of({**NOTHING, "retry": "base=1s", "delay": "5s"})
 
 
 def test_a_null_key_may_land_on_any_partition() -> None:
@@ -404,7 +404,7 @@ def test_a_null_key_may_land_on_any_partition() -> None:
 
 
 def test_arguments_that_are_not_utf8_are_sent_as_the_same_bytes() -> None:
-    assert draft_of({**NOTHING, "value": "\udcff", "level": "1"}).value == b"\xff"
+    assert request_record_of({**NOTHING, "value": "\udcff", "level": "1"}).value == b"\xff"
 
 
 def test_without_a_store_the_horizon_is_at_most_half_of_the_retention() -> None:
@@ -412,7 +412,7 @@ def test_without_a_store_the_horizon_is_at_most_half_of_the_retention() -> None:
     assert rules_of(stores, "r", 8_000).horizon_ms == 10_000
     config = Config(request_topics=(RequestTopicConfig("r", horizon_ms=10_000, store_after_ms=0),))
     assert [rules_of(config, "r", kept_ms).horizon_ms for kept_ms in (-1, 8_000, 50_000)] == [10_000, 4_000, 10_000]
-    draft = draft_of({**NOTHING, "delay": "5s"})
+    draft = request_record_of({**NOTHING, "delay": "5s"})
     with pytest.raises(ConfigError, match="beyond-horizon") as caught:
         accepted(rules_of(config, "r", 8_000), draft, 0, 0)
     assert isinstance(caught.value.__cause__, RequestRefused)
@@ -421,6 +421,6 @@ def test_without_a_store_the_horizon_is_at_most_half_of_the_retention() -> None:
 
 def test_topics_of_every_request_topic_are_forbidden_targets() -> None:
     config = Config(request_topics=(RequestTopicConfig("a"), RequestTopicConfig("b")))
-    draft = draft_of({**NOTHING, "topic": "b.store", "level": "1"})
+    draft = request_record_of({**NOTHING, "topic": "b.store", "level": "1"})
     with pytest.raises(ConfigError, match="forbidden-target"):
         accepted(rules_of(config, "a"), draft, 0, 0)
