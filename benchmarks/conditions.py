@@ -1,4 +1,4 @@
-"""Under what conditions a figure was measured: commit, time and machine."""
+"""The conditions of a measurement: commit, time and machine."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class MinimalSidecar:
         self._logs[partition].write(batch)
 
     def store(self, partition: int, messages: list[Any], producer: Producer) -> None:
-        """Writes each request to the store topic in one transaction, then put the rows."""
+        """Writes each request to the store topic in one transaction, then puts the rows."""
         batch, fates = WriteBatch(raw_mode=True), list[_Fate]()
         producer.begin_transaction()
         for message in messages:
@@ -118,7 +118,7 @@ class MinimalSidecar:
         self._logs[partition].write(batch)
 
     def accept_with_ids(self, partition: int, messages: list[Any], producer: Producer) -> None:
-        """Puts rows of each request and its id; delete both for a cancel, which is answered in a transaction."""
+        """Puts rows of each request and its id; deletes both for a cancel, which is answered in a transaction."""
         batch, fates = WriteBatch(raw_mode=True), list[_Fate]()
         log: Any = self._logs[partition]
         new: dict[bytes, bytes] = {}

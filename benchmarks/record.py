@@ -47,7 +47,7 @@ def _first_program(command: list[str]) -> int:
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Returns the exit code and what the command wrote, which is also printed as it comes."""
+    """Returns the exit code and the output of the command, which is also printed as it arrives."""
     lines = []
     with subprocess.Popen(  # noqa: S603
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"

@@ -1,7 +1,7 @@
 """`python -m benchmarks.endurance.arrivals BOOTSTRAP TARGET PARTITIONS COUNT DIRECTORY`: reads the target.
 
 A `read_committed` consumer that assigns itself all partitions from the beginning, and commits no offsets. For each
-message it writes to `Outcomes` in DIRECTORY how often it came, when it was due, and how late it came by this machine's
+message it writes to `Outcomes` in DIRECTORY the number of arrivals, the due time, and the lateness by this machine's
 clock. Runs until SIGTERM.
 """
 

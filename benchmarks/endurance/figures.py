@@ -26,8 +26,8 @@ Figures = dict[str, int | float | str | None]
 
 
 def counts(outcomes: Outcomes) -> Figures:
-    """Returns the number of messages that were lost, came twice, early or with another due time, or had been
-    cancelled."""
+    """Returns the number of messages that were lost, arrived twice, early or with a wrong due time, or arrived
+    although they were cancelled."""
     meant, arrived = outcomes.due_ms > 0, outcomes.arrived
     came = meant & (arrived > 0)
     return {

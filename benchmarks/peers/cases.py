@@ -54,7 +54,7 @@ class Measurement:
         self._receivers = 0
 
     def drain(self, count: int, lead_s: float) -> Case:
-        """Sends `count` messages that are due at one moment; measures the rates of accepting and delivering them."""
+        """Sends `count` messages that are due at one instant; measures the rates of accepting and delivering them."""
         before = os.getloadavg()[0]
         with self._system.target() as clients, self._receiver(clients) as receiver:
             due_ms, figures = self._fill(clients, count, lead_s)

@@ -1,4 +1,4 @@
-"""The client program for Postdate: plain Kafka, as somebody without Postdate would write it.
+"""The client program for Postdate: plain Kafka, without a library of Postdate.
 
     kafka_client.py BOOTSTRAP send REQUESTS TARGET COUNT RATE DUE_MS
     kafka_client.py BOOTSTRAP receive TARGET
@@ -76,7 +76,7 @@ def send(bootstrap: str, requests: str, target: str, count: int, rate: int, due_
 
 
 def receive(bootstrap: str, target: str) -> None:
-    """Writes a row for each message until somebody ends it."""
+    """Writes a row for each message until the process is ended."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

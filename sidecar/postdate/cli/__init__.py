@@ -27,7 +27,7 @@ from postdate.sidecar.process.limits import GC_THRESHOLDS
 
 
 def main() -> NoReturn:
-    """Runs the program `postdate`, and end the process with its exit code."""
+    """Runs the program `postdate`, and ends the process with its exit code."""
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         postdate(prog_name="postdate")
@@ -39,7 +39,7 @@ def main() -> NoReturn:
 
 
 def _exit(code: int) -> NoReturn:
-    """Runs Python's exit functions, and end the process without those of native libraries.
+    """Runs Python's exit functions, and ends the process without those of native libraries.
 
     OpenSSL's exit function frees state that a thread of librdkafka may still use in a TLS handshake, for example for a
     request that has timed out. *Measured*: 18 of 300 processes that did not trust the certificate of a broker ended

@@ -78,7 +78,7 @@ def warn(text: str) -> None:
 
 
 def fail(text: str, code: Exit = Exit.FAILED) -> None:
-    """Prints each line of `text` as an error, and end the process with `code`."""
+    """Prints each line of `text` as an error, and ends the process with `code`."""
     for line in text.splitlines() or [""]:
         click.echo(click.style("error: ", fg="red") + line, err=True)
     sys.exit(code)

@@ -164,7 +164,7 @@ def data_option(command: Command) -> Command:
 
 
 def configured(command: Command) -> Callable[..., Any]:
-    """Adds -b, -X, -F and --config to a command, and give it a `Loader` as its first argument."""
+    """Adds -b, -X, -F and --config to a command, and gives it a `Loader` as its first argument."""
     return _configured(command, needs_kafka=True)
 
 

@@ -205,7 +205,7 @@ def _accepted(found: FoundShard, loss: Loss | None, text: str | None) -> Loss | 
 
 
 def _instruct(found: FoundShard, instruction: Instruction) -> None:
-    """Writes the instruction, and wait until the serving process, if any, has read it."""
+    """Writes the instruction, and waits until the serving process, if any, has read it."""
     path = instruct(found.directory, instruction)
     if _is_silent(found):
         print_note(f"no process serves {found.name} now; the next process that does will carry it out")

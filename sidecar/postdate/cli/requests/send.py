@@ -158,7 +158,7 @@ def send_request(
     output: str,
     delivery_timeout_ms: int | None = None,
 ) -> None:
-    """Checks a request by the rules of the sidecar, send it, and reports it. `delivery_timeout_ms`: also waits for its
+    """Checks a request by the rules of the sidecar, sends it, and reports it. `delivery_timeout_ms`: also waits for its
     delivery, at most for this time; None: does not wait.
 
     Raises ConfigError if the sidecar would refuse the request.

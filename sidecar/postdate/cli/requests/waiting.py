@@ -117,7 +117,7 @@ def send_and_report(
     output: str,
     facts: Callable[[DeliveryReport], Mapping[str, object]],
 ) -> DeliveryReport:
-    """Produces one request, and print its origin and, if requested, its verdict. Returns the broker's acknowledgement.
+    """Produces one request, and prints its origin and, if requested, its verdict. Returns the broker's acknowledgement.
 
     Ends the process with code 1 if the verdict is negative or does not arrive. `facts` returns further fields of the
     JSON object.

@@ -235,7 +235,7 @@ class BenchSidecar:
         self._child = child
 
     def start_and_wait(self) -> float:
-        """Starts it, and wait until all shards may deliver; returns the seconds that it took."""
+        """Starts it, and waits until all shards may deliver; returns the seconds that it took."""
         began = time.monotonic()
         self.start()
         self.wait_for_shards()
