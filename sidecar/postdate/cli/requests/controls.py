@@ -299,7 +299,7 @@ def backfill(loader: Loader, start: str, end: str, **options: Any) -> None:
 
 
 def _control(loader: Loader, action: bytes, headers: Headers, options: Mapping[str, Any]) -> None:
-    """Sends a control with these headers, and report it. `options`: the options that all controls share."""
+    """Sends a control with these headers, and reports it. `options`: the options that all controls share."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
