@@ -1,4 +1,4 @@
-"""Under what conditions a figure was measured: commit, time and machine."""
+"""The conditions of a measurement: commit, time and machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SOURCES = ("sidecar", "wheel", "connectors", "benchmarks/*.py", "benchmarks/peer
 
 
 def commit() -> str:
-    """The commit of this tree, and whether its code differs from it."""
+    """Returns the commit of this tree, and whether its code differs from it."""
     return _git("rev-parse", "--short", "HEAD") + (" with changes" if _git("status", "--porcelain", *SOURCES) else "")
 
 
 def now() -> str:
-    """The present minute."""
+    """Returns the present minute."""
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 

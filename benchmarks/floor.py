@@ -67,8 +67,8 @@ class FloorEnvironment(BenchEnvironment):
 
 
 def full(environment: FloorEnvironment, case: str, count: int) -> dict[str, _Run]:
-    """A case that begins with a full request topic."""
-    found = CASES[case](environment, Size(count, 0.0))
+    """Returns a case that begins with a full request topic."""
+    found = CASES[case].run(environment, Size(count, 0.0))
     runs = {"sidecar": {"cpu_us": found["sidecar_cpu_us"], "per_s": found["records_per_s"]}}
     requests, targets = environment.made[0]
     if case == "cancel":
@@ -86,8 +86,8 @@ def _of_one(done: _Run) -> _Run:
 
 
 def steady(environment: FloorEnvironment, seconds: float, pause_ms: int) -> dict[str, _Run]:
-    """1,000 requests a second; the share of a core, and the processor time of a transaction."""
-    found = CASES["steady 1000/s"](environment, Size(0, seconds))
+    """Sends 1,000 requests a second. Returns the share of a core, and the processor time of a transaction."""
+    found = CASES["steady 1000/s"].run(environment, Size(0, seconds))
     count = int(_STEADY_PER_S * (seconds + WARM_UP_S))
     lasted_s = seconds + WARM_UP_S + DELAY_MS[1] / 1_000
     runs = {"sidecar": _of_steady(found["core_share"], _transactions(environment) / lasted_s)}
@@ -109,7 +109,7 @@ def _of_steady(core_share: float, per_s: float) -> _Run:
 
 
 def _transactions(environment: FloorEnvironment) -> float:
-    """The transactions of the sidecar: each writes a record and a marker to the dispatch log."""
+    """Returns the transactions of the sidecar: each writes a record and a marker to the dispatch log."""
     log = OwnTopics.of(environment.made[0][0]).dispatch_log
     with admin_of(environment.kafka) as admin:
         ends = admin.end_offsets([Partition(log, each) for each in range(PARTITIONS)], Isolation.READ_UNCOMMITTED)

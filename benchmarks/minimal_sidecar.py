@@ -70,7 +70,7 @@ class MinimalSidecar:
         """Wall and processor time of the first record, s."""
 
     def producer(self) -> Producer:
-        """A producer that may begin a transaction."""
+        """Returns a producer that may begin a transaction."""
         name = f"minimal-{uuid.uuid4()}"
         conf = {"bootstrap.servers": self._bootstrap, "transactional.id": name, "partitioner": "murmur2_random"}
         made = Producer(conf)
@@ -78,7 +78,8 @@ class MinimalSidecar:
         return made
 
     def batches(self, count: int, gather_s: float) -> Iterator[tuple[int, list[Any]]]:
-        """The next `count` records, by poll and partition. `Any`: the library's types promise less of a message."""
+        """Yields the next `count` records, by poll and partition. `Any`: the library's types promise less of a
+        message."""
         taken = 0
         while taken < count:
             first = self._consumer.poll(_TIMEOUT_S)
@@ -95,7 +96,7 @@ class MinimalSidecar:
             yield from grouped.items()
 
     def accept(self, partition: int, messages: list[Any]) -> None:
-        """Put a row for each request, in one write."""
+        """Puts a row for each request, in one write."""
         batch = WriteBatch(raw_mode=True)
         for message in messages:
             headers = message.headers()
@@ -103,7 +104,7 @@ class MinimalSidecar:
         self._logs[partition].write(batch)
 
     def store(self, partition: int, messages: list[Any], producer: Producer) -> None:
-        """Write each request to the store topic in one transaction, then put the rows."""
+        """Writes each request to the store topic in one transaction, then puts the rows."""
         batch, fates = WriteBatch(raw_mode=True), list[_Fate]()
         producer.begin_transaction()
         for message in messages:
@@ -117,7 +118,7 @@ class MinimalSidecar:
         self._logs[partition].write(batch)
 
     def accept_with_ids(self, partition: int, messages: list[Any], producer: Producer) -> None:
-        """Put rows of each request and its id; delete both for a cancel, which is answered in a transaction."""
+        """Puts rows of each request and its id; deletes both for a cancel, which is answered in a transaction."""
         batch, fates = WriteBatch(raw_mode=True), list[_Fate]()
         log: Any = self._logs[partition]
         new: dict[bytes, bytes] = {}
@@ -141,7 +142,7 @@ class MinimalSidecar:
         log.write(batch)
 
     def deliver(self, partition: int, producer: Producer) -> int:
-        """Deliver the due messages of a partition in transactions; returns their number."""
+        """Delivers the due messages of a partition in transactions; returns their number."""
         log, delivered = self._logs[partition], 0
         before = _KEY.pack(time.time_ns() // 1_000_000, 0)
         origin = f"{self._own.requests}/{partition}/".encode()

@@ -42,12 +42,12 @@ def main(name: str, command: list[str], folder: Path = RAW) -> int:
 
 
 def _first_program(command: list[str]) -> int:
-    """How many words of `command` precede the program."""
+    """Returns how many words of `command` precede the program."""
     return next((place for place, word in enumerate(command) if "=" not in word), len(command))
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """The exit code and what the command wrote, which is also printed as it comes."""
+    """Returns the exit code and the output of the command, which is also printed as it arrives."""
     lines = []
     with subprocess.Popen(  # noqa: S603
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"

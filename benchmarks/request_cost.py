@@ -1,4 +1,4 @@
-"""What windows and returns cost at ingest: processor time of the shard's thread for each request.
+"""Measures the cost of windows and returns at ingest: processor time of the shard's thread for each request.
 
     python -m benchmarks.request_cost [--rounds 15] [--requests 20000]
 
@@ -41,7 +41,7 @@ _RETRY = ("postdate-retry", b"base=1s, factor=2, max=1h, attempts=12, jitter=20%
 
 
 def _redelivered(offset: int) -> Headers:
-    """The headers that the consumer of a first redelivery sees."""
+    """Returns the headers that the consumer of a first redelivery sees."""
     return [
         ("postdate-origin", b"requests/0/%d" % offset),
         ("postdate-due", b"%d" % (_NOW_MS - 5)),
@@ -71,7 +71,7 @@ _BASES = {"second return": "plain, with the headers of a redelivery"}
 
 
 def _cost_us(headers: Callable[[int], Headers], count: int) -> float:
-    """Processor time of the thread for each request, in microseconds."""
+    """Returns the processor time of the thread for each request, µs."""
     records = [
         Record(offset, _NOW_MS, True, b"key-%d" % offset, b"v" * 100, headers(offset)) for offset in range(count)
     ]

@@ -178,7 +178,7 @@ class Endurance:
         )
 
     def _audit(self) -> str:
-        """The verdict of the audit, in a short form."""
+        """Returns the verdict of the audit, in a short form."""
         command = [sys.executable, "-m", "postdate.cli", "audit", "-b", self.system.bootstrap]
         command += ["--requests", self.system.requests, "--strict", "--output", "json"]
         command += ["--spark-conf", f"spark.driver.memory={_AUDIT_HEAP}"]

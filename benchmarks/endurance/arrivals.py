@@ -1,7 +1,7 @@
 """`python -m benchmarks.endurance.arrivals BOOTSTRAP TARGET PARTITIONS COUNT DIRECTORY`: reads the target.
 
 A `read_committed` consumer that assigns itself all partitions from the beginning, and commits no offsets. For each
-message it writes to `Outcomes` in DIRECTORY how often it came, when it was due, and how late it came by this machine's
+message it writes to `Outcomes` in DIRECTORY the number of arrivals, the due time, and the lateness by this machine's
 clock. Runs until SIGTERM.
 """
 
@@ -20,7 +20,7 @@ from benchmarks.endurance.plan import Outcomes
 #: s. The pause between two reads. Lateness is less precise if a read returns many messages.
 _PAUSE_S = 0.001
 _RECORDS_MAX = 5_000
-#: What an element of `Outcomes.arrived` can count.
+#: The largest number of an element of `Outcomes.arrived` can count.
 _ARRIVED_MAX = 255
 _ENDING: list[bool] = []
 

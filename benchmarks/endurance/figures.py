@@ -26,7 +26,8 @@ Figures = dict[str, int | float | str | None]
 
 
 def counts(outcomes: Outcomes) -> Figures:
-    """The number of messages that were lost, came twice, early or with another due time, or had been cancelled."""
+    """Returns the number of messages that were lost, arrived twice, early or with a wrong due time, or arrived
+    although they were cancelled."""
     meant, arrived = outcomes.due_ms > 0, outcomes.arrived
     came = meant & (arrived > 0)
     return {
@@ -64,7 +65,7 @@ def lateness(outcomes: Outcomes, kills_ms: Sequence[int]) -> dict[str, Figures]:
 
 
 def by_minute(outcomes: Outcomes, began_ms: int) -> list[Figures]:
-    """The lateness of the messages that were due in each minute of the run."""
+    """Returns the lateness of the messages that were due in each minute of the run."""
     came = (outcomes.due_ms > 0) & (outcomes.arrived > 0)
     late_ms, minute = outcomes.late_ms[came], (outcomes.due_ms[came] - began_ms) // 60_000
     return [{"minute": int(each), **_percentiles(late_ms[minute == each])} for each in np.unique(minute)]

@@ -82,7 +82,7 @@ class Sender:
                 self._producer.poll(0.1)
 
     def _partition_of(self, number: int) -> int:
-        """The partition of a request, and of its control. Each has some of the requests with ids."""
+        """Returns the partition of a request, and of its control. Each has some of the requests with ids."""
         return (number + number // GROUP) % self._partitions
 
     def _failed(self, error: object, _message: object) -> None:
@@ -91,7 +91,7 @@ class Sender:
 
 
 def filler_of(number: int) -> bytes:
-    """The rest of a value; it repeats after 16,384 requests."""
+    """Returns the rest of a value; it repeats after 16,384 requests."""
     first = number * _FILLER_SIZE_BYTES % len(_FILLERS)
     return _FILLERS[first : first + _FILLER_SIZE_BYTES]
 

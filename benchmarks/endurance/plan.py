@@ -39,7 +39,7 @@ class Planned(NamedTuple):
 
 
 def plan(rate: int, count: int, delay_ms_max: int, seed: int) -> Iterator[Planned]:
-    """The requests 0 to `count` - 1, of which `rate` are sent in a second. `delay_ms_max`: the longest delay."""
+    """Yields the requests 0 to `count` - 1, of which `rate` are sent in a second. `delay_ms_max`: the longest delay."""
     uniform = random.Random(seed).randint  # noqa: S311  # not a secret: the same load every time
     back = _CONTROL - _WITH_ID + GROUP * max(1, rate * _CONTROL_AFTER_S // GROUP)
     least, most = DELAY_MS_MIN, delay_ms_max

@@ -80,7 +80,7 @@ class EnduranceSystem:
             time.sleep(_POLL_INTERVAL_S)
 
     def kill(self, name: str) -> int:
-        """SIGKILL to a sidecar, which is started again at once; returns the time, epoch ms."""
+        """Kills a sidecar, and starts it again at once; returns the time, epoch ms."""
         child = self._children[name]
         self._ended_cpu_s += cpu_s(child.pid)
         child.kill()
@@ -101,7 +101,7 @@ class EnduranceSystem:
                 raise SystemFailed(f"sidecar {name} has ended; the end of its log:\n{child.last_words()}")
 
     def samples(self, at_s: float) -> Iterator[Sample]:
-        """The resources of each sidecar now."""
+        """Yields the resources of each sidecar now."""
         for name, child in self._children.items():
             process, data = Path(f"/proc/{child.pid}"), self._data(name)
             statm = (process / "statm").read_text().split()
@@ -109,12 +109,12 @@ class EnduranceSystem:
             yield Sample(round(at_s, 1), name, round(memory_mb, 1), files, round(_disk_mb(data), 1), _pending(data))
 
     def cpu_s(self) -> dict[str, float]:
-        """Processor time of the broker and of all sidecars so far, s."""
+        """Returns the processor time of the broker and of all sidecars so far, s."""
         running = sum(cpu_s(child.pid) for child in self._children.values())
         return {"broker": cpu_s(self._broker_pid), "sidecars": self._ended_cpu_s + running}
 
     def logs(self) -> list[Path]:
-        """The logs of all sidecars."""
+        """Returns the logs of all sidecars."""
         return sorted(self._directory.glob("sidecar-*.log"))
 
     @contextmanager
@@ -144,7 +144,7 @@ class EnduranceSystem:
 
 
 def _disk_mb(data: Path) -> float:
-    """What a directory takes on the disk. RocksDB removes files meanwhile."""
+    """Returns the size of a directory on the disk, MiB. RocksDB may remove files meanwhile."""
     blocks = 0
     for path in data.rglob("*"):
         with suppress(FileNotFoundError):

@@ -50,7 +50,7 @@ def main(
 ) -> None:
     """Compare Postdate with RocketMQ and NATS on this machine.
 
-    Needs Java 17 with its compiler, Maven and Go. What is downloaded stays in ~/.cache/postdate.
+    Needs Java 17 with its compiler, Maven and Go. Downloads stay in ~/.cache/postdate.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children end too
     began, commit = conditions.now(), conditions.commit()
@@ -97,7 +97,7 @@ def _warm_up(measurement: Measurement, name: str, messages: int, lead: float | N
 def _cases(
     measurement: Measurement, messages: int, rates: tuple[int, ...], seconds: int, lead: float | None
 ) -> dict[str, Callable[[], Case]]:
-    """What is measured of each system, in this order."""
+    """Returns the measurements of a system, in order."""
     lead_s = lead or _lead_s(messages)
     steady = {f"{rate:,}/s": partial(measurement.lateness, rate, seconds) for rate in rates}
     drain, kill = partial(measurement.drain, messages, lead_s), partial(measurement.kill, messages, lead_s)

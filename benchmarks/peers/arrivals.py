@@ -36,14 +36,14 @@ STEP_MS = 100
 
 
 def rows_of(data: bytes | bytearray) -> Rows:
-    """The rows in `data` as an array of shape (n, 4); an incomplete last row is left out."""
+    """Returns the rows in `data` as an array of shape (n, 4); an incomplete last row is left out."""
     whole = len(data) // ROW_SIZE_BYTES * ROW_SIZE_BYTES
     return np.frombuffer(bytes(data[:whole]), dtype=">i8").astype(np.int64).reshape(-1, 4)
 
 
 def lateness_figures(rows: Rows, first_sequence: int = 0) -> dict[str, Value]:
-    """Lateness in ms of the messages from `first_sequence` on: percentiles, the largest, the number of early ones, and
-    the raw values as a histogram of whole milliseconds."""
+    """Returns lateness in ms of the messages from `first_sequence` on: percentiles, the largest, the number of early
+    ones, and the raw values as a histogram of whole milliseconds."""
     chosen = rows[rows[:, 0] >= first_sequence]
     if not len(chosen):
         raise PeerFailed("no message arrived after the warm-up")
@@ -58,7 +58,8 @@ def lateness_figures(rows: Rows, first_sequence: int = 0) -> dict[str, Value]:
 
 
 def drain_figures(rows: Rows, due_ms: int, count: int) -> dict[str, Value]:
-    """The rate of a drain, from the due time to the arrival of the last message, and arrivals by steps of 100 ms.
+    """Returns the rate of a drain, from the due time to the arrival of the last message, and arrivals by steps of 100
+    ms.
 
     Raises PeerFailed if no message arrived.
     """
@@ -75,7 +76,7 @@ def drain_figures(rows: Rows, due_ms: int, count: int) -> dict[str, Value]:
 
 
 def count_figures(rows: Rows, count: int) -> dict[str, Value]:
-    """How many of `count` messages are lost, and how many are on the target more than once.
+    """Returns how many of `count` messages are lost, and how many are on the target more than once.
 
     A record that a receiver reads again at the same position, as after it has connected again, is the same record.
     Raises PeerFailed if a message arrived that was never sent.
@@ -120,7 +121,7 @@ class Receiver:
         return len(self._data) // ROW_SIZE_BYTES - 1
 
     def rows(self) -> Rows:
-        """All messages received so far, in order of arrival."""
+        """Returns all messages received so far, in order of arrival."""
         return rows_of(self._data)[1:]
 
     def wait_for(self, count: int, timeout_s: float) -> None:

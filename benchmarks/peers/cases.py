@@ -54,7 +54,7 @@ class Measurement:
         self._receivers = 0
 
     def drain(self, count: int, lead_s: float) -> Case:
-        """Sends `count` messages that are due at one moment; measures the rates of accepting and delivering them."""
+        """Sends `count` messages that are due at one instant; measures the rates of accepting and delivering them."""
         before = os.getloadavg()[0]
         with self._system.target() as clients, self._receiver(clients) as receiver:
             due_ms, figures = self._fill(clients, count, lead_s)
@@ -65,7 +65,7 @@ class Measurement:
         return self._case("accept and drain", figures, before)
 
     def kill(self, count: int, lead_s: float) -> Case:
-        """The same with a SIGKILL to the delaying process in the drain; it is started again at once."""
+        """Returns the same with a SIGKILL to the delaying process in the drain; it is started again at once."""
         before = os.getloadavg()[0]
         with self._system.target() as clients, self._receiver(clients) as receiver:
             due_ms, _ = self._fill(clients, count, lead_s)
@@ -134,7 +134,7 @@ class Measurement:
 
 
 def kill_figures(rows: Rows, count: int, killed_ms: float) -> dict[str, Value]:
-    """What a SIGKILL cost: losses, repeats, and the time until the next message and until all had arrived."""
+    """Returns the effects of a SIGKILL: losses, repeats, the time until the next message, and until all had arrived."""
     after = rows[rows[:, 2] / 1_000 > killed_ms]
     figures = count_figures(rows, count)
     figures["arrived_before_the_kill"] = len(rows) - len(after)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class PeerFailed(Exception):
-    """A system cannot be fetched, started or measured; the message says why and what to do."""
+    """A system cannot be fetched, started or measured; the message gives the reason and the remedy."""

@@ -49,11 +49,11 @@ class Nats:
         yield Clients([*self._client, "send", stream], [*self._client, "receive", stream], environment())
 
     def pending(self) -> int | None:
-        """NATS does not say."""
+        """Returns None: NATS does not report this number."""
         return None
 
     def kill(self) -> None:
-        """SIGKILL to the server."""
+        """Kills the server."""
         self._server.kill()
 
     def restart(self) -> None:
@@ -62,7 +62,7 @@ class Nats:
 
 
 def _server() -> Path:
-    """The server's binary; built by Go from the module proxy if this machine has none."""
+    """Returns the server's binary; built by Go from the module proxy if this machine has none."""
     home = cache_dir() / f"nats-server-{VERSION}"
     if not home.is_dir():
         partial = home.with_name(home.name + ".partial")

@@ -18,7 +18,7 @@ histograms: [{raw}]({raw}). The systems ran one after the other. The load averag
 
 @dataclass(frozen=True)
 class Run:
-    """What was run, and where."""
+    """The runs, and the machine."""
 
     command: str
     commit: str
@@ -39,7 +39,7 @@ def write(run: Run, page: Path) -> None:
 
 
 def markdown(run: Run, raw: str) -> str:
-    """The page: the conditions, then one table for each case."""
+    """Returns the page: the conditions, then one table for each case."""
     about = [["command", f"`{run.command}`"], ["commit", run.commit], ["began", run.began], ["machine", run.machine]]
     about += [["messages of a drain", f"{run.messages:,}"], *([name, text] for name, text in run.versions.items())]
     text = _HEAD.format(raw=raw) + _table(["", ""], about)

@@ -81,11 +81,11 @@ class RocketMQ:
         yield Clients([*self._client, "send", topic], [*self._client, "receive", topic], self._environment)
 
     def pending(self) -> int | None:
-        """RocketMQ does not say."""
+        """Returns None: RocketMQ does not report this number."""
         return None
 
     def kill(self) -> None:
-        """SIGKILL to the broker."""
+        """Kills the broker."""
         self._broker.kill()
 
     def restart(self) -> None:
@@ -111,7 +111,7 @@ def _broker_settings(directory: Path, names: str, port: int) -> str:
 
 
 def _broker_port(names_port: int) -> int:
-    """A free port whose second lower neighbour is free too: the broker listens on both."""
+    """Returns a free port whose second lower neighbour is free too: the broker listens on both."""
     while True:
         port = free_port()
         if port - 2 != names_port:
@@ -121,7 +121,7 @@ def _broker_port(names_port: int) -> int:
 
 
 def _jars() -> Path:
-    """The directory of RocketMQ's jars; fetched by Maven if this machine has none (94 MB)."""
+    """Returns the directory of RocketMQ's jars; fetched by Maven if this machine has none (94 MB)."""
     jars = cache_dir() / f"rocketmq-{VERSION}"
     if jars.is_dir():
         return jars

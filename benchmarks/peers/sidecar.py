@@ -52,11 +52,11 @@ class Postdate:
             yield Clients([*client, "send", requests, target], [*client, "receive", target], paths)
 
     def pending(self) -> int | None:
-        """Messages in the timer index."""
+        """Returns messages in the timer index."""
         return self._running().pending()
 
     def kill(self) -> None:
-        """SIGKILL to the sidecar."""
+        """Kills the sidecar."""
         self._running().kill()
 
     def restart(self) -> None:

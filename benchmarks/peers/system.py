@@ -1,4 +1,4 @@
-"""What the measurements need of a system, and what the systems share: programs, downloads, child processes."""
+"""The interface of a measured system, and the shared parts of the systems: programs, downloads, child processes."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class System(Protocol):
     version: str
 
     def target(self) -> AbstractContextManager[Clients]:
-        """A new, empty target that is served until the context ends."""
+        """Returns a new, empty target that is served until the context ends."""
         ...
 
     def pending(self) -> int | None:
-        """Messages that the delaying process holds; None if the system does not say."""
+        """Returns messages that the delaying process holds; None if the system does not report it."""
         ...
 
     def kill(self) -> None:
-        """SIGKILL to the delaying process."""
+        """Kills the delaying process."""
         ...
 
     def restart(self) -> None:
@@ -63,7 +63,7 @@ class System(Protocol):
 
 
 def need(program: str) -> str:
-    """The path of a program. Raises PeerFailed with the package to install if it is missing."""
+    """Returns the path of a program. Raises PeerFailed with the package to install if it is missing."""
     found = shutil.which(program)
     if found is None:
         raise PeerFailed(f"{program} is missing (Debian, Ubuntu: apt-get install {PACKAGES[program]})")
@@ -108,12 +108,12 @@ class Server:
                 time.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL, and wait."""
+        """Kills the process, and waits until it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of this process with some variables set."""
+    """Returns the environment of this process with some variables set."""
     return {**os.environ, **more}

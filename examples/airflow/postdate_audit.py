@@ -1,4 +1,4 @@
-"""The audit every night, as an Airflow DAG: retried if it could not judge, never if it found a violation.
+"""Audits every night, as an Airflow DAG. The task is retried if the audit gave no verdict, but not after a violation.
 
 The worker needs `pip install 'postdate[spark]'` and Java 17. A violation fails the task at once and stays open, so the
 task fails every night until a person runs `postdate audit acknowledge RUN --state …`.
@@ -31,7 +31,7 @@ def postdate_audit() -> None:
         command += ["--spark-conf", f"spark.jars.packages={','.join(PACKAGES)}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
         if done.returncode == COULD_NOT_JUDGE:
-            raise AirflowException("the audit could not judge: its log says why")
+            raise AirflowException("the audit gave no verdict: its log has the reason")
         if done.returncode != 0:
             raise AirflowFailException(f"exit code {done.returncode}: {done.stdout}")
         return done.stdout

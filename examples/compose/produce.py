@@ -1,4 +1,4 @@
-"""The producer of compose.yaml: 20 requests a second, due in 1 s to 10 min, and a cancel for each twentieth.
+"""The producer of compose.yaml: 20 requests a second, due in 1 s to 10 min, and a cancel for every twentieth.
 
     BOOTSTRAP=localhost:9092 python examples/compose/produce.py
 

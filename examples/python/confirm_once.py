@@ -1,4 +1,4 @@
-"""Confirm once: a shop that repeats a request after an error sends one confirmation for each order.
+"""Confirms once: a shop that repeats a request after an error sends only one confirmation for each order.
 
 Shows dropping: with `postdate-if-pending: keep` and `postdate-if-ended: drop`, a request whose id is pending, or was
 delivered within the last hour, ends without a delivery. The sidecars need the setting format_version = 2 for it.
@@ -46,7 +46,7 @@ def confirm(order: str) -> None:
 
 
 def verdict_of(value: bytes | None, order: str) -> str | None:
-    """The verdict about a request for this order; None: it is about another one."""
+    """Returns the verdict on a request for this order; None if it is on another order."""
     verdict: dict[str, str | None] = json.loads(value or b"{}")
     return verdict["verdict"] if verdict.get("id") == order else None
 

@@ -1,8 +1,8 @@
 """Debounce: however often a document changes, it is indexed once, two seconds after the last change, but at most ten
-seconds after the first one.
+seconds after the first change.
 
-Shows replacing: scheduling an id that is pending takes the place of the pending entry, so the last one wins.
-`postdate-latest` bounds how long that can go on; the sidecars need the setting format_version = 2 for it.
+Shows replacing: a request with the id of a pending entry replaces that entry, so only the last change is indexed.
+`postdate-latest` limits the total delay. The sidecars need the setting format_version = 2 for it.
 
     python examples/python/debounce.py
 
@@ -68,7 +68,7 @@ def main() -> None:
         admin.create_topics([NewTopic(TO_INDEX, 1)])[TO_INDEX].result()
     for text in ("d", "de", "del", "dela", "delay"):
         changed("document-7", text)
-        time.sleep(0.1)  # somebody is typing
+        time.sleep(0.1)  # the user is typing
     index(1)
 
 

@@ -1,7 +1,7 @@
-"""Delay levels: 1 for 1 s, 2 for 5 s, 3 for 10 s and so on, as users of RocketMQ know them; 0 is at once.
+"""Delay levels as in RocketMQ: 1 for 1 s, 2 for 5 s, 3 for 10 s and so on; 0 delivers immediately.
 
-Shows `postdate-level`, and how late each message was by the headers and the timestamp that it came with. The table of
-levels belongs to the request topic: `levels_ms` in the configuration.
+Shows `postdate-level`, and the lateness of each message by its headers and its timestamp. The table of levels is a
+setting of the request topic: `levels_ms`.
 
     python examples/python/delay_levels.py
 

@@ -1,8 +1,8 @@
-"""Forget a customer: one call ends every message that is still planned for the customer, whatever its target.
+"""Forgets a customer: one call cancels all pending messages of the customer, whatever their targets.
 
 Shows a bulk cancel and its exact count, and a message that is delivered now. The ids of a customer's messages begin
-with the customer's name. A bulk control is one record for each partition, since a control acts only on its own
-partition. The sidecars need the setting format_version = 2 for it.
+with the customer's name. A bulk control is one record for each partition, since a control acts only on one partition.
+The sidecars need the setting format_version = 2 for it.
 
     python examples/python/forget_customer.py
 
@@ -28,7 +28,8 @@ VERDICTS = f"{REQUESTS}.verdicts"
 
 
 def count_of(value: bytes | None, origins: set[str]) -> int | None:
-    """How many messages one of these controls has ended; None: the verdict is about another request."""
+    """Returns the number of messages that one of these controls cancelled; None if the verdict is on another
+    request."""
     answer = decode_verdict(value)
     return answer.count if answer.verdict is Verdict.APPLIED and answer.origin in origins else None
 

@@ -1,8 +1,8 @@
 """Nightly report: every night at 02:30 by the clock of Berlin, also when clocks are set back in October.
 
 Shows a recurring schedule: `postdate-cron` in a `postdate-zone`, and the headers of each occurrence. The nights
-around the last Sunday of October have passed. Postdate delivers such missed occurrences at once, in order, each once.
-The clock shows 02:30 twice in the night to Sunday: by default, the first time counts.
+around the last Sunday of October are in the past. Postdate delivers such missed occurrences at once, in order, each
+once. The clock shows 02:30 twice in the night to Sunday: by default, the first time counts.
 
     python examples/python/nightly.py
 
@@ -28,7 +28,7 @@ NIGHTS = 4
 
 
 def last_sunday_of_october(before: datetime) -> datetime:
-    """The midnight in Berlin at which the latest such Sunday before a moment began."""
+    """Returns the midnight in Berlin at which the latest such Sunday before `before` began."""
     for year in (before.year, before.year - 1):
         november = datetime(year, 11, 1, tzinfo=ZONE)
         sunday = november - timedelta(days=november.isoweekday())

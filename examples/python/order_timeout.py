@@ -1,8 +1,8 @@
-"""Order time-out with cancel: an order that is not paid in three seconds is given up; a payment cancels the time-out.
+"""Order time-out: an order that is not paid within three seconds is given up; a payment cancels the time-out.
 
-Shows an id, `cancel`, and the verdict that answers it: `cancelled` means that the time-out will never
-come, `too-late` that it went out before. `postdate.client` builds the requests and finds the partition that an id
-belongs to; debounce.py does that with plain headers.
+Shows an id, `cancel`, and its verdict: `cancelled` means that the time-out will never be delivered, `too-late` that it
+was delivered before. `postdate.client` builds the requests, and finds the partition of an id; debounce.py does that
+with plain headers.
 
     python examples/python/order_timeout.py
 
@@ -28,7 +28,7 @@ TO_PAY = timedelta(seconds=3)
 
 
 def settle(orders: set[str]) -> None:
-    """Reads time-outs and verdicts, as an order service would, until it knows how each order ended."""
+    """Reads time-outs and verdicts, as an order service does, until each order has ended."""
     consumer = Consumer(
         {
             "bootstrap.servers": BOOTSTRAP,

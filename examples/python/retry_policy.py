@@ -1,15 +1,15 @@
-"""Retry by a policy: a payment that fails is returned, and comes back after 0.2, 0.4 and 0.8 seconds.
+"""Retries by a policy: a payment that fails is returned, and is delivered again after 0.2, 0.4 and 0.8 seconds.
 
-Shows a consumer that returns a record in the transaction of its offset. It copies the record with all its headers and
-adds `postdate-retry`, the policy. Postdate counts the attempts in the headers of the record and delivers it again to
-the topic that it came from, so there is no retry topic. After the last attempt it writes a dead letter. Whenever the
-consumer dies, no payment is lost, and each failure is returned exactly once.
+Shows a consumer that returns a record in the transaction of its offset. It copies the record with all its headers, and
+adds `postdate-retry`, the policy. Postdate counts the attempts in the headers of the record, and delivers it again to
+its topic, so there is no retry topic. After the last attempt Postdate writes a dead letter. If the consumer dies at any
+point, no payment is lost, and each failure is returned exactly once.
 
     python examples/python/retry_policy.py
 
 BOOTSTRAP and REQUESTS name the broker and the request topic (localhost:9092, postdate.requests). The request topic
-needs `format_version = 2`. The value of a payment says how often it fails. PAYMENTS names the topic; if it is set, the
-program sends no payments, and consumes until it is stopped.
+needs `format_version = 2`. The value of a payment is the number of times that it fails. PAYMENTS names the topic; if it
+is set, the program sends no payments, and consumes until it is stopped.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 class Declined(Exception):
-    """The bank said no."""
+    """The bank refused the payment."""
 
 
 def pay(customer: str, failures: int, attempt: int) -> None:
-    """Fails so many times."""
+    """Raises Declined in the first `failures` attempts."""
     if attempt < failures:
         raise Declined(f"{customer} was declined")
 
 
 def handle(record: Message, consumer: Consumer, producer: Producer) -> bool:
-    """Pays once; returns the record if that fails. True if no more attempt follows."""
+    """Tries to pay once, and returns the record if that fails. True if no further attempt follows."""
     customer = (record.key() or b"").decode()
     headers = cast(Headers, record.headers() or [])
     attempt = int(dict(headers).get("postdate-attempt") or 0)

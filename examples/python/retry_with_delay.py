@@ -1,8 +1,9 @@
-"""Retry with growing delay: a charge that fails is tried again after 0.5, 1 and 2 seconds, then put aside.
+"""Retries with growing delay: a charge that fails is tried again after 0.5, 1 and 2 seconds, then put aside.
 
-Shows a consumer that sends a record back to itself: it copies the record with all its headers, `postdate-origin` and
-`postdate-due` of the delivery before included, and adds when. Request and consumed offset are one transaction of the
-consumer's own, so whenever it dies no charge is lost and none is retried twice. No retry topic for each delay.
+Shows a consumer that sends a record back to its topic: it copies the record with all its headers, including
+`postdate-origin` and `postdate-due` of the previous delivery, and adds a new time. The consumer commits the request and
+the consumed offset in one transaction. So if it dies at any point, no charge is lost, and none is retried twice. No
+retry topic is needed for each delay.
 
     python examples/python/retry_with_delay.py
 
@@ -29,17 +30,17 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 class Declined(Exception):
-    """The bank said no."""
+    """The bank refused the payment."""
 
 
 def charge(customer: str, attempt: int) -> None:
-    """Alice pays at once, Bob when asked for the third time, and Carol never."""
+    """Charges a customer: Alice pays at once, Bob at the third attempt, and Carol never."""
     if attempt < {"alice": 1, "bob": 3}.get(customer, 1_000):
         raise Declined(f"{customer} was declined")
 
 
 def after_failure(record: Message, attempt: int, why: Declined) -> tuple[str, Headers]:
-    """Where the record goes now, and with which headers."""
+    """Returns the next topic of the record, and its headers."""
     copied = cast(Headers, record.headers() or [])
     headers = [header for header in copied if header[0] not in ("attempt", "error")]
     headers += [("attempt", str(attempt)), ("error", str(why))]

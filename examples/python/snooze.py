@@ -1,7 +1,7 @@
 """Snooze: a pending reminder is put off by its origin, from the producer's acknowledgement, without an id.
 
 Shows `postdate-action: reschedule` with `postdate-origin`, produced to the partition that the origin names. The message
-itself stays as it was sent: a reschedule carries a new time and nothing else.
+itself does not change, since a reschedule contains only a new time.
 
     python examples/python/snooze.py
 

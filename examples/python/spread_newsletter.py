@@ -1,7 +1,7 @@
-"""Spread a burst: newsletters for one instant leave at an even rate over a window after it.
+"""Spreads a burst: newsletters that are due at one instant are delivered at an even rate over a window after it.
 
-Shows `postdate-window` and `postdate-spread: even`. Each message leaves at the emptiest moment of its window, never
-before its due time, and `postdate-due` stays the time that was asked for. The sidecars need the setting
+Shows `postdate-window` and `postdate-spread: even`. Each message is delivered at the emptiest time of its window, never
+before its due time. The header `postdate-due` keeps the requested time. The sidecars need the setting
 format_version = 2 for it.
 
     python examples/python/spread_newsletter.py

@@ -1,4 +1,4 @@
-"""Test your service with a real sidecar, which runs for the duration of a pytest session.
+"""Tests a service with a real sidecar, which runs for the duration of a pytest session.
 
 `remind` is the service. The test lets it schedule one reminder and cancel another, and checks which one arrives.
 
@@ -23,7 +23,7 @@ REMINDERS = "example.tested-reminders"
 
 
 def remind(producer: Producer, requests: RequestTopic, customer: str, text: str) -> None:
-    """The service under test: reminds a customer in a while, unless they come back before that."""
+    """Schedules a reminder for a customer, unless the customer comes back earlier. This is the service under test."""
     soon = timedelta(milliseconds=500)
     producer.produce(**requests.schedule(REMINDERS, text, key=customer, delay=soon, id=f"reminder-{customer}"))
 

@@ -1,4 +1,4 @@
-"""The client program for Postdate: plain Kafka, as somebody without Postdate would write it.
+"""The client program for Postdate: plain Kafka, without a library of Postdate.
 
     kafka_client.py BOOTSTRAP send REQUESTS TARGET COUNT RATE DUE_MS
     kafka_client.py BOOTSTRAP receive TARGET
@@ -28,7 +28,7 @@ _FILLER = random.Random(20).randbytes(1 << 16)  # noqa: S311  # not a secret
 
 
 def value_of(number: int, due_ms: int) -> bytes:
-    """The sequence number, the due time, and bytes that do not compress."""
+    """Returns the sequence number, the due time, and bytes that do not compress."""
     first = number * 61 % (len(_FILLER) - VALUE_SIZE_BYTES)
     return struct.pack(">qq", number, due_ms) + _FILLER[first : first + VALUE_SIZE_BYTES - 16]
 
@@ -76,7 +76,7 @@ def send(bootstrap: str, requests: str, target: str, count: int, rate: int, due_
 
 
 def receive(bootstrap: str, target: str) -> None:
-    """Writes a row for each message until somebody ends it."""
+    """Writes a row for each message until the process is ended."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,5 +1,6 @@
-"""Postdate's clients of Kafka. Of the product, only this package and `postdate.tools.dev_broker.readiness` import
-confluent_kafka. That module probes a broker that is starting, and retries after every error.
+"""Postdate's clients of Kafka. Only this package, `postdate.tools.dev_broker.readiness` and
+`postdate.tools.bench.baselines` import confluent_kafka. `readiness` probes a broker that is starting, and retries after
+every error; the baselines are the programs with which the benchmark compares Postdate.
 
 The package imports nothing else of Postdate. Modules and packages, lowest first; each may import those before it:
 
@@ -13,7 +14,6 @@ The package imports nothing else of Postdate. Modules and packages, lowest first
     consumer/          the member of the consumer group; the reader of one partition
     producer           the transactional producer of a shard, and a plain one
     client             creates the clients of one cluster
-    baselines/         programs without Postdate, with which the benchmark compares it
 
 The rest of the code depends on `interface`, which the simulated cluster of the tests also implements. Start reading
 there. Thread rule: see each class of `interface`.

@@ -1,9 +1,9 @@
 """The command line: `postdate NOUN VERB`, one module for each noun, in packages by purpose.
 
-Scripts may rely on this: results go to stdout (with `--output json`, one JSON object on each line), everything else to
-stderr. `EXIT_CODES` lists the exit codes, and docs/operations.md describes them. A command raises the errors of
-`postdate.sidecar.errors`; `Commands` prints them and maps them to exit codes. A command's module is imported when the
-command is first used, and slow modules inside of its functions, so that commands start quickly and Spark stays
+Scripts may rely on this: results go to stdout (with `--output json`, one JSON object on each line), and all other
+output to stderr. `EXIT_CODES` lists the exit codes, and docs/operations.md describes them. A command raises the errors
+of `postdate.sidecar.errors`; `Commands` prints them and maps them to exit codes. The module of a command is imported
+when the command is first used, and slow modules only inside its functions. So commands start quickly, and Spark stays
 optional.
 
 Imports `postdate.sidecar` and what lies below it, `postdate.tools`, and, inside functions of `spark`, `postdate.spark`.
@@ -27,7 +27,7 @@ from postdate.sidecar.process.limits import GC_THRESHOLDS
 
 
 def main() -> NoReturn:
-    """Run the program `postdate`, and end the process with its exit code."""
+    """Runs the program `postdate`, and ends the process with its exit code."""
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         postdate(prog_name="postdate")
@@ -39,7 +39,7 @@ def main() -> NoReturn:
 
 
 def _exit(code: int) -> NoReturn:
-    """Run Python's exit functions, and end the process without those of native libraries.
+    """Runs Python's exit functions, and ends the process without those of native libraries.
 
     OpenSSL's exit function frees state that a thread of librdkafka may still use in a TLS handshake, for example for a
     request that has timed out. *Measured*: 18 of 300 processes that did not trust the certificate of a broker ended

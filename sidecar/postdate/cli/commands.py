@@ -16,10 +16,10 @@ from postdate.sidecar.errors import Exit, PostdateError, consequence_of
 
 
 class Imported(UserDict[str, Any]):
-    """Commands by name, each imported when it is first needed. Made from the names of their modules."""
+    """Commands by name, each imported when it is first needed. The argument maps each name to a module."""
 
     def __getitem__(self, name: str) -> click.Command:
-        """The command; raises KeyError if there is none of this name."""
+        """Returns the command; raises KeyError if there is none of this name."""
         command: click.Command = getattr(import_module(f"postdate.cli.{self.data[name]}"), name.replace("-", "_"))
         return command
 
@@ -31,16 +31,16 @@ class Commands(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order in which a newcomer needs them."""
+        """Returns the names in the order in which a new user needs them."""
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments as click does, with errors in our style."""
+        """Parses the arguments as click does, and prints errors like all other errors."""
         with _one_style():
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. An error of the sidecar or of Kafka is printed, and determines the exit code."""
+        """Runs the command. An error of the sidecar or of Kafka is printed, and determines the exit code."""
         try:
             with _one_style():
                 return super().invoke(ctx)
@@ -56,7 +56,7 @@ class Commands(click.Group):
 
 @contextmanager
 def _one_style() -> Iterator[None]:
-    """Prints click's own errors like all others; click begins them with `Error:`."""
+    """Prints the errors of click like all other errors; click would begin them with `Error:`."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
@@ -68,22 +68,22 @@ def _one_style() -> Iterator[None]:
 
 
 def print_note(text: str) -> None:
-    """Print a line on stderr; stdout is for results."""
+    """Prints a line on stderr; stdout is for results."""
     click.echo(text, err=True)
 
 
 def warn(text: str) -> None:
-    """Print a warning on stderr, for a possible mistake."""
+    """Prints a warning about a possible mistake on stderr."""
     click.echo(click.style("warning: ", fg="yellow") + text, err=True)
 
 
 def fail(text: str, code: Exit = Exit.FAILED) -> None:
-    """Print each line of `text` as an error, and end the process with `code`."""
+    """Prints each line of `text` as an error, and ends the process with `code`."""
     for line in text.splitlines() or [""]:
         click.echo(click.style("error: ", fg="red") + line, err=True)
     sys.exit(code)
 
 
 def listed(names: Sequence[str]) -> str:
-    """The names, separated by commas."""
+    """Returns the names, separated by commas."""
     return ", ".join(names)

@@ -1,7 +1,7 @@
 """The configuration as text: the effective values (`config show`) and the reference of all options (`config docs`).
 
-Secrets show as `***`. `config show` prints TOML that can be read back, except for the secrets. Pure functions over
-`config_load.Loaded` and the schema.
+Secrets appear as `***`. `config show` prints TOML that can be loaded again, except for the secrets. Pure functions of
+`loader.Loaded` and the schema.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ BOUNDED: dict[str, ModuleType] = {
 
 
 def bounds_of(module: ModuleType) -> dict[str, int | float]:
-    """The bounds that a `limits` module declares, by name."""
+    """Returns the bounds that a `limits` module declares, by name."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -74,11 +74,11 @@ def _masked(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _plain(leaf: Leaf, value: Any) -> Any:
-    """The value as JSON and TOML can hold it, with secrets masked."""
+    """Returns the value in a form that JSON and TOML can represent, with secrets masked."""
     if leaf.is_properties:
         return _masked(value)
     if isinstance(value, tuple):
-        return [without_secrets(each) if isinstance(each, str) else each for each in value]
+        return [without_secrets(item) if isinstance(item, str) else item for item in value]
     if leaf.hint is Path:
         return "" if value is None else str(value)
     return without_secrets(value) if isinstance(value, str) else value
@@ -89,8 +89,8 @@ def _topic_table(topic: RequestTopicConfig) -> dict[str, Any]:
 
 
 def as_json_tree(config: Config, *, with_bounds: bool = False) -> dict[str, Any]:
-    """The configuration as one tree of plain values, secrets masked, with derived values (instance, data_dir) filled
-    in; `with_bounds`: also the bounds, under `limits`."""
+    """Returns the configuration as one tree of plain values, secrets masked, with derived values (instance, data_dir)
+    filled in; `with_bounds`: also the bounds, under `limits`."""
     tree: dict[str, Any] = {}
     for path, leaf in leaves().items():
         if path == REQUEST_TOPICS:
@@ -106,7 +106,8 @@ def as_json_tree(config: Config, *, with_bounds: bool = False) -> dict[str, Any]
 
 
 def as_toml(loaded: Loaded, *, with_bounds: bool = False) -> str:
-    """The effective configuration as TOML, each line with its source; `with_bounds`: the bounds follow as comments."""
+    """Returns the effective configuration as TOML, each line with its source; `with_bounds`: the bounds follow as
+    comments."""
     lines = [*_toml_lines(loaded), *(_bound_lines() if with_bounds else ())]
     return "\n".join(lines) + "\n"
 
@@ -149,7 +150,7 @@ def _line(key: str, value: Any, loaded: Loaded, path: str) -> str:
 
 
 def as_markdown() -> str:
-    """The reference of every option: key, environment variable, default, range, meaning."""
+    """Returns the reference of every option: key, environment variable, default, range, meaning."""
     lines = [
         "# Configuration",
         "",

@@ -27,7 +27,8 @@ Loader = Callable[[Mapping[str, object]], Loaded]
 
 
 def name_value(text: str) -> tuple[str, str]:
-    """The pair of `name=value`; the value may contain equal signs. Raises BadParameter: no equal sign, or no name."""
+    """Returns the pair of `name=value`; the value may contain equal signs. Raises BadParameter if there is no equal
+    sign, or no name."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.BadParameter(f"{text!r} is not name=value")
@@ -35,7 +36,8 @@ def name_value(text: str) -> tuple[str, str]:
 
 
 def header_pair(text: str) -> tuple[str, bytes | None]:
-    """A record header of `name=value`, or `name` alone for a null value. Raises BadParameter: no name."""
+    """Returns the record header of `name=value`, or of `name` alone for a null value. Raises BadParameter if there is
+    no name."""
     name, equals, value = text.partition("=")
     if not name:
         raise click.BadParameter(f"{text!r} has no name")
@@ -43,17 +45,17 @@ def header_pair(text: str) -> tuple[str, bytes | None]:
 
 
 def as_bytes(text: str | None) -> bytes | None:
-    """The bytes that the shell passed for an argument, also if they are not UTF-8."""
+    """Returns the bytes that the shell passed for an argument, also if they are not UTF-8."""
     return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
 def now_ms() -> int:
-    """The time of this machine's clock, epoch ms."""
+    """Returns the time of this machine's clock, epoch ms."""
     return time.time_ns() // 1_000_000
 
 
 def time_ms(text: str) -> int:
-    """Parse a time, absolute or relative to now, as epoch ms. Raises BadParameter if it is malformed."""
+    """Parses a time, absolute or relative to now, as epoch ms. Raises BadParameter if it is malformed."""
     return _parsed_time_ms(text, "now, 10s or -2h")
 
 
@@ -65,8 +67,8 @@ def _parsed_time_ms(text: str, examples: str) -> int:
 
 
 def time_text(text: str) -> str:
-    """A time as text for a header (`resolve_time`), so that errors about the header do not quote milliseconds. Raises
-    BadParameter as `time_ms` does."""
+    """Returns a time as the text of a header (`resolve_time`), so that errors about the header do not quote
+    milliseconds. Raises BadParameter as `time_ms` does."""
     try:
         return resolve_time(text, now_ms())
     except ValueError as error:
@@ -74,8 +76,8 @@ def time_text(text: str) -> str:
 
 
 def past_ms(text: str) -> int:
-    """As `time_ms`, for a search in the past: a duration without a minus is refused, since the user means a time
-    ago."""
+    """As `time_ms`, for a search in the past. Also raises BadParameter for a duration without a minus sign, since the
+    user means a time in the past."""
     try:
         is_ahead = not text.isdigit() and parse_duration_ms(text) > 0
     except ValueError:
@@ -93,7 +95,8 @@ _TIME_FORMS: Mapping[Callable[[str], int], str] = {
 
 
 def duration_text(text: str) -> str:
-    """A duration, or an interval and its phase, as a header has it. Raises BadParameter: a number without a unit."""
+    """Returns a duration, or an interval and its phase, as the text of a header. Raises BadParameter for a number
+    without a unit."""
     try:
         return "/".join(map(require_unit, text.split("/")))
     except ValueError as error:
@@ -101,7 +104,7 @@ def duration_text(text: str) -> str:
 
 
 def duration_ms(text: str) -> int:
-    """Parse a duration as milliseconds. Raises BadParameter if it is malformed."""
+    """Parses a duration as milliseconds. Raises BadParameter if it is malformed."""
     try:
         return parse_duration_ms(require_unit(text))
     except ValueError as error:
@@ -109,17 +112,17 @@ def duration_ms(text: str) -> int:
 
 
 def seconds_option(name: str, default: str, least: str, most: str, text: str) -> Callable[[Command], Command]:
-    """An option with a duration, passed in seconds. A number without a unit counts as seconds, since these options took
-    only such numbers before. `least`, `most`: its bounds, as durations."""
+    """Returns an option with a duration, passed in seconds. A number without a unit counts as seconds, since these
+    options took only such numbers before. `least`, `most`: its bounds, as durations."""
     bounds_ms = parse_duration_ms(least), parse_duration_ms(most)
 
-    def seconds(given: str) -> float:
+    def seconds(value: str) -> float:
         try:
-            length_ms = parse_duration_ms(given if given[-1:].isalpha() else f"{given}s")
+            length_ms = parse_duration_ms(value if value[-1:].isalpha() else f"{value}s")
         except ValueError as error:
-            raise click.BadParameter(f"{given!r} {error}") from None
+            raise click.BadParameter(f"{value!r} {error}") from None
         if not bounds_ms[0] <= length_ms <= bounds_ms[1]:
-            raise click.BadParameter(f"{given!r} is not between {least} and {most}")
+            raise click.BadParameter(f"{value!r} is not between {least} and {most}")
         return length_ms / 1000
 
     text = f"{text} {least} to {most}."
@@ -127,7 +130,7 @@ def seconds_option(name: str, default: str, least: str, most: str, text: str) ->
 
 
 class Renamed(click.Option):
-    """An option whose help shows only its first name; the others are former names, which stay valid."""
+    """An option whose help shows only its first name. The other names are former ones, which stay valid."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         names, self.opts = self.opts, self.opts[:1]
@@ -138,36 +141,36 @@ class Renamed(click.Option):
 
 
 def from_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -> Callable[[Command], Command]:
-    """The option --from of a time range. `names`: its former names, then the parameter's name."""
+    """Returns the option --from of a time range. `names`: its former names, then the name of the parameter."""
     text = f"{text} TIME: {_TIME_FORMS[kind]}."
     return click.option("--from", *names, cls=Renamed, type=kind, metavar="TIME", help=text)
 
 
 def until_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -> Callable[[Command], Command]:
-    """The option --until of a time range, exclusive. `names` as in `from_option`."""
+    """Returns the option --until of a time range, exclusive. `names` as in `from_option`."""
     return click.option("--until", *names, cls=Renamed, type=kind, metavar="TIME", help=text)
 
 
 def requests_option(text: str = "Request topic", multiple: bool = False) -> Callable[[Command], Command]:
-    """The option --requests of a command whose default is the configured request topic."""
+    """Returns the option --requests of a command whose default is the configured request topic."""
     text = f"{text}{'; repeatable' if multiple else ''}. [{DEFAULT_REQUESTS}]"
     return click.option("--requests", multiple=multiple, metavar="TOPIC", help=text)
 
 
 def data_option(command: Command) -> Command:
-    """Add --data, passed as `data_dir`."""
+    """Adds --data, passed as `data_dir`."""
     text = "Directory of the timer indexes, a disposable copy of data in Kafka. [~/.local/state/postdate]"
     return click.option("--data", "data_dir", metavar="DIR", help=text)(command)
 
 
 def configured(command: Command) -> Callable[..., Any]:
-    """Add -b, -X, -F and --config to a command, and give it a `Loader` as its first argument."""
+    """Adds -b, -X, -F and --config to a command, and gives it a `Loader` as its first argument."""
     return _configured(command, needs_kafka=True)
 
 
 def configured_without_kafka(command: Command) -> Callable[..., Any]:
-    """As `configured`, for a command that needs no broker. -b, -X and -F are valid, so that an operator can pass the
-    same options to each command, but the help does not show them."""
+    """As `configured`, for a command that needs no broker. The options -b, -X and -F are valid, so that an operator can
+    pass the same options to each command, but the help does not show them."""
     return _configured(command, needs_kafka=False)
 
 
@@ -239,7 +242,7 @@ def max_option(listed: str) -> Callable[[Command], Command]:
 
 
 def output_option(command: Command) -> Command:
-    """Add `--output json|text`; the command gets it as `output`."""
+    """Adds `--output json|text`; the command gets it as `output`."""
     return click.option(
         "--output",
         type=click.Choice(["text", "json"]),

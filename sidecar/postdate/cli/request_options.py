@@ -1,6 +1,6 @@
 """Converts the options of a command into the headers of a request.
 
-The text of an option becomes the header value unchanged; only the request parser interprets it.
+The text of an option becomes the value of a header unchanged; only the request parser interprets it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
 
 
 def time_options(command: Command) -> Command:
-    """Add --at, --delay and --level; `time_headers` accepts one of them."""
+    """Adds --at, --delay and --level; `time_headers` accepts one of them."""
     for option in (
         click.option("--level", metavar="N", help="Delay level; 0: immediately."),
         click.option("--delay", type=duration_text, metavar="DURATION", help="Delay: 1500ms, 90s, 2h30m, 1d12h, PT5M."),
@@ -43,7 +43,8 @@ def time_options(command: Command) -> Command:
 
 
 def time_headers(options: Mapping[str, Any]) -> Headers:
-    """The header for the given time, or no header. Raises UsageError if several times are given."""
+    """Returns the header with the due time; no header if the options have no time. Raises UsageError for several
+    times."""
     given = [(header, as_bytes(str(options[name]))) for name, header in TIMES.items() if options[name] is not None]
     if len(given) > 1:
         raise click.UsageError("give only one of --at, --delay, --level")
@@ -51,26 +52,26 @@ def time_headers(options: Mapping[str, Any]) -> Headers:
 
 
 def the_time(options: Mapping[str, Any]) -> Headers:
-    """The header with the due time. Raises UsageError: not exactly one of --at, --delay, --level."""
+    """Returns the header with the due time. Raises UsageError unless exactly one of --at, --delay, --level is given."""
     if sum(options[name] is not None for name in TIMES) != 1:
         raise click.UsageError("give exactly one of --at, --delay, --level")
     return time_headers(options)
 
 
 def the_request_topic(config: Config) -> str:
-    """The only request topic of this configuration. Raises ConfigError if it has several."""
+    """Returns the only request topic of this configuration. Raises ConfigError if there are several."""
     if len(config.request_topics) > 1:
         raise ConfigError(f"--requests is needed: {', '.join(config.request_topic_names)} are configured")
     return config.request_topic_names[0]
 
 
-def check(config: Config, topic: str, draft: UnsentRequest, partition: int) -> None:
+def check(config: Config, topic: str, record: UnsentRequest, partition: int) -> None:
     """Raises ConfigError if a sidecar with the settings of this command would refuse the request."""
     from postdate.sidecar.ingest.request_rules import rules_of
 
     rules = rules_of(config, topic)
     try:
-        accepted(rules, draft, partition, now_ms())
+        accepted(rules, record, partition, now_ms())
     except ConfigError as error:
         if not isinstance(error.__cause__, FormatVersionNeeded):
             raise
@@ -80,19 +81,19 @@ def check(config: Config, topic: str, draft: UnsentRequest, partition: int) -> N
 
 def parsed(
     rules: RequestRules,
-    draft: UnsentRequest,
+    record: UnsentRequest,
     partition: int,
     delivery: DeliveryReport,
     policies: NamedPolicies = NO_POLICIES,
 ) -> Request | None:
-    """A request that was sent, with the broker's timestamp.
+    """Returns a request that was sent, parsed with the timestamp of the broker.
 
-    None: the sidecar will refuse it, because the broker's clock differs from this machine's; or `policies` does not
-    contain the retry policy that it names.
+    Returns None if the sidecar will refuse the request, because the clock of the broker differs from that of this
+    machine, or if `policies` does not contain the retry policy that it names.
     """
     at_ms = delivery.timestamp_ms
     try:
-        request = parse_request(rules, partition, at_ms, draft.key, draft.headers, draft.value is None)
+        request = parse_request(rules, partition, at_ms, record.key, record.headers, record.value is None)
         if request.retry is not None:
             request = schedule_return(rules, request, partition, delivery.offset, at_ms, policies)
     except RequestRefused:
@@ -100,7 +101,7 @@ def parsed(
     return request
 
 
-def due_ms(rules: RequestRules, draft: UnsentRequest, partition: int, delivery: DeliveryReport) -> int | None:
-    """The due time of a control that was sent, epoch ms; None as for `parsed`."""
-    request = parsed(rules, draft, partition, delivery)
+def due_ms(rules: RequestRules, record: UnsentRequest, partition: int, delivery: DeliveryReport) -> int | None:
+    """Returns the due time of a control that was sent, epoch ms; None as for `parsed`."""
+    request = parsed(rules, record, partition, delivery)
     return None if request is None else request.due_ms

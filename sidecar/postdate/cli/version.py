@@ -23,13 +23,13 @@ def _version_of(package: str) -> str:
 
 
 def _postdate_version() -> str:
-    """The installed version; a note if the source tree is not installed."""
+    """Returns the installed version, or a note if Postdate is not installed."""
     text = _version_of("postdate")
     return "from source, not installed" if text == "not installed" else text
 
 
-def _print_version(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
-    if is_asked:
+def _print_version(context: click.Context, _option: click.Parameter, is_set: bool) -> None:
+    if is_set:
         click.echo(f"postdate {_postdate_version()}")
         context.exit()
 

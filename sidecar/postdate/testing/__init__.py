@@ -6,9 +6,8 @@
         producer.produce(**postdate.requests.schedule("reminders", b"pay!", delay=timedelta(seconds=1)))
         (message,) = postdate.delivered("reminders", 1)
 
-As a pytest fixture: `pytest_plugins = ["postdate.testing.fixtures"]`, and take `postdate`. In a container:
-`postdate.testing.container`, which needs testcontainers.
-docs/client.md describes the rest.
+With pytest: `pytest_plugins = ["postdate.testing.fixtures"]`, and use the fixture `postdate`. In a container:
+`postdate.testing.container`, which needs testcontainers. docs/client.md describes the rest.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""The sidecar's image as a container of testcontainers, which this module alone needs (pip install testcontainers).
+"""The image of the sidecar as a container of testcontainers, which only this module needs (pip install testcontainers).
 
     with PostdateContainer("kafka:9092", kafka.get_bootstrap_server(), image=IMAGE).with_network(network) as postdate:
         ...
 
-The image is that of the repository's Dockerfile. It reaches Kafka by the address that Kafka advertises to containers,
-and the test by the one that Kafka advertises to the machine: two listeners, or one network for all of them.
+The Dockerfile of the repository builds the image. The container connects to the address that Kafka advertises to
+containers, and the test to the address that Kafka advertises to this machine. So Kafka needs two listeners, or one
+network for all of them.
 
 Thread rule: one thread.
 """
@@ -25,7 +26,7 @@ from postdate.testing.local_postdate import START_TIMEOUT_S
 from postdate.testing.observing import NotDelivered, Observed
 
 IMAGE_VARIABLE: Final = "POSTDATE_TEST_IMAGE"
-"""Names the default image; the program ignores variables with this prefix."""
+"""The variable with the default image. Postdate ignores variables with the prefix POSTDATE_TEST_."""
 _POLL_S: Final = 0.2
 _LOG_CHARS_SHOWN: Final = 4_000
 
@@ -64,7 +65,7 @@ class PostdateContainer(DockerContainer, Observed):
         self._run = ["postdate", "run", *named, "--group-id", self.requests.name, "--http-port", "0", *options]
 
     def start(self) -> Self:
-        """Starts the container and waits until it serves; removes it if it does not."""
+        """Starts the container, and waits until it serves every shard. Removes it if that fails."""
         super().start()
         try:
             self._wait_until_it_serves()
@@ -79,14 +80,15 @@ class PostdateContainer(DockerContainer, Observed):
         self._container = None
 
     def log(self) -> str:
-        """The end of the output of the sidecar."""
+        """Returns the end of the output of the sidecar."""
         if self._container is None:
             return ""
         stdout, stderr = self.get_logs()
         return "\n".join(stream.decode(errors="replace")[-_LOG_CHARS_SHOWN:] for stream in (stderr, stdout))
 
     def _configure(self) -> None:
-        """Called by the library before it makes the container. The image's own entry point runs one command alone."""
+        """Sets command and entry point; testcontainers calls this before it creates the container. The entry point of
+        the image runs only one command."""
         self.with_command([f"{shlex.join(self._create)} && exec {shlex.join(self._run)}"])
         self._kwargs = {**self._kwargs, "entrypoint": ["sh", "-c"]}
 

@@ -1,7 +1,7 @@
-"""A sidecar as a child process, with new topics, on a given broker or on one that it starts.
+"""A sidecar as a child process, with new topics, on a given broker or on a broker that it starts.
 
 All processes end with the block. The timer indexes and the broker's data are in a temporary directory, which is
-removed. Topics on a given broker stay; their names are unique, so runs do not affect each other.
+removed. Topics on a given broker stay. Their names are unique, so runs do not affect each other.
 
 Thread rule: one thread.
 """
@@ -25,7 +25,7 @@ from postdate.tools.dev_broker.jars import Progress, quiet
 from postdate.tools.dev_broker.local_broker import LocalBroker
 
 START_TIMEOUT_S: Final = 120.0
-"""A cold start on a slow machine, a broker not included; it takes some seconds on a quick one."""
+"""s. A cold start on a slow machine, without the broker; a fast machine needs some seconds."""
 _POLL_S: Final = 0.05
 
 
@@ -80,7 +80,7 @@ class LocalPostdate(Observed):
         self._stack.close()
 
     def log(self) -> str:
-        """The end of the sidecar's log."""
+        """Returns the end of the sidecar's log."""
         return "" if self._sidecar is None else self._sidecar.last_words()
 
     def _create_own_topics(self, directory: Path) -> None:
@@ -89,12 +89,12 @@ class LocalPostdate(Observed):
         child = Child("topics", directory, ["topics", "create", *named, *size])
         child.start()
         try:
-            made = child.exit_code(START_TIMEOUT_S) == 0
+            created = child.exit_code(START_TIMEOUT_S) == 0
         except subprocess.TimeoutExpired:
-            made = False
+            created = False
         finally:
             child.stop()
-        if not made:
+        if not created:
             raise NotDelivered(f"the topics of {self.requests.name} could not be created:\n{child.last_words()}")
 
     def _start(self, directory: Path) -> Child:

@@ -1,6 +1,6 @@
-"""The interface of a sidecar for the tests of a service: create targets, and read deliveries.
+"""The interface of a sidecar for the tests of a service: creates targets, and reads deliveries.
 
-Deliveries are read as a consumer would: only committed records, from the beginning. Thread rule: one thread.
+Deliveries are read as by a consumer: only committed records, from the beginning. Thread rule: one thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Observed:
 
     @abstractmethod
     def log(self) -> str:
-        """The end of the sidecar's log."""
+        """Returns the end of the sidecar's log."""
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Creates a topic, such as a target, unless it exists. A request for a missing target becomes a dead letter."""
@@ -42,12 +42,12 @@ class Observed:
         admin.close()
 
     def delivered(self, topic: str, count: int, timeout_s: float = 60.0) -> list[DeliveredRecord]:
-        """All messages that this sidecar has delivered to a topic, in order of time, once there are `count`.
+        """Returns all messages that this sidecar has delivered to a topic, in order of time, once there are `count`.
         `timeout_s` includes the delays. Raises NotDelivered if there are fewer."""
-        found = consume_delivered(self._kafka(), self.requests.name, topic, count, timeout_s)
-        if len(found) < count:
-            raise NotDelivered(f"{topic} has {len(found)} of {count} records after {timeout_s:.0f} s.\n{self.log()}")
-        return found
+        records = consume_delivered(self._kafka(), self.requests.name, topic, count, timeout_s)
+        if len(records) < count:
+            raise NotDelivered(f"{topic} has {len(records)} of {count} records after {timeout_s:.0f} s.\n{self.log()}")
+        return records
 
     def dead_letters(self, count: int, timeout_s: float = 60.0) -> list[DeliveredRecord]:
         """As `delivered`, for the dead letters."""
@@ -58,7 +58,7 @@ class Observed:
 
 
 RECORDS_MAX: Final = 10_000
-"""The most records that are read from a topic: a test with more needs its own consumer."""
+"""The largest number of records that are read from a topic. A test with more records needs a consumer."""
 _WAIT_S: Final = 0.1
 
 
@@ -79,7 +79,7 @@ class DeliveredRecord:
 
 
 def consume_delivered(kafka: Kafka, requests: str, topic: str, count: int, timeout_s: float) -> list[DeliveredRecord]:
-    """The deliveries of requests on the topic `requests` to a topic, in order of time, once there are at least
+    """Returns the deliveries of requests on the topic `requests` to a topic, in order of time, once there are at least
     `count`, or after `timeout_s`.
 
     Raises Unreachable, NotAuthorized, and RecordRejected if the topic does not exist.
@@ -90,14 +90,14 @@ def consume_delivered(kafka: Kafka, requests: str, topic: str, count: int, timeo
     starts = admin.start_offsets(parts)
     admin.close()
     readers = {part: kafka.log_reader(part, starts[part], Isolation.READ_COMMITTED) for part in parts}
-    found: list[DeliveredRecord] = []
+    delivered: list[DeliveredRecord] = []
     try:
         while True:
             for part, reader in readers.items():
                 records = (_delivered(part.index, record) for record in reader.read(RECORDS_MAX, _WAIT_S))
-                found += [each for each in records if each.origin.startswith(f"{requests}/")]
-            if len(found) >= count or time.monotonic() >= deadline or len(found) >= RECORDS_MAX:
-                return sorted(found, key=lambda each: (each.timestamp_ms, each.partition, each.offset))
+                delivered += [record for record in records if record.origin.startswith(f"{requests}/")]
+            if len(delivered) >= count or time.monotonic() >= deadline or len(delivered) >= RECORDS_MAX:
+                return sorted(delivered, key=lambda record: (record.timestamp_ms, record.partition, record.offset))
     finally:
         for reader in readers.values():
             reader.close()

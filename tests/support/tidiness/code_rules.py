@@ -112,10 +112,11 @@ _OUTER: dict[str, tuple[str, ...]] = {
     "postdate.client": ("postdate.wire",),
     **_arrows("postdate.wire", _before(WIRE_LAYERS), (), ()),
     "postdate.wire": (),
-    **_arrows("postdate.kafka", {**_before(KAFKA_LAYERS), "baselines": ()}, (), ()),
+    **_arrows("postdate.kafka", _before(KAFKA_LAYERS), (), ()),
     "postdate.kafka": (),
     "postdate.spark": ("postdate.wire",),
     "postdate.sidecar": _BELOW_SIDECAR,
+    "postdate.tools.bench.baselines": (),
     "postdate.tools": ("postdate.kafka", "postdate.wire", "postdate.wheel", "postdate.sidecar"),
     "postdate.cli": ("postdate.kafka", "postdate.wire", "postdate.wheel", "postdate.sidecar", "postdate.tools"),
     "postdate.testing": ("postdate.client", "postdate.kafka", "postdate.wire", "postdate.sidecar", "postdate.tools"),
@@ -136,13 +137,13 @@ LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.cli.spark": ("postdate.spar
 
 OWNERS: dict[str, tuple[str, ...]] = {
     "cronsim": ("postdate.wire.schedules",),
-    "confluent_kafka": ("postdate.kafka", "postdate.tools.dev_broker.readiness"),
+    "confluent_kafka": ("postdate.kafka", "postdate.tools.dev_broker.readiness", "postdate.tools.bench.baselines"),
     "opentelemetry": ("postdate.sidecar.process.span_exporter",),
     "pyspark": ("postdate.spark",),
     "rocksdict": ("postdate.wheel",),
 }
-"""The modules that may import a library: the package that hides its errors and quirks, and those that query a new
-broker directly."""
+"""Who may import a library: the one package that hides its errors and quirks; the module that probes a new broker; and
+the programs with which the benchmark compares Postdate."""
 
 JUDGES = (
     "tests/support/oracles/expected_records.py",

@@ -1,6 +1,6 @@
-"""Goal: the command line keeps its contract without a broker: streams, exit codes, messages, secrets.
+"""Goal: the command line follows its contract for streams, exit codes, messages and secrets.
 
-Method: click's runner calls the real commands; `connect_nowhere` makes sure that none of these reaches for a network.
+Method: click's runner calls the real commands without a broker. `connect_nowhere` fails each attempt to connect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from postdate.cli import main, postdate
 from postdate.cli.commands import Commands
 from postdate.cli.options import now_ms
-from postdate.cli.requests.send import draft_of
+from postdate.cli.requests.send import request_record_of
 from postdate.cli.tools import dev
 from postdate.kafka import errors as kafka_errors
 from postdate.sidecar.cluster import connection
@@ -143,7 +143,7 @@ def test_times_have_one_vocabulary_and_ranges_one_pair_of_names(command: list[st
 
 
 def test_a_duration_needs_a_unit_in_every_command() -> None:
-    """A header takes a number as milliseconds, but who types `--delay 5` may mean seconds.
+    """A header takes a number as milliseconds, but a user of `--delay 5` may mean seconds.
 
     --interval and --seconds take a number as seconds."""
     options = [
@@ -169,13 +169,13 @@ def test_an_option_in_seconds_also_takes_a_duration(command: list[str], text: st
     name, option_name = command
     option = next(each for each in found_command([name]).params if each.opts == [option_name])
     assert option.type.convert(text, option, None) == seconds
-    for refused, said in (
+    for refused, expected_text in (
         ("1x", "is not a duration"),
         ("2d", "is not between"),
         ("50ms", "is not between"),
         ("", "is"),
     ):
-        with pytest.raises(click.BadParameter, match=said):
+        with pytest.raises(click.BadParameter, match=expected_text):
             option.type.convert(refused, option, None)
 
 
@@ -206,7 +206,7 @@ def test_a_command_without_kafka_hides_the_options_of_kafka(command: list[str], 
         assert result.exit_code == 0, result.output
 
 
-def test_the_help_names_what_a_command_acts_on() -> None:
+def test_the_help_names_the_object_of_each_command() -> None:
     assert "Process to drain." in call("drain", "-h").stdout
     for verb in ("pause", "resume", "trigger", "backfill", "cancel"):
         text = call("schedule", verb, "-h").stdout
@@ -224,14 +224,14 @@ def test_a_former_name_of_an_option_is_valid_and_hidden(command: list[str], form
     assert "no broker given" in call(*command, former, "2026-01-01T00:00:00Z").stderr
 
 
-def test_the_list_of_commands_cuts_no_sentence() -> None:
+def test_the_list_of_commands_truncates_no_sentence() -> None:
     for arguments in (["--help"], ["topics", "--help"], ["config", "--help"], ["dead-letters", "--help"]):
         _, commands = call(*arguments).stdout.split("Commands:")
         assert "..." not in commands
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected_text"),
     [
         (["nonsense"], "No such command"),
         (["--nonsense"], "No such option"),
@@ -261,16 +261,16 @@ def test_the_list_of_commands_cuts_no_sentence() -> None:
         (["dev", "--image", "x"], "--image is for --docker"),
     ],
 )
-def test_a_usage_error_is_on_stderr_with_exit_code_2(arguments: list[str], said: str) -> None:
+def test_a_usage_error_is_on_stderr_with_exit_code_2(arguments: list[str], expected_text: str) -> None:
     result = call(*arguments)
     assert result.exit_code == Exit.USAGE
-    assert said in result.stderr
+    assert expected_text in result.stderr
     assert result.stderr.splitlines()[-1].startswith("error: "), "one style of prefix"
     assert result.stdout == ""
 
 
 class _EndingBroker(DevBroker):
-    """A broker whose process ends at once, by a shell command."""
+    """A broker whose process, a shell command, ends at once."""
 
     def __init__(self, directory: Path, command: str) -> None:
         super().__init__(0, quiet)
@@ -289,18 +289,18 @@ class _EndingBroker(DevBroker):
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "expected_text"),
     [
         ("kill -9 $$", "error: signal 9 has ended the broker\n"),
         ("exit 3", "error: the broker ended with exit status 3; the end of its log:\nerror: a line of the log\n"),
     ],
 )
 def test_the_end_of_a_development_broker_is_reported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, said: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, expected_text: str
 ) -> None:
     monkeypatch.setattr(dev, "_local_broker", lambda *_: _EndingBroker(tmp_path, command))
     result = call("dev", "--data", str(tmp_path))
-    assert (result.exit_code, result.stderr.endswith(said)) == (1, True), result.stderr
+    assert (result.exit_code, result.stderr.endswith(expected_text)) == (1, True), result.stderr
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_the_end_of_a_development_broker_is_reported(
         (kafka_errors.OffsetOutOfRange("x"), 1),
     ],
 )
-def test_an_error_ends_as_a_sentence_and_its_exit_code(error: Exception, code: int) -> None:
+def test_an_error_is_printed_as_a_sentence_and_has_its_exit_code(error: Exception, code: int) -> None:
     group = Commands("postdate")
 
     @group.command()
@@ -370,8 +370,8 @@ def test_version_names_the_libraries() -> None:
     assert "confluent-kafka" in json.loads(call("version", "--output", "json").stdout)
 
 
-def test_a_message_becomes_the_record_that_any_client_would_produce() -> None:
-    draft = draft_of(
+def test_send_produces_the_same_record_as_any_client() -> None:
+    draft = request_record_of(
         {**NOTHING, "key": "k", "value": "v", "delay": "5s", "headers": (("a", b"1"), ("a", None)), "partition": "3"}
     )
     assert (draft.key, draft.value) == (b"k", b"v")
@@ -385,7 +385,7 @@ def test_a_message_becomes_the_record_that_any_client_would_produce() -> None:
 
 @pytest.mark.parametrize("key", ["k", None])
 def test_an_id_becomes_the_record_key_so_that_a_cancel_finds_the_partition(key: str | None) -> None:
-    draft = draft_of({**NOTHING, "key": key, "level": "1", "request_id": "order-9"})
+    draft = request_record_of({**NOTHING, "key": key, "level": "1", "request_id": "order-9"})
     request = accepted(rules_of(Config(), "postdate.requests"), draft, 0, 1_000)
     assert draft.key == b"order-9"
     assert (request.id, request.key) == (b"order-9", None if key is None else b"k")
@@ -393,18 +393,18 @@ def test_an_id_becomes_the_record_key_so_that_a_cancel_finds_the_partition(key: 
 
 
 def test_a_return_has_a_policy_instead_of_a_time() -> None:
-    draft = draft_of({**NOTHING, "retry": "base=1s"})
+    draft = request_record_of({**NOTHING, "retry": "base=1s"})
     assert ("postdate-retry", b"base=1s") in draft.headers
     with pytest.raises(click.UsageError, match="--retry"):
-        draft_of({**NOTHING, "retry": "base=1s", "delay": "5s"})
+        request_record_of({**NOTHING, "retry": "base=1s", "delay": "5s"})
 
 
 def test_a_null_key_may_land_on_any_partition() -> None:
     assert {partition_of(None, 3) for _ in range(200)} == {0, 1, 2}
 
 
-def test_arguments_that_are_not_utf8_pass_as_the_bytes_they_were() -> None:
-    assert draft_of({**NOTHING, "value": "\udcff", "level": "1"}).value == b"\xff"
+def test_arguments_that_are_not_utf8_are_sent_as_the_same_bytes() -> None:
+    assert request_record_of({**NOTHING, "value": "\udcff", "level": "1"}).value == b"\xff"
 
 
 def test_without_a_store_the_horizon_is_at_most_half_of_the_retention() -> None:
@@ -412,7 +412,7 @@ def test_without_a_store_the_horizon_is_at_most_half_of_the_retention() -> None:
     assert rules_of(stores, "r", 8_000).horizon_ms == 10_000
     config = Config(request_topics=(RequestTopicConfig("r", horizon_ms=10_000, store_after_ms=0),))
     assert [rules_of(config, "r", kept_ms).horizon_ms for kept_ms in (-1, 8_000, 50_000)] == [10_000, 4_000, 10_000]
-    draft = draft_of({**NOTHING, "delay": "5s"})
+    draft = request_record_of({**NOTHING, "delay": "5s"})
     with pytest.raises(ConfigError, match="beyond-horizon") as caught:
         accepted(rules_of(config, "r", 8_000), draft, 0, 0)
     assert isinstance(caught.value.__cause__, RequestRefused)
@@ -421,6 +421,6 @@ def test_without_a_store_the_horizon_is_at_most_half_of_the_retention() -> None:
 
 def test_topics_of_every_request_topic_are_forbidden_targets() -> None:
     config = Config(request_topics=(RequestTopicConfig("a"), RequestTopicConfig("b")))
-    draft = draft_of({**NOTHING, "topic": "b.store", "level": "1"})
+    draft = request_record_of({**NOTHING, "topic": "b.store", "level": "1"})
     with pytest.raises(ConfigError, match="forbidden-target"):
         accepted(rules_of(config, "a"), draft, 0, 0)

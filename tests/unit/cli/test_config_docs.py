@@ -1,6 +1,6 @@
-"""Goal: what `config show` and `config docs` print is complete, true, and free of secrets.
+"""Goal: `config show` and `config docs` print every setting with its effective value, and no secret.
 
-Method: the printed TOML is read back and must give the same configuration; the reference must name every option of the
+Method: the printed TOML is loaded and must give the same configuration. The reference must name every option of the
 schema and every bound.
 """
 
@@ -158,7 +158,7 @@ def test_user_and_password_in_a_url_are_not_shown() -> None:
 
 
 def test_the_bounds_of_every_package_are_shown() -> None:
-    """Except those of developers' tools, and of Spark, which runs elsewhere."""
+    """Except for the bounds of the developers' tools, and of Spark, which runs elsewhere."""
     shown = {module.__file__ for module in BOUNDED.values()}
     modules = {str(path) for path in ROOT.glob("*/postdate/**/limits.py")}
     assert shown == {path for path in modules if "/tools/" not in path and "/spark/" not in path}

@@ -1,7 +1,7 @@
 """Goal: a command prints why Kafka does not answer, for example because of a mistyped address.
 
-Method: addresses that refuse, do not exist or say nothing; a block that waits until somebody was told; and the commands
-that start Spark, over a simulated cluster, which must refuse before they do.
+Method: addresses that refuse connections, do not exist or never answer; a block that waits until the reason is printed;
+and the commands that start Spark, over a simulated cluster, which must fail before Spark starts.
 """
 
 from __future__ import annotations
@@ -54,32 +54,32 @@ def test_an_answer_ends_the_search_for_a_reason() -> None:
 
 
 def test_a_waiting_command_prints_the_reason_and_ends() -> None:
-    told, forever = list[str](), threading.Event()
+    printed, forever = list[str](), threading.Event()
     fault = Unreachable("Connection refused")
     try:
         with pytest.raises(Unreachable) as caught:
-            answered(forever.wait, lambda over: None if over() else fault, told.append, restart_timeout_s=0.01)
+            answered(forever.wait, lambda over: None if over() else fault, printed.append, restart_timeout_s=0.01)
     finally:
         forever.set()
     assert caught.value is fault
-    assert told == ["no answer from Kafka yet, still trying: Connection refused"]
+    assert printed == ["no answer from Kafka yet, still trying: Connection refused"]
 
 
 def test_a_broker_that_answers_after_all_is_enough() -> None:
-    told, was_told = list[str](), threading.Event()
+    printed, was_printed = list[str](), threading.Event()
 
     def tell(text: str) -> None:
-        told.append(text)
-        was_told.set()
+        printed.append(text)
+        was_printed.set()
 
-    assert answered(lambda: was_told.wait(WAIT_TIMEOUT_S), lambda over: Unreachable("x"), tell, WAIT_TIMEOUT_S)
-    assert told == ["no answer from Kafka yet, still trying: x"]
+    assert answered(lambda: was_printed.wait(WAIT_TIMEOUT_S), lambda over: Unreachable("x"), tell, WAIT_TIMEOUT_S)
+    assert printed == ["no answer from Kafka yet, still trying: x"]
 
 
 def test_an_immediate_answer_prints_no_reason() -> None:
-    told = list[str]()
-    assert answered(lambda: 7, lambda over: Unreachable("x"), told.append) == 7
-    assert told == []
+    printed = list[str]()
+    assert answered(lambda: 7, lambda over: Unreachable("x"), printed.append) == 7
+    assert printed == []
 
 
 def test_the_error_of_the_request_is_raised() -> None:

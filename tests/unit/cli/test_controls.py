@@ -1,8 +1,8 @@
-"""Goal: `cancel`, `reschedule`, `deliver` and `send --wait-verdict` put their request into the right partition, and
-report the verdict correctly in words and exit code.
+"""Goal: `cancel`, `reschedule`, `deliver` and `send --wait-verdict` produce their request to the right partition, and
+report the verdict in text and exit code.
 
-Method: the real commands over the simulated Kafka, with the sidecar's part played by verdicts in its own encoding. What
-lies on the request topic afterwards is read by the sidecar's parser.
+Method: the real commands over a simulated Kafka. The test writes the verdicts, encoded as a sidecar encodes them. The
+parser of the sidecar reads the records of the request topic.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def env() -> SimulatedCluster:
 
 
 def format_2(directory: Path) -> Path:
-    """A configuration with format 2."""
+    """Returns a configuration with format 2."""
     config = directory / "postdate.toml"
     config.write_text("format_version = 2\n")
     return config
@@ -49,7 +49,7 @@ def format_2(directory: Path) -> Path:
 def fail_at(
     env: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, partition: int, fault: KafkaFault | None = None
 ) -> None:
-    """Let no request arrive from this partition on."""
+    """Makes every produce request fail from this partition on."""
     honest = env.broker.append
 
     def append(part: Partition, *more: Any) -> tuple[int, int]:
@@ -99,10 +99,10 @@ def test_a_control_by_origin_goes_to_its_topic_and_partition(env: SimulatedClust
 def test_deliver_is_a_reschedule_to_its_own_timestamp(env: SimulatedCluster) -> None:
     for named in (["--origin", "requests/2/7"], ["--id", "order-9", "--requests", "requests"]):
         result = env.call("deliver", *named, "--output", "json")
-        told = json.loads(result.stdout)
-        assert (result.exit_code, told["action"], told["due_ms"]) == (0, "reschedule", told["sent_ms"])
-        request = request_at(env, told["origin"])
-        assert (request.action, request.due_ms) == (Action.RESCHEDULE, told["sent_ms"])
+        printed = json.loads(result.stdout)
+        assert (result.exit_code, printed["action"], printed["due_ms"]) == (0, "reschedule", printed["sent_ms"])
+        request = request_at(env, printed["origin"])
+        assert (request.action, request.due_ms) == (Action.RESCHEDULE, printed["sent_ms"])
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
@@ -116,9 +116,9 @@ def test_a_bulk_cancel_goes_to_every_partition_and_adds_the_counts_up(
     assert result.exit_code == 0, result.stderr
     expected = [(f"requests/{index}/0", index) for index in range(env.partitions)]
     if output == "json":
-        told = [json.loads(line) for line in result.stdout.splitlines()]
-        assert [(each["origin"], each["count"]) for each in told] == expected
-        assert {each["verdict"] for each in told} == {"applied"}
+        printed = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [(each["origin"], each["count"]) for each in printed] == expected
+        assert {each["verdict"] for each in printed} == {"applied"}
     else:
         assert result.stdout.splitlines() == [f"{origin} {count}" for origin, count in expected]
         assert "6 messages cancelled" in result.stderr
@@ -151,7 +151,7 @@ def test_many_messages_are_moved_or_delivered(
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
-def test_a_bulk_control_that_some_partitions_have_names_them_and_the_others(
+def test_a_partly_produced_bulk_control_reports_which_partitions_have_it(
     env: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
     """A repeated move by a duration would move the messages of the first partitions twice."""
@@ -197,27 +197,29 @@ def test_a_bulk_cancel_without_a_count_ends_with_1(env: SimulatedCluster, tmp_pa
     assert (result.exit_code, "no count from 4 partitions" in result.stderr) == (Exit.FAILED, True)
 
 
-def test_a_cancel_that_worked(env: SimulatedCluster) -> None:
+def test_a_successful_cancel_prints_its_verdict(env: SimulatedCluster) -> None:
     env.kafka.answering = says(Verdict.CANCELLED, "requests/2/7")
     result = env.call("cancel", "--origin", "requests/2/7", *SOON)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "requests/2/0\ncancelled requests/2/7\n"
 
 
-def test_a_reschedule_that_worked_as_json(env: SimulatedCluster) -> None:
+def test_a_successful_reschedule_prints_its_verdict_as_json(env: SimulatedCluster) -> None:
     env.kafka.answering = says(Verdict.RESCHEDULED, "requests/2/7")
     result = env.call("reschedule", "--origin", "requests/2/7", "--delay", "90s", *SOON, "--output", "json")
-    told = json.loads(result.stdout)
+    printed = json.loads(result.stdout)
     assert result.exit_code == 0
-    assert told["due_ms"] == told["sent_ms"] + 90_000
-    assert (told["origin"], told["action"], told["verdict"]) == ("requests/2/0", "reschedule", "rescheduled")
-    assert told["of"] == "requests/2/7"
-    assert told["sent_ms"] <= told["verdict_ms"] <= env.broker.now_ms()
+    assert printed["due_ms"] == printed["sent_ms"] + 90_000
+    assert (printed["origin"], printed["action"], printed["verdict"]) == ("requests/2/0", "reschedule", "rescheduled")
+    assert printed["of"] == "requests/2/7"
+    assert printed["sent_ms"] <= printed["verdict_ms"] <= env.broker.now_ms()
 
 
 @pytest.mark.parametrize("verdict", [Verdict.TOO_LATE, Verdict.NOT_FOUND, Verdict.REJECTED])
 @pytest.mark.parametrize("command", [["cancel"], ["reschedule", "--level", "0"]], ids=" ".join)
-def test_a_true_no_is_printed_and_fails(env: SimulatedCluster, command: list[str], verdict: Verdict) -> None:
+def test_a_negative_verdict_is_printed_and_ends_with_1(
+    env: SimulatedCluster, command: list[str], verdict: Verdict
+) -> None:
     env.kafka.answering = says(verdict)
     result = env.call(*command, "--id", "i", "--requests", "requests", *SOON)
     assert result.exit_code == Exit.FAILED
@@ -249,7 +251,7 @@ def test_a_schedule_that_replaces_gets_the_replaced_origin(env: SimulatedCluster
         (Verdict.TOO_LATE, "R/0/1", False),
     ],
 )
-def test_which_answers_are_a_yes(verdict: Verdict, of: str | None, yes: bool) -> None:
+def test_which_verdicts_are_positive(verdict: Verdict, of: str | None, yes: bool) -> None:
     assert is_positive(VerdictRecord(origin="R/0/2", id=None, verdict=verdict, of=of, at_ms=1)) is yes
 
 
@@ -273,15 +275,15 @@ def test_the_origin_is_printed_even_if_the_verdict_cannot_be_read(
     monkeypatch.setattr(env.kafka, "log_reader", forbidden)
     result = env.call("cancel", "--origin", "requests/0/0", *SOON, "--output", "json")
     assert (result.exit_code, "may not be read" in result.stderr) == (Exit.USAGE, True)
-    told = json.loads(result.stdout)
-    assert (told["origin"], told["verdict"]) == ("requests/0/0", None)
+    printed = json.loads(result.stdout)
+    assert (printed["origin"], printed["verdict"]) == ("requests/0/0", None)
 
 
 @pytest.mark.parametrize("command", [["cancel", "--id", "i"], ["send", "--topic", "orders", "--level", "1"]])
 def test_an_acknowledgement_without_an_offset_names_no_origin(
     env: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    """The library reports so where a record was repeated that the broker had already."""
+    """The library reports no offset if it repeated a record that the broker already had."""
     monkeypatch.setattr(env.broker, "append", lambda *arguments: (-1001, -1))
     result = env.call(*command, "--requests", "requests")
     assert (result.exit_code, result.stdout) == (Exit.FAILED, "")
@@ -289,7 +291,7 @@ def test_an_acknowledgement_without_an_offset_names_no_origin(
 
 
 def test_only_a_verdict_on_this_request_counts(env: SimulatedCluster) -> None:
-    """Older verdicts, those on other requests and what is no verdict lie in the same partition."""
+    """The partition also has older verdicts, verdicts on other requests, and records that are no verdicts."""
     verdicts = Partition(env.own.verdicts, 0)
 
     def disturb(part: Partition, record: Record) -> tuple[Verdict, bytes]:
@@ -321,7 +323,7 @@ def test_nothing_is_sent_if_no_verdict_can_arrive(env: SimulatedCluster, tmp_pat
 
 
 def test_the_origin_is_printed_even_if_the_brokers_clock_is_wrong(env: SimulatedCluster) -> None:
-    """By its clock the message lies beyond the horizon; what was sent was good by ours."""
+    """The message is beyond the horizon by the clock of the broker, and within it by ours."""
     env.broker.skew_ms = -500 * 86_400_000
     at = str(int(env.time.now_ms) + 3_600_000)
     for command in (
@@ -330,8 +332,8 @@ def test_the_origin_is_printed_even_if_the_brokers_clock_is_wrong(env: Simulated
     ):
         result = env.call(*command, "--at", at, "--output", "json")
         assert result.exit_code == 0, result.stderr
-        told = json.loads(result.stdout)
-        assert (told["origin"].partition("/")[0], told["due_ms"]) == ("requests", None)
+        printed = json.loads(result.stdout)
+        assert (printed["origin"].partition("/")[0], printed["due_ms"]) == ("requests", None)
 
 
 def test_an_origin_that_cannot_exist_is_not_sent(env: SimulatedCluster) -> None:
@@ -348,7 +350,7 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(env: SimulatedCluster) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected_text"),
     [
         (["cancel"], "one of --id and --origin, or selectors such as --target"),
         (["cancel", "--id", "i", "--origin", "R/0/1"], "one of --id and --origin"),
@@ -381,11 +383,11 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(env: SimulatedCluster) -> N
     ],
 )
 def test_a_mistake_of_usage_sends_nothing(
-    env: SimulatedCluster, tmp_path: Path, arguments: list[str], said: str
+    env: SimulatedCluster, tmp_path: Path, arguments: list[str], expected_text: str
 ) -> None:
     result = env.call(*(str(format_2(tmp_path)) if each == "2" else each for each in arguments))
     assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
-    assert said in result.stderr
+    assert expected_text in result.stderr
     assert all(env.records("requests", partition) == [] for partition in range(env.partitions))
 
 

@@ -1,8 +1,8 @@
-"""Goal: `dead-letters list` shows exactly the selected dead letters; `requeue` sends each once, complete, to the
-partition of its id, and never by accident.
+"""Goal: `dead-letters list` shows exactly the selected dead letters. `requeue` sends each of them once, complete, to
+the partition of its id, and only with --apply.
 
-Method: the real commands over the simulated Kafka, with dead letters written as the sidecar writes them. What lies on
-the request topic afterwards is read by the sidecar's parser.
+Method: the real commands over a simulated Kafka, with dead letters written as the sidecar writes them. The parser of
+the sidecar reads the records of the request topic.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def env() -> SimulatedCluster:
 
 
 def listed(env: SimulatedCluster, *arguments: str) -> list[str]:
-    """The origins that are shown."""
+    """Returns the origins that are shown."""
     result = env.call("dead-letters", "list", "--requests", env.requests, *arguments, "--output", "json")
     assert result.exit_code == 0, result.stderr
     return [json.loads(line)["origin"] for line in result.stdout.splitlines()]
 
 
 def requeue(env: SimulatedCluster, *arguments: str, code: int = 0) -> dict[str, tuple[str, str | None]]:
-    """Origin of each letter to its status and the request that stands for it."""
+    """Returns, for the origin of each dead letter, its status and the request that replaces it."""
     result = env.call("dead-letters", "requeue", "--requests", env.requests, *arguments, "--output", "json")
     assert result.exit_code == code, result.stderr
-    told = [json.loads(line) for line in result.stdout.splitlines()]
-    return {each["origin"]: (each["status"], each["now"]) for each in told}
+    printed = [json.loads(line) for line in result.stdout.splitlines()]
+    return {each["origin"]: (each["status"], each["now"]) for each in printed}
 
 
 def requests_in(env: SimulatedCluster, partition: int) -> list[Request]:
@@ -61,9 +61,9 @@ def test_the_list_shows_each_dead_letter_and_its_reason(env: SimulatedCluster) -
     assert heading.split() == ["died", "reason", "origin", "target", "id", "key", "detail"]
     assert line.split()[1:6] == ["unknown-target", origin, "orders", "order-9", "k"]
     assert line.endswith("  why it was unknown-target")
-    told = json.loads(env.call("dead-letters", "list", "--requests", "requests", "--output", "json").stdout)
+    printed = json.loads(env.call("dead-letters", "list", "--requests", "requests", "--output", "json").stdout)
     died_ms = env.records(env.own.dead_letters, 2)[0].timestamp_ms
-    assert told == {
+    assert printed == {
         **{"origin": "requests/2/0", "dead_letter": "requests.dead-letters/2/0", "died_ms": died_ms},
         **{"reason": "unknown-target", "detail": "why it was unknown-target", "target": "orders", "id": "order-9"},
         **{"key": "k", "request_key": "k", "value_size_bytes": 5, "attempt": None},
@@ -75,8 +75,8 @@ def test_the_delivered_key_is_the_messages_even_if_the_request_key_is_its_id(
     env: SimulatedCluster, given: bytes | None, shown: str | None
 ) -> None:
     env.bury(0, b"order-9", None, [*ORDERS, (KEY, b"not the last"), (ID, b"order-9"), (KEY, given)], "expired")
-    told = json.loads(env.call("dead-letters", "list", "--requests", "requests", "--output", "json").stdout)
-    assert (told["id"], told["key"], told["request_key"]) == ("order-9", shown, "order-9")
+    printed = json.loads(env.call("dead-letters", "list", "--requests", "requests", "--output", "json").stdout)
+    assert (printed["id"], printed["key"], printed["request_key"]) == ("order-9", shown, "order-9")
     _, line = env.call("dead-letters", "list", "--requests", "requests").stdout.splitlines()
     assert ("order-9  k" in line) == (given == b"k\xff")
 
@@ -88,7 +88,7 @@ def test_the_former_name_of_apply_is_valid_and_hidden(env: SimulatedCluster) -> 
     assert "--execute" not in text
 
 
-def test_an_empty_list_is_no_failure(env: SimulatedCluster) -> None:
+def test_an_empty_list_ends_with_0(env: SimulatedCluster) -> None:
     result = env.call("dead-letters", "list", "--requests", "requests")
     assert (result.exit_code, result.stdout) == (0, "")
     assert requeue(env, "--apply") == {}
@@ -142,7 +142,7 @@ def test_a_list_beyond_the_maximum_is_reported(env: SimulatedCluster) -> None:
 def test_a_truncated_list_closes_its_readers_before_the_notice(
     env: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its progress would be drawn over the words."""
+    """Otherwise the progress bar would overwrite the notice."""
     open_readers: set[LogReader] = set()
     words: list[str] = []
     make = env.kafka.log_reader
@@ -153,12 +153,12 @@ def test_a_truncated_list_closes_its_readers_before_the_notice(
         monkeypatch.setattr(reader, "close", lambda: open_readers.discard(reader))
         return reader
 
-    def said(text: str) -> None:
+    def noted(text: str) -> None:
         words.append(text)
         assert not open_readers
 
     monkeypatch.setattr(env.kafka, "log_reader", counted)
-    monkeypatch.setattr(dead_letters, "print_note", said)
+    monkeypatch.setattr(dead_letters, "print_note", noted)
     for _ in range(3):
         env.bury(0, None, None, ORDERS, "expired")
     assert len(listed(env, "--max", "2")) == 2
@@ -275,9 +275,9 @@ def test_a_dead_letter_that_would_be_refused_again_is_not_requeued(env: Simulate
         env.bury(0, None, b"", headers, why)
     result = env.call("dead-letters", "requeue", "--requests", "requests", "--apply")
     assert result.exit_code == Exit.FAILED
-    for line, (_, _, said) in zip(result.stdout.splitlines(), cases, strict=True):
+    for line, (_, _, expected_text) in zip(result.stdout.splitlines(), cases, strict=True):
         assert "cannot be requeued" in line
-        assert said in line
+        assert expected_text in line
     assert len(env.records("requests", 0)) == len(cases)
 
 
@@ -328,7 +328,7 @@ def test_a_null_value_is_a_value(env: SimulatedCluster) -> None:
 
 
 def test_if_requests_were_deleted_an_earlier_requeue_is_unknown(env: SimulatedCluster) -> None:
-    """The requests behind the letter may have held the one that stands for it."""
+    """The deleted requests may have included the requeue of this dead letter."""
     env.time.now_ms -= 5 * 3_600_000
     old = env.bury(0, None, b"", ORDERS, "expired")
     assert requeue(env, "--apply")[old][0] == "put-back"
@@ -343,7 +343,7 @@ def test_if_requests_were_deleted_an_earlier_requeue_is_unknown(env: SimulatedCl
 
 
 def test_a_dead_letter_newer_than_the_retained_requests_can_be_requeued(env: SimulatedCluster) -> None:
-    """Its own request is gone, which is common after a long delay."""
+    """Its request has been deleted, which is common after a long delay."""
     part = Partition("requests", 0)
 
     def others_arrive() -> None:
@@ -371,8 +371,8 @@ def test_exhausted_attempts_begin_again_and_keep_their_root(env: SimulatedCluste
     first = env.bury(0, b"k", b"v", [*ORDERS[:1], retry, *last[:2]], "unknown-target")
     second = env.bury(0, b"k", b"v", [*ORDERS[:1], retry, *last, *state], "unknown-target")
     plain = env.bury(0, b"k", b"v", [*ORDERS, *last, *state], "expired")
-    told = requeue(env, code=Exit.FAILED)
-    assert [told[each][0] for each in (exhausted, plain)] == ["cannot", "would-be-put-back"], "format_version is 1"
+    printed = requeue(env, code=Exit.FAILED)
+    assert [printed[each][0] for each in (exhausted, plain)] == ["cannot", "would-be-put-back"], "format_version is 1"
     outcomes = requeue(env, "--apply", "--config", str(config))
     assert {status for status, _ in outcomes.values()} == {"put-back"}
     again = {dict(each.headers or [])["postdate-origin"]: each.headers for each in env.records("requests", 0)[4:]}
@@ -384,8 +384,8 @@ def test_exhausted_attempts_begin_again_and_keep_their_root(env: SimulatedCluste
     assert again[plain.encode()] == [*ORDERS, (ORIGIN, plain.encode())]
 
 
-def test_a_letter_in_a_dialect(env: SimulatedCluster, tmp_path: Path) -> None:
-    """Its target is not in a header of Postdate's, and a cancel need not say that it is one."""
+def test_a_dead_letter_in_a_dialect_is_requeued(env: SimulatedCluster, tmp_path: Path) -> None:
+    """Its target is not in a header of Postdate, and a cancel may lack the header with the action."""
     config = tmp_path / "postdate.toml"
     config.write_text(
         '[[request_topics]]\nname = "requests"\ndialects = ["rabbitmq", "etf1"]\ndefault_target = "orders"\n'
@@ -402,7 +402,7 @@ def test_a_letter_in_a_dialect(env: SimulatedCluster, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected_text"),
     [
         (["list", "--reason", "tired"], "tired"),
         (["list", "--from", "yesterday"], "not relative to now, such as now or -2h"),
@@ -413,10 +413,10 @@ def test_a_letter_in_a_dialect(env: SimulatedCluster, tmp_path: Path) -> None:
         (["requeue", "--requests", "nowhere"], "request topic nowhere does not exist"),
     ],
 )
-def test_a_mistake_of_usage(env: SimulatedCluster, arguments: list[str], said: str) -> None:
+def test_a_mistake_of_usage(env: SimulatedCluster, arguments: list[str], expected_text: str) -> None:
     result = env.call("dead-letters", *arguments)
     assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
-    assert said in result.stderr
+    assert expected_text in result.stderr
 
 
 def test_a_request_topic_without_dead_letters(env: SimulatedCluster) -> None:

@@ -1,6 +1,6 @@
 """Goal: `postdate send --retry NAME` uses the policy of that name that the sidecars use, and refuses an unknown name.
 
-Method: the real command over the simulated Kafka; a sidecar's part is played by records in the dispatch log.
+Method: the real command over a simulated Kafka. The test writes the dispatch-log records of a sidecar.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLOW: list[PolicyRow] = [(0, "slow", "base=1s"), (0, "slow", "base=10m"), (0, "g
 
 
 def bed_with(policies: list[PolicyRow] | None) -> SimulatedCluster:
-    """A cluster with a sidecar that has these policies; None: no sidecar has written anything."""
+    """Returns a cluster with a sidecar that has these policies; None: no sidecar has written anything."""
     env = SimulatedCluster(partitions=1)
     if policies is not None:
         env.broker.append(Partition("requests", 0), None, b"", [], env.broker.now_ms())

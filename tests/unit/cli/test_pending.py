@@ -1,7 +1,7 @@
-"""Goal: `postdate pending get` shows when a message was due, and how late it was or is; `pending count` counts the
-named state, or both.
+"""Goal: `postdate pending get` shows the due time of a message and its lateness. `pending count` counts the given
+state, or both.
 
-Method: the commands over the answer of a process, which is given as the API gives it.
+Method: the commands over answers in the form of the API, which the test supplies.
 """
 
 from __future__ import annotations

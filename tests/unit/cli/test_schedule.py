@@ -1,5 +1,5 @@
-"""Goal: `schedule create --dry-run` prints the times that the sidecar would deliver at, without a broker; without it,
-the request says the same.
+"""Goal: `schedule create --dry-run` prints the times at which the sidecar would deliver, without a broker. Without
+--dry-run, the request contains the same schedule.
 
 Method: the command in this process, at literal times around clock changes, and over a simulated Kafka.
 """
@@ -128,7 +128,7 @@ def test_the_text_of_an_interval_and_of_two_days() -> None:
         (("--cron", "0 9 * * *", "--after", "yesterday"), "--after"),
     ],
 )
-def test_a_defect_is_a_usage_error(options: tuple[str, ...], message: str) -> None:
+def test_an_invalid_schedule_is_a_usage_error(options: tuple[str, ...], message: str) -> None:
     done = call_postdate("schedule", "create", "--dry-run", *options)
     assert (done.exit_code, message in done.stderr, done.stdout) == (2, True, "")
 

@@ -1,6 +1,6 @@
-"""Goal: `postdate schedule list` and `show` print the next times of a schedule, and what became of the latest ones.
+"""Goal: `postdate schedule list` and `show` print the next times of a schedule, and the outcome of the latest ones.
 
-Method: the commands over the answers of a process, which are given as the API gives them.
+Method: the commands over answers in the form of the API, which the test supplies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HISTORY = {"entry": ENTRY, "events": [{"fate": "stored"}, OCCURRED, SKIPPED], "c
 def call(
     monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]], *arguments: str, history: dict[str, Any] = HISTORY
 ) -> tuple[Result, list[Any]]:
-    """The result of a command, and the queries that it made."""
+    """Returns the result of a command, and the queries that it made."""
     asked: list[Any] = []
 
     def find(self: Deployment, query: list[tuple[str, str]], entries_max: int) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def call(
     return CliRunner().invoke(postdate, ["schedule", *arguments, "--url", "http://127.0.0.1:1"]), asked
 
 
-def test_a_list_asks_for_schedules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_queries_only_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     result, asked = call(monkeypatch, [ENTRY], "list", "--target", "reports", "--requests", "requests")
     query = [("recurring", "true"), ("target", "reports"), ("topic", "requests")]
     assert asked == [[*query, ("state", state)] for state in ("waiting", "parked")]
@@ -138,7 +138,7 @@ def test_a_paused_schedule_is_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
-def test_a_message_is_no_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_not_shown_as_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     message = {name: value for name, value in ENTRY.items() if name != "schedule"}
     result, _ = call(monkeypatch, [message], "show", "--id", "nightly")
     assert (result.exit_code, "no schedule with the id nightly" in result.stderr) == (1, True)

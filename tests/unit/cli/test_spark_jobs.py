@@ -1,6 +1,6 @@
-"""Goal: a Spark job over few requests is planned as a brief one, and one over many, or without an end, is not.
+"""Goal: a Spark job over few requests is planned as brief. A job over many requests, or without an end, is not.
 
-Method: the command over a simulated cluster; the job is replaced by one that keeps its options.
+Method: the command over a simulated cluster. A substituted job records its options.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Goal: `postdate top` shows what the wheels hold and how the shards stand, without a process that answers.
+"""Goal: `postdate top` shows the entries in the wheels and the states of the shards, without a running process.
 
-Method: real timer indexes and status files in a data directory; the screen is rendered to text, and for the live one
-two looks with known distance.
+Method: real timer indexes and status files in a data directory. The screen is rendered to text; for the live screen,
+from two samples a known time apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.console import Console
 
 from postdate.cli import postdate
 from postdate.cli.operation.shard import as_lines
-from postdate.cli.operation.top import Look, Row, screen
+from postdate.cli.operation.top import Row, TopSample, screen
 from postdate.sidecar.operation.shard_directories import FoundShard
 from postdate.sidecar.operation.shard_status import ShardStatus, write_status
 from postdate.sidecar.states import State
@@ -32,7 +32,7 @@ Make = Callable[[int, State, str, int], None]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """Lays out shards as a running process does: an open index with entries, and a status told a while ago."""
+    """Creates shards as a running process does: an open index with entries, and a status written some time ago."""
     opened = []
 
     def made(partition: int, state: State, why: str, age_ms: int) -> None:
@@ -42,7 +42,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         opened.append(index)
         put_entries(index, [(now_ms - 60_000, 0), (now_ms + HOUR_MS // 2, 1), (now_ms + 30 * HOUR_MS, 2)])
         finish_wheel(index, now_ms)
-        told = ShardStatus(
+        status = ShardStatus(
             requests="requests",
             partition=partition,
             cluster_id="cluster-1",
@@ -56,7 +56,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
             lag=7,
             held=["delivery", "target [x]"] if partition == 1 else ["delivery"] if partition == 2 else [],
         )
-        write_status(directory, told)
+        write_status(directory, status)
 
     yield made
     for index in opened:
@@ -69,7 +69,7 @@ def shown(tmp_path: Path, *options: str) -> str:
     return result.stdout
 
 
-def test_one_look_shows_every_shard_and_the_load_ahead(tmp_path: Path, make: Make) -> None:
+def test_one_sample_shows_every_shard_and_the_upcoming_load(tmp_path: Path, make: Make) -> None:
     make(0, State.RUNNING, "", 0)
     make(1, State.HALTED, "seq-broken: [look]", 0)
     make(2, State.RUNNING, "", HOUR_MS)
@@ -97,19 +97,24 @@ def test_each_hold_is_shown_once_with_its_shards(tmp_path: Path, make: Make) -> 
 def test_eighty_columns_hold_every_heading_and_figure() -> None:
     row = Row("postdate.requests/0", State.CATCHING_UP, "", 2_334, 90_000, 9, 0, {"overdue": 7_777, "parked": 8_888})
     text = io.StringIO()
-    Console(file=text, width=80).print(screen(Look(10.0, {"postdate.requests/0": row}), None))
+    Console(file=text, width=80).print(screen(TopSample(10.0, {"postdate.requests/0": row}), None))
     heading, line = text.getvalue().splitlines()[:2]
     assert heading.split() == ["shard", "state", "pending", "late", "parked", "next", "in", "read/s", "ended/s", "lag"]
     assert line.split() == ["postdate.requests/0", "CATCHING_UP", "2,334", "7777", "8888", "1.5", "m", "-", "-", "0"]
 
 
-def test_the_same_as_json(tmp_path: Path, make: Make) -> None:
+def test_json_output_has_the_same_values(tmp_path: Path, make: Make) -> None:
     make(5, State.CATCHING_UP, "", 0)
     (line,) = shown(tmp_path, "--output", "json").splitlines()
-    told = json.loads(line)
-    assert (told["shard"], told["state"], told["pending"], told["lag"]) == ("requests/5", "CATCHING_UP", 3, 7)
-    assert (told["horizons"]["overdue"], told["horizons"]["1h"], told["horizons"]["later"]) == (1, 1, 1)
-    assert told["held"] == []
+    printed = json.loads(line)
+    assert (printed["shard"], printed["state"], printed["pending"], printed["lag"]) == (
+        "requests/5",
+        "CATCHING_UP",
+        3,
+        7,
+    )
+    assert (printed["horizons"]["overdue"], printed["horizons"]["1h"], printed["horizons"]["later"]) == (1, 1, 1)
+    assert printed["held"] == []
 
 
 @pytest.mark.parametrize("command", [["top"], ["shard", "status"]])
@@ -124,8 +129,8 @@ def test_top_shows_intake_and_delivery_rates_between_two_samples() -> None:
     def row(next_request: int, pending: int) -> Row:
         return Row("requests/0", State.RUNNING, "", pending, 1_500, next_request, 0, {"overdue": 0, "parked": 0})
 
-    before = Look(10.0, {"requests/0": row(100, 40)})
-    now = Look(12.0, {"requests/0": row(160, 20)})
+    before = TopSample(10.0, {"requests/0": row(100, 40)})
+    now = TopSample(12.0, {"requests/0": row(160, 20)})
     text = io.StringIO()
     Console(file=text, width=120).print(screen(now, before))
     line = next(line.split() for line in text.getvalue().splitlines() if line.startswith("requests/0"))

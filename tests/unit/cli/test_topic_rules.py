@@ -1,6 +1,6 @@
-"""Goal: a broken rule for live topics is found, and nothing else is reported; topics from `topics create` break none.
+"""Goal: each violated rule of live topics is reported, and nothing else. Topics from `topics create` violate no rule.
 
-Method: the topics as created are turned into what a cluster would say of them; each test changes one setting.
+Method: the descriptions that a cluster returns for created topics. Each test changes one setting.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BROKER_DEFAULTS = {
 
 
 def as_live(topic: NewTopic) -> TopicInfo:
-    """What a cluster says of a topic that was just created."""
+    """Returns the description of a topic that was just created, as a cluster returns it."""
     return TopicInfo(
         topic.name, "id", dict.fromkeys(range(topic.partitions), True), {**BROKER_DEFAULTS, **topic.config}
     )
@@ -47,7 +47,7 @@ def with_setting(topic: str, name: str, value: str) -> dict[str, TopicInfo]:
     return live
 
 
-def test_created_topics_break_no_rule() -> None:
+def test_created_topics_violate_no_rule() -> None:
     assert judged(created()) == []
 
 
@@ -90,7 +90,7 @@ def test_created_topics_have_the_settings_of_the_wire_format() -> None:
         ("r.dead-letters", "max.message.bytes", "1048588", TopicRule.MESSAGE_SIZE, False, "max.message.bytes=1114124"),
     ],
 )
-def test_a_broken_rule_is_named_with_the_command_that_mends_it(
+def test_a_violated_rule_is_reported_with_the_command_that_corrects_it(
     topic: str, setting: str, value: str, rule: TopicRule, refuses: bool, remedy: str
 ) -> None:
     (violation,) = judged(with_setting(topic, setting, value))
@@ -101,7 +101,7 @@ def test_a_broken_rule_is_named_with_the_command_that_mends_it(
     assert violation.remedy in str(violation)
 
 
-def test_a_missing_topic_is_made_by_topics_create() -> None:
+def test_the_remedy_for_a_missing_topic_is_topics_create() -> None:
     live = created()
     del live["r.dispatch-log"], live["r.verdicts"]
     log, verdicts = judged(live)
@@ -110,7 +110,7 @@ def test_a_missing_topic_is_made_by_topics_create() -> None:
     assert log.remedy == "postdate topics create -b broker:9092 --requests r --allow-existing"
 
 
-def test_without_any_topic_each_is_named() -> None:
+def test_without_any_topic_each_missing_topic_is_reported() -> None:
     assert [violation.topic for violation in judged({})] == list(rules.in_order(OWN))
 
 

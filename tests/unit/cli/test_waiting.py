@@ -1,7 +1,7 @@
 """Goal: `send --wait-delivery` reports correctly how a message ended, and fails if it was not delivered.
 
-Method: the real command over the simulated Kafka; the sidecar's part is played by dispatch-log records in its own
-encoding, which are there by the time the command turns to reading them.
+Method: the real command over a simulated Kafka. The test writes the dispatch-log records of a sidecar before the
+command reads them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SOON = ("--timeout", "300ms")
 
 
 class DispatchedKafka(AnsweredKafka):
-    """Kafka with a sidecar beside it that writes these records, `late_ms` after the request."""
+    """A simulated Kafka with a sidecar that writes these records, `late_ms` after the request."""
 
     def __init__(self, broker: SimBroker, time: SimTime, fates: list[list[Fate]], late_ms: int) -> None:
         super().__init__(broker, lambda part, record: None)
@@ -91,7 +91,7 @@ def test_a_time_that_has_passed_makes_nothing_late_from_before_the_request() -> 
     assert 40 <= end["late_ms"] < 10_000
 
 
-def test_the_text_is_one_line_more() -> None:
+def test_the_text_output_has_one_more_line() -> None:
     result = bed_with([PlainFate(0, 5, DELIVERED)], late_ms=41).call(*SEND, *SOON)
     origin, end = result.stdout.splitlines()
     assert origin == "requests/0/0"
@@ -100,7 +100,7 @@ def test_the_text_is_one_line_more() -> None:
 
 
 @pytest.mark.parametrize("fate", [DEAD, CANCELLED, APPLIED])
-def test_another_end_is_a_failure(fate: FateName) -> None:
+def test_any_other_fate_ends_with_1(fate: FateName) -> None:
     result = bed_with([PlainFate(0, 5, fate)]).call(*SEND, *SOON)
     assert result.exit_code == Exit.FAILED
     assert f"{fate}: the message was not delivered" in result.stderr
@@ -122,7 +122,7 @@ def test_records_before_the_request_are_not_its_fate() -> None:
     assert env.call(*SEND, *SOON).exit_code == Exit.FAILED
 
 
-def test_a_record_that_cannot_be_read_is_passed_over_with_a_warning() -> None:
+def test_a_record_that_cannot_be_read_is_skipped_with_a_warning() -> None:
     env = bed_with([PlainFate(0, 5, DELIVERED)])
     written = env.kafka.log_reader
 
@@ -149,7 +149,7 @@ def test_the_timeout_exceeds_the_retry_budget(budget: str, timeout_ms: int, monk
     assert waited == [timeout_ms + 1], "counted from the due time, 1 ms after the request"
 
 
-def test_two_answers_at_once_are_refused() -> None:
+def test_wait_verdict_and_wait_delivery_exclude_each_other() -> None:
     result = bed_with().call(*SEND, "--wait-verdict")
     assert result.exit_code == Exit.USAGE
     assert "give only one of" in result.stderr

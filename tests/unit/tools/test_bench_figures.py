@@ -1,6 +1,6 @@
-"""Goal: the results of a benchmark show the measured numbers, and mark a missed target as missed.
+"""Goal: the results of a benchmark show the measured numbers, and mark each missed target.
 
-Method: figures made by hand, and what the table, the JSON and the picture make of them.
+Method: literal figures, and the table, the JSON and the chart of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SLOW = {"arrival_p50_ms": 4.0, "arrival_p99_ms": 21.0, "arrival_p99_9_ms": 50.0
 _FAST = {"arrival_p50_ms": 40.0, "arrival_p99_ms": 400.0, "arrival_p99_9_ms": 900.0}
 
 
-def test_the_median_over_the_repeats_is_held_against_the_target() -> None:
+def test_the_median_over_the_repeats_is_compared_with_the_target() -> None:
     rate, share = gather("drain", _DRAIN)
     assert (rate.median, rate.target, rate.is_met) == (100.0, None, None)
     assert (share.median, share.is_met) == (1.0, True)
@@ -67,15 +67,15 @@ def test_the_table_shows_missed_targets() -> None:
 
 
 def test_json_has_every_value_and_the_settings() -> None:
-    said = json.loads(as_json(gather("drain", _DRAIN), {"messages": 5}))
-    assert said["settings"] == {"messages": 5}
-    assert said["cases"]["drain"]["records_per_s"] == {
+    expected_text = json.loads(as_json(gather("drain", _DRAIN), {"messages": 5}))
+    assert expected_text["settings"] == {"messages": 5}
+    assert expected_text["cases"]["drain"]["records_per_s"] == {
         "median": 100.0,
         "least": 90.0,
         "most": 110.0,
         "values": [90.0, 110.0],
     }
-    assert said["cases"]["drain"]["of_copy_share"]["met"] is True
+    assert expected_text["cases"]["drain"]["of_copy_share"]["met"] is True
 
 
 def test_the_picture_has_a_point_for_each_load_and_percentile() -> None:

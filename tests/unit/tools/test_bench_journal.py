@@ -1,4 +1,7 @@
-"""Goal: a rate begins with the takeover that is measured, and not with an earlier one of the same shards."""
+"""Goal: the time of a rate begins with the takeover by the measured process, not with an earlier takeover.
+
+Method: a dispatch log in a simulated cluster that has two takeovers of each shard.
+"""
 
 from __future__ import annotations
 

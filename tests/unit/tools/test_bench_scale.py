@@ -1,6 +1,6 @@
-"""Goal: a burst counts only if all of it was accepted before it was due; a slow machine gets longer, within a bound.
+"""Goal: a burst counts only if all of it was accepted before it was due. A slow machine gets more time, up to a bound.
 
-Method: bursts that are said to be accepted in time or not, in the place of real ones.
+Method: substituted bursts, which report whether they were accepted in time.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from postdate.tools.bench.environment import BenchEnvironment
 
 class _QuietBed:
     def report(self, _: str) -> None:
-        """Nobody listens."""
+        """Ignores the report."""
 
 
 def _leads(monkeypatch: pytest.MonkeyPatch, in_time_from_ms: float) -> list[int]:
-    """Have bursts with this lead or more accepted in time; what each was given is in the list."""
+    """Substitutes bursts that are accepted in time from this lead on. Returns the list of their leads."""
     leads: list[int] = []
 
     def burst(_: BenchEnvironment, messages: int, processes: int, lead_ms: int) -> float | None:

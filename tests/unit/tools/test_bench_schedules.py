@@ -1,6 +1,6 @@
-"""Goal: a machine that is too slow for the lead of the schedules gets a longer one.
+"""Goal: a machine that is too slow for the lead of the schedules gets a longer lead.
 
-Method: a sidecar that never accepts the schedules in time, in the place of a real one.
+Method: a substituted sidecar that never accepts the schedules in time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Late:
         return 0.0
 
     def report(self, _: str) -> None:
-        """Nobody listens."""
+        """Ignores the report."""
 
     def fill(self, _requests: str, wanted: Iterable[Request]) -> int:
         return len([*wanted])

@@ -1,6 +1,6 @@
-"""Goal: the raw counterpart counts with its best pause, also if the broker does not take the load with another one.
+"""Goal: the raw counterpart counts with its best pause, even if the load is too high with another pause.
 
-Method: runs of the raw counterpart that are said to have failed or not, in the place of real ones.
+Method: substituted runs of the raw counterpart, of which some fail.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _LOAD = RawLoad(4, 1_000, 1.0, (3, 12, 40))
 
 class _QuietBed:
     def report(self, _: str) -> None:
-        """Nobody listens."""
+        """Ignores the report."""
 
 
 def _measured(monkeypatch: pytest.MonkeyPatch, p99_ms: dict[int, float]) -> Figures:
-    """The figures of a case with a p99 of 60 ms, if the raw counterpart has these with its pauses, ms."""
+    """Returns the figures of a case with a p99 of 60 ms, if the raw counterpart has these with its pauses, ms."""
 
     def raw(_: BenchEnvironment, _load: RawLoad, pause_ms: int) -> Figures:
         if pause_ms not in p99_ms:

@@ -1,7 +1,7 @@
-"""Goal: `postdate demo` completes on a slow and busy machine; otherwise it names the cause, the logs and a remedy.
+"""Goal: `postdate demo` completes on a slow and busy machine. If it fails, it names the cause, the logs and a remedy.
 
-Method: the clients of the demo run against a simulated broker that does not answer; and the command runs with its steps
-replaced by failing ones.
+Method: the clients of the demo run against a simulated broker that does not answer. The command runs with substituted
+steps that fail.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LATE_MS = 10**15
 
 
 def test_a_pause_of_the_broker_loses_no_request() -> None:
-    """A shard repeats what it could not write in time; the demo sends each request once."""
+    """A shard writes again after a time-out. The demo sends each request once."""
     settings = demo_clients("nowhere:1").settings
     assert settings.producer_conf(None, 1_000_000)["message.timeout.ms"] >= 30 * limits.MESSAGE_TIMEOUT_MS
     assert settings.admin_timeout_s > limits.ADMIN_TIMEOUT_S
@@ -95,7 +95,7 @@ def test_a_demo_that_cannot_continue_names_its_logs_and_a_smaller_run(
 
 @pytest.mark.parametrize(("runs", "cause"), [(True, "no answer"), (False, "The broker ended")])
 def test_a_broker_that_has_ended_is_the_cause(runs: bool, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the kernel ends it on a machine without memory: the clients see only that nobody answers."""
+    """The kernel may end it on a machine without free memory. The clients then only get no answer."""
 
     def perform(_: object) -> bool:
         raise Unreachable("no answer")

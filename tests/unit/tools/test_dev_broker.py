@@ -1,6 +1,6 @@
 """Goal: if a requirement of the development broker is missing, the error names it and the remedy.
 
-Method: an environment without the thing, made by PATH and variables; the messages and commands are pure or need no JVM.
+Method: PATH and variables create an environment without the requirement. The tested functions need no JVM.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class TestJars:
         (tmp_path / "kafka_2.13-4.2.1.jar").touch()
         assert kafka_libs() == tmp_path
 
-    def test_a_failed_fetch_says_so_and_leaves_nothing_behind(
+    def test_a_failed_download_is_reported_and_leaves_nothing_behind(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         settings = tmp_path / "nowhere.xml"
@@ -104,10 +104,10 @@ class TestJars:
         monkeypatch.delenv("POSTDATE_KAFKA_LIBS", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         monkeypatch.setenv("POSTDATE_IVY_SETTINGS", str(settings))
-        told: list[str] = []
+        printed: list[str] = []
         with pytest.raises(DevBrokerFailed, match="could not be fetched") as failed:
-            kafka_libs(lambda what, done, total: told.append(what))
-        assert told
+            kafka_libs(lambda what, done, total: printed.append(what))
+        assert printed
         assert "kafka_2.13" in str(failed.value)
         assert not list(cache_dir().glob("kafka-4*.jar"))
         assert not (cache_dir() / "kafka-4.2.1").exists()
@@ -127,7 +127,7 @@ class TestPort:
 
 
 class TestInterruption:
-    def test_a_signal_waits_until_what_was_begun_is_done(self) -> None:
+    def test_a_signal_waits_until_the_block_has_ended(self) -> None:
         given = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs behind it
         before = signal.getsignal(signal.SIGINT)
         done: list[str] = []
@@ -148,7 +148,7 @@ class TestInterruption:
             assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
-    def test_another_thread_is_let_alone(self) -> None:
+    def test_another_thread_defers_nothing(self) -> None:
         seen: list[object] = []
 
         def look() -> None:
@@ -304,18 +304,18 @@ class TestDocker:
     def test_an_image_that_cannot_be_fetched_is_named_with_the_reason(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        said = tmp_path / "said"
-        said.write_text(_PULLED + "unauthorized\n")
+        expected_text = tmp_path / "expected_text"
+        expected_text.write_text(_PULLED + "unauthorized\n")
         _script(
             tmp_path,
             "docker",
-            f'case $1 in version) exit 0 ;; pull) while read -r l; do echo "$l"; done <{said} ;; esac; exit 1',
+            f'case $1 in version) exit 0 ;; pull) while read -r l; do echo "$l"; done <{expected_text} ;; esac; exit 1',
         )
         monkeypatch.setenv("PATH", str(tmp_path))
-        told: list[tuple[str, int, int]] = []
+        printed: list[tuple[str, int, int]] = []
         with pytest.raises(DevBrokerFailed, match=r"(?s)some/image could not be fetched.*--image.*unauthorized"):
-            DockerBroker(0, "some/image", progress=lambda *step: told.append(step)).start()
-        assert told[-1] == ("fetching the image some/image", 2, 3)
+            DockerBroker(0, "some/image", progress=lambda *step: printed.append(step)).start()
+        assert printed[-1] == ("fetching the image some/image", 2, 3)
 
     def test_the_image_is_a_setting(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("POSTDATE_KAFKA_IMAGE", "set")
@@ -329,12 +329,12 @@ class TestDocker:
         steps = [layers_done(layers, line) for line in _PULLED.splitlines(keepends=True)]
         assert steps == [(0, 0), (1, 1), (1, 2), (1, 3), (1, 3), (2, 3)]
 
-    def test_the_jvm_is_told_what_kafkas_own_variable_says(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_jvm_gets_the_options_of_kafkas_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("KAFKA_JVM_PERFORMANCE_OPTS", raising=False)
         assert "TieredStopAtLevel=1" in node_environment("127.0.0.1", 9092)["KAFKA_JVM_PERFORMANCE_OPTS"]
         monkeypatch.setenv("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC")
         assert node_environment("127.0.0.1", 9092)["KAFKA_JVM_PERFORMANCE_OPTS"] == jvm_options() == "-XX:+UseSerialGC"
 
-    def test_every_container_is_a_cluster_of_its_own(self) -> None:
+    def test_every_container_is_a_separate_cluster(self) -> None:
         one, other = (node_environment("127.0.0.1", 9092)["CLUSTER_ID"] for _ in range(2))
         assert one != other

@@ -14,33 +14,33 @@ CELL_LENGTH_MAX = 32
 _COLUMNS = ("died", "reason", "origin", "target", "id", "key", "detail")
 
 
-def dead_letter_as_json(requests: str, letter: DeadLetter) -> dict[str, object]:
-    """The JSON object of a dead letter. `dead_letter` is its own position; a key that is not UTF-8 has its bytes
-    escaped.
+def dead_letter_as_json(requests: str, dead_letter: DeadLetter) -> dict[str, object]:
+    """Returns the JSON object of a dead letter. The field `dead_letter` is the position of the record on the
+    dead-letter topic. In keys, bytes that are not UTF-8 are escaped.
 
-    `key` is the key of the message, `request_key` that of the request. They usually differ if the request has an id.
+    `key` is the key of the message, `request_key` the key of the request. They usually differ if the request has an id.
     """
     topic = OwnTopics.of(requests).dead_letters
     return {
-        "origin": letter.origin.decode(),
-        "dead_letter": f"{topic}/{letter.request[0]}/{letter.offset}",
-        "died_ms": letter.timestamp_ms,
-        "reason": letter.reason,
-        "detail": letter.detail,
-        "target": letter.target or None,
-        "id": letter.id,
-        "key": _escaped(letter.message_key),
-        "request_key": _escaped(letter.key),
-        "value_size_bytes": letter.value_size_bytes,
-        "attempt": _escaped(letter.last(ATTEMPT)),
+        "origin": dead_letter.origin.decode(),
+        "dead_letter": f"{topic}/{dead_letter.request[0]}/{dead_letter.offset}",
+        "died_ms": dead_letter.timestamp_ms,
+        "reason": dead_letter.reason,
+        "detail": dead_letter.detail,
+        "target": dead_letter.target or None,
+        "id": dead_letter.id,
+        "key": _escaped(dead_letter.message_key),
+        "request_key": _escaped(dead_letter.key),
+        "value_size_bytes": dead_letter.value_size_bytes,
+        "attempt": _escaped(dead_letter.last(ATTEMPT)),
     }
 
 
-def dead_letters_as_table(letters: Sequence[DeadLetter]) -> list[str]:
-    """A table with one line for each letter; empty if there are no letters."""
-    if not letters:
+def dead_letters_as_table(dead_letters: Sequence[DeadLetter]) -> list[str]:
+    """Returns the lines of a table with one row for each dead letter; empty if there are no dead letters."""
+    if not dead_letters:
         return []
-    rows = [_COLUMNS, *(_row(letter) for letter in letters)]
+    rows = [_COLUMNS, *(_row(dead_letter) for dead_letter in dead_letters)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS) - 1)]
     return [
         "  ".join((*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1])) for row in rows
@@ -48,20 +48,20 @@ def dead_letters_as_table(letters: Sequence[DeadLetter]) -> list[str]:
 
 
 def outcome_as_json(outcome: RequeueOutcome) -> dict[str, object]:
-    """The JSON object of an outcome; `now` is the origin of the new request."""
-    letter = outcome.letter
-    fields = {"origin": letter.origin.decode(), "status": outcome.status, "now": outcome.now}
+    """Returns the JSON object of an outcome; `now` is the origin of the new request."""
+    dead_letter = outcome.letter
+    fields = {"origin": dead_letter.origin.decode(), "status": outcome.status, "now": outcome.now}
     return {
         **fields,
-        "reason": letter.reason,
-        "target": letter.target or None,
-        "id": letter.id,
+        "reason": dead_letter.reason,
+        "target": dead_letter.target or None,
+        "id": dead_letter.id,
         "why": _why(outcome) or None,
     }
 
 
 def outcome_as_line(outcome: RequeueOutcome) -> str:
-    """One line for an outcome."""
+    """Returns an outcome as one line of text."""
     origin = outcome.letter.origin.decode()
     match outcome.status:
         case RequeueStatus.DONE:
@@ -79,10 +79,10 @@ def _why(outcome: RequeueOutcome) -> str:
 
 
 def summary(counts: Mapping[RequeueStatus, int], with_id: int, is_applied: bool) -> str:
-    """One sentence about all outcomes; `with_id`: the number of requeued letters with an id."""
-    wanted = RequeueStatus.DONE if is_applied else RequeueStatus.WOULD
+    """Returns one sentence about all outcomes. `with_id`: the number of requeued dead letters with an id."""
+    requeued = RequeueStatus.DONE if is_applied else RequeueStatus.WOULD
     parts = [
-        f"{counts.get(wanted, 0)} {'' if is_applied else 'would be '}requeued",
+        f"{counts.get(requeued, 0)} {'' if is_applied else 'would be '}requeued",
         f"{counts.get(RequeueStatus.BEFORE, 0)} already requeued",
         f"{counts.get(RequeueStatus.CANNOT, 0)} not possible",
     ]
@@ -92,11 +92,18 @@ def summary(counts: Mapping[RequeueStatus, int], with_id: int, is_applied: bool)
     return text if is_applied else f"dry run: {text}; --apply does it"
 
 
-def _row(letter: DeadLetter) -> tuple[str, ...]:
-    target = ascii(letter.target)[1:-1] or "-"
-    names = (_cell(letter.id), _cell(_escaped(letter.message_key)))
-    detail = " ".join(letter.detail.split())
-    return (format_instant(letter.timestamp_ms), letter.reason, letter.origin.decode(), target, *names, detail)
+def _row(dead_letter: DeadLetter) -> tuple[str, ...]:
+    target = ascii(dead_letter.target)[1:-1] or "-"
+    names = (_cell(dead_letter.id), _cell(_escaped(dead_letter.message_key)))
+    detail = " ".join(dead_letter.detail.split())
+    return (
+        format_instant(dead_letter.timestamp_ms),
+        dead_letter.reason,
+        dead_letter.origin.decode(),
+        target,
+        *names,
+        detail,
+    )
 
 
 def _escaped(key: bytes | None) -> str | None:

@@ -48,7 +48,7 @@ _MORE = "use --max for more"
 
 
 def origin_bytes(text: str) -> bytes:
-    """The bytes of an origin. Raises BadParameter if it is malformed."""
+    """Returns the bytes of an origin. Raises BadParameter if it is malformed."""
     origin = text.encode("utf-8", "surrogateescape")
     try:
         parse_origin(origin)
@@ -58,7 +58,7 @@ def origin_bytes(text: str) -> bytes:
 
 
 def filter_options(command: Command) -> Command:
-    """Add --requests, the filters, and --max."""
+    """Adds --requests, the filters, and --max."""
     for option in (
         click.option(
             "--max",
@@ -103,26 +103,26 @@ def dead_letters() -> None:
 @configured
 @filter_options
 @output_option
-def list_(loader: Loader, requests: str | None, output: str, letters_max: int, **asked: Any) -> None:
+def list_(loader: Loader, requests: str | None, output: str, letters_max: int, **options: Any) -> None:
     """Print the dead letters of a request topic in order of time. With more than --max, omit those of the last
     partitions."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
-    filters = _filters(asked)
+    filters = _filters(options)
     config = loader({"request_topics": (requests,) if requests else ()}).config
     name = the_request_topic(config)
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
         spans = spans_of(admin, name, _look_up(admin, config, name).partitions, filters)
-    found = read_dead_letters(kafka, rules_of(config, name), spans, filters, _bar, warn)
-    letters = sorted(_first(found, letters_max), key=lambda letter: letter.timestamp_ms)
-    if not letters:
+    records = read_dead_letters(kafka, rules_of(config, name), spans, filters, _bar, warn)
+    dead_letters = sorted(_first(records, letters_max), key=lambda dead_letter: dead_letter.timestamp_ms)
+    if not dead_letters:
         print_note(f"no dead letter of {name}" + (" matches" if filters != DeadLetterFilters() else ""))
     if output == "json":
-        lines: Iterable[str] = (json.dumps(dead_letter_as_json(name, letter)) for letter in letters)
+        lines: Iterable[str] = (json.dumps(dead_letter_as_json(name, dead_letter)) for dead_letter in dead_letters)
     else:
-        lines = dead_letters_as_table(letters)
+        lines = dead_letters_as_table(dead_letters)
     for line in lines:
         click.echo(line)
 
@@ -142,7 +142,7 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
 @click.option("--again", is_flag=True, help="Also send those that were, or may have been, requeued before.")
 @output_option
 def requeue(
-    loader: Loader, requests: str | None, is_applied: bool, again: bool, output: str, letters_max: int, **asked: Any
+    loader: Loader, requests: str | None, is_applied: bool, again: bool, output: str, letters_max: int, **options: Any
 ) -> None:
     """Send dead letters again as new requests, with key, value and headers as sent, to the same partition.
 
@@ -156,7 +156,7 @@ def requeue(
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
-    filters, when = _filters(asked), time_headers(asked)
+    filters, when = _filters(options), time_headers(options)
     config = loader({"request_topics": (requests,) if requests else ()}).config
     name = the_request_topic(config)
     kafka = kafka_of(config)
@@ -164,9 +164,9 @@ def requeue(
         live = _look_up(admin, config, name)
         rules = rules_of(config, name, live.retention_ms)
         spans = spans_of(admin, name, live.partitions, filters)
-        found = read_dead_letters(kafka, rules, spans, filters, _bar, warn)
-        earlier = None if again else (lambda letters: Earlier(kafka, admin, name, letters, _bar))
-        run = plan(found, earlier, limits.DEAD_LETTERS_MAX, letters_max)
+        records = read_dead_letters(kafka, rules, spans, filters, _bar, warn)
+        earlier = None if again else (lambda selected: Earlier(kafka, admin, name, selected, _bar))
+        run = plan(records, earlier, limits.DEAD_LETTERS_MAX, letters_max)
         if run.has_more_meant:
             print_note(f"only the first {limits.DEAD_LETTERS_MAX} are used; use --from for the others")
         if run.has_more_chosen:
@@ -180,18 +180,18 @@ def requeue(
     _print_outcomes(carried_out(kafka, rules, run, when, is_applied), output, is_applied)
 
 
-def _filters(asked: dict[str, Any]) -> DeadLetterFilters:
+def _filters(options: dict[str, Any]) -> DeadLetterFilters:
     return DeadLetterFilters(
-        frozenset(asked["reasons"]),
-        frozenset(asked["targets"]),
-        frozenset(asked["origins"]),
-        asked["since_ms"],
-        asked["until_ms"],
+        frozenset(options["reasons"]),
+        frozenset(options["targets"]),
+        frozenset(options["origins"]),
+        options["since_ms"],
+        options["until_ms"],
     )
 
 
 def _look_up(admin: Admin, config: Config, requests: str) -> LiveTopic:
-    """The metadata of the request topic. Raises ConfigError if it or its dead-letter topic does not exist."""
+    """Returns the metadata of the request topic. Raises ConfigError if it or its dead-letter topic does not exist."""
     topic = OwnTopics.of(requests).dead_letters
     live = look_up(admin, requests, config.kafka.bootstrap_servers, (topic,))
     if topic not in live.existing:
@@ -202,25 +202,28 @@ def _look_up(admin: Admin, config: Config, requests: str) -> LiveTopic:
     return live
 
 
-def _first(letters: Generator[DeadLetter], letters_max: int) -> list[DeadLetter]:
-    """The first letters without their values. If there are more, prints a hint on stderr."""
-    found, has_more = first(letters, letters_max, lambda letter: dataclasses.replace(letter, value=None))
+def _first(records: Generator[DeadLetter], letters_max: int) -> list[DeadLetter]:
+    """Returns the first `letters_max` dead letters without their values. If there are more, prints a hint on stderr."""
+    dead_letters, has_more = first(
+        records, letters_max, lambda dead_letter: dataclasses.replace(dead_letter, value=None)
+    )
     if has_more:
         print_note(f"only the first {letters_max} are used; {_MORE}")
-    return found
+    return dead_letters
 
 
 @contextmanager
 def _bar(part: Partition, count: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar if stderr is a terminal; nothing may be printed meanwhile."""
+    """Shows a progress bar if stderr is a terminal. Nothing may be printed within the block."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(f"{part.topic}/{part.index}", total=count)
-        yield lambda passed: progress.update(task, completed=passed)
+        yield lambda offsets: progress.update(task, completed=offsets)
 
 
 def _print_outcomes(outcomes: Iterable[RequeueOutcome], output: str, is_applied: bool) -> None:
-    """Print the outcomes and, on stderr, their counts. Ends the process with 1 if a letter cannot be requeued."""
+    """Prints the outcomes and, on stderr, their counts. Ends the process with 1 if a dead letter cannot be
+    requeued."""
     counts: Counter[RequeueStatus] = Counter()
     with_id = 0
     for outcome in outcomes:

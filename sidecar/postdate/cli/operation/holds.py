@@ -1,8 +1,8 @@
 """`postdate hold delivery|intake|target|list`, `postdate release delivery|intake|target`, `postdate drain`: pause
 shards, and hand over the shards of a process.
 
-The commands call the HTTP API of the running processes, with the token. Kafka stores the holds, as metadata of the
-group's offsets. `postdate shard resume` is different: it restarts a shard that has halted.
+The commands call the HTTP API of the running processes, with the token. Kafka stores the holds, in the metadata of the
+group's offsets. `postdate shard resume` has another purpose: it restarts a shard that has halted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from postdate.cli.commands import print_note
-from postdate.cli.operation.processes import asks_one_process, asks_processes, remark
+from postdate.cli.operation.processes import one_process_options, processes_options, remark
 from postdate.cli.options import output_option
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.wire.values.texts import counted
@@ -40,24 +40,24 @@ def release() -> None:
 
 
 def _add(group: click.Group, action: str, texts: dict[str, str]) -> None:
-    """Add the three commands of a group."""
+    """Adds the three commands of a group."""
 
     @group.command("delivery", help=texts["delivery"])
-    @asks_processes
+    @processes_options
     @_SHARDS
     @output_option
     def delivery(deployment: Deployment, shards: tuple[str, ...], output: str) -> None:
         _change(deployment, action, {"what": "delivery"}, shards, output)
 
     @group.command("intake", help=texts["intake"])
-    @asks_processes
+    @processes_options
     @_SHARDS
     @output_option
     def intake(deployment: Deployment, shards: tuple[str, ...], output: str) -> None:
         _change(deployment, action, {"what": "intake"}, shards, output)
 
     @group.command("target", help=texts["target"])
-    @asks_processes
+    @processes_options
     @click.argument("target", metavar="TARGET")
     @_SHARDS
     @output_option
@@ -86,7 +86,7 @@ _add(
 
 
 @hold.command("list", short_help="Print the state and the holds of every shard.")
-@asks_processes
+@processes_options
 @output_option
 def list_(deployment: Deployment, output: str) -> None:
     """Print the state, the process and the holds of every shard of the deployment."""
@@ -103,7 +103,7 @@ def list_(deployment: Deployment, output: str) -> None:
 
 
 @click.command(short_help="Hand all shards of a process to the others.")
-@asks_one_process
+@one_process_options
 @output_option
 def drain(deployment: Deployment, output: str) -> None:
     """Make the process at --url leave the group. The others take over its shards immediately. The process keeps running
@@ -119,12 +119,12 @@ def drain(deployment: Deployment, output: str) -> None:
 
 
 def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: tuple[str, ...], output: str) -> None:
-    """Apply the change to each named shard or topic. Raises TransientError if a shard was not reached; it is
-    unchanged."""
-    missed = 0
+    """Applies the change to each named shard or topic. Raises TransientError if a shard was not reached, and is
+    therefore unchanged."""
+    unreached = 0
     for place in map(_place, shards or ("",)):
-        meant = [(name, str(value)) for name, value in place.items()]
-        changed = deployment.change(f"/api/v1/{action}", body | place, meant)["shards"]
+        query = [(name, str(value)) for name, value in place.items()]
+        changed = deployment.change(f"/api/v1/{action}", body | place, query)["shards"]
         if "partition" in place and not changed and not deployment.not_asked:
             name = f"{place['topic']}/{place['partition']}"
             raise ConfigError(f"{name} is not a shard of this deployment; postdate hold list prints all shards")
@@ -132,13 +132,13 @@ def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: t
             text = f"{shard['topic']}/{shard['partition']}  held: {_words(shard)}"
             click.echo(json.dumps(shard) if output == "json" else text)
         remark(deployment)
-        missed += len(deployment.not_asked)
-    if missed:
-        raise TransientError(f"{counted(missed, 'shard')} not reached, and unchanged; repeat the command")
+        unreached += len(deployment.not_asked)
+    if unreached:
+        raise TransientError(f"{counted(unreached, 'shard')} not reached, and unchanged; repeat the command")
 
 
 def _place(text: str) -> dict[str, Any]:
-    """The request topic and the partition of `TOPIC/PARTITION` or `TOPIC`. Raises ConfigError."""
+    """Returns the request topic and the partition of `TOPIC/PARTITION` or `TOPIC`. Raises ConfigError."""
     topic, slash, index = text.partition("/")
     if slash and not (index.isascii() and index.isdigit()):
         raise ConfigError(f"{text}: give TOPIC or TOPIC/PARTITION")

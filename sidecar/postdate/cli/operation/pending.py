@@ -15,7 +15,7 @@ import click
 
 from postdate.cli.commands import warn
 from postdate.cli.operation.dead_letters import origin_bytes
-from postdate.cli.operation.processes import asks_processes, remark
+from postdate.cli.operation.processes import processes_options, remark
 from postdate.cli.options import Command, from_option, max_option, now_ms, output_option, time_ms, until_option
 from postdate.wire.dispatch_log import DELIVERED
 from postdate.wire.values.durations import format_duration
@@ -75,7 +75,7 @@ def pending() -> None:
 
 
 @pending.command("list", short_help="List pending messages by due time.")
-@asks_processes
+@processes_options
 @_filter_options("waiting")
 @click.option("--id", "request_id", metavar="ID", help="Only messages with this id.")
 @click.option("--origin", metavar="ORIGIN", help="Only this request.")
@@ -102,24 +102,24 @@ def list_(
     query = _query(filters)
     query += [(name, value) for name, value in (("id", request_id), ("origin", origin)) if value is not None]
     query += [("payload", "true")] if payload else []
-    most = _ALL if everything else entries_max
-    entries = deployment.entries(query, most + 1)
+    limit = _ALL if everything else entries_max
+    entries = deployment.entries(query, limit + 1)
     first = next(entries, None)
     if first is None:
-        where = " on the queried shards" if deployment.not_asked else ""
-        click.echo(_NOTHING + where + ("" if request_id is origin is None else _ENDED), err=True)
+        scope = " on the queried shards" if deployment.not_asked else ""
+        click.echo(_NOTHING + scope + ("" if request_id is origin is None else _ENDED), err=True)
     else:
         entries = chain([first], entries)
-    shown = islice(entries, most)
+    shown = islice(entries, limit)
     for line in map(json.dumps, shown) if output == "json" else table(_COLUMNS, map(_row, shown)):
         click.echo(line)
     if next(entries, None) is not None:
-        warn(f"only the first {most} are listed; use --max or --all for more")
+        warn(f"only the first {limit} are listed; use --max or --all for more")
     remark(deployment)
 
 
 @pending.command(short_help="Count pending messages.")
-@asks_processes
+@processes_options
 @_filter_options("both")
 @output_option
 def count(deployment: Deployment, output: str, **filters: Any) -> None:
@@ -140,7 +140,7 @@ def count(deployment: Deployment, output: str, **filters: Any) -> None:
 
 
 @pending.command(short_help="Print the history of one request.")
-@asks_processes
+@processes_options
 @click.argument("origin", callback=_origin)
 @click.option("--payload", is_flag=True, help="Show key, headers and value in base64, if http.payloads is `allowed`.")
 @output_option
@@ -161,7 +161,8 @@ def _query(filters: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """The lines of a table with these columns, none without rows. The first rows determine the widths."""
+    """Yields the lines of a table with these columns; no line if there are no rows. The first rows determine the
+    widths."""
     rows = iter(rows)
     first = [columns, *islice(rows, _MEASURED_ROWS)]
     widths = [max(len(row[column]) for row in first) for column in range(len(columns))]
@@ -217,5 +218,5 @@ def _history(history: dict[str, Any]) -> Iterator[str]:
 
 
 def _late(due_ms: int, request: dict[str, Any], at_ms: int) -> str:
-    """The lateness at a time, from the due time or the request's timestamp, whichever is later."""
+    """Returns the lateness at a time, from the due time or the request's timestamp, whichever is later."""
     return f"{format_duration(max(at_ms - max(due_ms, request.get('accepted_ms', 0)), 0))} late"

@@ -1,7 +1,7 @@
 """The options that select the running processes to query, and the `Deployment` of these processes.
 
-A user names one or more processes, or only the cluster. In the second case the processes are found through the consumer
-group, as they find each other.
+A user names one or more processes, or only the cluster. In the second case the command finds the processes through the
+consumer group, as they find each other.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 _HERE = "http://127.0.0.1:8080"
 
 
-def asks_processes(command: Command) -> Callable[..., Any]:
-    """Add the options that select processes; the command gets a `Deployment` as its first argument."""
+def processes_options(command: Command) -> Callable[..., Any]:
+    """Adds the options that select processes; the command gets a `Deployment` as its first argument."""
     text = f"Process to query, instead of the members of the group; repeatable. Without a broker: {_HERE}."
     return _with_deployment(command, text, by_group=True)
 
 
-def asks_one_process(command: Command) -> Callable[..., Any]:
-    """As `asks_processes`, for a command that acts on one process. The help does not show the options of the group."""
+def one_process_options(command: Command) -> Callable[..., Any]:
+    """As `processes_options`, for a command that acts on one process. The help does not show the options of the
+    group."""
     text = f"Process to drain. Required if the configuration names a broker; otherwise {_HERE} is the default."
     return _with_deployment(command, text, by_group=False)
 
@@ -61,14 +62,14 @@ def _with_deployment(command: Command, url_text: str, by_group: bool) -> Callabl
 
 
 def remark(deployment: Deployment) -> None:
-    """Print the shards that did not answer, on stderr."""
+    """Prints the shards that did not answer on stderr."""
     for shard in deployment.not_asked:
         why = f": {shard['why']}" if shard["why"] else ""
         warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not queried{why}")
 
 
 def deployment_of(config: Config, urls: tuple[str, ...], token_file: Path | None) -> Deployment:
-    """The processes at these addresses, or the members of the group. Raises TransientError, KafkaFault."""
+    """Returns the processes at these addresses, or the members of the group. Raises TransientError, KafkaFault."""
     path = token_file or config.http.token_file
     return _deployment(config, urls, read_secret(path).strip() if path is not None else "")
 
@@ -86,7 +87,7 @@ def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment
 
 
 def _found(config: Config, token: str) -> Deployment:
-    """The processes of the members of the group. Raises TransientError if there is none, and KafkaFault."""
+    """Returns the processes of the members of the group. Raises TransientError if there is none, and KafkaFault."""
     from postdate.sidecar.http.api.peers import read_group
     from postdate.sidecar.http.queries.deployment import Deployment, peers_of
 
@@ -102,7 +103,7 @@ def _found(config: Config, token: str) -> Deployment:
 
 
 def _labels() -> dict[str, str]:
-    """The name of the user for the log of actions, and one id for the requests to several processes."""
+    """Returns the name of the user for the log of actions, and one id for the requests to several processes."""
     from postdate.sidecar.http.action_log import ACTION, ACTOR, new_action_id
 
     try:

@@ -13,7 +13,7 @@ import click
 from postdate.cli.commands import fail, warn
 from postdate.cli.limits import PREVIEW_MAX
 from postdate.cli.operation.pending import STATES, table
-from postdate.cli.operation.processes import asks_processes, remark
+from postdate.cli.operation.processes import processes_options, remark
 from postdate.cli.options import max_option, output_option
 from postdate.wire.dispatch_log import BACKFILLED, EXTRA, EXTRA_DEAD, OCCURRED, PAUSED, RESUMED, SKIPPED, TRIGGERED
 from postdate.wire.values.durations import format_duration
@@ -29,7 +29,7 @@ _COLUMNS = ("next", "id", "target", "origin", "times")
 
 
 @click.command("list", short_help="List recurring schedules by their next time.")
-@asks_processes
+@processes_options
 @click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Only schedules for this target; repeatable.")
 @click.option("--requests", metavar="TOPIC", help="Only this request topic. [all]")
 @max_option("schedules")
@@ -58,7 +58,7 @@ def list_(
 
 
 @click.command(short_help="Show the next and the latest occurrences of a schedule.")
-@asks_processes
+@processes_options
 @click.option("--id", "request_id", required=True, metavar="ID", help="Id of the schedule.")
 @click.option("--requests", metavar="TOPIC", help="Only this request topic. [all]")
 @output_option
@@ -70,13 +70,13 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
       postdate schedule show -b localhost:9092 --id nightly
     """
     query = [("id", request_id)] + ([("topic", requests)] if requests is not None else [])
-    found = [entry for entry in deployment.entries(query, PREVIEW_MAX) if "schedule" in entry]
+    schedules = [entry for entry in deployment.entries(query, PREVIEW_MAX) if "schedule" in entry]
     remark(deployment)
-    if not found:
+    if not schedules:
         fail(f"no schedule with the id {request_id} is pending")
-    for entry in found:
+    for entry in schedules:
         history = deployment.history(entry["origin"], [])
-        # An occurrence that left meanwhile is among the latest ones, and the entry is that of the history.
+        # An occurrence that was delivered meanwhile is among the latest; the entry of the history agrees with it.
         entry = history["entry"] or entry
         events = _latest(history["events"])
         if output == "json":
@@ -87,7 +87,7 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
 
 
 def _latest(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The last ten occurrences and the last ten controls in log order, then the last ten extra deliveries."""
+    """Returns the last ten occurrences and the last ten controls in log order, then the last ten extra deliveries."""
     places = [
         [place for place, event in enumerate(events) if event["fate"] in fates][-PREVIEW_MAX:]
         for fates in (_OCCURRENCES, _CONTROLS, _EXTRAS)

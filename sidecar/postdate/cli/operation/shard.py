@@ -1,4 +1,4 @@
-"""`postdate shard status|resume|rebuild`: show the shards of a data directory, and act on one that has halted.
+"""`postdate shard status|resume|rebuild`: shows the shards of a data directory, and restarts or rebuilds one of them.
 
 The commands need no broker and no open port: they read and write small files in the directories of the shards, on the
 same machine.
@@ -57,11 +57,11 @@ def status(loader: Loader, data_dir: str | None, output: str) -> None:
 
     path = require_directory(_data_path(loader, data_dir))
     now_ms = time.time_ns() // 1_000_000
-    found = find_shards(path)
-    if not found:
+    shards = find_shards(path)
+    if not shards:
         print_note(no_shard_in(path))
-    for each in found:
-        click.echo(json.dumps(as_json(each, now_ms)) if output == "json" else "\n".join(as_lines(each, now_ms)))
+    for found in shards:
+        click.echo(json.dumps(as_json(found, now_ms)) if output == "json" else "\n".join(as_lines(found, now_ms)))
 
 
 @shard.command(short_help="Make a halted shard try again.")
@@ -81,7 +81,7 @@ def resume(loader: Loader, name: str, accept_loss: str | None, data_dir: str | N
     if found.state not in _STOPPED and not _is_silent(found):
         raise PostdateError(f"{found.name} is {found.state}: there is nothing to resume")
     loss = found.status.loss if found.status is not None else None
-    _ask(found, Instruction(do=RESUME, accept=_accepted(found, loss, accept_loss)))
+    _instruct(found, Instruction(do=RESUME, accept=_accepted(found, loss, accept_loss)))
 
 
 @shard.command(short_help="Rebuild the local index of a shard from Kafka.")
@@ -106,11 +106,11 @@ def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster:
     if not yes:
         pending = "its entries" if found.pending is None else f"its {found.pending} pending requests"
         click.confirm(f"Move the index of {found.name} aside and rebuild {pending} from Kafka?", abort=True, err=True)
-    _ask(found, Instruction(do=REBUILD))
+    _instruct(found, Instruction(do=REBUILD))
 
 
 def as_json(found: FoundShard, now_ms: int) -> dict[str, object]:
-    """The JSON object of one shard: its last status, with the present counts of its wheel."""
+    """Returns the JSON object of one shard: its last status, and the present counts of its wheel."""
     fields: dict[str, object] = {} if found.status is None else msgspec.to_builtins(found.status)
     reason = None if found.status is None else found.status.reason
     fields |= {
@@ -130,7 +130,7 @@ def as_json(found: FoundShard, now_ms: int) -> dict[str, object]:
 
 
 def as_lines(found: FoundShard, now_ms: int) -> list[str]:
-    """One shard as text."""
+    """Returns one shard as text."""
     status, age_ms = found.status, found.age_ms(now_ms)
     state = click.style(found.state.value, fg="red", bold=True) if found.state in _STOPPED else found.state.value
     numbers = {
@@ -173,22 +173,23 @@ def _data_path(loader: Loader, data_dir: str | None) -> Path:
 
 
 def _find(data: Path, name: str, cluster: str | None) -> FoundShard:
-    """The shard with this name. Raises ConfigError if there is none, or several."""
+    """Returns the shard with this name. Raises ConfigError if there is none, or several."""
     from postdate.sidecar.operation.shard_directories import find_shards
 
-    found = [each for each in find_shards(data) if each.name == name and cluster in (None, each.cluster_id)]
-    if not found:
+    matches = [found for found in find_shards(data) if found.name == name and cluster in (None, found.cluster_id)]
+    if not matches:
         raise ConfigError(f"no shard {name} in {data}: postdate shard status lists them")
-    if len(found) > 1:
+    if len(matches) > 1:
         raise ConfigError(
             f"{name} exists for several clusters; choose one with --cluster:"
-            f" {listed([each.cluster_id for each in found])}"
+            f" {listed([found.cluster_id for found in matches])}"
         )
-    return found[0]
+    return matches[0]
 
 
 def _accepted(found: FoundShard, loss: Loss | None, text: str | None) -> Loss | None:
-    """The accepted loss; None if the halt names none. Raises ConfigError if `text` is not the range of the halt."""
+    """Returns the accepted loss; None if the halt names no loss. Raises ConfigError if `text` is not the range of the
+    halt."""
     if text is None:
         if loss is not None:
             raise ConfigError(
@@ -203,8 +204,8 @@ def _accepted(found: FoundShard, loss: Loss | None, text: str | None) -> Loss | 
     return loss
 
 
-def _ask(found: FoundShard, instruction: Instruction) -> None:
-    """Write the instruction, and wait until the serving process, if any, has read it."""
+def _instruct(found: FoundShard, instruction: Instruction) -> None:
+    """Writes the instruction, and waits until the serving process, if any, has read it."""
     path = instruct(found.directory, instruction)
     if _is_silent(found):
         print_note(f"no process serves {found.name} now; the next process that does will carry it out")

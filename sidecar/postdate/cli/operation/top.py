@@ -1,7 +1,7 @@
-"""`postdate top`: the shards of a data directory on one screen, live.
+"""`postdate top`: shows the shards of a data directory on one screen, live.
 
 It reads the mapped wheels and the status files of the shards on this machine. It needs no port, no broker and no lock,
-and does not disturb the shards. It shows the pending entries; use the metrics to find late deliveries and their cause.
+and does not disturb the shards. It shows pending entries; metrics show late deliveries and their cause.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AHEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One shard at one moment. None: not known."""
+    """One shard at one time. None: unknown."""
 
     shard: str
     state: str
@@ -54,8 +54,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """All shards at one moment; `at_s` is monotonic."""
+class TopSample:
+    """All shards at one time; `at_s` is monotonic."""
 
     at_s: float
     rows: dict[str, Row]
@@ -79,12 +79,12 @@ def top(loader: Loader, data_dir: str | None, interval: float, once: bool, outpu
     """
     path = require_directory(loader({"data_dir": data_dir}).config.data_path)
 
-    def look() -> Look:
+    def sample() -> TopSample:
         now_ms = time.time_ns() // 1_000_000
         rows = [_row(found, now_ms) for found in find_shards(path)]
-        return Look(time.monotonic(), {row.shard: row for row in rows})
+        return TopSample(time.monotonic(), {row.shard: row for row in rows})
 
-    first = look()
+    first = sample()
     if not first.rows:
         print_note(no_shard_in(path))
         return
@@ -97,16 +97,16 @@ def top(loader: Loader, data_dir: str | None, interval: float, once: bool, outpu
         console.print(screen(first, None))
         return
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        before: Look | None = None
+        before: TopSample | None = None
         while True:
-            now = look()
+            now = sample()
             live.update(screen(now, before), refresh=True)
             before = now
             time.sleep(interval)
 
 
-def screen(now: Look, before: Look | None) -> Group:
-    """The screen: one line for each shard, and the upcoming load of all shards."""
+def screen(now: TopSample, before: TopSample | None) -> Group:
+    """Returns the screen: one line for each shard, and the upcoming load of all shards."""
     table = Table(box=None, padding=(0, 1, 0, 0))  # fits eighty columns
     for title in ("shard", "state"):
         table.add_column(title, no_wrap=True)
@@ -120,7 +120,7 @@ def screen(now: Look, before: Look | None) -> Group:
 
 
 def _holds(rows: Iterable[Row]) -> list[Text]:
-    """One line for each hold, with its shards."""
+    """Returns one line for each hold, with its shards."""
     shards: dict[str, list[str]] = {}
     for row in rows:
         for what in row.held:
@@ -128,7 +128,7 @@ def _holds(rows: Iterable[Row]) -> list[Text]:
     return [Text(f"held: {what} ({listed(names)})", style="yellow") for what, names in shards.items()]
 
 
-def _cells(row: Row, now: Look, before: Look | None) -> tuple[str, ...]:
+def _cells(row: Row, now: TopSample, before: TopSample | None) -> tuple[str, ...]:
     known = row.horizons
     late, parked = (str(known[name]) if known else "-" for name in (OVERDUE, PARKED))
     read, ended = _rates(row, now, before)
@@ -137,7 +137,7 @@ def _cells(row: Row, now: Look, before: Look | None) -> tuple[str, ...]:
     return row.shard, row.state, pending, late, parked, _span(row.due_in_ms), read, ended, lag
 
 
-def _rates(row: Row, now: Look, before: Look | None) -> tuple[str, str]:
+def _rates(row: Row, now: TopSample, before: TopSample | None) -> tuple[str, str]:
     """Requests read and entries ended per second; a dash until both samples exist."""
     old = before.rows.get(row.shard) if before is not None else None
     if before is None or old is None or row.next_request is None or old.next_request is None:
@@ -151,7 +151,7 @@ def _rates(row: Row, now: Look, before: Look | None) -> tuple[str, str]:
 
 
 def _ahead(rows: Iterable[Row]) -> Table:
-    """The entries due within each horizon, as bars."""
+    """Returns the entries due within each horizon, as bars."""
     total: Counter[str] = Counter()
     for row in rows:
         total.update(row.horizons)
@@ -190,7 +190,7 @@ def _due_in_ms(snapshot: WheelSnapshot, now_ms: int) -> int | None:
 
 
 def _span(ms: int | None) -> str:
-    """A duration in its largest unit, with one decimal."""
+    """Returns a duration in its largest unit, with one decimal place."""
     if ms is None:
         return "-"
     for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):

@@ -22,7 +22,7 @@ from postdate.sidecar.errors import Exit, PostdateError
 from postdate.wire.topics import OwnTopics
 from postdate.wire.values.texts import counted
 
-# The pause before a broker without metadata of a new topic is asked again; the metadata arrives within a second.
+# The pause between two queries for the metadata of a new topic, which every broker has within a second.
 _POLL_INTERVAL_S: Final = 0.1
 
 REPLICATION_OPTION = "topics.replication_factor"
@@ -62,23 +62,23 @@ def create(
             values["topics.min_insync_replicas"] = 1
     loaded = loader(values)
     config = loaded.config
-    maker = _Maker(may_fall_back=loaded.source(REPLICATION_OPTION) == "default")
-    found: list[rules.Violation] = []
+    creator = _TopicCreator(may_fall_back=loaded.source(REPLICATION_OPTION) == "default")
+    violations: list[rules.Violation] = []
     with admin_of(kafka_of(config)) as admin:
         _refuse_existing(admin, config.request_topic_names, allow_existing)
         for name in config.request_topic_names:
-            made = maker.create(admin, [rules.request_topic(name, config.topics)])
+            created = creator.create(admin, [rules.request_topic(name, config.topics)])
             live = _seen(admin, [name])[name]
             if partitions is not None and len(live.partitions) != partitions:
                 warn(f"{name} already exists and keeps its {counted(len(live.partitions), 'partition')}")
-            made += maker.create(admin, rules.own_topics(live, config.topics))
+            created += creator.create(admin, rules.own_topics(live, config.topics))
             _add_partitions(admin, name)
-            for topic in made:
+            for topic in created:
                 click.echo(topic)
-            found += _violations(OwnTopics.of(name), admin, config.kafka.bootstrap_servers)
-    for violation in found:
+            violations += _violations(OwnTopics.of(name), admin, config.kafka.bootstrap_servers)
+    for violation in violations:
         warn(f"{violation.topic} {violation.detail}\n  remedy: {violation.remedy}")
-    if any(violation.refuses for violation in found):
+    if any(violation.refuses for violation in violations):
         sys.exit(Exit.VIOLATION)
 
 
@@ -137,10 +137,10 @@ def acls(
     config = loader({"request_topics": requests, "group_id": group_id}).config
     for topic in config.request_topics:
         named = dataclasses.replace(topic, allow=targets) if targets else topic
-        wanted = rights.needed(config.group_id, named)
-        if not any(right.of_target for right in wanted):
+        needed = rights.needed(config.group_id, named)
+        if not any(right.of_target for right in needed):
             warn(f"the allow-list of {topic.name} names no target: grant Write on each, or name them by --target")
-        for right in wanted:
+        for right in needed:
             command = right.command(config.kafka.bootstrap_servers or "HOST:PORT", principal)
             click.echo(command if output == "text" else _right_object(right, command))
 
@@ -168,7 +168,7 @@ def _print_violation(violation: rules.Violation) -> None:
 
 
 def _report_consumers(group_id: str, admin: Admin, bootstrap_servers: str, output: str) -> None:
-    """Report the isolation level of the group of some consumers; `"isolation": null` if Kafka does not show it."""
+    """Reports the isolation level of a share group; `"isolation": null` if Kafka does not show it."""
     isolation = admin.share_isolation(group_id)
     found = None if isolation is None else rules.isolation_violation(group_id, isolation, bootstrap_servers)
     if output == "json":
@@ -194,22 +194,22 @@ def _refuse_existing(admin: Admin, requests: tuple[str, ...], allow_existing: bo
 
 
 def _add_partitions(admin: Admin, requests: str) -> None:
-    """Add partitions to Postdate's own topics that have fewer than the request topic."""
+    """Adds partitions to Postdate's own topics that have fewer than the request topic."""
     live = _seen(admin, OwnTopics.of(requests).names())
-    wanted = len(live[requests].partitions)
-    short = {name: wanted for name, info in live.items() if len(info.partitions) < wanted}
-    if short:
-        admin.add_partitions(short)
-        print_note(f"raised to {counted(wanted, 'partition')}: {listed(sorted(short))}")
+    partitions = len(live[requests].partitions)
+    too_few = {name: partitions for name, info in live.items() if len(info.partitions) < partitions}
+    if too_few:
+        admin.add_partitions(too_few)
+        print_note(f"raised to {counted(partitions, 'partition')}: {listed(sorted(too_few))}")
 
 
 def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
-    """`Admin.describe` with SETTINGS_READ, of topics that exist. It repeats the request if a broker does not know a new
-    topic yet. Raises Retriable after COMMAND_TIMEOUT_S."""
-    wanted, deadline = set(names), time.monotonic() + COMMAND_TIMEOUT_S
+    """Returns `Admin.describe` with SETTINGS_READ of topics that exist. Repeats the request while a broker does not
+    know a new topic. Raises Retriable after COMMAND_TIMEOUT_S."""
+    expected, deadline = set(names), time.monotonic() + COMMAND_TIMEOUT_S
     while True:
-        live = admin.describe(wanted, rules.SETTINGS_READ)
-        missing = sorted(wanted - live.keys())
+        live = admin.describe(expected, rules.SETTINGS_READ)
+        missing = sorted(expected - live.keys())
         if not missing:
             return live
         if time.monotonic() >= deadline:
@@ -218,8 +218,8 @@ def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
 
 
 def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[rules.Violation]:
-    """The violated rules of topics that all exist. As in `_seen`, an answer in which a topic is missing is not
-    accepted."""
+    """Returns the violated rules of existing topics. As `_seen`, repeats the request while a topic is missing in the
+    answer."""
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     while True:
         found = rules.violations(own, admin, bootstrap_servers)
@@ -228,24 +228,24 @@ def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[ru
         time.sleep(_POLL_INTERVAL_S)
 
 
-class _Maker:
-    """Creates topics, with fewer replicas if there are too few brokers and the user did not set a replication
-    factor."""
+class _TopicCreator:
+    """Creates topics. If there are too few brokers, and the user has not set a replication factor, they get fewer
+    replicas."""
 
     def __init__(self, *, may_fall_back: bool) -> None:
         self._may_fall_back = may_fall_back
         self._replicas_max = 0  # 0: not yet bounded by the number of brokers
         self._has_warned = True
 
-    def create(self, admin: Admin, wanted: list[NewTopic]) -> list[str]:
-        """Create the missing topics; returns their names. Raises SettingRefused if the cluster refuses a setting."""
+    def create(self, admin: Admin, topics: list[NewTopic]) -> list[str]:
+        """Creates the missing topics; returns their names. Raises SettingRefused if the cluster refuses a setting."""
         while True:
             try:
-                made = admin.create_topics([self._bounded(topic) for topic in wanted])
+                created = admin.create_topics([self._bounded(topic) for topic in topics])
                 self._warn()
-                return made
+                return created
             except SettingRefused as refusal:
-                replicas = self._bounded(wanted[0]).replication
+                replicas = self._bounded(topics[0]).replication
                 if not self._may_fall_back or replicas <= 1 or not _is_about_replication(refusal):
                     raise
                 self._replicas_max = replicas - 1

@@ -2,7 +2,7 @@
 schedule pause`, `resume`, `cancel`, `trigger` and `backfill` do the same for a recurring schedule.
 
 A control must follow its request in the same partition. With --origin, this is the partition of the origin. With --id,
-murmur2 chooses it from the id and the partition count of the live topic.
+murmur2 chooses it by the id and the partition count of the live topic.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ schedule_named = _named_options("schedule", "postdate schedule create")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The request that a control acts on, by its id or its origin."""
+    """The request on which a control acts, by its id or its origin."""
 
     id: bytes | None
     origin: bytes | None
@@ -65,7 +65,8 @@ class Named:
 
     @classmethod
     def of(cls, requests: str | None, request_id: str | None, origin: str | None) -> Named:
-        """Combine the options. Raises UsageError: not exactly one of id and origin, or a malformed origin."""
+        """Combines the options. Raises UsageError unless exactly one of id and origin is given, and for a malformed
+        origin."""
         if (request_id is None) == (origin is None):
             raise click.UsageError("give one of --id and --origin")
         if origin is None:
@@ -80,11 +81,12 @@ class Named:
         return cls(None, text, topic, partition)
 
     def header(self) -> tuple[str, bytes | None]:
-        """The header that names the request."""
+        """Returns the header that names the request."""
         return (names.ID, self.id) if self.origin is None else (names.ORIGIN, self.origin)
 
     def partition_among(self, count: int) -> int:
-        """The partition of the control, if the topic has `count`. Raises ConfigError if the origin's does not exist."""
+        """Returns the partition of the control if the topic has `count` partitions. Raises ConfigError if the origin's
+        does not exist."""
         if self.origin is None:
             return partition_of(self.id, count)
         if self.partition >= count:
@@ -98,7 +100,7 @@ class Named:
 @selector_options
 @verdict_options
 @output_option
-def cancel(loader: Loader, **asked: Any) -> None:
+def cancel(loader: Loader, **options: Any) -> None:
     """Cancel a pending message, and print the origin of the cancel request.
 
     --wait-verdict also prints the verdict and the origin of the message. `cancelled` promises that the message will
@@ -114,10 +116,10 @@ def cancel(loader: Loader, **asked: Any) -> None:
       postdate cancel -b localhost:9092 --target reminders --until 2030-01-31T10:00:00Z --dry-run
       postdate cancel -b localhost:9092 --id-prefix customer-7/ --wait-verdict
     """
-    if is_bulk(asked):
-        control_selected(loader, [(names.ACTION, b"cancel")], asked)
+    if is_bulk(options):
+        control_selected(loader, [(names.ACTION, b"cancel")], options)
     else:
-        _control(loader, b"cancel", [], asked)
+        _control(loader, b"cancel", [], options)
 
 
 @click.command(short_help="Move one pending message, or all that match selectors, to another time.")
@@ -146,7 +148,7 @@ def reschedule(
     at: int | None,
     delay: str | None,
     level: str | None,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Move a pending message to another time, and print the origin of the reschedule request.
 
@@ -157,21 +159,21 @@ def reschedule(
       postdate reschedule -b localhost:9092 --id order-9 --delay 2h --wait-verdict
       postdate reschedule -b localhost:9092 --target reminders --by 2h --dry-run
     """
-    if is_bulk(asked):
+    if is_bulk(options):
         if grace is not None:
             raise click.UsageError("--grace needs --id or --origin")
         is_timed = (at, delay, level) != (None, None, None)
         if is_timed == (by is not None):
             raise click.UsageError("give one time, or --by")
         when = the_time({"at": at, "delay": delay, "level": level}) if is_timed else [(names.BY, as_bytes(by))]
-        control_selected(loader, [(names.ACTION, b"reschedule"), *when], asked)
+        control_selected(loader, [(names.ACTION, b"reschedule"), *when], options)
         return
     if by is not None:
         raise click.UsageError("--by needs a selector: --target, --id-prefix, --key, --from or --until")
     headers = the_time({"at": at, "delay": delay, "level": level})
     if grace is not None:
         headers.append((names.GRACE, as_bytes(grace)))
-    _control(loader, b"reschedule", headers, asked)
+    _control(loader, b"reschedule", headers, options)
 
 
 @click.command(short_help="Deliver one pending message, or all that match selectors, now.")
@@ -180,7 +182,7 @@ def reschedule(
 @selector_options
 @verdict_options
 @output_option
-def deliver(loader: Loader, **asked: Any) -> None:
+def deliver(loader: Loader, **options: Any) -> None:
     """Move a pending message to the present time, and print the origin of the reschedule request.
 
     The new due time is the timestamp of that request. --wait-verdict also prints the verdict, `rescheduled`, and the
@@ -190,10 +192,10 @@ def deliver(loader: Loader, **asked: Any) -> None:
       postdate deliver -b localhost:9092 --id order-9 --wait-verdict
       postdate deliver -b localhost:9092 --target reminders --until 2030-01-31T10:00:00Z --dry-run
     """
-    if is_bulk(asked):
-        control_selected(loader, [(names.ACTION, b"reschedule"), (names.DELAY, b"0s")], asked)
+    if is_bulk(options):
+        control_selected(loader, [(names.ACTION, b"reschedule"), (names.DELAY, b"0s")], options)
     else:
-        _control(loader, b"reschedule", [(names.DELAY, b"0s")], asked)
+        _control(loader, b"reschedule", [(names.DELAY, b"0s")], options)
 
 
 @click.command(short_help="Skip the times of a schedule until it is resumed.")
@@ -201,7 +203,7 @@ def deliver(loader: Loader, **asked: Any) -> None:
 @schedule_named
 @verdict_options
 @output_option
-def pause(loader: Loader, **asked: Any) -> None:
+def pause(loader: Loader, **options: Any) -> None:
     """Pause a recurring schedule, and print the origin of the request.
 
     From the timestamp of this request on, its nominal times are skipped until a resume. --wait-verdict also prints the
@@ -210,7 +212,7 @@ def pause(loader: Loader, **asked: Any) -> None:
     \b
       postdate schedule pause -b localhost:9092 --id nightly --wait-verdict
     """
-    _control(loader, b"pause", [], asked)
+    _control(loader, b"pause", [], options)
 
 
 @click.command(short_help="Resume a paused schedule.")
@@ -218,7 +220,7 @@ def pause(loader: Loader, **asked: Any) -> None:
 @schedule_named
 @verdict_options
 @output_option
-def resume(loader: Loader, **asked: Any) -> None:
+def resume(loader: Loader, **options: Any) -> None:
     """Resume a recurring schedule, and print the origin of the request.
 
     Nominal times from the timestamp of this request on are delivered again; earlier ones in the pause are recorded as
@@ -228,7 +230,7 @@ def resume(loader: Loader, **asked: Any) -> None:
     \b
       postdate schedule resume -b localhost:9092 --id nightly --wait-verdict
     """
-    _control(loader, b"resume", [], asked)
+    _control(loader, b"resume", [], options)
 
 
 @click.command("cancel", short_help="Cancel a recurring schedule.")
@@ -236,7 +238,7 @@ def resume(loader: Loader, **asked: Any) -> None:
 @schedule_named
 @verdict_options
 @output_option
-def end(loader: Loader, **asked: Any) -> None:
+def end(loader: Loader, **options: Any) -> None:
     """Cancel a recurring schedule, and print the origin of the request.
 
     --wait-verdict also prints the verdict and the origin of the schedule. `cancelled` promises that no further
@@ -246,7 +248,7 @@ def end(loader: Loader, **asked: Any) -> None:
     \b
       postdate schedule cancel -b localhost:9092 --id nightly --wait-verdict
     """
-    _control(loader, b"cancel", [], asked)
+    _control(loader, b"cancel", [], options)
 
 
 @click.command(short_help="Deliver a schedule once more, now.")
@@ -254,7 +256,7 @@ def end(loader: Loader, **asked: Any) -> None:
 @schedule_named
 @verdict_options
 @output_option
-def trigger(loader: Loader, **asked: Any) -> None:
+def trigger(loader: Loader, **options: Any) -> None:
     """Deliver the message of a recurring schedule once more, and print the origin of the request.
 
     The extra delivery is due at the timestamp of this request, also while the schedule is paused. It has the header
@@ -264,7 +266,7 @@ def trigger(loader: Loader, **asked: Any) -> None:
     \b
       postdate schedule trigger -b localhost:9092 --id nightly --wait-verdict
     """
-    _control(loader, b"trigger", [], asked)
+    _control(loader, b"trigger", [], options)
 
 
 @click.command(short_help="Deliver once more for each nominal time in a past range.")
@@ -282,7 +284,7 @@ def trigger(loader: Loader, **asked: Any) -> None:
 )
 @verdict_options
 @output_option
-def backfill(loader: Loader, start: str, end: str, **asked: Any) -> None:
+def backfill(loader: Loader, start: str, end: str, **options: Any) -> None:
     """Deliver the message of a recurring schedule once more for each of its nominal times from --start to --end, both
     included, and print the origin of the request.
 
@@ -293,32 +295,32 @@ def backfill(loader: Loader, start: str, end: str, **asked: Any) -> None:
     \b
       postdate schedule backfill -b localhost:9092 --id nightly --start 2026-10-01T00:00:00Z --end now --wait-verdict
     """
-    _control(loader, b"backfill", [(names.START, as_bytes(start)), (names.END, as_bytes(end))], asked)
+    _control(loader, b"backfill", [(names.START, as_bytes(start)), (names.END, as_bytes(end))], options)
 
 
-def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str, Any]) -> None:
-    """Send a control with these headers, and report it. `asked`: the options that all controls share."""
+def _control(loader: Loader, action: bytes, headers: Headers, options: Mapping[str, Any]) -> None:
+    """Sends a control with these headers, and reports it. `options`: the options that all controls share."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
-    named = Named.of(asked["requests"], asked["request_id"], asked["origin"])
-    wait = waiting(asked["wait_verdict"], asked["timeout"])
+    named = Named.of(options["requests"], options["request_id"], options["origin"])
+    wait = waiting(options["wait_verdict"], options["timeout"])
     config = loader({"request_topics": (named.requests,) if named.requests else ()}).config
     topic = the_request_topic(config)
-    draft = UnsentRequest(named.id, None, [(names.ACTION, action), named.header(), *headers])
-    check(config, topic, draft, max(named.partition, 0))
+    record = UnsentRequest(named.id, None, [(names.ACTION, action), named.header(), *headers])
+    check(config, topic, record, max(named.partition, 0))
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
         live = look_up(admin, topic, config.kafka.bootstrap_servers, (OwnTopics.of(topic).verdicts,))
         require_verdicts(wait, config, topic, live.existing)
         rules = rules_of(config, topic, live.retention_ms)
         part = Partition(topic, named.partition_among(live.partitions))
-        accepted(rules, draft, part.index, now_ms())
+        accepted(rules, record, part.index, now_ms())
 
         def facts(delivery: DeliveryReport) -> Mapping[str, object]:
             fields: dict[str, object] = {"action": action.decode(), "sent_ms": delivery.timestamp_ms}
             if action == b"reschedule":
-                fields["due_ms"] = due_ms(rules, draft, part.index, delivery)
+                fields["due_ms"] = due_ms(rules, record, part.index, delivery)
             return fields
 
-        send_and_report(CheckedRequest(kafka, admin, part, draft), wait, asked["output"], facts)
+        send_and_report(CheckedRequest(kafka, admin, part, record), wait, options["output"], facts)

@@ -1,6 +1,6 @@
 """`postdate schedule create|list|show|pause|resume|trigger|backfill|cancel`: messages that recur.
 
-The request is checked here by the rules of the sidecar, as that of `postdate send`.
+The command checks the request by the rules of the sidecar, as `postdate send` does.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HEADERS = {
 
 
 def _repeat_options(command: Command) -> Command:
-    """Add the options for the times of a schedule; `_repeat_headers` converts them to headers."""
+    """Adds the options for the times of a schedule; `_repeat_headers` converts them to headers."""
     for option in (
         click.option(
             "--grace", type=duration_text, metavar="DURATION", help="Skip occurrences that would be later than this."
@@ -59,17 +59,17 @@ def _repeat_options(command: Command) -> Command:
         ),
         click.option(
             "--missed",
-            type=click.Choice([each.value for each in Missed]),
+            type=click.Choice([choice.value for choice in Missed]),
             help="If several occurrences are due: deliver all, only the last, or (none) those at most 60s late. [all]",
         ),
         click.option(
             "--fold",
-            type=click.Choice([each.value for each in Fold]),
+            type=click.Choice([choice.value for choice in Fold]),
             help="Times that exist twice, as clocks are set back. [first]",
         ),
         click.option(
             "--gap",
-            type=click.Choice([each.value for each in Gap]),
+            type=click.Choice([choice.value for choice in Gap]),
             help="Times that do not exist, as clocks are set forward; next: once, right after the gap. [next]",
         ),
         click.option("--count", metavar="N", help="End after N occurrences, skipped ones included."),
@@ -160,30 +160,30 @@ for command in (backfill, end, list_, pause, resume, show, trigger):
 
 
 def _repeat_headers(options: Mapping[str, Any]) -> Headers:
-    """The headers of the options that only a schedule has."""
+    """Returns the headers of the options that only a schedule has."""
     return [(header, as_bytes(str(options[name]))) for name, header in _HEADERS.items() if options[name] is not None]
 
 
 def _schedule_of(message: Mapping[str, Any], when: Headers) -> Schedule:
-    """The schedule that the options describe. Raises UsageError if they do not describe one."""
-    found = dict(when)
-    if names.CRON not in found and names.EVERY not in found:
+    """Returns the schedule that the options describe. Raises UsageError if they do not describe a valid schedule."""
+    headers = dict(when)
+    if names.CRON not in headers and names.EVERY not in headers:
         raise click.UsageError("give one of --cron and --every")
     for name, header in (("window", names.WINDOW), ("grace", names.GRACE)):
         if message[name] is not None:
-            found[header] = as_bytes(message[name])
+            headers[header] = as_bytes(message[name])
     try:
-        return read_schedule({names.ID: b"preview", **found})
+        return read_schedule({names.ID: b"preview", **headers})
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
 
-def _preview(wanted: Schedule, after_ms: int, output: str) -> None:
+def _preview(planned: Schedule, after_ms: int, output: str) -> None:
     from postdate.cli.requests.schedule_preview import next_occurrences, preview
 
-    occurrences = next_occurrences(wanted, after_ms, PREVIEW_MAX)
+    occurrences = next_occurrences(planned, after_ms, PREVIEW_MAX)
     if output == "json":
         click.echo(json.dumps({"next": [occurrence.nominal_ms for occurrence in occurrences]}))
         return
-    for line in preview(wanted, occurrences, after_ms):
+    for line in preview(planned, occurrences, after_ms):
         click.echo(line)

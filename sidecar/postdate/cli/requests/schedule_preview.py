@@ -25,21 +25,21 @@ _FOLDS: Final = {
 
 
 def next_occurrences(schedule: Schedule, after_ms: int, limit: int) -> list[Occurrence]:
-    """Return the first `limit` occurrences after an instant, without skipped ones, of a request sent at that
-    instant."""
-    found: list[Occurrence] = []
+    """Returns the first `limit` occurrences after an instant, if the request is sent at that instant. Times in a gap
+    are not included."""
+    occurrences: list[Occurrence] = []
     occurrence = first_occurrence(schedule, after_ms)
     if occurrence is not None:  # a start may lie before that instant
         occurrence = skip_to(schedule, occurrence, after_ms + 1)
-    while occurrence is not None and len(found) < limit:
+    while occurrence is not None and len(occurrences) < limit:
         if not occurrence.is_in_gap:
-            found.append(occurrence)
+            occurrences.append(occurrence)
         occurrence = next_occurrence(schedule, occurrence)
-    return found
+    return occurrences
 
 
 def preview(schedule: Schedule, occurrences: list[Occurrence], after_ms: int) -> Iterator[str]:
-    """Yield the lines of a preview: words, local and UTC time of each occurrence, clock changes of the next year."""
+    """Yields the lines of a preview: words, local and UTC time of each occurrence, clock changes of the next year."""
     yield f"{describe(schedule)}, in {schedule.zone} (tzdata {TZ_VERSION})" if schedule.cron else describe(schedule)
     if not occurrences:
         yield "no occurrence follows"
@@ -63,7 +63,7 @@ def _changes(schedule: Schedule, after_s: int) -> Iterator[str]:
 
 
 def _effect(schedule: Schedule, expression: Expression, change: ClockChange) -> str:
-    """Return the effect of a clock change on a schedule."""
+    """Returns the effect of a clock change on a schedule."""
     low_s, high_s = sorted((change.at_s + change.before_s, change.at_s + change.after_s))
     if expression.is_elapsed:
         return "the schedule follows elapsed time"
@@ -76,7 +76,7 @@ def _effect(schedule: Schedule, expression: Expression, change: ClockChange) -> 
 
 
 def _local(zone: str, instant_ms: int) -> str:
-    """Return the local time of an instant, with its offset."""
+    """Returns the local time of an instant, with its offset."""
     offset_s = load_zone(zone).offset_s(instant_ms // 1_000)
     sign, minutes = "-" if offset_s < 0 else "+", abs(offset_s) // 60
     return f"{_naive(instant_ms + offset_s * 1_000)}{sign}{minutes // 60:02}:{minutes % 60:02}"
@@ -87,10 +87,10 @@ def _utc(instant_ms: int) -> str:
 
 
 def _naive(local_ms: int) -> str:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=local_ms)
-    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds" if local_ms % 1_000 else "seconds")
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=local_ms)
+    return time.replace(tzinfo=None).isoformat(timespec="milliseconds" if local_ms % 1_000 else "seconds")
 
 
 def _wall(local_s: int) -> str:
-    """Return a wall-clock time without its day."""
+    """Returns a wall-clock time without its day."""
     return _naive(local_s * 1_000)[11:].removesuffix(":00")

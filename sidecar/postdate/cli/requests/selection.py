@@ -1,7 +1,7 @@
 """`postdate cancel`, `reschedule` and `deliver` for many messages, selected by target, id, key or due time.
 
-One control goes to each partition of the request topic, since a shard acts on the messages of its own partition. A dry
-run queries the running processes instead, and sends nothing.
+One control is sent to each partition of the request topic, since a shard acts only on the messages of one partition. A
+dry run queries the running processes instead, and sends nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DONE: Final = {"cancel": "cancelled", "reschedule": "moved"}
 
 
 def selector_options(command: Command) -> Command:
-    """Add the selectors, --dry-run and --yes, and the options that a dry run needs to find the processes."""
+    """Adds the selectors, --dry-run and --yes, and the options that a dry run needs to find the processes."""
     for option in (
         click.option(
             "--token-file",
@@ -74,62 +74,62 @@ def selector_options(command: Command) -> Command:
     return command
 
 
-def is_selection(chosen: dict[str, Any]) -> bool:
-    """True if a command has one of the selectors."""
-    return any(chosen[name] is not None for name in SELECTOR_FIELDS)
+def is_selection(options: dict[str, Any]) -> bool:
+    """True if a command has at least one selector."""
+    return any(options[name] is not None for name in SELECTOR_FIELDS)
 
 
-def is_bulk(asked: dict[str, Any]) -> bool:
-    """True if a command has selectors. Raises UsageError: it also names one message, or it names nothing, or --dry-run
-    has no selector."""
-    if is_selection(asked):
-        if asked["request_id"] is not None or asked["origin"] is not None:
+def is_bulk(options: dict[str, Any]) -> bool:
+    """True if a command has selectors. Raises UsageError if the command has selectors and names one message, if it has
+    neither, or if --dry-run or --partition has no selector."""
+    if is_selection(options):
+        if options["request_id"] is not None or options["origin"] is not None:
             raise click.UsageError("give --id or --origin, or selectors, not both")
         return True
     for option in ("dry_run", "partitions"):
-        if asked[option]:
+        if options[option]:
             name = option.replace("_", "-").removesuffix("s")
             raise click.UsageError(f"--{name} needs a selector: --target, --id-prefix, --key, --from or --until")
-    if asked["request_id"] is None and asked["origin"] is None:
+    if options["request_id"] is None and options["origin"] is None:
         raise click.UsageError("give one of --id and --origin, or selectors such as --target")
     return False
 
 
-def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -> None:
-    """Send a bulk control with these headers, or count the selected messages with --dry-run. Ends with code 1 if a
-    verdict does not arrive."""
+def control_selected(loader: Loader, headers: Headers, options: dict[str, Any]) -> None:
+    """Sends a bulk control with these headers, or count the selected messages with --dry-run. Ends the
+    process with code 1 if a verdict does not arrive."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
-    requests, output = chosen["requests"], chosen["output"]
-    wait = waiting(chosen["wait_verdict"], chosen["timeout"])
+    requests, output = options["requests"], options["output"]
+    wait = waiting(options["wait_verdict"], options["timeout"])
     values: dict[str, object] = {"request_topics": (requests,) if requests else ()}
-    config = loader({**values, "group_id": chosen["group_id"]}).config
+    config = loader({**values, "group_id": options["group_id"]}).config
     topic = the_request_topic(config)
     action = (dict(headers)[names.ACTION] or b"").decode()
-    draft = UnsentRequest(None, None, [*headers, *_headers(chosen)])
-    if chosen["dry_run"]:
-        query = _query(topic, chosen)
-        _count(deployment_of(config, chosen["urls"], chosen["token_file"]), query, output)
+    record = UnsentRequest(None, None, [*headers, *_headers(options)])
+    if options["dry_run"]:
+        query = _query(topic, options)
+        _count(deployment_of(config, options["urls"], options["token_file"]), query, output)
         if config.kafka.bootstrap_servers:
             with admin_of(kafka_of(config)) as admin:
-                _warn_of_missing(admin, chosen["target"])
+                _warn_of_missing(admin, options["target"])
         return
-    check(config, topic, draft, 0)
-    if not chosen["is_sure"] and sys.stdin.isatty():
-        click.confirm(f"{action.capitalize()} {_matching(config, topic, chosen)}?", abort=True, err=True)
+    check(config, topic, record, 0)
+    if not options["is_sure"] and sys.stdin.isatty():
+        click.confirm(f"{action.capitalize()} {_matching(config, topic, options)}?", abort=True, err=True)
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
-        _warn_of_missing(admin, chosen["target"])
+        _warn_of_missing(admin, options["target"])
         live = look_up(admin, topic, config.kafka.bootstrap_servers, (OwnTopics.of(topic).verdicts,))
         require_verdicts(wait, config, topic, live.existing)
-        accepted(rules_of(config, topic, live.retention_ms), draft, 0, now_ms())
-        partitions = partitions_of(live, topic, chosen["partitions"])
+        accepted(rules_of(config, topic, live.retention_ms), record, 0, now_ms())
+        partitions = partitions_of(live, topic, options["partitions"])
         verdicts = {index: Partition(OwnTopics.of(topic).verdicts, index) for index in partitions}
         ends = admin.end_offsets([*verdicts.values()], Isolation.READ_UNCOMMITTED) if wait.wanted else {}
     producer = ReusedProducer(kafka)
     try:
-        reports = produce_to_each(producer, topic, partitions, draft)
+        reports = produce_to_each(producer, topic, partitions, record)
     except PartlyProduced as partly:
         for index, delivery in partly.produced.items():
             _print(_sent(topic, index, delivery, action), output)
@@ -154,7 +154,7 @@ def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -
 
 
 def _warn_of_missing(admin: Admin, target: str | None) -> None:
-    """Warn if the selected target does not exist, since its name may be mistyped."""
+    """Warns if the selected target does not exist, since its name may be mistyped."""
     if target is not None and not (is_topic_name(target) and admin.describe([target])):
         warn(f"target topic {target} does not exist")
 
@@ -171,17 +171,17 @@ def _print(fields: dict[str, object], output: str) -> None:
         click.echo(f"{fields['origin']} {fields['count']}" if fields.get("count") is not None else fields["origin"])
 
 
-def _headers(chosen: dict[str, Any]) -> Headers:
-    given = ((header, chosen[name]) for name, header in SELECTOR_FIELDS.items())
-    return [(header, as_bytes(str(value))) for header, value in given if value is not None]
+def _headers(options: dict[str, Any]) -> Headers:
+    values = ((header, options[name]) for name, header in SELECTOR_FIELDS.items())
+    return [(header, as_bytes(str(value))) for header, value in values if value is not None]
 
 
-def _query(topic: str, chosen: dict[str, Any]) -> list[tuple[str, str]]:
-    """The query of a dry run. Raises UsageError: HTTP takes only texts, and one partition."""
-    query = [("topic", topic), *(("partition", str(index)) for index in chosen["partitions"])]
-    if len(chosen["partitions"]) > 1:
+def _query(topic: str, options: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns the query of a dry run. Raises UsageError for several partitions, and for text that is not UTF-8."""
+    query = [("topic", topic), *(("partition", str(index)) for index in options["partitions"])]
+    if len(options["partitions"]) > 1:
         raise click.UsageError("--dry-run takes one --partition")
-    query += [(name, str(chosen[name])) for name in SELECTOR_FIELDS if chosen[name] is not None]
+    query += [(name, str(options[name])) for name in SELECTOR_FIELDS if options[name] is not None]
     try:
         "".join(text for _, text in query).encode()
     except UnicodeEncodeError:
@@ -189,19 +189,19 @@ def _query(topic: str, chosen: dict[str, Any]) -> list[tuple[str, str]]:
     return query
 
 
-def _matching(config: Config, topic: str, chosen: dict[str, Any]) -> str:
-    """The words for the messages that a bulk control selects, with their number if the processes report it."""
+def _matching(config: Config, topic: str, options: dict[str, Any]) -> str:
+    """Returns the phrase for the messages that a bulk control selects, with their number if the processes report it."""
     try:
-        found = deployment_of(config, chosen["urls"], chosen["token_file"]).selected(_query(topic, chosen))
+        counts = deployment_of(config, options["urls"], options["token_file"]).selected(_query(topic, options))
     except (PostdateError, KafkaFault, click.UsageError) as error:
         warn(f"the messages cannot be counted: {error}")
         return "every pending message that matches"
-    return f"{_total(found)} in {counted(len(found['shards']), 'partition')}"
+    return f"{_total(counts)} in {counted(len(counts['shards']), 'partition')}"
 
 
-def _total(found: dict[str, Any]) -> str:
-    is_whole = found["exact"] and not found["not_asked"]
-    return f"{'' if is_whole else 'at least '}{counted(found['count'], 'message')}"
+def _total(counts: dict[str, Any]) -> str:
+    is_exact = counts["exact"] and not counts["not_asked"]
+    return f"{'' if is_exact else 'at least '}{counted(counts['count'], 'message')}"
 
 
 def _count(deployment: Any, query: list[tuple[str, str]], output: str) -> None:

@@ -1,7 +1,8 @@
-"""`postdate send`: one request, checked here by the rules of the sidecar, then produced as any client would.
+"""`postdate send`: checks one request by the rules of the sidecar, and produces it as any client does.
 
-With `--id` the id becomes the record's key and `postdate-key` carries the message's own, so that a later cancel with
-the same id finds the partition. Values are bytes: what the shell passes, or standard input, unchanged.
+With `--id` the id becomes the key of the record, and the header `postdate-key` contains the key of the message, so that
+a later cancel with the same id goes to the same partition. Values are the bytes of the argument or of standard input,
+unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ STDIN = "-"
 
 
 def message_options(command: Command) -> Command:
-    """Add --requests, and the options of a message except its target, time and id."""
+    """Adds --requests, and the options of a message except its target, time and id."""
     for option in (
         click.option(
             "--target-partition",
@@ -140,27 +141,27 @@ def send(
     """
     if wait_verdict and wait_delivery:
         raise click.UsageError("give only one of --wait-verdict and --wait-delivery")
-    asked = waiting(wait_verdict or wait_delivery, timeout)
-    draft = draft_of(message)
+    requested = waiting(wait_verdict or wait_delivery, timeout)
+    record = request_record_of(message)
     config = loader({"request_topics": (requests,) if requests else ()}).config
     # A message that cannot be delivered ends only when its retry budget is used up.
-    delivery_timeout_ms = asked.timeout_ms + (config.dispatch.retry_budget_ms if timeout is None else 0)
-    wait = Waiting(wait_verdict, asked.timeout_ms)
-    send_request(config, draft, str(message["topic"]), wait, output, delivery_timeout_ms if wait_delivery else None)
+    delivery_timeout_ms = requested.timeout_ms + (config.dispatch.retry_budget_ms if timeout is None else 0)
+    wait = Waiting(wait_verdict, requested.timeout_ms)
+    send_request(config, record, str(message["topic"]), wait, output, delivery_timeout_ms if wait_delivery else None)
 
 
 def send_request(
     config: Config,
-    draft: UnsentRequest,
+    record: UnsentRequest,
     target: str,
     wait: Waiting,
     output: str,
     delivery_timeout_ms: int | None = None,
 ) -> None:
-    """Check a request by the rules of the sidecar, send it, and report it. `delivery_timeout_ms`: wait so long for its
-    delivery, too.
+    """Checks a request by the rules of the sidecar, sends it, and reports it. `delivery_timeout_ms`: also waits for its
+    delivery, at most for this time; None: does not wait.
 
-    Raises ConfigError: the sidecar would refuse it.
+    Raises ConfigError if the sidecar would refuse the request.
     """
     from postdate.cli.requests.named_policies import policies_for
     from postdate.cli.requests.waiting import FateWatch
@@ -168,7 +169,7 @@ def send_request(
     from postdate.sidecar.ingest.request_rules import rules_of
 
     name = the_request_topic(config)
-    check(config, name, draft, 0)
+    check(config, name, record, 0)
     kafka, own = kafka_of(config), OwnTopics.of(name)
     with admin_of(kafka) as admin:
         live = look_up(admin, name, config.kafka.bootstrap_servers, (target, own.verdicts))
@@ -178,24 +179,24 @@ def send_request(
             )
         require_verdicts(wait, config, name, live.existing)
         rules = rules_of(config, name, live.retention_ms)
-        part = Partition(name, partition_of(draft.key, live.partitions))
-        request = accepted(rules, draft, part.index, now_ms())
+        part = Partition(name, partition_of(record.key, live.partitions))
+        request = accepted(rules, record, part.index, now_ms())
         policies = policies_for(kafka, admin, part, Partition(own.dispatch_log, part.index), request)
 
         def facts(delivery: DeliveryReport) -> Mapping[str, object]:
-            sent = parsed(rules, draft, part.index, delivery, policies)
+            sent = parsed(rules, record, part.index, delivery, policies)
             return {"topic": target, "due_ms": None if sent is None else sent.due_ms, "sent_ms": delivery.timestamp_ms}
 
         watch = FateWatch(kafka, admin, part) if delivery_timeout_ms is not None else None
-        delivery = send_and_report(CheckedRequest(kafka, admin, part, draft), wait, output, facts)
+        delivery = send_and_report(CheckedRequest(kafka, admin, part, record), wait, output, facts)
         if watch is not None and delivery_timeout_ms is not None:
-            watch.report(delivery, parsed(rules, draft, part.index, delivery, policies), delivery_timeout_ms, output)
+            watch.report(delivery, parsed(rules, record, part.index, delivery, policies), delivery_timeout_ms, output)
 
 
-def draft_of(message: Mapping[str, Any]) -> UnsentRequest:
-    """The record that the options of `send` describe.
+def request_record_of(message: Mapping[str, Any]) -> UnsentRequest:
+    """Returns the record that the options of `send` describe.
 
-    Raises UsageError: not exactly one of --at, --delay, --level and --retry.
+    Raises UsageError unless exactly one of --at, --delay, --level and --retry is given.
     """
     retry = message["retry"]
     if sum(message[name] is not None for name in (*TIMES, "retry")) != 1:
@@ -205,7 +206,7 @@ def draft_of(message: Mapping[str, Any]) -> UnsentRequest:
 
 
 def record_of(message: Mapping[str, Any], when: Headers) -> UnsentRequest:
-    """The record of a request for the message that the options describe, with the headers of its time."""
+    """Returns the record of a request for the message that the options describe, with the headers of its time."""
     headers: Headers = [*message["headers"], *when]
     own = {
         names.TOPIC: message["topic"],

@@ -1,8 +1,9 @@
 """Waits for the verdict on a request that a command has sent, or for the end of its message.
 
-The command reads the end offset of the verdicts or the dispatch log *before* it produces the request, so it cannot miss
-the record. From there it reads with read_committed, so the result is final. The dispatch log records the fate of every
-request, whatever the setting `verdicts`. A negative result is printed like any other and ends with exit code 1.
+The command reads the end offset of the verdicts topic or the dispatch log *before* it produces the request, so it
+cannot miss the record. From there it reads with read_committed, so the result is final. The dispatch log records the
+fate of every request, whatever the value of the setting `verdicts`. A negative result is printed like any other, and
+the exit code is 1.
 """
 
 from __future__ import annotations
@@ -33,28 +34,28 @@ from postdate.wire.verdicts import Verdict, VerdictRecord, decode_verdict
 _READ_RECORDS_MAX = 1_000
 _READ_TIMEOUT_S = 1.0
 
-_LETTER = "its dead letter has the reason (postdate dead-letters list)"
+_DEAD_LETTER_REASON = "its dead letter has the reason (postdate dead-letters list)"
 _WHY_NOT: Mapping[Verdict, str] = {
     Verdict.TOO_LATE: "the message had already been delivered, or had become a dead letter",
     Verdict.NOT_FOUND: "no such message was pending in this partition: it never existed, or was cancelled before. An id"
     " is found only if its request is in the partition that murmur2 chooses for the id; an origin is always found",
-    Verdict.REJECTED: f"the request was refused; {_LETTER}",
+    Verdict.REJECTED: f"the request was refused; {_DEAD_LETTER_REASON}",
     Verdict.CANCELLED: "the message was cancelled and will not be delivered",
     Verdict.REPLACED: "the message was replaced by a later one of the same id and will not be delivered",
-    Verdict.DEAD: f"the message could not be delivered; {_LETTER}",
+    Verdict.DEAD: f"the message could not be delivered; {_DEAD_LETTER_REASON}",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Whether a command waits for the verdict, and for how long."""
+    """The options of a command that wait for a verdict. `wanted`: True if it waits; `timeout_ms`: the longest wait."""
 
     wanted: bool
     timeout_ms: int
 
 
 def verdict_options(command: Command) -> Command:
-    """Add --wait-verdict and --timeout; `waiting` combines their values."""
+    """Adds --wait-verdict and --timeout; `waiting` combines their values."""
     return _verdict_options(command, "Longest wait. [30s]")
 
 
@@ -77,7 +78,7 @@ def _verdict_options(command: Command, timeout: str) -> Command:
 
 
 def waiting(wait_verdict: bool, timeout: int | None) -> Waiting:
-    """Combine --wait-verdict and --timeout (ms). Raises UsageError if there is a time-out but nothing to wait for."""
+    """Combines --wait-verdict and --timeout (ms). Raises UsageError if there is a time-out but nothing to wait for."""
     if timeout is None:
         return Waiting(wait_verdict, limits.VERDICT_TIMEOUT_MS)
     if not wait_verdict:
@@ -86,7 +87,7 @@ def waiting(wait_verdict: bool, timeout: int | None) -> Waiting:
 
 
 def require_verdicts(waiting: Waiting, config: Config, requests: str, existing: frozenset[str]) -> None:
-    """Raise ConfigError if no verdict can arrive; called before the request is produced."""
+    """Raises ConfigError if no verdict can arrive. Call it before the request is produced."""
     if not waiting.wanted:
         return
     if config.request_topic(requests).verdicts == "none":
@@ -107,7 +108,7 @@ class CheckedRequest:
     kafka: Kafka
     admin: Admin
     part: Partition
-    draft: UnsentRequest
+    record: UnsentRequest
 
 
 def send_and_report(
@@ -116,15 +117,15 @@ def send_and_report(
     output: str,
     facts: Callable[[DeliveryReport], Mapping[str, object]],
 ) -> DeliveryReport:
-    """Produce one request, and print its origin and, if requested, its verdict. Returns the broker's acknowledgement.
+    """Produces one request, and prints its origin and, if requested, its verdict. Returns the broker's acknowledgement.
 
     Ends the process with code 1 if the verdict is negative or does not arrive. `facts` returns further fields of the
     JSON object.
     """
     kafka, part = request.kafka, request.part
     verdicts = Partition(OwnTopics.of(part.topic).verdicts, part.index)
-    behind = request.admin.end_offsets([verdicts], Isolation.READ_UNCOMMITTED)[verdicts] if waiting.wanted else -1
-    delivery = produce(kafka, part, request.draft)
+    from_offset = request.admin.end_offsets([verdicts], Isolation.READ_UNCOMMITTED)[verdicts] if waiting.wanted else -1
+    delivery = produce(kafka, part, request.record)
     origin = format_origin(part.topic, part.index, delivery.offset).decode()
     if output == "text":
         click.echo(origin)
@@ -133,7 +134,7 @@ def send_and_report(
     try:
         if waiting.wanted:
             fields |= {"verdict": None, "of": None, "by": None, "verdict_ms": None}
-            answer = first_verdict(kafka, verdicts, behind, origin, waiting.timeout_ms)
+            answer = first_verdict(kafka, verdicts, from_offset, origin, waiting.timeout_ms)
         if answer is not None:
             fields |= {"verdict": answer.verdict, "of": answer.of, "by": answer.by, "verdict_ms": answer.at_ms}
     finally:  # the request exists even if the wait fails
@@ -145,15 +146,17 @@ def send_and_report(
     if not waiting.wanted:
         return delivery
     if answer is None:
-        fail(_silence(part.topic, waiting, request.draft))
+        fail(_no_verdict(part.topic, waiting, request.record))
     elif not is_positive(answer):
         fail(f"{answer.verdict}: {_WHY_NOT[answer.verdict]}")
     return delivery
 
 
-def first_verdict(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_ms: int) -> VerdictRecord | None:
-    """The first verdict on the request `origin` at or after the offset `behind`; None after the time-out."""
-    with closing(committed_records(kafka, part, behind, timeout_ms)) as records:
+def first_verdict(
+    kafka: Kafka, part: Partition, from_offset: int, origin: str, timeout_ms: int
+) -> VerdictRecord | None:
+    """Returns the first verdict on the request `origin` at or after `from_offset`; None after the time-out."""
+    with closing(committed_records(kafka, part, from_offset, timeout_ms)) as records:
         for record in records:
             answer = _decoded(part, record.offset, record.value)
             if answer is not None and answer.origin == origin:
@@ -172,9 +175,9 @@ def committed_records(kafka: Kafka, part: Partition, start: int, timeout_ms: int
 def is_positive(answer: VerdictRecord) -> bool:
     """True if the request had its effect, whether it is a control or schedules a message.
 
-    `replaced` with the origin of another entry means that this request replaced that entry; without one, that this
-    request was replaced. The same holds for `cancelled`. A request whose policy leads to `kept` or `dropped` had its
-    effect.
+    `replaced` with the origin of another entry means that this request replaced that entry. Without an origin it means
+    that this request was replaced. The same applies to `cancelled`. A request that ends as `kept` or `dropped` had the
+    effect that it asked for.
     """
     match answer.verdict:
         case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED | Verdict.APPLIED:
@@ -197,13 +200,13 @@ def _decoded(part: Partition, offset: int, value: bytes | None) -> VerdictRecord
         return None
 
 
-def _silence(requests: str, waiting: Waiting, draft: UnsentRequest) -> str:
+def _no_verdict(requests: str, waiting: Waiting, record: UnsentRequest) -> str:
     text = (
         f"no verdict within {format_duration(waiting.timeout_ms)}; the request is in {requests}, and will be carried"
         f" out unless it is refused (postdate dead-letters list). Check that a sidecar serves {requests} (postdate"
         " run), and that its setting `verdicts` is not none"
     )
-    schedules = not any(name == "postdate-action" for name, _ in draft.headers)
+    schedules = not any(name == "postdate-action" for name, _ in record.headers)
     return text + (
         ". With `control`, a message that replaces no other gets no verdict; with `all`, it gets one when it is stored"
         " and one when it has ended"
@@ -214,8 +217,8 @@ def _silence(requests: str, waiting: Waiting, draft: UnsentRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FinalFate:
-    """The final fate of a request, the broker's timestamp of the record with this fate, its first due time there, the
-    chosen time (-1: it has no window), and the offset of the request that survived it (-1: none)."""
+    """The final fate of a request, the broker's timestamp of the record with this fate, the first due time in that
+    record, the chosen time (-1: the request has no window), and the offset of the survivor (-1: none)."""
 
     fate: str
     ended_ms: int
@@ -225,21 +228,21 @@ class FinalFate:
 
 
 class FateWatch:
-    """Watches the dispatch log of one partition from its present end. Create it before the request is produced."""
+    """Watches the dispatch log of one partition from its present end on. Create it before the request is produced."""
 
     def __init__(self, kafka: Kafka, admin: Admin, requests: Partition) -> None:
         self._kafka = kafka
         self._requests = requests
         self._log = Partition(OwnTopics.of(requests.topic).dispatch_log, requests.index)
-        self._behind = admin.end_offsets([self._log], Isolation.READ_UNCOMMITTED)[self._log]
+        self._from_offset = admin.end_offsets([self._log], Isolation.READ_UNCOMMITTED)[self._log]
 
     def report(self, delivery: DeliveryReport, request: Request | None, timeout_ms: int, output: str) -> None:
-        """Wait until the request has ended, at most `timeout_ms` after its due time or window, and print its fate. Ends
-        the process with 1 if it was not delivered in time. `request` None: as for
+        """Waits until the request has ended, at most `timeout_ms` after its due time or window, and prints its fate.
+        Ends the process with 1 if the message was not delivered in time. `request`: the result of
         `request_options.parsed`.
 
-        Lateness counts as in `postdate_lateness_seconds`: from the due time or the chosen time, or from the timestamp
-        of the request if that is later.
+        Lateness is that of the metric `postdate_lateness_seconds`: it counts from the due time or the chosen time, or
+        from the timestamp of the request if that is later.
         """
         due_ms, window_ms = (request.due_ms, request.window_ms) if request is not None else (0, 0)
         origin = format_origin(self._requests.topic, self._requests.index, delivery.offset).decode()
@@ -251,7 +254,7 @@ class FateWatch:
                 f" that a sidecar serves {self._requests.topic}, and that its shard is not halted"
             )
             return
-        if request is None or request.latest_ms:  # only the sidecar knows its policy, or when its series began
+        if request is None or request.latest_ms:  # only the sidecar knows the policy, or the begin of the series
             due_ms = end.first_due_ms
         late_ms = end.ended_ms - max(due_ms, end.chosen_ms, delivery.timestamp_ms)
         survivor = ""
@@ -266,11 +269,13 @@ class FateWatch:
         if survivor:
             fail(f"{end.fate}: the message was not delivered, in favour of {survivor}, which has the same id")
         elif end.fate != DELIVERED:
-            fail(f"{end.fate}: the message was not delivered" + (f"; {_LETTER}" if end.fate == DEAD else ""))
+            fail(
+                f"{end.fate}: the message was not delivered" + (f"; {_DEAD_LETTER_REASON}" if end.fate == DEAD else "")
+            )
 
     def wait(self, offset: int, timeout_ms: int) -> FinalFate | None:
-        """The final fate of the request at `offset`; None after the time-out."""
-        with closing(committed_records(self._kafka, self._log, self._behind, timeout_ms)) as records:
+        """Returns the final fate of the request at `offset`; None after the time-out."""
+        with closing(committed_records(self._kafka, self._log, self._from_offset, timeout_ms)) as records:
             for record in records:
                 fate = self._fate(record.value, record.offset, offset)
                 if fate is not None:
@@ -279,10 +284,10 @@ class FateWatch:
                     return FinalFate(fate.name, record.timestamp_ms, fate.first_due_ms, chosen_ms, survivor)
         return None
 
-    def _fate(self, value: bytes | None, at: int, offset: int) -> Fate | None:
+    def _fate(self, value: bytes | None, log_offset: int, offset: int) -> Fate | None:
         try:
             fates = decode_record(value).fates
         except FormatError as error:
-            warn(f"{self._log.topic}/{self._log.index}/{at}: {error}")
+            warn(f"{self._log.topic}/{self._log.index}/{log_offset}: {error}")
             return None
         return next((fate for fate in fates if fate.offset == offset and fate.name in FINAL), None)

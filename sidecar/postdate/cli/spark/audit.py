@@ -18,7 +18,7 @@ from postdate.cli.options import (
     requests_option,
     until_option,
 )
-from postdate.cli.spark.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
+from postdate.cli.spark.spark_jobs import job_options, reached, require_spark, run_planned, spark_options
 from postdate.sidecar.config.loader import require_bootstrap
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
@@ -69,7 +69,7 @@ from postdate.sidecar.errors import ConfigError
 @click.option("--aborted", "count_aborted", is_flag=True, help="Also count the records of aborted transactions.")
 @spark_options
 @output_option
-def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
+def audit(loader: Loader, requests: tuple[str, ...], **options: Any) -> None:
     """Verify from the topics alone that every request ended exactly once, and that its message was delivered unchanged
     and not early.
 
@@ -85,11 +85,11 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     from postdate.spark.audit.continuous import planned_audit
     from postdate.spark.audit.options import AuditOptions
 
-    given = asked_of(asked)
+    given = job_options(options)
     follows = given.pop("follow")
     following = {name: given.pop(name) for name in ("every_ms", "steps", "to_topic") if name in given}
     given["dialects"] = given["dialects"] or common_to(config, "dialects")
-    given["default_target"] = asked["default_target"] or common_to(config, "default_target")
+    given["default_target"] = options["default_target"] or common_to(config, "default_target")
 
     def planned(is_brief: bool) -> Callable[[], int]:
         options = AuditOptions(
@@ -110,7 +110,7 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
 @click.option("--by", metavar="NAME", help="Name of the person. [the user of this process]")
 @click.option("--note", metavar="TEXT", help="The reason.")
 @spark_options
-def acknowledge(run: int, state: str, by: str | None, note: str | None, **asked: Any) -> None:
+def acknowledge(run: int, state: str, by: str | None, note: str | None, **options: Any) -> None:
     """Close the violations that RUN of an audit with --state has found, so that later audits no longer exit with 4.
 
     The violations stay in their table. The table acknowledgements records the person, the time and the reason.
@@ -118,12 +118,12 @@ def acknowledge(run: int, state: str, by: str | None, note: str | None, **asked:
     require_spark("the audit")
     from postdate.spark.audit.acknowledging import AcknowledgeOptions, run_acknowledge
 
-    given = asked_of(asked)
+    given = job_options(options)
     sys.exit(run_acknowledge(AcknowledgeOptions("", run, state, by or _user(), note, **given)))
 
 
 def _user() -> str:
-    """The user of this process. Raises ConfigError if the system has no name for it, as in a container."""
+    """Returns the name of the user of this process. Raises ConfigError if the user has no name, as in a container."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -131,7 +131,8 @@ def _user() -> str:
 
 
 def common_to(config: Config, setting: str) -> Any:
-    """The common value of a setting of all audited request topics. Raises ConfigError if they differ."""
+    """Returns the value of a setting that all audited request topics share. Raises ConfigError if their values
+    differ."""
     values = {getattr(topic, setting) for topic in config.request_topics}
     if len(values) != 1:
         raise ConfigError(f"these request topics differ in {setting}: audit them one at a time with --requests")

@@ -10,7 +10,7 @@ import click
 
 from postdate.cli.options import Loader, configured, from_option, name_value, output_option, requests_option
 from postdate.cli.spark.spark_jobs import (
-    asked_of,
+    job_options,
     only_topic,
     reached,
     require_spark,
@@ -59,7 +59,7 @@ def bulk(
     form: str | None,
     source_option: tuple[tuple[str, str], ...],
     requests: str | None,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Schedule every row of SOURCE: a path or URL that Spark can read, or a table with --format table.
 
@@ -74,15 +74,15 @@ def bulk(
     from postdate.spark.bulk.options import BulkOptions, Source
 
     topic = only_topic(config, "rows go to one request topic: name it with --requests")
-    given = asked_of(asked) | {"columns": dict(asked["columns"])}
+    given = job_options(options) | {"columns": dict(options["columns"])}
 
     def planned(_: bool) -> Callable[[], int]:
-        options = BulkOptions(
+        job = BulkOptions(
             requests=topic.name,
             **sent_to(topic),
             **reached(config, config.kafka.producer),
             **given,
         )
-        return partial(run_bulk, options, Source.named(source, form, dict(source_option)))
+        return partial(run_bulk, job, Source.named(source, form, dict(source_option)))
 
     run_planned(config, planned)

@@ -10,7 +10,7 @@ import click
 
 from postdate.cli.options import Loader, configured, output_option, requests_option
 from postdate.cli.spark.spark_jobs import (
-    asked_of,
+    job_options,
     only_topic,
     reached,
     require_spark,
@@ -31,7 +31,7 @@ from postdate.sidecar.config.loader import require_bootstrap
 @click.option("--samples", type=int, metavar="N", help="Number of unrepairable requests to show. [10]")
 @spark_options
 @output_option
-def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> None:
+def repair(loader: Loader, audited: str, requests: str | None, **options: Any) -> None:
     """Request missing messages again, each at most once. AUDITED is the path that an audit had as --state.
 
     Without --apply the command only prints its plan. Exit code 1 if a message cannot be repaired. Needs pyspark: pip
@@ -46,7 +46,7 @@ def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> 
     topic = only_topic(config, "one request topic is repaired at a time: name it with --requests")
 
     def planned(_: bool) -> Callable[[], int]:
-        options = RepairOptions(
+        job = RepairOptions(
             audited=audited,
             requests=topic.name,
             levels_ms=topic.levels_ms,
@@ -54,8 +54,8 @@ def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> 
             default_target=topic.default_target,
             **sent_to(topic),
             **reached(config, config.kafka.producer),
-            **asked_of(asked),
+            **job_options(options),
         )
-        return partial(run_repair, options)
+        return partial(run_repair, job)
 
     run_planned(config, planned)

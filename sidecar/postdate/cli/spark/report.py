@@ -10,7 +10,7 @@ import click
 
 from postdate.cli.options import Loader, configured, from_option, output_option, requests_option
 from postdate.cli.spark.audit import common_to
-from postdate.cli.spark.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
+from postdate.cli.spark.spark_jobs import job_options, reached, require_spark, run_planned, spark_options
 from postdate.sidecar.config.loader import require_bootstrap
 
 
@@ -23,7 +23,7 @@ from postdate.sidecar.config.loader import require_bootstrap
 @click.option("--html", metavar="FILE", help="Write a page with charts.")
 @spark_options
 @output_option
-def report(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
+def report(loader: Loader, requests: tuple[str, ...], **options: Any) -> None:
     """Report, from the topics, the upcoming load by minute, hour, target and partition, and the lateness of deliveries.
 
     Needs pyspark: pip install 'postdate[spark]'.
@@ -35,15 +35,15 @@ def report(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     from postdate.spark.report.options import ReportOptions
 
     def planned(is_brief: bool) -> Callable[[], int]:
-        options = ReportOptions(
+        job = ReportOptions(
             requests=config.request_topic_names,
             levels_ms=common_to(config, "levels_ms"),
             dialects=common_to(config, "dialects"),
             default_target=common_to(config, "default_target"),
             is_brief=is_brief,
             **reached(config, config.kafka.consumer),
-            **asked_of(asked),
+            **job_options(options),
         )
-        return partial(run_report, options)
+        return partial(run_report, job)
 
     run_planned(config, planned)

@@ -24,21 +24,22 @@ from postdate.wire.topics import OwnTopics
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --master and --spark-conf to a command; `asked_of` reads them."""
+    """Adds --master and --spark-conf to a command; `job_options` reads them."""
     conf = click.option(
         "--spark-conf", type=name_value, multiple=True, metavar="NAME=VALUE", help="Spark setting; repeatable."
     )
     return click.option("--master", metavar="URL", help="Spark master. [this machine]")(conf(command))
 
 
-def asked_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The given options of a job; an option that is None keeps the default of the job."""
-    options = given | {"spark_conf": dict(given["spark_conf"])}
-    return {name: value for name, value in options.items() if value is not None}
+def job_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options of a job. An option that is None is left out, so the default of the job applies."""
+    values = options | {"spark_conf": dict(options["spark_conf"])}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def reached(config: Config, client: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a job for its connection to Kafka, with the settings of a `client` of the configuration.
+    """Returns the options of a job for its connection to Kafka. `client`: the properties of one client of the
+    configuration.
 
     Raises JobUsageError if a setting has no counterpart in Kafka's Java clients.
     """
@@ -48,22 +49,22 @@ def reached(config: Config, client: Mapping[str, Any]) -> dict[str, Any]:
     return {"bootstrap_servers": config.kafka.bootstrap_servers, "properties": properties}
 
 
-def only_topic(config: Config, otherwise: str) -> RequestTopicConfig:
-    """The only request topic of a job. Raises ConfigError with the text `otherwise` if there are several."""
+def only_topic(config: Config, error_text: str) -> RequestTopicConfig:
+    """Returns the only request topic of a job. Raises ConfigError with `error_text` if there are several."""
     if len(config.request_topics) != 1:
-        raise ConfigError(otherwise)
+        raise ConfigError(error_text)
     return config.request_topics[0]
 
 
 def sent_to(topic: RequestTopicConfig) -> dict[str, Any]:
-    """The options of a job that limit which requests it may send to a request topic."""
+    """Returns the options of a job that restrict the requests which it may send to a request topic."""
     return {"horizon_ms": topic.horizon_ms, "allow": topic.allow, "forbidden": OwnTopics.of(topic.name).names()}
 
 
-def require_spark(what: str) -> None:
-    """Raises ConfigError if pyspark or Java is missing; the message begins with `what`."""
+def require_spark(job: str) -> None:
+    """Raises ConfigError if pyspark or Java is missing; the message begins with `job`."""
     if importlib.util.find_spec("pyspark") is None:
-        raise ConfigError(f"{what} needs pyspark: pip install 'postdate[spark]'")
+        raise ConfigError(f"{job} needs pyspark: pip install 'postdate[spark]'")
     from postdate.tools.dev_broker.java import find_java
 
     try:
@@ -87,20 +88,20 @@ def run_planned(config: Config, planned: Callable[[bool], Callable[[], int]]) ->
 
 
 def _longest_topic(config: Config) -> float:
-    """The number of offsets in all request topics, or in all dispatch logs if they have more: a recurring schedule is
-    one request with many fates. Returns `inf` if they cannot be read, or if the client properties are valid only for
-    Spark's Java clients. Raises ConfigError if a request topic is missing, so that nobody waits for Spark."""
+    """Returns the number of offsets in all request topics, or in all dispatch logs if they have more: a recurring
+    schedule is one request with many fates. Returns `inf` if the topics cannot be read, or if the client properties are
+    valid only for Spark's Java clients. Raises ConfigError if a request topic is missing, before Spark starts."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
 
     names = config.request_topic_names
     logs = [OwnTopics.of(name).dispatch_log for name in names]
     try:
         with admin_of(kafka_of(config)) as admin:
-            found = admin.describe([*names, *logs])
-            longest = max(_count_offsets(admin, found, topics) for topics in (names, logs))
+            topics_found = admin.describe([*names, *logs])
+            longest = max(_count_offsets(admin, topics_found, topics) for topics in (names, logs))
     except (SettingRefused, ConfigError):
         return inf
-    missing = [name for name in names if name not in found]
+    missing = [name for name in names if name not in topics_found]
     if missing:
         raise ConfigError(
             f"request topic {listed(missing)} does not exist at {config.kafka.bootstrap_servers}; check --requests "
@@ -109,14 +110,14 @@ def _longest_topic(config: Config) -> float:
     return longest
 
 
-def _count_offsets(admin: Admin, found: Mapping[str, TopicInfo], topics: Iterable[str]) -> float:
-    live = [found[name] for name in topics if name in found]
-    if not all(topic.partitions for topic in live):  # ACLs hide one
+def _count_offsets(admin: Admin, topics_found: Mapping[str, TopicInfo], topics: Iterable[str]) -> float:
+    live = [topics_found[name] for name in topics if name in topics_found]
+    if not all(topic.partitions for topic in live):  # ACLs hide a topic
         return inf
     parts = [Partition(topic.name, index) for topic in live for index in topic.partitions]
     try:
         ends = admin.end_offsets(parts, Isolation.READ_UNCOMMITTED, BRIEF_TIMEOUT_S)
         starts = admin.start_offsets(parts)
-    except KafkaFault:  # the job decides whether this ends it
+    except KafkaFault:  # the job decides whether this is fatal
         return inf
     return sum(ends.values()) - sum(starts.values())

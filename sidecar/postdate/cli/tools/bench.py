@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 
 
 class _Bench(click.Command):
-    """The command, with the list of cases in its help."""
+    """The command, with a table of the cases in its help."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from postdate.tools.bench.cases import CASES
 
         with formatter.section("Cases"):
-            for name in CASES:
-                formatter.write(f"  {name}\n")
+            formatter.write_dl([(name, case.description) for name, case in CASES.items()])
 
 
 @click.command(cls=_Bench, short_help="Measure throughput and lateness on this machine.")
@@ -96,11 +95,11 @@ def bench(
         raise click.UsageError("--chart draws the steady cases: name one of them, or no case at all")
     console = Console(stderr=output == "json", highlight=False)
     try:
-        with interruptible(), tempfile.TemporaryDirectory(prefix="postdate-bench-") as made, ExitStack() as stack:
+        with interruptible(), tempfile.TemporaryDirectory(prefix="postdate-bench-") as directory, ExitStack() as stack:
             from postdate.tools.bench.cases import Size
             from postdate.tools.bench.limits import WARM_UP_RECORDS_MAX
 
-            environment = _environment(Path(made), stack, bootstrap)
+            environment = _environment(Path(directory), stack, bootstrap)
             if bootstrap is None and not environment.warm_up(min(messages, WARM_UP_RECORDS_MAX)):
                 print_note("the raw copy is not stable: other programs use this machine, or it changes its speed")
             print_note(f"{counted(len(chosen), 'case')}, {counted(repeats, 'run')} of each or more")
@@ -116,15 +115,15 @@ def bench(
         sys.exit(Exit.FAILED)
 
 
-def _chosen(wanted: tuple[str, ...]) -> list[str]:
+def _chosen(prefixes: tuple[str, ...]) -> list[str]:
     from postdate.tools.bench.cases import CASES
 
-    if not wanted:
+    if not prefixes:
         return list(CASES)
-    for each in wanted:
-        if not any(name.startswith(each) for name in CASES):
-            raise click.UsageError(f"no case begins with {each!r}; there are: {', '.join(CASES)}")
-    return [name for name in CASES if name.startswith(wanted)]
+    for prefix in prefixes:
+        if not any(name.startswith(prefix) for name in CASES):
+            raise click.UsageError(f"no case begins with {prefix!r}; there are: {', '.join(CASES)}")
+    return [name for name in CASES if name.startswith(prefixes)]
 
 
 def _environment(directory: Path, stack: ExitStack, bootstrap: str | None) -> BenchEnvironment:
@@ -133,44 +132,44 @@ def _environment(directory: Path, stack: ExitStack, bootstrap: str | None) -> Be
 
     pid = None
     if bootstrap is None:
-        screen = StartProgress()
-        broker = LocalBroker(0, directory / "broker", jvm=PRODUCTION_JVM, progress=screen)
+        progress = StartProgress()
+        broker = LocalBroker(0, directory / "broker", jvm=PRODUCTION_JVM, progress=progress)
         stack.callback(broker.kill)  # its data is not needed again
-        stack.callback(screen.done)
+        stack.callback(progress.done)
         broker.start()
-        screen.done()
+        progress.done()
         bootstrap, pid = broker.bootstrap_servers, broker.pid
     return BenchEnvironment(load_clients(bootstrap), bootstrap, directory, stack, print_note, pid)
 
 
 def _measure(environment: BenchEnvironment, chosen: list[str], size: Size, runs: range, figures: list[Figure]) -> bool:
-    """Adds the figures of each case. A case runs until its median is precise, within the bounds of `runs`. Returns
-    False if a run failed or was stopped; the figures of the other cases are kept."""
+    """Appends the figures of each case to `figures`. Repeats a case until its median is precise, within the bounds of
+    `runs`. Returns False if a run failed or was stopped; the figures of the other cases are kept."""
     from postdate.kafka.errors import KafkaFault
     from postdate.tools.bench.cases import CASES
     from postdate.tools.bench.figures import gather, is_precise
 
-    failed = 0
+    all_ended = True
     for name in chosen:
-        taken: list[Figures] = []
+        repeats: list[Figures] = []
         try:
-            while len(taken) < runs.start or (len(taken) < runs.stop - 1 and not is_precise(taken)):
+            while len(repeats) < runs.start or (len(repeats) < runs.stop - 1 and not is_precise(repeats)):
                 began = time.monotonic()
-                print_note(f"{name}: run {len(taken) + 1}")
+                print_note(f"{name}: run {len(repeats) + 1}")
                 with environment.run():
-                    taken.append(CASES[name](environment, size))
+                    repeats.append(CASES[name].run(environment, size))
                 print_note(f"{name}: {time.monotonic() - began:.0f} s")
-            if not is_precise(taken):
+            if not is_precise(repeats):
                 print_note(f"{name}: its runs differ too much to know the median to 10 %")
         except (PostdateError, KafkaFault) as error:
             print_note(f"{name}: failed: {error}")
-            failed += 1
+            all_ended = False
         except Interrupted:
             print_note("stopped; the figures measured so far follow")
             return False
         finally:
-            figures += gather(name, taken) if taken else []
-    return failed == 0
+            figures += gather(name, repeats) if repeats else []
+    return all_ended
 
 
 def _report(

@@ -18,7 +18,7 @@ from rich.console import Console
 from postdate.cli.commands import print_note
 from postdate.cli.limits import DEV_POLL_S
 from postdate.cli.options import seconds_option
-from postdate.cli.tools.dev import StartProgress as StartScreen
+from postdate.cli.tools.dev import StartProgress
 from postdate.cli.tools.interrupts import Interrupted, interruptible
 from postdate.kafka.errors import DevBrokerFailed, KafkaFault
 from postdate.sidecar.errors import Exit, PostdateError
@@ -69,15 +69,15 @@ def _perform(console: Console, directory: Path, stack: ExitStack, messages: int,
     from postdate.tools.demo.traffic import demo_clients
     from postdate.tools.dev_broker.local_broker import LocalBroker
 
-    # Otherwise Python would print the lines of the client library between those of the demo.
+    # Otherwise Python would print log lines of the client library between the lines of the demo.
     logging.basicConfig(filename=directory / "demo.log", format="%(asctime)s %(levelname)s %(message)s")
     began = time.monotonic()
-    screen = StartScreen()
-    broker = LocalBroker(0, directory / "broker", progress=screen)
+    progress = StartProgress()
+    broker = LocalBroker(0, directory / "broker", progress=progress)
     stack.callback(broker.kill)  # its data is not needed again
-    stack.callback(screen.done)
+    stack.callback(progress.done)
     broker.start(START_TIMEOUT_S)
-    screen.done()
+    progress.done()
     console.print(f"broker ready at {broker.bootstrap_servers} after {time.monotonic() - began:.1f} s")
     kafka = demo_clients(broker.bootstrap_servers)
     try:
@@ -89,24 +89,24 @@ def _perform(console: Console, directory: Path, stack: ExitStack, messages: int,
     verdict = "nothing lost, nothing repeated, nothing early" if ok else "NOT as promised, see above"
     console.print(f"verdict: {verdict} ({time.monotonic() - began:.0f} s)", style="bold green" if ok else "bold red")
     if keep:
-        _look_around(console, broker)
+        _wait_for_interrupt(console, broker)
     return ok
 
 
 def _keep_logs(directory: Path) -> bool:
-    """Copy the output of all processes to a new directory, and print its path; False if there is no output."""
-    found = [*directory.glob("*.log"), *directory.glob("*.out"), *directory.glob("broker/broker.log")]
-    if any(file.stat().st_size for file in found):
+    """Copies the logs of all processes to a new directory, and prints its path. Returns False if there is no output."""
+    logs = [*directory.glob("*.log"), *directory.glob("*.out"), *directory.glob("broker/broker.log")]
+    if any(file.stat().st_size for file in logs):
         kept = Path(tempfile.mkdtemp(prefix="postdate-demo-failed-"))
-        for file in found:
+        for file in logs:
             shutil.copy(file, kept)
         print_note(f"the logs of the broker and the sidecars are kept in {kept}")
         return True
     return False
 
 
-def _look_around(console: Console, broker: DevBroker) -> None:
-    """Wait until interrupted, or until the broker ends."""
+def _wait_for_interrupt(console: Console, broker: DevBroker) -> None:
+    """Waits until interrupted, or until the broker ends."""
     console.print(f"still running: {broker.bootstrap_servers}; Ctrl-C stops everything")
     try:
         while broker.is_running():
@@ -117,6 +117,6 @@ def _look_around(console: Console, broker: DevBroker) -> None:
 
 @contextmanager
 def _directory() -> Iterator[Path]:
-    """A temporary directory, removed at the end with all files of the killed processes."""
-    with tempfile.TemporaryDirectory(prefix="postdate-demo-", ignore_cleanup_errors=True) as made:
-        yield Path(made)
+    """Yields a temporary directory, and removes it at the end with all files of the killed processes."""
+    with tempfile.TemporaryDirectory(prefix="postdate-demo-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)

@@ -1,4 +1,4 @@
-"""`postdate dev`: a real single-node Kafka in the foreground, for development."""
+"""`postdate dev`: runs a single-node Kafka broker in the foreground, for development."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ class StartProgress:
         self._status: Status | None = None
         self._last = ""
 
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Show the current step; `total` 0: not known yet."""
-        text = f"{what} ({done} of {total})" if total else what
+    def __call__(self, step: str, done: int, total: int) -> None:
+        """Shows the current step. `total` 0: unknown."""
+        text = f"{step} ({done} of {total})" if total else step
         if sys.stderr.isatty():
             if self._status is None:
                 self._status = Console(stderr=True).status(text)
@@ -97,7 +97,7 @@ class StartProgress:
         self._last = text
 
     def done(self) -> None:
-        """Remove the spinner."""
+        """Removes the spinner."""
         if self._status is not None:
             self._status.stop()
             self._status = None
@@ -108,5 +108,5 @@ def _data_directory(given: Path | None) -> Iterator[Path]:
     if given is not None:
         yield given
         return
-    with tempfile.TemporaryDirectory(prefix="postdate-dev-") as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="postdate-dev-") as temporary:
+        yield Path(temporary)

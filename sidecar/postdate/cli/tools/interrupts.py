@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM for commands that must clean up: the first signal unwinds the program, later ones are ignored."""
+"""SIGINT and SIGTERM for commands that must clean up: the first signal raises an exception, later ones are ignored."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Interrupted(BaseException):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The first SIGINT or SIGTERM raises Interrupted in the running code. Later ones are ignored, since the program is
+    """Raises Interrupted in the block at the first SIGINT or SIGTERM. Ignores later signals, since the program is
     already stopping. Requires the main thread."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
+        for ignored in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(ignored, signal.SIG_IGN)
         raise Interrupted
 
     earlier = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,13 +1,15 @@
-"""The log of actions: who changed what over HTTP, when, and with which answer.
+"""The log of actions: each change over HTTP, with its user, its time and its answer.
 
-It is a file of JSON lines in the data directory, which survives a restart and has the same protection as the messages
-there. Two files of ACTIONS_FILE_SIZE_BYTES_MAX bound it: a full file replaces the previous one. Workers share them.
+It is a file of JSON lines in the data directory. It survives a restart, and has the same protection as the messages
+there. It has at most two files of ACTIONS_FILE_SIZE_BYTES_MAX: a full file replaces the previous one. All workers of
+the directory write to the same files.
 
-A process that forwards a change to others passes on the id of the action, and each process records its part. The merged
-log shows the part of the process that received the change. If a command asked each process itself, it shows every part.
+A process that forwards a change to other processes sends the id of the action with it, and each process records its
+part. The merged log shows only the part of the process that received the change. If a command called each process
+directly, the log shows every part.
 
-The name of the user is what the client says: the token is shared, so it proves nothing. Values of messages and headers
-are never recorded, and a key of messages only if `http.payloads` is `allowed`.
+The client supplies the name of the user without proof, since all users share the token. Values of messages and headers
+are never recorded. A key of messages is recorded only if `http.payloads` is `allowed`.
 
 Thread rule: any thread; a lock of the directory guards the files, also against other processes.
 """
@@ -49,13 +51,14 @@ Entry = dict[str, Any]
 
 
 class ActionLog:
-    """The log of the processes that share a data directory. None: nothing is kept."""
+    """The log of the processes that share a data directory. `directory` None: nothing is recorded."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
 
     def record(self, entry: Entry) -> None:
-        """Append an entry. A failure is only logged, since the change has happened. One write, no sync."""
+        """Appends an entry with one write and without a sync. A failure is only logged, since the change has
+        happened."""
         if self._directory is None:
             return
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
@@ -74,7 +77,7 @@ class ActionLog:
             log.warning("the log of actions in %s cannot be written: %s", self._directory, error.strerror)
 
     def read(self) -> list[Entry]:
-        """All entries, the oldest first. Raises OSError."""
+        """Returns all entries, the oldest first. Raises OSError."""
         if self._directory is None:
             return []
         with self._locked(self._directory) as (present, previous):
@@ -83,7 +86,7 @@ class ActionLog:
 
     @contextmanager
     def _locked(self, directory: Path) -> Iterator[tuple[Path, Path]]:
-        """The present and the previous file, while no other process uses them."""
+        """Yields the present and the previous file. No other process uses them within the block."""
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -93,10 +96,10 @@ class ActionLog:
 
 
 def labels_of(request: Request) -> dict[str, str]:
-    """The headers by which a forwarded change is the same action of the same user."""
+    """Returns the headers of a forwarded change, which identify the same action of the same user."""
     if not hasattr(request.state, "action_id"):
-        given = request.headers.get(ACTION, "")
-        request.state.action_id = given if _ID.fullmatch(given) else new_action_id()
+        action_id = request.headers.get(ACTION, "")
+        request.state.action_id = action_id if _ID.fullmatch(action_id) else new_action_id()
     labels = {ACTION: request.state.action_id}
     if ACTOR in request.headers:
         labels[ACTOR] = request.headers[ACTOR]
@@ -104,12 +107,12 @@ def labels_of(request: Request) -> dict[str, str]:
 
 
 def new_action_id() -> str:
-    """An id that no other action has."""
+    """Returns an id that no other action has."""
     return secrets.token_hex(8)
 
 
 def entry_of(request: Request, response: Response, process: str, now_ms: int, keeps_keys: bool) -> Entry:
-    """The entry of a change that was answered."""
+    """Returns the entry of a change that was answered."""
     labels = labels_of(request)
     return {
         "at_ms": now_ms,
@@ -119,54 +122,56 @@ def entry_of(request: Request, response: Response, process: str, now_ms: int, ke
         "who": _actor(labels.get(ACTOR, "")),
         "address": request.client.host if request.client is not None else None,
         "action": request.url.path.removeprefix("/api/v1/"),
-        "asked": _asked(_json(getattr(request.state, "body", b"")), keeps_keys),
+        "asked": _body_fields(_json(getattr(request.state, "body", b"")), keeps_keys),
         "status": response.status_code,
-        "answer": _answer(_json(bytes(response.body)), _json(getattr(request.state, "body", b"")), keeps_keys),
+        "answer": _answer_fields(_json(bytes(response.body)), _json(getattr(request.state, "body", b"")), keeps_keys),
     }
 
 
 def merged_actions(answers: Sequence[Mapping[str, Any]], limit: int) -> list[Entry]:
-    """The newest entries of several processes, the newest first.
+    """Returns the newest entries of several processes, the newest first.
 
-    An action that a process forwarded appears once. One of a command has an entry of each process, which may differ.
+    A forwarded action appears once. An action of a command has one entry for each process that the command called.
     """
     parts: dict[str, dict[str, Entry]] = {}
     received: dict[str, Entry] = {}
     for entry in (entry for answer in answers for entry in answer["actions"]):
-        named = json.dumps([entry["action_id"], entry["action"], entry["asked"], entry["who"]], sort_keys=True)
+        identity = json.dumps([entry["action_id"], entry["action"], entry["asked"], entry["who"]], sort_keys=True)
         if entry["forwarded"]:
-            parts.setdefault(named, {})[entry["process"]] = entry
+            parts.setdefault(identity, {})[entry["process"]] = entry
         else:
-            received[named] = entry
-    found = [*received.values()]
-    found += [entry for named, each in parts.items() if named not in received for entry in each.values()]
-    return sorted(found, key=lambda entry: int(entry["at_ms"]), reverse=True)[:limit]
+            received[identity] = entry
+    merged = [*received.values()]
+    for identity, by_process in parts.items():
+        if identity not in received:
+            merged += by_process.values()
+    return sorted(merged, key=lambda entry: int(entry["at_ms"]), reverse=True)[:limit]
 
 
 def without_keys(entry: Entry) -> Entry:
-    """The entry as it is shown without payloads."""
-    asked = entry.get("asked")
-    if not isinstance(asked, dict) or _KEY not in asked:
+    """Returns the entry as it is shown without payloads."""
+    fields = entry.get("asked")
+    if not isinstance(fields, dict) or _KEY not in fields:
         return entry
     answer = {name: value for name, value in entry["answer"].items() if name != "error"}  # it may quote the key
-    return {**entry, "asked": {**asked, _KEY: _HIDDEN}, "answer": answer}
+    return {**entry, "asked": {**fields, _KEY: _HIDDEN}, "answer": answer}
 
 
 def _actor(header: str) -> str | None:
-    """The name in a header, which is percent-encoded, in one line of bounded length."""
+    """Returns the name in a percent-encoded header, in one line of bounded length."""
     name = "".join(char for char in unquote(header) if char.isprintable()).strip()
     return name[: limits.ACTOR_LENGTH_MAX] or None
 
 
-def _asked(body: Any, keeps_keys: bool) -> dict[str, Any]:
+def _body_fields(body: Any, keeps_keys: bool) -> dict[str, Any]:
     if not isinstance(body, dict):
         return {}
     shown = {name: _short(value) for name, value in sorted(body.items()) if name in _FIELDS}
     return {**shown, _KEY: _HIDDEN} if _KEY in shown and not keeps_keys else shown
 
 
-def _answer(response: Any, body: Any, keeps_keys: bool) -> dict[str, Any]:
-    """The fields of an answer; of a list its length, and of controls their first origins."""
+def _answer_fields(response: Any, body: Any, keeps_keys: bool) -> dict[str, Any]:
+    """Returns the fields of an answer. A list is replaced by its length; of controls, the first origins are added."""
     if not isinstance(response, dict):
         return {}
     if "error" in response and isinstance(body, dict) and _KEY in body and not keeps_keys:
@@ -174,14 +179,15 @@ def _answer(response: Any, body: Any, keeps_keys: bool) -> dict[str, Any]:
     shown = {name: len(value) if isinstance(value, list) else _short(value) for name, value in response.items()}
     controls = response.get("controls")
     if isinstance(controls, list):
-        shown["origins"] = [each["origin"] for each in controls[: limits.ACTION_VALUES_MAX]]
+        shown["origins"] = [control["origin"] for control in controls[: limits.ACTION_VALUES_MAX]]
     return shown
 
 
 def _short(value: Any) -> Any:
-    """A value of bounded length that JSON and UTF-8 can represent. A client may send 1e999 and lone surrogates."""
+    """Returns a value of bounded length that JSON and UTF-8 can represent. A client may send 1e999 and lone
+    surrogates."""
     if isinstance(value, list):
-        return [_short(each) for each in value[: limits.ACTION_VALUES_MAX]]
+        return [_short(item) for item in value[: limits.ACTION_VALUES_MAX]]
     if isinstance(value, str):
         return value[: limits.ACTION_VALUE_LENGTH_MAX].encode("utf-8", "replace").decode()
     if isinstance(value, float) and not math.isfinite(value):
@@ -197,11 +203,11 @@ def _json(text: bytes) -> Any:
 
 
 def _decoded(line: bytes) -> Entry | None:
-    """The entry of a line; None for one that a crash has cut off."""
+    """Returns the entry of a line; None if the line is not a complete entry, as after a crash."""
     entry = _json(line)
     if not isinstance(entry, dict) or not isinstance(entry.get("at_ms"), int):
         return None
-    for part in ("asked", "answer"):  # older processes recorded values that no JSON answer may have
+    for part in ("asked", "answer"):  # older processes recorded values that JSON cannot represent
         if isinstance(entry.get(part), dict):
             entry[part] = {name: _short(value) for name, value in entry[part].items()}
     return entry

@@ -7,7 +7,7 @@ from typing import Final
 # A round of the poll loop waits for a hand-over (5 s) and for the coordinator to store a note; a much longer one hangs.
 POLL_SILENCE_S_MAX: Final = 60.0
 
-# A failed client of the group is replaced after 16 s at most: without a new one after this, the process does not
+# A failed group client is replaced after at most 16 s: if there is no new client after this time, the process does not
 # recover.
 CLIENT_DEAD_S_MAX: Final = 60.0
 
@@ -31,8 +31,8 @@ PAGE_ENTRIES_DEFAULT: Final = 100
 PAGE_ENTRIES_MAX: Final = 1_000
 PAGE_VISITED_MAX: Final = 50_000
 
-# Dead letters that one query or requeue reads, and requeues, and the time for the reading: the command reads more. A
-# requeue also reads the requests since the oldest of them.
+# Dead letters that one query or requeue reads; that one requeue sends; and the time for reading. The command has higher
+# limits. A requeue also reads the requests since the oldest of its dead letters.
 DEAD_LETTERS_MAX: Final = 10_000
 DEAD_LETTERS_REQUEUED_MAX: Final = 1_000
 DEAD_LETTERS_READ_S_MAX: Final = 20.0
@@ -44,14 +44,15 @@ TARGETS_SHOWN: Final = 20
 COUNTED_KEYS_MAX: Final = 1_000_000
 COUNTED_ENTRIES_MAX: Final = 200_000
 
-# How long one process counts the selected messages of all of its shards: ten million entries take 20 s.
+# How long one process counts the selected messages in all of its shards: ten million entries take 20 s.
 SELECTED_S_MAX: Final = 20.0
 
 # Dispatch-log records that are searched for the fate of one request, and the time of the search.
 FATE_RECORDS_MAX: Final = 50_000
 FATE_SEARCH_S_MAX: Final = 5.0
 
-# Each of the two files of the log of actions: some 4,000 entries. The parts of an entry that a client determines.
+# The size of each of the two files of the log of actions: some 4,000 entries. Below: the parts of an entry that a
+# client determines.
 ACTIONS_FILE_SIZE_BYTES_MAX: Final = 1 << 20
 ACTION_VALUES_MAX: Final = 20
 ACTION_VALUE_LENGTH_MAX: Final = 300
@@ -75,7 +76,7 @@ PEERS_AGE_S: Final = 2.0
 PEER_CONNECT_S: Final = 3.0
 PEER_TIMEOUT_S: Final = 15.0
 
-# All of them together: shards that have not answered by then are listed in `not_asked`.
+# The time for a query of all processes: shards that have not answered by then are listed in `not_asked`.
 MERGED_TIMEOUT_S: Final = 25.0
 
 # A change of holds waits for the poll loop, which a hand-over may delay, and for the group's coordinator.
@@ -84,7 +85,7 @@ HOLD_TIMEOUT_S: Final = 10.0
 # The load ahead: the next hour by minutes and the next two days by hours, which fit a screen as columns.
 LOADS: Final = ((60_000, 60), (3_600_000, 48))
 
-# Connections at one time: each takes a descriptor that RocksDB and Kafka's clients need, too.
+# Connections at one time: each takes a descriptor, which RocksDB and Kafka's clients need as well.
 HTTP_CONNECTIONS_MAX: Final = 128
 
 # Connections accepted in one iteration of the event loop: 1 to 3 ms.
@@ -106,7 +107,7 @@ HTTP_ACCEPT_RETRY_S: Final = 1.0
 HTTP_QUEUE_MAX: Final = 2_048
 
 # Requests answered at one time, besides probes: more than the 40 threads that answer them, and half of the connections.
-# An address has half of that; the workers of one machine share one, and each forwards four queries at a time.
+# An address has half of them: the workers of one machine share an address, and each forwards four queries at a time.
 HTTP_REQUESTS_MAX: Final = 64
 HTTP_REQUESTS_PER_ADDRESS_MAX: Final = 32
 
@@ -116,10 +117,10 @@ HTTP_REQUEST_S_MAX: Final = 10.0
 # How long an answer may take in all: longer than MERGE_WAIT_S and MERGED_TIMEOUT_S, and a page over a slow line.
 HTTP_ANSWER_S_MAX: Final = 60.0
 
-# How long the port waits for a client to confirm the end of a TLS connection, which it does at once.
+# How long the port waits until a client confirms the end of a TLS connection. Clients do so immediately.
 HTTP_TLS_CLOSE_S: Final = 0.5
 
-# A connection without a request after an answer is closed sooner: scrapers and probes connect again at no cost.
+# How long a connection stays open between requests: scrapers and probes connect again at no cost.
 HTTP_KEEP_ALIVE_S: Final = 5
 
 # Request line and headers together; a cursor and a token are far shorter.

@@ -1,10 +1,10 @@
-"""The ports of a process: binds their sockets, and determines the address under which other processes reach it.
+"""The ports of a process: binds their sockets, and determines the address at which other processes reach it.
 
 The socket is bound before the process joins its group. The process appends its address to the client id of its group
-consumer only if it owns the port; otherwise the others would query the program that uses it.
+consumer only if it owns the port; otherwise other processes would query the program that uses the port.
 
-Thread rule: no state but the socket. The main thread calls `claim`, the server's thread `listen` if the port was in
-use; `advertised_address` is pure, except for one query to the system's routing table.
+Thread rule: no state but the socket. The main thread calls `claim`. The thread of the server calls `listen` if the port
+was in use. `advertised_address` is pure, except for one query to the routing table of the system.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 
 def claim(http: HttpConfig) -> socket.socket | None:
-    """The listening socket; None if no port is configured, or, with a warning, if the port is in use. Raises
-    ConfigError if the address is not one of this machine."""
+    """Returns the listening socket. Returns None if no port is configured, or if it is in use, which is logged as a
+    warning. Raises ConfigError if the address does not belong to this machine."""
     if not http.port:
         return None
     bound = listen(http.host, http.port)
@@ -49,7 +49,7 @@ def claim_probes(http: HttpConfig) -> socket.socket | None:
 
 
 def listen(host: str, port: int) -> socket.socket | None:
-    """The listening socket, or None if the port is in use. Raises ConfigError as `claim`."""
+    """Returns the listening socket, or None if the port is in use. Raises ConfigError as `claim`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -60,17 +60,17 @@ def listen(host: str, port: int) -> socket.socket | None:
 
 
 def advertised_address(config: Config) -> str:
-    """HOST:PORT of this process for others; empty if it serves no port.
+    """Returns HOST:PORT of this process for other processes; empty if it serves no port.
 
-    The host is `http.advertise` if set, otherwise `http.host`. If that means every address of the machine, it is the
-    local address of the route to Kafka, since every group member can reach Kafka.
+    The host is `http.advertise` if set, otherwise `http.host`. If the host is a wildcard address, the result has the
+    local address of the route to Kafka instead, since every group member can reach Kafka.
     """
     http = config.http
     if not http.port:
         return ""
     host = http.advertise or http.host
     if _is_wildcard(host):
-        host = _way_to(config.kafka.bootstrap_servers) or socket.gethostname()
+        host = _route_to(config.kafka.bootstrap_servers) or socket.gethostname()
     return f"[{host}]:{http.port}" if ":" in host else f"{host}:{http.port}"
 
 
@@ -81,14 +81,14 @@ def _is_wildcard(host: str) -> bool:
         return False
 
 
-def _way_to(servers: str) -> str:
-    """The local address of the route to the first server of a list that has a route; empty if none has."""
+def _route_to(servers: str) -> str:
+    """Returns the local address of the route to the first server of a list that has a route; empty if none has."""
     for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")
         with suppress(OSError, ValueError):
-            found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
-            with closing(socket.socket(found[0], socket.SOCK_DGRAM)) as probe:
-                probe.connect(found[4])  # queries the routing table; a datagram socket sends nothing here
+            info = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+            with closing(socket.socket(info[0], socket.SOCK_DGRAM)) as probe:
+                probe.connect(info[4])  # queries the routing table; a datagram socket sends nothing here
                 address: str = probe.getsockname()[0]
                 return address
     return ""

@@ -46,12 +46,12 @@ class ProcessState:
         return ReusedProducer(self.kafka)
 
     def shards(self) -> list[tuple[Partition, ShardThread]]:
-        """The shards that this process holds now, by topic and partition."""
+        """Returns the shards that this process holds now, by topic and partition."""
         return sorted(self.poller.shards.items())
 
 
 def not_alive(process: ProcessState) -> str:
-    """The reason to restart the process; empty while it is alive."""
+    """Returns the reason to restart the process; empty while it is alive."""
     now = time.monotonic()
     silent_s = now - process.poller.turned_at
     if silent_s > POLL_SILENCE_S_MAX:
@@ -65,11 +65,12 @@ def not_alive(process: ProcessState) -> str:
 
 
 def not_ready(process: ProcessState) -> list[str]:
-    """The reasons why the process is not ready, one sentence each; empty if it is ready.
+    """Returns the reasons why the process is not ready, one sentence each; empty if it is ready.
 
-    A process without shards is ready, since the group may have assigned all to others, and so is one that waits until
-    the members of another group protocol have stopped: a rolling restart stops the next one when this one is ready. A
-    HALTED shard does not make it unready: it would halt in another process too, and needs an operator.
+    A process without shards is ready, since the group may have assigned all shards to other members. A process that
+    waits until the members of another group protocol have stopped is ready too: a rolling restart stops the next
+    process only when this one is ready. A HALTED shard does not make a process unready: it would halt in another
+    process too, and needs an operator.
     """
     reasons = []
     if process.poller.is_stopping:
@@ -102,13 +103,14 @@ def not_ready(process: ProcessState) -> list[str]:
 
 
 def remarks(process: ProcessState) -> list[str]:
-    """Remarks for the operator of a ready process: each shard that does not deliver everything, and the reason."""
-    found = [f"this process stands by: {process.poller.stands_by}"] if process.poller.stands_by else []
+    """Returns remarks for the operator of a ready process: each shard that does not deliver everything, and the
+    reason."""
+    lines = [f"this process stands by: {process.poller.stands_by}"] if process.poller.stands_by else []
     for part, thread in process.shards():
         shard = thread.shard
         if shard.state not in DELIVERING:
-            found.append(f"{part.topic}/{part.index} is {shard.state}" + (f": {shard.why}" if shard.why else ""))
+            lines.append(f"{part.topic}/{part.index} is {shard.state}" + (f": {shard.why}" if shard.why else ""))
         held = shard.ctx.held.current.words()
         if held:
-            found.append(f"{part.topic}/{part.index} is held by an operator: {', '.join(held)}")
-    return found
+            lines.append(f"{part.topic}/{part.index} is held by an operator: {', '.join(held)}")
+    return lines

@@ -1,4 +1,4 @@
-"""The case `bulk`: one control cancels all messages for a target, while messages for another one continue."""
+"""The case `bulk`: one control cancels all messages for a target, while messages for another target continue."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _FORMAT_VERSION = 2
 def bulk(environment: BenchEnvironment, messages: int, rate: int, seconds: float) -> Figures:
     """Cancels `messages` pending messages by one control for each partition.
 
-    The others are sent at `rate` for `seconds` without the control, and then from the control on until it has ended.
-    Their lateness is that at the commit.
+    Messages for another target are sent at `rate`, for `seconds` before the control and for `seconds` after it. Their
+    lateness is measured at the commit.
     """
     requests, (target, other) = environment.new_topics(2)
     environment.report(f"sending {messages:,} requests to {requests}")
@@ -42,7 +42,7 @@ def bulk(environment: BenchEnvironment, messages: int, rate: int, seconds: float
     ):
         check = checks(sidecar, sender)
         delivered.follow(int(rate * (seconds + WARM_UP_S)), check)
-        asked_ms = _now_ms()
+        control_ms = _now_ms()
         environment.fill(requests, [_control(target)] * PARTITIONS)
         applied.follow(PARTITIONS, check)
         delivered.follow(count, check)
@@ -50,12 +50,12 @@ def bulk(environment: BenchEnvironment, messages: int, rate: int, seconds: float
     cancelled = sum(fate.count for _, fate in applied.fates() if isinstance(fate, BulkProgress))
     if cancelled != messages:
         raise PostdateError(f"{cancelled:,} of {messages:,} messages were cancelled")
-    undisturbed = delivered.lateness(lambda due_ms: began_ms + warm_up_ms < due_ms < asked_ms)
-    disturbed = delivered.lateness(lambda due_ms: asked_ms <= due_ms <= ended_ms)
+    undisturbed = delivered.lateness(lambda due_ms: began_ms + warm_up_ms < due_ms < control_ms)
+    disturbed = delivered.lateness(lambda due_ms: control_ms <= due_ms <= ended_ms)
     sidecar.stop()
     late = percentiles("undisturbed", undisturbed) | percentiles("disturbed", disturbed)
     return {
-        "cancelled_per_s": messages / ((ended_ms - asked_ms) / 1_000),
+        "cancelled_per_s": messages / ((ended_ms - control_ms) / 1_000),
         **late,
         "disturbed_of_undisturbed_p99_share": late["disturbed_p99_ms"] / late["undisturbed_p99_ms"],
     }

@@ -1,5 +1,5 @@
 """The cases of the benchmark. Each takes an environment and a size, creates new topics, and returns the figures of one
-run.
+run. `CASES` lists them.
 
 Rates are compared with a raw copy of the same records in the same run. Thread rule: main thread.
 """
@@ -32,29 +32,34 @@ from postdate.tools.bench.schedules import schedules_once, steady_schedules
 from postdate.tools.bench.steady import bad_target, many, steady
 from postdate.wire.dispatch_log import CANCELLED, DELIVERED, STORED
 
-#: ms. The time from the end of filling to the due time of an entry that must be accepted before.
+#: ms. The lead of a due time before which all entries must be accepted: for each record, and at least.
 _ACCEPT_MS_PER_RECORD = 0.05
 _ACCEPT_MS_MIN = 8_000
 #: Messages of other targets in the burst, spread over its time.
 _OTHERS = 1_000
-#: Messages that fall due while a disk is lost, and the interval of their due times.
+#: Messages that fall due around the loss of a disk, and the interval of their due times, ms.
 _MEANWHILE = 1_500
 _APART_MS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of a case."""
+    """The size of a case: messages of a case with a fixed number, seconds of a case with a fixed rate."""
 
     messages: int
     seconds: float
 
 
-Case = Callable[[BenchEnvironment, Size], Figures]
+@dataclass(frozen=True, slots=True)
+class BenchCase:
+    """A case: what it measures, for `postdate bench --help`, and the function of one run."""
+
+    description: str
+    run: Callable[[BenchEnvironment, Size], Figures]
 
 
 def held(environment: BenchEnvironment, size: Size) -> Figures:
-    """Accept, hold, idle and restart, while nothing becomes due."""
+    """Accepts messages of which none becomes due, is idle, and restarts after a stop and after a kill."""
     requests, (target,) = environment.new_topics()
     _fill_due(environment, requests, target, size.messages, _now_ms() + FAR_MS)
     sidecar = environment.sidecar(requests)
@@ -81,7 +86,7 @@ def held(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def intake(environment: BenchEnvironment, size: Size) -> Figures:
-    """Accept requests that are due much later."""
+    """Accepts requests that are due in half an hour."""
     requests, (target,) = environment.new_topics()
     _fill_due(environment, requests, target, size.messages, _now_ms() + FAR_MS)
     consumed = environment.raw_copy(requests, "", size.messages)
@@ -102,7 +107,7 @@ def intake(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def long(environment: BenchEnvironment, size: Size) -> Figures:
-    """Accept requests that are due in thirty days: each is written to STORE."""
+    """Accepts requests that are due in thirty days: each is written to STORE."""
     requests, (target, copied) = environment.new_topics(2)
     _fill_due(environment, requests, target, size.messages, _now_ms() + LONG_MS)
     sidecar = environment.sidecar(requests)
@@ -111,10 +116,10 @@ def long(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def cancel(environment: BenchEnvironment, size: Size) -> Figures:
-    """Half of the messages are cancelled before they leave.
+    """Cancels half of the messages, and delivers the other half.
 
-    Requests and cancels are written before the due time, so each cancel is in time, and read after it. The raw copy is
-    that of ordinary requests: a cancel is a small record.
+    Requests and cancels are written before the due time, so each cancel is in time. They are read after it. The raw
+    copy reads as many requests without cancels: a cancel is a small record.
     """
     requests, (target, copied) = environment.new_topics(2)
     # A cancel is in the partition of its request.
@@ -131,7 +136,7 @@ def cancel(environment: BenchEnvironment, size: Size) -> Figures:
     figures = _rates(environment, requests, "", sidecar, scheduled // 2)
     with closing(Journal(environment.kafka, requests, CANCELLED)) as cancelled:
         cancelled.follow(scheduled // 2, lambda: None)
-    rate = figures["records_per_s"] * 3  # of the requests: each third record is a delivery
+    rate = figures["records_per_s"] * 3  # records of the request topic: every third one leads to a delivery
     plain, _ = environment.new_topics()
     environment.fill(plain, (request(number, target, due_ms) for number in range(scheduled)))
     copy = environment.raw_copy(plain, copied, scheduled)
@@ -140,9 +145,10 @@ def cancel(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def rebuild(environment: BenchEnvironment, size: Size) -> Figures:
-    """The disk is lost while all entries are pending: the time until deliveries resume, and until all entries are back.
+    """Loses the disk while all entries are pending. Measures the time until deliveries resume, and until all entries
+    are back.
 
-    Other messages become due before, during and after; each must arrive once.
+    Other messages become due before, during and after the rebuild; each must arrive once.
     """
     requests, (target, other) = environment.new_topics(2)
     _fill_due(environment, requests, target, size.messages, _now_ms() + FAR_MS)
@@ -165,20 +171,20 @@ def rebuild(environment: BenchEnvironment, size: Size) -> Figures:
         late = journal.lateness()
         sidecar.stop()
         with admin_of(environment.kafka) as admin:
-            came = arrivals.take_all(admin)
+            arrived = arrivals.take_all(admin)
     return {
         "delivering_s": delivering_s,
         "whole_s": whole_s,
         "entries_per_s": size.messages / whole_s,
         "due_meanwhile": float(_MEANWHILE),
-        "repeated": float(came - _MEANWHILE),
+        "repeated": float(arrived - _MEANWHILE),
         "early": float((late < 0).sum()),
         "late_most_ms": float(late.max()),
     }
 
 
 def through(environment: BenchEnvironment, size: Size) -> Figures:
-    """Accept and deliver at the same time: a full request topic, whose requests have just become due."""
+    """Accepts and delivers at the same time: a full request topic, whose requests have just become due."""
     requests, (target, copied) = environment.new_topics(2)
     _fill_due(environment, requests, target, size.messages, _now_ms() + 1_000)
     sidecar = environment.sidecar(requests)
@@ -187,7 +193,7 @@ def through(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def drain(environment: BenchEnvironment, size: Size) -> Figures:
-    """Deliver messages that were accepted before an outage and became due during it."""
+    """Delivers messages that were accepted before an outage and became due during it."""
     requests, (target, copied) = environment.new_topics(2)
     lead_ms = _ACCEPT_MS_MIN + round(size.messages * _ACCEPT_MS_PER_RECORD)
     due_ms = _now_ms() + lead_ms
@@ -202,7 +208,7 @@ def drain(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def burst(environment: BenchEnvironment, size: Size) -> Figures:
-    """Half of the messages are due in one millisecond, while messages for another target continue."""
+    """Delivers half of `size.messages`, due in one millisecond, while messages for another target continue."""
     requests, (target, other, copied) = environment.new_topics(3)
     count = size.messages // 2
     lead_ms = _ACCEPT_MS_MIN + round(count * _ACCEPT_MS_PER_RECORD)
@@ -232,8 +238,8 @@ def burst(environment: BenchEnvironment, size: Size) -> Figures:
 def _rates(
     environment: BenchEnvironment, requests: str, copied: str, sidecar: BenchSidecar, count: int, fate: str = DELIVERED
 ) -> dict[str, float]:
-    """Follows a sidecar that has just started until `count` requests had the fate. Compares its rate with a raw copy
-    to `copied`, if that is given."""
+    """Follows a sidecar that has just started until `count` requests have the fate. Returns its rate, and the ratio to
+    a raw copy to `copied` unless that is empty."""
     sidecar.wait_for_takeover()
     cost = Cost(environment, sidecar)
     with closing(Journal(environment.kafka, requests, fate)) as journal:
@@ -251,14 +257,15 @@ def _rates(
 
 
 class Cost:
-    """Processor time of the sidecar and of the broker from now on. The journal's fetches are part of the broker's."""
+    """Measures processor time of the sidecar and of the broker from now on. The broker's includes the fetches of the
+    journal."""
 
     def __init__(self, environment: BenchEnvironment, sidecar: BenchSidecar) -> None:
         self._environment, self._sidecar = environment, sidecar
         self._before = sidecar.cpu_s(), environment.broker_cpu_s()
 
     def per_message(self, count: int) -> dict[str, float]:
-        """Returns microseconds per message; the broker is left out if its process is unknown."""
+        """Returns microseconds per message, without the broker if its process is unknown."""
         sidecar_s, broker_s = self._before
         costs = {"sidecar_cpu_us": (self._sidecar.cpu_s() - sidecar_s) * 1e6 / count}
         now_s = self._environment.broker_cpu_s()
@@ -276,26 +283,56 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-CASES: Mapping[str, Case] = {
-    "intake": intake,
-    "long": long,
-    "through": through,
-    "cancel": cancel,
-    "drain": drain,
-    "burst": burst,
-    "scale": lambda environment, size: scale(environment, size.messages),
-    "held": held,
-    "rebuild": rebuild,
-    "hand-over": lambda environment, size: hand_over(environment),
-    "steady 100/s": lambda environment, size: steady(environment, 100, size.seconds),
-    "steady 1000/s": lambda environment, size: steady(environment, 1_000, size.seconds),
-    "steady 3000/s": lambda environment, size: steady(environment, 3_000, size.seconds),
-    "steady 10000/s": lambda environment, size: steady(environment, 10_000, size.seconds),
-    "many": lambda environment, size: many(environment, 5_000, size.seconds),
-    "bulk": lambda environment, size: bulk(environment, size.messages, 1_000, size.seconds),
-    "schedules once": lambda environment, size: schedules_once(environment, size.messages),
-    "schedules 100/s": lambda environment, size: steady_schedules(environment, 100, size.seconds),
-    "schedules 1000/s": lambda environment, size: steady_schedules(environment, 1_000, size.seconds),
-    "bad target": lambda environment, size: bad_target(environment, 1_000, size.seconds),
+def _steady_case(rate: int) -> BenchCase:
+    return BenchCase(
+        f"lateness at {rate:,} messages/s, beside raw producers",
+        lambda environment, size: steady(environment, rate, size.seconds),
+    )
+
+
+def _schedules_case(rate: int) -> BenchCase:
+    return BenchCase(
+        f"lateness of {rate:,} occurrences/s beside as many messages",
+        lambda environment, size: steady_schedules(environment, rate, size.seconds),
+    )
+
+
+CASES: Mapping[str, BenchCase] = {
+    "intake": BenchCase("accept requests that are due in half an hour", intake),
+    "long": BenchCase("accept and store requests that are due in thirty days", long),
+    "through": BenchCase("accept and deliver requests that are already due", through),
+    "cancel": BenchCase("cancel half of the messages, deliver the other half", cancel),
+    "drain": BenchCase("deliver messages that fell due during an outage", drain),
+    "burst": BenchCase("deliver messages that are due in one millisecond", burst),
+    "scale": BenchCase(
+        "deliver such a burst with 1, 2 and 4 processes", lambda environment, size: scale(environment, size.messages)
+    ),
+    "held": BenchCase("memory, disk and restart while messages are pending", held),
+    "rebuild": BenchCase("rebuild the index after a lost disk", rebuild),
+    "hand-over": BenchCase(
+        "longest gap at a planned stop, a restart, a crash", lambda environment, size: hand_over(environment)
+    ),
+    "steady 100/s": _steady_case(100),
+    "steady 1000/s": _steady_case(1_000),
+    "steady 3000/s": _steady_case(3_000),
+    "steady 10000/s": _steady_case(10_000),
+    "many": BenchCase(
+        "lateness at 5,000 messages/s with 64 shards",
+        lambda environment, size: many(environment, 5_000, size.seconds),
+    ),
+    "bulk": BenchCase(
+        "cancel all messages for one target by one control",
+        lambda environment, size: bulk(environment, size.messages, 1_000, size.seconds),
+    ),
+    "schedules once": BenchCase(
+        "hold recurring schedules, each of which fires once",
+        lambda environment, size: schedules_once(environment, size.messages),
+    ),
+    "schedules 100/s": _schedules_case(100),
+    "schedules 1000/s": _schedules_case(1_000),
+    "bad target": BenchCase(
+        "lateness of nine targets while the tenth is missing",
+        lambda environment, size: bad_target(environment, 1_000, size.seconds),
+    ),
 }
-"""Name -> case, in the order in which they run."""
+"""Name → case, in the order in which they run."""

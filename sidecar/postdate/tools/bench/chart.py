@@ -15,17 +15,18 @@ from postdate.tools.bench.figures import Figure
 
 _WIDTH, _HEIGHT = 720, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 640, 20, 330
-#: The least distance between two names at the ends of lines.
+#: The smallest vertical distance between two labels at the ends of lines.
 _NAME_HEIGHT = 15
 _LINES = (("arrival_p50_ms", "p50"), ("arrival_p99_ms", "p99"), ("arrival_p99_9_ms", "p99.9"))
 _STEPS = (1.0, 2.0, 5.0)
 
 Scale = Callable[[float], float]
-"""From a value to its place on an axis."""
+"""Converts a value to its position on an axis."""
 
 
 def as_html(figures: Sequence[Figure]) -> str:
-    """A page with lateness at the consumer against the rate of messages. Requires figures of one steady case."""
+    """Returns a page with lateness at the consumer against the rate of messages. Requires figures of one steady
+    case."""
     lines = {
         name: sorted((_rate(each), each) for each in figures if each.case.startswith("steady ") and each.name == figure)
         for figure, name in _LINES
@@ -58,7 +59,7 @@ def as_html(figures: Sequence[Figure]) -> str:
 
 
 def _rate(figure: Figure) -> float:
-    """Messages a second of a steady case."""
+    """Returns messages a second of a steady case."""
     return float(figure.case.removeprefix("steady ").removesuffix("/s"))
 
 
@@ -92,7 +93,8 @@ def _grid(rates: Sequence[float], ticks: Sequence[float], x: Scale, y: Scale) ->
 
 
 def _ticks(least: float, most: float) -> list[float]:
-    """1, 2, 5, 10 … from the last one that is not above `least` to the first one that is not below `most`."""
+    """Returns the values 1, 2, 5, 10 …, from the largest that is at most `least` to the smallest that is at least
+    `most`."""
     low, high = math.floor(math.log10(max(least, 0.1))), math.ceil(math.log10(max(most, 1.0))) + 1
     steps = [step * 10.0**power for power in range(low, high) for step in _STEPS]
     first = max([step for step in steps if step <= least], default=steps[0])
@@ -101,7 +103,7 @@ def _ticks(least: float, most: float) -> list[float]:
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Scale:
-    """A logarithmic axis; a single value lies in its middle."""
+    """Returns a logarithmic axis; a single value lies in its middle."""
     if high <= low:
         return lambda value: (start + end) / 2
     span = math.log(high / low)

@@ -1,6 +1,6 @@
 """The environment of a case: a cluster, new topics, the sidecar under test, and the load.
 
-Everything that is started is registered with the caller's ExitStack before it starts. Thread rule: main thread.
+Each process is registered with the ExitStack of the caller before it starts. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Request = tuple[bytes, Headers]
 
 
 def load_clients(bootstrap: str) -> ConfluentKafka:
-    """The clients that write the load and read the results."""
+    """Returns the clients that write the load and read the results."""
     patient = {"message.timeout.ms": round(ACKNOWLEDGE_TIMEOUT_S * 1_000)}
     return ConfluentKafka(KafkaSettings(bootstrap, producer=patient))
 
@@ -109,7 +109,7 @@ class BenchEnvironment:
         return requests, named
 
     def _remove(self, names: list[str]) -> None:
-        """Delete the topics, since the cluster may have other uses; prints those that cannot be deleted."""
+        """Deletes the topics, since the cluster may have other uses; prints those that cannot be deleted."""
         try:
             with admin_of(self.kafka) as admin:
                 admin.delete_topics(sorted(admin.describe(names)))
@@ -117,21 +117,21 @@ class BenchEnvironment:
             self.report(f"left behind: {', '.join(names)} ({fault})")
 
     def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1, member: str = "") -> BenchSidecar:
-        """A sidecar for this many shards, not started yet; it keeps its data directory across restarts. `workers`: its
-        processes. `member`: its name if it is one of several, which share the directory and join the group dynamically;
-        without a name it is a static member."""
+        """Returns a sidecar for this many shards, not started yet; it keeps its data directory across restarts.
+        `workers`: its processes. `member`: its name if it is one of several, which share the directory and join the
+        group dynamically; without a name it is a static member."""
         return BenchSidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
 
-    def fill(self, requests: str, wanted: Iterable[Request]) -> None:
-        """Produce requests until all are acknowledged. Raises PostdateError if one is lost."""
-        producer, count, wanted = self.kafka.plain_producer(), 0, iter(wanted)
+    def fill(self, requests: str, requests_to_send: Iterable[Request]) -> None:
+        """Produces requests until all are acknowledged. Raises PostdateError if one is lost."""
+        producer, count, requests_to_send = self.kafka.plain_producer(), 0, iter(requests_to_send)
         lost: list[KafkaFault] = []
 
         def delivered(fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
             if fault is not None:
                 lost.append(fault)
 
-        while part := list(islice(wanted, _FILL_RECORDS)):
+        while part := list(islice(requests_to_send, _FILL_RECORDS)):
             for key, headers in part:
                 producer.produce(requests, value_of(count), key, headers, count % PARTITIONS, delivered)
                 count += 1
@@ -157,11 +157,11 @@ class BenchEnvironment:
         return False
 
     def broker_cpu_s(self) -> float | None:
-        """Processor time of the broker so far; None if the broker was not started by the benchmark."""
+        """Returns the processor time of the broker so far, s; None if the benchmark did not start the broker."""
         return None if self.broker_pid is None else cpu_s(self.broker_pid)
 
     def broker_settings(self) -> dict[str, str]:
-        """The settings of a target topic on which the figures depend."""
+        """Returns the settings of a target topic on which the figures depend."""
         name = f"bench.{os.getpid()}.settings"
         self.stack.callback(self._remove, [name])
         with admin_of(self.kafka) as admin:
@@ -169,14 +169,14 @@ class BenchEnvironment:
             return dict(admin.describe([name], BROKER_SETTINGS)[name].config)
 
     def raw_copy(self, source: str, target: str, count: int) -> float:
-        """Records a second of a raw copy; of plain consumption if `target` is empty."""
+        """Returns records a second of a raw copy; of plain consumption if `target` is empty."""
         with self.raw_program("raw_copy", source, target, str(count), str(COPY_BATCH_RECORDS)) as program:
             return count / result_of(program)["seconds"]
 
     @contextmanager
     def raw_program(self, module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """Starts `python -m postdate.kafka.baselines.MODULE BOOTSTRAP ARGUMENTS`, and ends it with the block."""
-        command = [sys.executable, "-m", f"postdate.kafka.baselines.{module}", self.bootstrap, *arguments]
+        """Starts `python -m postdate.tools.bench.baselines.MODULE BOOTSTRAP ARGUMENTS`, and ends it with the block."""
+        command = [sys.executable, "-m", f"postdate.tools.bench.baselines.{module}", self.bootstrap, *arguments]
         paths = os.pathsep.join(filter(None, sys.path))
         with subprocess.Popen(  # noqa: S603
             command,
@@ -211,13 +211,13 @@ class BenchSidecar:
         )
         self._member = member
         self.format_version = 1
-        """What a user sets for newer headers; to be set before it starts."""
+        """The setting `format_version`. Set it before the start."""
         self._http_port = 0 if workers > 1 or member else free_port()
         self._child: Child | None = None
         self._starts = 0
 
     def start(self) -> None:
-        """Start the process; returns immediately."""
+        """Starts the process; returns immediately."""
         self._starts += 1
         arguments = ["run", "-b", self._environment.bootstrap, "--requests", self._requests, "--data", str(self._data)]
         arguments += ["--group-id", self._requests, "--http-port", str(self._http_port)]
@@ -227,7 +227,7 @@ class BenchSidecar:
         arguments += ["--config", str(config)]
         if self._member:
             arguments += ["--instance", self._member]
-        elif self._workers == 1:  # several have a name each
+        elif self._workers == 1:  # each of several workers gets a separate name
             arguments += ["--group-instance-id", "bench", "--instance", "bench"]
         child = Child(f"sidecar-{self._requests}-{self._member}{self._starts}", self._environment.directory, arguments)
         self._environment.stack.callback(child.stop)
@@ -235,20 +235,20 @@ class BenchSidecar:
         self._child = child
 
     def start_and_wait(self) -> float:
-        """Start it, and wait until all shards may deliver; returns the seconds that it took."""
+        """Starts it, and waits until all shards may deliver; returns the seconds that it took."""
         began = time.monotonic()
         self.start()
         self.wait_for_shards()
         return time.monotonic() - began
 
     def wait_for_shards(self) -> None:
-        """Wait until it may deliver for as many shards as it is to serve."""
+        """Waits until it may deliver for as many shards as it is to serve."""
         self._wait(
             lambda: self.child.shards() == self._shards, START_TIMEOUT_S, "the sidecar does not serve its shards"
         )
 
     def wait_for_pending(self, count: int) -> float:
-        """Wait until it holds `count` entries; returns the seconds from the first of them on."""
+        """Waits until it holds `count` entries; returns the seconds from the first of them on."""
         began = 0.0
         deadline = time.monotonic() + CASE_TIMEOUT_S
         while (pending := self.pending()) < count:
@@ -263,7 +263,7 @@ class BenchSidecar:
         return time.monotonic() - (began or time.monotonic())
 
     def holds_before(self, count: int, due_ms: int) -> bool:
-        """Wait until it holds `count` entries that are due at `due_ms`; False if that time comes first."""
+        """Waits until it holds `count` entries that are due at `due_ms`; False if that time comes first."""
         while time.time_ns() // 1_000_000 < due_ms:
             if self.pending() >= count:
                 return True
@@ -272,7 +272,7 @@ class BenchSidecar:
         return False
 
     def pending(self) -> int:
-        """Its pending entries, from the mapped wheels; wheels that cannot be read yet count nothing."""
+        """Returns its pending entries, from the mapped wheels; wheels that cannot be read yet count nothing."""
         wheels = (present_snapshot(path.parent, complete=False) for path in self._data.rglob(WHEEL_NAME))
         return sum(wheel.count for wheel in wheels if wheel is not None)
 
@@ -282,16 +282,16 @@ class BenchSidecar:
             raise PostdateError(f"the sidecar ended unexpectedly; the end of its log:\n{self.last_words()}")
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """Returns the end of its log."""
         return self.child.last_words()
 
     def memory_mb(self) -> float:
-        """Resident memory now, MiB, without the pages of mapped files."""
+        """Returns the resident memory now, MiB, without the pages of mapped files."""
         statm = Path(f"/proc/{self.child.pid}/statm").read_text().split()
         return (int(statm[1]) - int(statm[2])) * _PAGE_SIZE_BYTES / 2**20
 
     def cpu_s(self) -> float:
-        """Processor time that it has used."""
+        """Returns the processor time of the process so far, s."""
         return cpu_s(self.child.pid)
 
     def wait_for_takeover(self) -> None:
@@ -299,7 +299,7 @@ class BenchSidecar:
         self._wait(lambda: bool(self.child.shards()), START_TIMEOUT_S, "the sidecar serves no shard")
 
     def long_transactions_share(self) -> float:
-        """The share of its transactions since its start that held readers back for too long.
+        """Returns the share of its transactions since its start that held readers back for too long.
 
         REQUIRES: it runs, alone and without a name.
         """
@@ -315,19 +315,19 @@ class BenchSidecar:
         return 1.0 - buckets[str(HELD_BACK_MS_MAX / 1_000)] / max(buckets["+Inf"], 1.0)
 
     def disk_bytes(self) -> int:
-        """The size of its data directory."""
+        """Returns the size of its data directory."""
         return sum(path.stat().st_blocks * 512 for path in self._data.rglob("*") if path.is_file())
 
     def stop(self) -> None:
-        """SIGTERM, and wait."""
+        """Sends SIGTERM, and waits until the process has ended."""
         self.child.stop()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kills the process."""
         self.child.kill()
 
     def lose_disk(self) -> None:
-        """Remove its data directory. REQUIRES: it does not run."""
+        """Removes its data directory. REQUIRES: it does not run."""
         shutil.rmtree(self._data)
 
     @property
@@ -336,17 +336,17 @@ class BenchSidecar:
         assert self._child is not None
         return self._child
 
-    def _wait(self, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
+    def _wait(self, condition: Callable[[], bool], timeout_s: float, error_text: str) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             self.check()
             if time.monotonic() > deadline:
-                raise PostdateError(f"{otherwise}; the end of its log:\n{self.last_words()}")
+                raise PostdateError(f"{error_text}; the end of its log:\n{self.last_words()}")
             time.sleep(POLL_INTERVAL_S)
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time that a process has used, its threads included."""
+    """Returns the processor time of a process with all of its threads, s."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
@@ -363,26 +363,26 @@ def result_of(program: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def value_of(number: int) -> bytes:
-    """The value of a message; values repeat after 16,384 messages."""
+    """Returns the value of a message; values repeat after 16,384 messages."""
     first = number * VALUE_SIZE_BYTES % len(_VALUES)
     return _VALUES[first : first + VALUE_SIZE_BYTES]
 
 
 def request(number: int, target: str, due_ms: int) -> Request:
-    """The headers of a plain request: a target, a due time, and one header of the caller's own."""
+    """Returns the headers of a plain request: a target, a due time, and one header of the caller's own."""
     when = b"%d" % due_ms
     headers: Headers = [(names.TOPIC, target.encode()), (names.AT, when), ("n", b"%d" % number)]
     return b"key-%d" % (number % 1009), headers
 
 
-def with_id(wanted: Request, number: int) -> Request:
-    """The same request under an id, which is its key too: a control must land in its partition."""
-    _, headers = wanted
+def with_id(plain: Request, number: int) -> Request:
+    """Returns the same request with an id. The id is its key too, so that a control goes to the same partition."""
+    _, headers = plain
     id = b"id-%d" % number
     return id, [*headers, (names.ID, id)]
 
 
 def cancel_of(number: int) -> Request:
-    """The cancel of the request with this id."""
+    """Returns the cancel of the request with this id."""
     id = b"id-%d" % number
     return id, [(names.ACTION, b"cancel"), (names.ID, id)]

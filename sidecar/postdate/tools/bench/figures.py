@@ -17,10 +17,10 @@ from postdate.kafka.limits import SESSION_TIMEOUT_MS
 from postdate.tools.bench.limits import MEDIAN_SPREAD_MAX
 
 Figures = Mapping[str, float]
-"""One repeat: figure -> value. The unit is the end of the name: `_per_s`, `_ms`, `_s`, `_mb`, `_bytes`, `_share`."""
+"""One run: figure → value. The unit is the end of the name: `_per_s`, `_ms`, `_s`, `_mb`, `_bytes`, `_share`."""
 
 Lateness = npt.NDArray[np.float64]
-"""ms, one number a message, in no order."""
+"""ms, one number for each message, in no order."""
 
 _PERCENTILES = (("p50", 50.0), ("p99", 99.0), ("p99_9", 99.9))
 
@@ -117,9 +117,9 @@ _MAIN = (
 
 
 def is_precise(repeats: Sequence[Figures]) -> bool:
-    """Whether half the 95 % confidence interval of the median of the case's main figure is at most MEDIAN_SPREAD_MAX of
-    that median. A case without a main figure is always precise. Source: the standard error of a median of normally
-    distributed values, 1.2533 s / √n."""
+    """Returns whether half the 95 % confidence interval of the median of the case's main figure is at most
+    MEDIAN_SPREAD_MAX of that median. A case without a main figure is always precise. Source: the standard error of a
+    median of normally distributed values, 1.2533 s / √n."""
     for name in _MAIN:
         if name in repeats[0]:
             values = [repeat[name] for repeat in repeats]
@@ -131,15 +131,15 @@ def is_precise(repeats: Sequence[Figures]) -> bool:
 
 
 REFERENCE = "two cores that broker, load and sidecar share"
-"""The machine for which the targets are meant."""
+"""The machine to which the targets apply."""
 
 
 def gather(case: str, repeats: Sequence[Figures]) -> list[Figure]:
-    """The figures of a case, in the order in which it gave them. Requires at least one repeat."""
+    """Returns the figures of a case, in the order in which it gave them. Requires at least one repeat."""
     return [Figure(case, name, tuple(each[name] for each in repeats), TARGETS.get((case, name))) for name in repeats[0]]
 
 
 def percentiles(prefix: str, late: Lateness) -> dict[str, float]:
-    """The percentiles over all values, with the largest. Requires at least one."""
+    """Returns the percentiles over all values, with the largest. Requires at least one."""
     named = {f"{prefix}_{name}_ms": float(np.percentile(late, share)) for name, share in _PERCENTILES}
     return named | {f"{prefix}_most_ms": float(late.max())}

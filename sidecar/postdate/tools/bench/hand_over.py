@@ -1,8 +1,8 @@
-"""The case that measures how long a partition delivers nothing while it moves to another process, or to the restarted
-one.
+"""The case that measures how long a partition delivers nothing while it moves to another process, or while its process
+restarts.
 
-A message is due every few milliseconds, in each partition in turn. So the highest lateness of those due since a member
-left is the time without deliveries. Thread rule: main thread.
+A message is due every few milliseconds, in each partition in turn. So the highest lateness of messages that are due
+after a member left is the time without deliveries. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from postdate.tools.bench.limits import PARTITIONS, WARM_UP_S
 _APART_MS = 10
 #: ms. From the beginning of filling to the first due time.
 _LEAD_MS = 4_000
-#: s. How long messages fall due after a member left: after a planned hand-over, and after one that waits for a session.
+#: s. How long messages fall due after a member left: after a planned stop, and after a crash, which waits for the
+#: session time-out.
 _PLANNED_S = 10.0
 _CRASH_S = 30.0
 _MEMBERS = ("one", "two")
 
 
 def hand_over(environment: BenchEnvironment) -> Figures:
-    """One of two members stops gracefully, and one is killed; the other serves its partitions from the disk that
-    both share. A static member is killed and started again."""
+    """Returns one of two members stops gracefully, and one is killed; the other serves its partitions from the disk
+    that both share. A static member is killed and started again."""
     return {
         "planned_late_most_ms": _one_of_two(environment, BenchSidecar.stop, _PLANNED_S),
         "crash_late_most_ms": _one_of_two(environment, BenchSidecar.kill, _CRASH_S),
@@ -40,8 +41,8 @@ def _one_of_two(environment: BenchEnvironment, end: Callable[[BenchSidecar], Non
     going, staying = (environment.sidecar(requests, PARTITIONS // len(_MEMBERS), member=name) for name in _MEMBERS)
     going.start()
     staying.start()
-    for each in (going, staying):
-        each.wait_for_shards()
+    for sidecar in (going, staying):
+        sidecar.wait_for_shards()
     late_ms = _lateness(environment, requests, target, seconds, staying, lambda: end(going))
     staying.stop()
     return late_ms
@@ -52,11 +53,11 @@ def _restarted(environment: BenchEnvironment) -> float:
     sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
 
-    def again() -> None:
+    def restart() -> None:
         sidecar.kill()
         sidecar.start()
 
-    late_ms = _lateness(environment, requests, target, _PLANNED_S, sidecar, again)
+    late_ms = _lateness(environment, requests, target, _PLANNED_S, sidecar, restart)
     sidecar.stop()
     return late_ms
 
@@ -69,7 +70,7 @@ def _lateness(
     serving: BenchSidecar,
     disturb: Callable[[], None],
 ) -> float:
-    """The highest lateness of the messages that were due since `disturb` was called, ms."""
+    """Returns the highest lateness of the messages that were due since `disturb` was called, ms."""
     count = round((WARM_UP_S + seconds) * 1000 / _APART_MS)
     first_ms = time.time_ns() // 1_000_000 + _LEAD_MS
     environment.fill(requests, (request(number, target, first_ms + _APART_MS * number) for number in range(count)))

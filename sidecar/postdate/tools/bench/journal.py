@@ -24,7 +24,7 @@ class Journal:
     """Follows the dispatch log of one request topic from its beginning, committed records only."""
 
     def __init__(self, kafka: Kafka, requests: str, fate: str = DELIVERED) -> None:
-        """`fate`: the fate to count."""
+        """Opens readers at the begin of the log. `fate`: the fate to count."""
         self._fate, self._mark = fate, b'"' + fate.encode() + b'"'
         log = OwnTopics.of(requests).dispatch_log
         self._readers = [
@@ -34,7 +34,7 @@ class Journal:
         self.counted = 0
 
     def follow(self, count: int, check: Callable[[], None]) -> None:
-        """Read on until `count` requests have the fate; `check` raises if that is no longer possible.
+        """Reads on until `count` requests have the fate; `check` raises if that is no longer possible.
 
         Raises TransientError after CASE_TIMEOUT_S.
         """
@@ -56,12 +56,13 @@ class Journal:
         return found
 
     def close(self) -> None:
-        """Drop the clients."""
+        """Drops the clients."""
         for reader in self._readers:
             reader.close()
 
     def seconds(self) -> float:
-        """From the first shard that its last owner took over until the last of these fates, by the broker's clock."""
+        """Returns the seconds from the last takeover of each shard, the earliest of these, to the last counted fate, by
+        the broker's clock."""
         began = min(
             max(record.timestamp_ms for record in records if decode_record(record.value or b"").kind == OWNER)
             for records in self._records
@@ -69,16 +70,16 @@ class Journal:
         return max(max(record.timestamp_ms for record in self._marked()) - began, 1) / 1000
 
     def senders(self) -> int:
-        """The number of processes that have written these fates."""
+        """Returns the number of processes that have written these fates."""
         return len({decode_record(record.value or b"").instance for record in self._marked()})
 
     def lateness(self, is_meant: Callable[[int], bool] = lambda due_ms: True) -> Lateness:
-        """The lateness of the fates: the broker's time of the transaction's record minus the due time."""
+        """Returns the lateness of the fates: the broker's time of the transaction's record minus the due time."""
         late = [at_ms - fate.first_due_ms for at_ms, fate in self.fates() if is_meant(fate.first_due_ms)]
         return np.array(late, dtype=np.float64)
 
     def fates(self) -> Iterator[tuple[int, Fate]]:
-        """Each of these fates with the broker's time of its record, ms."""
+        """Yields each of these fates with the broker's time of its record, ms."""
         for record in self._marked():
             for fate in decode_record(record.value or b"").fates:
                 if fate.name == self._fate:
@@ -103,7 +104,8 @@ def read_to_end(
 
 
 class Arrivals:
-    """A read_committed consumer of a target: when each message came, by this machine's clock, minus when it was due."""
+    """A read_committed consumer of a target. The lateness of a message is its arrival, by this machine's clock, minus
+    its due time."""
 
     def __init__(self, kafka: Kafka, target: str, partitions: int) -> None:
         self._parts = [Partition(target, index) for index in range(partitions)]
@@ -111,7 +113,7 @@ class Arrivals:
         self._late: list[float] = []
 
     def read_new(self) -> int:
-        """Read the present records; returns their number."""
+        """Reads the present records; returns their number."""
         noted = 0
         for reader in self._readers:
             records = reader.read(READ_RECORDS_MAX, 0.0)
@@ -121,21 +123,21 @@ class Arrivals:
         return noted
 
     def take_all(self, admin: Admin) -> int:
-        """Read on to the present end of the target; returns the total number of arrivals. Raises as `read_to_end`."""
+        """Reads on to the present end of the target; returns the total number of arrivals. Raises as `read_to_end`."""
         read_to_end(admin, self._parts, self._readers, self.read_new)
         return self.count
 
     @property
     def count(self) -> int:
-        """How many came."""
+        """The number of arrivals so far."""
         return len(self._late)
 
     def lateness(self, first: int) -> Lateness:
-        """The lateness of the arrivals from number `first` on."""
+        """Returns the lateness of the arrivals from number `first` on."""
         return np.array(self._late[first:], dtype=np.float64)
 
     def close(self) -> None:
-        """Drop the clients."""
+        """Drops the clients."""
         for reader in self._readers:
             reader.close()
 

@@ -41,7 +41,7 @@ IDLE_S = 10.0
 """s. How long an idle process is measured."""
 
 WARM_UP_S = 5.0
-"""s. Traffic before the one that counts: a JVM that has just started compiles its code first."""
+"""s. Traffic before the measured time: a JVM that has just started compiles its code first."""
 
 WARM_UP_RECORDS_MAX = 300_000
 """Records of one copy of the warm-up."""
@@ -78,4 +78,4 @@ READ_RECORDS_MAX = 2_000
 """Records of one read."""
 
 BROKER_SETTINGS = ("min.insync.replicas", "flush.messages", "flush.ms", "compression.type", "segment.bytes")
-"""Topic settings that the figures depend on, reported beside them."""
+"""Topic settings on which the figures depend. The report includes them."""

@@ -16,7 +16,7 @@ from postdate.wire.values.texts import counted
 
 
 def print_table(console: Console, figures: Sequence[Figure]) -> None:
-    """Print one row for each figure: median, spread, target, and whether it is met."""
+    """Prints one row for each figure: median, spread, target, and whether it is met."""
     table = Table("case", "figure", "median", "least to most", "target", "")
     case = ""
     for figure in figures:
@@ -35,7 +35,7 @@ def print_table(console: Console, figures: Sequence[Figure]) -> None:
 
 
 def as_json(figures: Sequence[Figure], settings: Mapping[str, Any]) -> str:
-    """One object: machine, settings, and each case with its figures."""
+    """Returns one object: machine, settings, and each case with its figures."""
     cases: dict[str, dict[str, Any]] = {}
     for figure in figures:
         fields: dict[str, Any] = {

@@ -27,7 +27,7 @@ _BURSTS_MAX = 7
 
 
 def scale(environment: BenchEnvironment, messages: int) -> Figures:
-    """Messages a second with each number of processes, and the ratio to one process.
+    """Returns messages a second with each number of processes, and the ratio to one process.
 
     The raw copy comes first: a broker that has just started would otherwise be slow for one process alone.
     """
@@ -49,8 +49,8 @@ def _copy(environment: BenchEnvironment, messages: int) -> float:
 
 
 def _burst(environment: BenchEnvironment, messages: int, processes: int) -> float:
-    """Messages a second of a burst that was completely accepted before it was due. Otherwise another burst is sent, to
-    another topic and due later. Raises TransientError if none was accepted in time."""
+    """Returns messages a second of a burst that was completely accepted before it was due. Otherwise another burst is
+    sent, to another topic and due later. Raises TransientError if none was accepted in time."""
     lead_ms = _LEAD_MS + round(messages * _LEAD_MS_PER_RECORD)
     for _ in range(_BURSTS_MAX):
         rate = _burst_after(environment, messages, processes, lead_ms)
@@ -64,7 +64,7 @@ def _burst(environment: BenchEnvironment, messages: int, processes: int) -> floa
 
 
 def _burst_after(environment: BenchEnvironment, messages: int, processes: int, lead_ms: int) -> float | None:
-    """Messages a second; None if some were accepted only after the due time."""
+    """Returns messages a second; None if some were accepted only after the due time."""
     requests, (target,) = environment.new_topics()
     sidecar = environment.sidecar(requests, PARTITIONS, processes)
     sidecar.start()
@@ -85,7 +85,7 @@ def _burst_after(environment: BenchEnvironment, messages: int, processes: int, l
 
 
 def _wait_until_shared(environment: BenchEnvironment, requests: str, sidecar: BenchSidecar, processes: int) -> None:
-    """Wait until the group has assigned shards to each process, and all of them deliver.
+    """Waits until the group has assigned shards to each process, and all of them deliver.
 
     Raises TransientError after a time-out.
     """

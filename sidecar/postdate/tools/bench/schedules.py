@@ -84,7 +84,8 @@ class BenchSchedule:
 
 
 def hourly_or_daily(number: int, at_ms: int) -> BenchSchedule:
-    """A schedule that fires at `at_ms`, and then every hour; or at that second by the clock of a zone, every day."""
+    """Returns a schedule that fires at `at_ms`, and then every hour; or at that second by the clock of a zone, every
+    day."""
     if number % 2 == 0:
         return BenchSchedule([(names.EVERY, b"1h/%dms" % (at_ms % _HOUR_MS))], at_ms, _HOUR_MS)
     zone = _ZONES[number // 2 % len(_ZONES)]
@@ -95,8 +96,8 @@ def hourly_or_daily(number: int, at_ms: int) -> BenchSchedule:
 
 
 def often(number: int, count: int, start_ms: int) -> BenchSchedule:
-    """A schedule that fires every _OFTEN_S from `start_ms` on. Those by interval divide it evenly; those by cron
-    expressions fire at whole seconds."""
+    """Returns a schedule that fires every _OFTEN_S from `start_ms` on. Those by interval divide it evenly; those by
+    cron expressions fire at whole seconds."""
     interval_ms = 1_000 * _OFTEN_S
     if number % 2 == 0:
         phase_ms = number * interval_ms // count
@@ -119,7 +120,7 @@ def schedules_once(environment: BenchEnvironment, count: int) -> Figures:
 
 
 def steady_schedules(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """Lateness at a read_committed consumer of `rate` occurrences a second, and of as many single messages."""
+    """Returns lateness at a read_committed consumer of `rate` occurrences a second, and of as many single messages."""
     count = rate * _OFTEN_S
     return _with_lead(environment, count, _LEAD_MS_MIN, lambda lead_ms: _often(environment, rate, seconds, lead_ms))
 
@@ -127,8 +128,8 @@ def steady_schedules(environment: BenchEnvironment, rate: int, seconds: float) -
 def _with_lead(
     environment: BenchEnvironment, count: int, lead_ms: int, measure: Callable[[int], Figures | None]
 ) -> Figures:
-    """The figures of `measure`, which gets a lead. It returns None if some of its `count` schedules were accepted only
-    after they were due."""
+    """Returns the figures of `measure`, which gets a lead. It returns None if some of its `count` schedules were
+    accepted only after they were due."""
     for _ in range(_LEADS_MAX):
         found = measure(lead_ms)
         if found is not None:
@@ -141,7 +142,7 @@ def _with_lead(
 
 
 def _once_each(environment: BenchEnvironment, count: int, lead_ms: int) -> Figures | None:
-    """The figures; None if some schedules were accepted only after they were due."""
+    """Returns the figures; None if some schedules were accepted only after they were due."""
     requests, (target, copied) = environment.new_topics(2)
     sidecar = environment.sidecar(requests)
     sidecar.format_version = _FORMAT_VERSION
@@ -184,7 +185,7 @@ def _once_each(environment: BenchEnvironment, count: int, lead_ms: int) -> Figur
 
 
 def _often(environment: BenchEnvironment, rate: int, seconds: float, lead_ms: int) -> Figures | None:
-    """The figures; None if some schedules were accepted only after they were due."""
+    """Returns the figures; None if some schedules were accepted only after they were due."""
     requests, (target, other) = environment.new_topics(2)
     sidecar = environment.sidecar(requests)
     sidecar.format_version = _FORMAT_VERSION
@@ -256,7 +257,7 @@ class _Occurrences:
         return len(self._found) - before
 
     def lateness(self, from_ms: int) -> Lateness:
-        """The lateness of the occurrences that count, from a nominal time on."""
+        """Returns the lateness of the occurrences that count, from a nominal time on."""
         late = [each[3] for each in self._found if from_ms <= each[2] < self._until_ms]
         return np.array(late, dtype=np.float64)
 

@@ -41,7 +41,7 @@ _SEED = 20
 
 
 def steady(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """Lateness at the commit (by the dispatch log) and at a read_committed consumer, both minus due."""
+    """Returns lateness at the commit (by the dispatch log) and at a read_committed consumer, both minus due."""
     requests, (target,) = environment.new_topics()
     sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
@@ -145,7 +145,7 @@ def _read(arrivals: Arrivals, count: int, check: Callable[[], None]) -> None:
 
 
 def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """The same with 64 shards in the one process, and what these cost while nothing is due."""
+    """Returns the same with 64 shards in the one process, and what these cost while nothing is due."""
     requests, (target,) = environment.new_topics(partitions=MANY_PARTITIONS)
     sidecar = environment.sidecar(requests, MANY_PARTITIONS)
     started_s = sidecar.start_and_wait()
@@ -168,7 +168,7 @@ def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
 
 
 def checks(sidecar: BenchSidecar, sender: LoadGenerator) -> Callable[[], None]:
-    """Raises, when it is called, if the sidecar has ended or sending failed."""
+    """Returns a function that raises if the sidecar has ended or sending failed."""
 
     def check() -> None:
         sidecar.check()
@@ -178,14 +178,14 @@ def checks(sidecar: BenchSidecar, sender: LoadGenerator) -> Callable[[], None]:
 
 
 def bad_target(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """Ten targets, first all healthy, then one of them missing: the lateness of the other nine."""
+    """Measures the lateness of nine of ten targets, first with all targets healthy, then with the tenth missing."""
     undisturbed, disturbed = (_others_late(environment, rate, seconds, missing) for missing in (False, True))
     named = percentiles("undisturbed", undisturbed) | percentiles("disturbed", disturbed)
     return named | {"disturbed_of_undisturbed_p99_share": named["disturbed_p99_ms"] / named["undisturbed_p99_ms"]}
 
 
 def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missing: bool) -> Lateness:
-    """Lateness at the commit of the messages for nine targets; those for the tenth are not counted."""
+    """Returns lateness at the commit of the messages for nine targets; those for the tenth are not counted."""
     requests, targets = environment.new_topics(10, target_partitions=1)
     tenth = f"{targets[-1]}-missing" if missing else targets[-1]
     sidecar = environment.sidecar(requests)

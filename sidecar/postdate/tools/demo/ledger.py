@@ -71,12 +71,12 @@ class Ledger:
         return len(self._arrivals)
 
     def note_sent(self, message: DemoMessage, origin: str, due_ms: int) -> None:
-        """The broker has the request of `message`."""
+        """Records that the broker has acknowledged the request of `message`."""
         self._sent[origin] = SentMessage(message, origin, due_ms, self._arrivals.get(origin, []))
         self.last_due_ms = max(self.last_due_ms, due_ms)
 
     def note_arrival(self, arrival: Arrival) -> None:
-        """A record was read from its target."""
+        """Records that a record was read from its target."""
         arrivals = self._arrivals.setdefault(arrival.origin, [])
         arrivals.append(arrival)
         if arrival.origin in self._sent:
@@ -86,19 +86,19 @@ class Ledger:
             del self._recent[:RECENT_MAX]
 
     def overdue(self, now_ms: int) -> int:
-        """How many requests are due at `now_ms` and have not arrived. O(requests)."""
+        """Returns how many requests are due at `now_ms` and have not arrived. O(requests)."""
         return sum(1 for sent in self._sent.values() if sent.due_ms <= now_ms and not sent.arrivals)
 
     def recent_lateness_ms(self) -> list[int]:
-        """Lateness of the newest arrivals, ascending."""
+        """Returns lateness of the newest arrivals, ascending."""
         return sorted(self._recent[-RECENT_MAX:])
 
     def lateness_ms(self) -> list[int]:
-        """Lateness of all arrivals, ascending, by the requested due time."""
+        """Returns lateness of all arrivals, ascending, by the requested due time."""
         return sorted(sent.arrivals[0].at_ms - sent.due_ms for sent in self._sent.values() if sent.arrivals)
 
     def account(self) -> Account:
-        """The errors so far. Requires that all deliveries have arrived."""
+        """Returns the errors so far. Requires that all deliveries have arrived."""
         account = Account([], [], [], [])
         for sent in self._sent.values():
             number = sent.message.number
@@ -115,12 +115,12 @@ class Ledger:
 
 
 def percentile(ascending: Sequence[int], share: float) -> int:
-    """The nearest-rank percentile of values in ascending order; 0 of none. O(1)."""
+    """Returns the nearest-rank percentile of values in ascending order; 0 of none. O(1)."""
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0
 
 
 def _difference(sent: SentMessage, arrival: Arrival) -> str:
-    """The differences of the record from its request; empty if there are none."""
+    """Returns the differences of the record from its request; empty if there are none."""
     message = sent.message
     if (arrival.target, arrival.key, arrival.value) != (message.target, message.key, message.value):
         return f"message {message.number} arrived changed"

@@ -20,7 +20,7 @@ TARGET_PARTITIONS = 2
 DELAY_MIN_S = 0.5
 #: Requests are sent over this share of the longest delay, so that sending and delivering overlap.
 SENDING_SHARE = 0.25
-#: When the burst is due, as a share of the longest delay from the start of sending: all of it has been sent by then.
+#: The due time of the burst after the start of sending, as a share of the longest delay: by then all of it is sent.
 BURST_SHARE = 0.5
 #: This share of all messages is due at one instant.
 BURST_MESSAGES_SHARE = 0.3
@@ -46,7 +46,7 @@ class DemoMessage:
         return b'{"number": %d}' % self.number
 
     def headers(self, burst_ms: int) -> Headers:
-        """The headers of the request; `burst_ms` is the instant of the burst in epoch ms."""
+        """Returns the headers of the request; `burst_ms` is the instant of the burst in epoch ms."""
         when = (names.AT, str(burst_ms)) if self.delay_ms < 0 else (names.DELAY, _delay_text(self))
         return [
             (names.TOPIC, self.target.encode()),
@@ -55,12 +55,13 @@ class DemoMessage:
         ]
 
     def due_ms(self, sent_ms: int, burst_ms: int) -> int:
-        """When it is due, `sent_ms` being the timestamp that the broker gave the request."""
+        """Returns the due time, epoch ms. `sent_ms`: the timestamp that the broker gave the request."""
         return burst_ms if self.delay_ms < 0 else sent_ms + self.delay_ms
 
 
 def plan(messages: int, seconds: float) -> list[DemoMessage]:
-    """`messages` messages in the order of sending, with delays from 0.5 s to `seconds`. Requires seconds >= 0.5."""
+    """Returns `messages` messages in the order of sending, with delays from 0.5 s to `seconds`. Requires seconds >=
+    0.5."""
     chance = random.Random(_SEED)  # noqa: S311  # not a secret: the same demo every time
     sending_ms = seconds * 1000 * SENDING_SHARE
     planned = []
@@ -72,7 +73,7 @@ def plan(messages: int, seconds: float) -> list[DemoMessage]:
 
 
 def _delay_text(message: DemoMessage) -> str:
-    """The delay in one of the notations that a request may use."""
+    """Returns the delay in one of the notations that a request may use."""
     match message.number % 3:
         case 0:
             return str(message.delay_ms)

@@ -48,11 +48,11 @@ class DemoScreen:
             self._live.stop()
 
     def event(self, text: str, style: str = "bold") -> None:
-        """Print an event above the table."""
+        """Prints an event above the table."""
         self._console.print(f"{self._elapsed_s():5.1f} s  {text}", style=style, markup=False, soft_wrap=True)
 
     def show(self, ledger: Ledger, sidecars: str) -> None:
-        """Show the present state, unless the last update was too recent."""
+        """Shows the present state, unless the last update was too recent."""
         now = time.monotonic()
         if now - self._shown < (_LINE_S if self._live is None else _REDRAW_S):
             return
@@ -91,7 +91,7 @@ _NAMED_MAX = 10
 
 
 def print_account(console: Console, ledger: Ledger, account: Account) -> None:
-    """Print the result of the ledger."""
+    """Prints the result of the ledger."""
     lateness = ledger.lateness_ms()
     table = Table("demo", "", title="Deliveries, as read from the targets", title_justify="left")
     table.add_row("sent", f"{ledger.sent:,}")
@@ -117,14 +117,14 @@ def _named(found: Sequence[object]) -> str:
 
 
 def read_audit(stdout: str) -> Mapping[str, Any]:
-    """The audit's result, the last line of its output; empty if there is none."""
+    """Returns the audit's result, the last line of its output; empty if there is none."""
     lines = [line for line in stdout.splitlines() if line.startswith("{")]
     outcome: Mapping[str, Any] = json.loads(lines[-1]) if lines else {}
     return outcome
 
 
 def print_audit(console: Console, outcome: Mapping[str, Any]) -> None:
-    """Print the audit's counts and lateness, and its samples of violations."""
+    """Prints the audit's counts and lateness, and its samples of violations."""
     table = Table("audit", "", title="The audit of the topics by Spark", title_justify="left")
     for verdict, count in outcome["counts"].items():
         if count or verdict in ("delivered", "missing", "duplicate", "early"):

@@ -1,6 +1,6 @@
 """The steps of the demo: topics, two sidecars, messages, a kill during a dispatch, a new sidecar, the verdicts.
 
-Everything that is started is registered with the caller's ExitStack before it starts, so that it ends whatever happens.
+Each process is registered with the ExitStack of the caller before it starts, so that it ends in any case.
 Thread rule: main thread.
 """
 
@@ -106,7 +106,8 @@ class Show:
         return all(shards) and sum(shards) == PARTITIONS
 
     def _send_and_watch(self, screen: DemoScreen) -> None:
-        """Send, kill one sidecar while the burst is dispatched, start another, and wait for the rest."""
+        """Sends, kills one sidecar while the burst is dispatched, starts another, and waits for the remaining
+        messages."""
         parts = [Partition(target, index) for target in TARGETS for index in range(TARGET_PARTITIONS)]
         readers = Readers(self.kafka, parts)
         self.stack.callback(readers.close)
@@ -131,7 +132,7 @@ class Show:
             readers.read_new(self.ledger, _POLL_INTERVAL_S)
 
     def _watch_arrivals(self, screen: DemoScreen, readers: Readers) -> None:
-        """Wait until all messages have arrived; on a slow machine, for as long as some still arrive."""
+        """Waits until all messages have arrived; on a slow machine, for as long as some still arrive."""
         while (before := self.ledger.distinct) < self.messages:
 
             def more_arrived(before: int = before) -> bool:
@@ -156,7 +157,7 @@ class Show:
         screen.event(f"{what}: {overdue:,} messages were due and on the way", "bold red")
 
     def _wait(self, screen: DemoScreen, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
-        """Show the ledger until the condition holds. Raises _TooLate, and PostdateError if a sidecar ended."""
+        """Shows the ledger until the condition holds. Raises _TooLate, and PostdateError if a sidecar ended."""
         deadline_ms = now_ms() + timeout_s * 1000
         while not condition():
             self._check_sidecars()

@@ -30,13 +30,14 @@ _ANSWER_TIMEOUT_S = 60.0
 
 
 def demo_clients(bootstrap: str) -> ConfluentKafka:
-    """The clients of the demo. They are patient, since the broker shares a machine that may be slow and busy."""
+    """Returns the clients of the demo. They are patient, since the broker shares a machine that may be slow and
+    busy."""
     patient = {"message.timeout.ms": round(_ANSWER_TIMEOUT_S * 1_000)}
     return ConfluentKafka(KafkaSettings(bootstrap, producer=patient, admin_timeout_s=_ANSWER_TIMEOUT_S))
 
 
 def now_ms() -> int:
-    """Epoch milliseconds, rounded down: an arrival is never dated later than it was."""
+    """Returns the time, epoch ms, rounded down so that no arrival is recorded as later than it was."""
     return time.time_ns() // 1_000_000
 
 
@@ -60,7 +61,7 @@ class DemoSender:
         return self._next == len(self._planned) == self._ledger.sent
 
     def send_until(self, at_ms: int) -> None:
-        """Send the requests that are planned until `at_ms`, and handle acknowledgements. Raises TransientError if the
+        """Sends the requests that are planned until `at_ms`, and handles acknowledgements. Raises TransientError if the
         broker did not acknowledge a request."""
         while self._next < len(self._planned) and self._planned[self._next].send_after_ms + self._begin_ms <= at_ms:
             self._send(self._planned[self._next])
@@ -70,7 +71,7 @@ class DemoSender:
             raise TransientError(f"the broker did not acknowledge a request: {self._refusal}")
 
     def close(self) -> None:
-        """Drop the client."""
+        """Drops the client."""
         self._producer.destroy()
 
     def _send(self, message: DemoMessage) -> None:
@@ -102,7 +103,7 @@ class Readers:
             thread.start()
 
     def read_new(self, ledger: Ledger, timeout_s: float) -> None:
-        """Note what has arrived; waits up to `timeout_s` for the first. Raises KafkaFault if a reader failed."""
+        """Notes what has arrived; waits up to `timeout_s` for the first. Raises KafkaFault if a reader failed."""
         try:
             item = self._arrivals.get(timeout=timeout_s)
             while True:
@@ -114,7 +115,7 @@ class Readers:
             return
 
     def close(self) -> None:
-        """End the threads."""
+        """Ends the threads."""
         self._ending.set()
         for thread in self._threads:
             thread.join()

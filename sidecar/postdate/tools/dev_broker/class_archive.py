@@ -33,15 +33,16 @@ class ClassArchive:
         return self.path.exists()
 
     def reading_options(self) -> list[str]:
-        """The options of a JVM that uses the archive, if it exists."""
+        """Returns the options of a JVM that uses the archive, if it exists."""
         return [f"-XX:SharedArchiveFile={self.path}"] if self.exists() else []
 
     def options(self) -> list[str]:
-        """The options of a JVM that uses the archive, or else writes it when it ends; `ended` completes that."""
+        """Returns the options of a JVM that uses the archive or, if there is none, writes it when it ends. `ended`
+        completes the archive."""
         return self.reading_options() or [f"-XX:ArchiveClassesAtExit={self._partial}"]
 
     def ended(self, status: int | None) -> None:
-        """Keeps what a JVM with this exit status wrote if it is complete, and otherwise deletes it."""
+        """Keeps the archive that a JVM with this exit status wrote if it is complete; otherwise deletes it."""
         with suppress(OSError):  # nothing was written, as by a JVM that read the archive or was killed
             if status in _COMPLETE:
                 os.replace(self._partial, self.path)

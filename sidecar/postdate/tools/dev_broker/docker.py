@@ -128,7 +128,7 @@ class DockerBroker(DevBroker):
 
 
 def find_docker() -> str:
-    """The path of the docker command; raises DevBrokerFailed if it is missing or its engine does not answer."""
+    """Returns the path of the docker command; raises DevBrokerFailed if it is missing or its engine does not answer."""
     docker = shutil.which("docker")
     if docker is None:
         raise DevBrokerFailed("There is no docker on PATH. Install Docker, or run without --docker (needs Java 17).")
@@ -138,12 +138,12 @@ def find_docker() -> str:
 
 
 def has_image(docker: str, image: str) -> bool:
-    """Whether the engine has this image already; one call of the docker command."""
+    """Returns whether the engine has this image already; one call of the docker command."""
     return _succeeds([docker, "image", "inspect", image])
 
 
 def layers_done(layers: dict[str, str], line: str) -> tuple[int, int]:
-    """How many layers of an image are there, and how many it has, after one more line of `docker pull`.
+    """Returns how many layers of an image are there, and how many it has, after one more line of `docker pull`.
 
     `layers` (id to state) is kept up to date. Other lines change nothing.
     """
@@ -154,7 +154,7 @@ def layers_done(layers: dict[str, str], line: str) -> tuple[int, int]:
 
 
 def node_environment(host: str, port: int) -> dict[str, str]:
-    """The environment that makes a container of the image a single node, which clients reach at host:port.
+    """Returns the environment that makes a container of the image a single node, which clients reach at host:port.
 
     The port is the same inside and outside, so the advertised address is valid in both places. Every container is a new
     cluster with a random id, since the image's id is always the same.
@@ -171,7 +171,7 @@ def node_environment(host: str, port: int) -> dict[str, str]:
 
 
 def run_command(docker: str, name: str, image: str, host: str, port: int) -> list[str]:
-    """The command that runs the node in the foreground and removes the container when it ends."""
+    """Returns the command that runs the node in the foreground and removes the container when it ends."""
     command = [docker, "run", "--rm", "--name", name, "--publish", f"{host}:{port}:{port}"]
     for variable, value in node_environment(host, port).items():
         command += ["--env", f"{variable}={value}"]

@@ -43,18 +43,18 @@ _IVY_XML = """<ivy-module version="2.0">
 
 
 def quiet(what: str, done: int, total: int) -> None:
-    """A progress callback that does nothing."""
+    """Does nothing: a progress callback without output."""
 
 
 def cache_dir() -> Path:
-    """The cache directory of this user; it may not exist yet."""
+    """Returns the cache directory of this user; it may not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base, "postdate")
 
 
 def kafka_libs(progress: Progress = quiet, version: str = KAFKA_VERSION) -> Path:
-    """The directory with Kafka's jars, downloaded first if this machine has none (44 MB, about 30 s). The variable
-    POSTDATE_KAFKA_LIBS replaces only the default version.
+    """Returns the directory with Kafka's jars, downloaded first if this machine has none (44 MB, about 30 s). The
+    variable POSTDATE_KAFKA_LIBS replaces only the default version.
 
     Blocks meanwhile. Raises DevBrokerFailed if that fails; the message names the remedy.
     """
@@ -74,7 +74,7 @@ def kafka_libs(progress: Progress = quiet, version: str = KAFKA_VERSION) -> Path
 
 
 def find_ivy() -> Path:
-    """The Ivy jar of the installed PySpark; raises DevBrokerFailed with the remedy if there is none."""
+    """Returns the Ivy jar of the installed PySpark; raises DevBrokerFailed with the remedy if there is none."""
     spec = importlib.util.find_spec("pyspark")
     if spec is not None and spec.origin is not None:
         found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))

@@ -64,7 +64,7 @@ PRODUCTION_JVM = Jvm(1024, "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:Ini
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that was free a moment ago."""
+    """Returns a TCP port of the loopback interface that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -77,7 +77,7 @@ class DevBroker(ABC):
     log_file: Path | None = None
 
     def __init__(self, port: int, progress: Progress) -> None:
-        """`port` 0: a free one, kept for the life of this object."""
+        """Starts nothing. `port` 0: a free port, which this object keeps."""
         self.port = port or free_port()
         self._progress = progress
         self._process: subprocess.Popen[bytes] | None = None
@@ -96,7 +96,7 @@ class DevBroker(ABC):
         return f"{self.host}:{self.port}"
 
     def is_running(self) -> bool:
-        """Whether the broker started here still lives (also while paused)."""
+        """Returns whether the broker started here still lives (also while paused)."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -107,7 +107,7 @@ class DevBroker(ABC):
         return self._process.returncode
 
     def last_words(self) -> str:
-        """The end of the broker's log, for an error message."""
+        """Returns the end of the broker's log, for an error message."""
         if self.log_file is None or not self.log_file.exists():
             return ""
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
@@ -227,7 +227,7 @@ class LocalBroker(DevBroker):
         self._forget()
 
     def kill(self) -> None:
-        """SIGKILL, as in a crash; written data stays, since the page cache outlives the process."""
+        """Kills the process, as in a crash. Written data stays, since the page cache outlives the process."""
         if self._process is None:
             return
         self._process.kill()
@@ -243,15 +243,15 @@ class LocalBroker(DevBroker):
         self.start(timeout_s)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing answers. Returns when every thread has stopped, which takes a while
-        on a busy machine."""
+        """Sends SIGSTOP: connections stay open, and nothing answers. Returns when every thread has stopped, which takes
+        a while on a busy machine."""
         os.kill(self.pid, signal.SIGSTOP)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while not _is_stopped(self.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
@@ -316,7 +316,7 @@ class LocalBroker(DevBroker):
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether all threads of a process are stopped; True if the system has no /proc."""
+    """Returns whether all threads of a process are stopped; True if the system has no /proc."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         try:
             if stat.read_text().rpartition(")")[2].split()[0] not in "Tt":
@@ -332,7 +332,7 @@ def jvm_options(default: str = JVM_OPTIONS) -> str:
 
 
 def new_cluster_id() -> str:
-    """A random cluster id in Kafka's form: 16 bytes in URL-safe base64 without padding, no leading dash."""
+    """Returns a random cluster id in Kafka's form: 16 bytes in URL-safe base64 without padding, no leading dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -340,7 +340,7 @@ def new_cluster_id() -> str:
 
 
 def die_with_us(command: list[str]) -> list[str]:
-    """The command, which ends when this process dies, if the system has `setpriv`.
+    """Returns the command, which ends when this process dies, if the system has `setpriv`.
 
     The kernel counts the death of the *thread* that started it, so only the main thread may ask for this.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
-    """The settings of a single node: broker and controller in one, and every internal topic with one replica.
+    """Returns the settings of a single node: broker and controller in one, and every internal topic with one replica.
 
     The caller adds the data directory and the bind addresses of the listeners.
     """
@@ -53,5 +53,6 @@ def write_properties(path: Path, settings: Mapping[str, str]) -> None:
 
 
 def container_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """The same settings as the image apache/kafka takes them: KAFKA_ and the name in capitals, dots as underscores."""
+    """Returns the same settings as the image apache/kafka takes them: KAFKA_ and the name in capitals, dots as
+    underscores."""
     return {"KAFKA_" + name.upper().replace(".", "_"): value for name, value in settings.items()}

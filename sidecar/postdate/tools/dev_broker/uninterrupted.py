@@ -1,7 +1,8 @@
 """Defers SIGINT and SIGTERM while a process is started, so that every started process will be stopped.
 
-A handler that raises can do so between the start of a child and the assignment that remembers it. Blocking the signals
-instead would not do: the child inherits the mask, and any other thread of ours takes the signal for the main one.
+A signal handler may raise between the start of a child and the assignment of the child to a variable. Blocking the
+signals instead does not help: the child inherits the mask, and any other thread of this process accepts the signal in
+place of the main thread.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         for number, handler in earlier.items():
-            # None: a handler that Python did not install, and cannot put back.
+            # None: a handler that Python did not install, and cannot restore.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if came:
             signal.raise_signal(came[0])

@@ -1,7 +1,7 @@
-"""Goal: each change over HTTP is recorded with its user, its body and its answer, and can be read back after a restart;
-the log is bounded, has no keys of messages, and never keeps a change from being answered.
+"""Goal: each change over HTTP is recorded with its user, its body and its answer, and can be read after a restart. The
+log is bounded, contains no keys of messages, and never prevents the answer to a change.
 
-Method: the real server on a port of this machine, over a simulated Kafka; the log itself, with full, torn and missing
+Method: the real server on a port of this machine, over a simulated Kafka. `ActionLog` with full, torn and missing
 files.
 """
 
@@ -43,7 +43,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def serve(stack: ExitStack, directory: Path, **http: Any) -> Client:
-    """A process without shards, whose data directory this is."""
+    """Starts a process without shards that has this data directory, and returns a client with the token."""
     (directory / "token").write_text(TOKEN)
     kafka = SimKafka(SimBroker())
     kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
@@ -78,13 +78,13 @@ def test_each_change_is_recorded_with_user_body_and_answer_and_outlives_the_proc
         client.post("/api/v1/dead-letters/requeue", {"reason": "expired"})
         client.get("/api/v1/pending?scope=process")
     client = serve(stack, tmp_path)
-    found = actions(client)
-    assert [(each["action"], each["status"]) for each in found] == [
+    entries = actions(client)
+    assert [(entry["action"], entry["status"]) for entry in entries] == [
         ("cancel/selected", 202),
         ("reschedule", 400),
         ("cancel", 202),
-    ], "the newest first; a failed plan and queries are no changes"
-    bulk, refused, cancel = found
+    ], "the newest first; a failed plan and queries are not recorded"
+    bulk, refused, cancel = entries
     assert (cancel["who"], cancel["address"], cancel["asked"]) == ("Ann Müller", "127.0.0.1", {"id": "order-1"})
     assert (cancel["answer"]["origin"], refused["who"]) == (done.json["origin"], None)
     assert before_ms <= cancel["at_ms"] <= SystemClock().wall_ms()
@@ -105,7 +105,9 @@ def test_a_client_that_may_change_nothing_leaves_no_entry(stack: ExitStack, tmp_
 
 
 @pytest.mark.parametrize("payloads", ["never", "allowed"])
-def test_a_key_is_recorded_and_shown_only_if_payloads_are(stack: ExitStack, tmp_path: Path, payloads: str) -> None:
+def test_a_key_is_recorded_and_shown_only_if_payloads_are_allowed(
+    stack: ExitStack, tmp_path: Path, payloads: str
+) -> None:
     client = serve(stack, tmp_path, payloads=payloads)
     client.post("/api/v1/cancel/selected", {"key": "customer-17"})
     client.post("/api/v1/cancel/selected", {"key": "customer-17", "from": "never"})
@@ -118,7 +120,7 @@ def test_a_key_is_recorded_and_shown_only_if_payloads_are(stack: ExitStack, tmp_
     assert payloads == "never" or shown.json["actions"][1]["asked"] == {"key": "customer-17"}
 
 
-def test_a_change_is_answered_although_it_cannot_be_recorded(
+def test_a_change_is_answered_even_if_it_cannot_be_recorded(
     stack: ExitStack, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = serve(stack, tmp_path)
@@ -128,7 +130,7 @@ def test_a_change_is_answered_although_it_cannot_be_recorded(
     assert client.get("/api/v1/actions?scope=process").status == 503
 
 
-def entry(number: int, **more: Any) -> dict[str, Any]:
+def log_entry(number: int, **more: Any) -> dict[str, Any]:
     named = {"at_ms": number, "action_id": f"{number:016}", "action": "hold", "asked": {}, "who": None}
     return {**named, "process": "p", "forwarded": False, **more}
 
@@ -137,32 +139,32 @@ def test_two_files_bound_the_log_and_keep_the_newest(tmp_path: Path, monkeypatch
     monkeypatch.setattr(limits, "ACTIONS_FILE_SIZE_BYTES_MAX", 1_000)
     logs = ActionLog(tmp_path), ActionLog(tmp_path)
     for number in range(100):
-        logs[number % 2].record(entry(number))
+        logs[number % 2].record(log_entry(number))
     numbers = [each["at_ms"] for each in logs[0].read()]
     assert numbers == list(range(numbers[0], 100))
     assert 10 <= len(numbers) < 30
     assert sum(path.stat().st_size for path in tmp_path.glob("actions*")) <= 2_000
 
 
-def test_a_line_that_a_crash_has_cut_off_costs_no_other(tmp_path: Path) -> None:
+def test_a_line_that_a_crash_cut_off_does_not_affect_the_other_lines(tmp_path: Path) -> None:
     log = ActionLog(tmp_path)
-    log.record(entry(1))
+    log.record(log_entry(1))
     with (tmp_path / "actions.jsonl").open("ab") as file:
         file.write(b'{"at_ms":2,"act')
-    log.record(entry(3))
+    log.record(log_entry(3))
     assert [each["at_ms"] for each in log.read()] == [1, 3]
 
 
-def test_a_forwarded_action_appears_once_as_its_receiver_has_answered_it() -> None:
-    own = entry(5, answer={"shards": 4})
-    part = entry(6, action_id=own["action_id"], forwarded=True, answer={"shards": 2})
-    other = entry(7, action_id=own["action_id"], forwarded=True, asked={"what": "intake"})
+def test_a_forwarded_action_appears_once_with_the_answer_of_its_receiver() -> None:
+    own = log_entry(5, answer={"shards": 4})
+    part = log_entry(6, action_id=own["action_id"], forwarded=True, answer={"shards": 2})
+    other = log_entry(7, action_id=own["action_id"], forwarded=True, asked={"what": "intake"})
     for answers in ([[own], [part, other]], [[part, other], [own]], [[own, part], [own, part, other]]):
         assert merged_actions([{"actions": each} for each in answers], 10) == [other, own]
-    assert merged_actions([{"actions": [entry(1), entry(3), entry(2)]}], 2) == [entry(3), entry(2)]
+    assert merged_actions([{"actions": [log_entry(1), log_entry(3), log_entry(2)]}], 2) == [log_entry(3), log_entry(2)]
 
 
-def test_what_a_client_sends_is_bounded(stack: ExitStack, tmp_path: Path) -> None:
+def test_the_recorded_values_of_a_client_are_bounded(stack: ExitStack, tmp_path: Path) -> None:
     client = serve(stack, tmp_path)
     body = {"id": "i" * 5_000, "unheard": "of", "origins": ["x" * 500] * 20}
     client.post("/api/v1/cancel", body, **{"Postdate-Actor": "n" * 5_000 + "%0A"})
@@ -178,15 +180,17 @@ def test_what_a_client_sends_is_bounded(stack: ExitStack, tmp_path: Path) -> Non
     assert (tmp_path / "actions.jsonl").stat().st_size < 12_000
 
 
-def test_entries_of_an_older_process_are_shown_without_what_json_cannot_have(stack: ExitStack, tmp_path: Path) -> None:
+def test_values_that_json_cannot_represent_are_replaced_in_entries_of_older_processes(
+    stack: ExitStack, tmp_path: Path
+) -> None:
     answered = {"action": "cancel", "asked": {"id": "\ud800", "partition": float("inf")}, "answer": {"error": "\udfff"}}
-    (tmp_path / "actions.jsonl").write_text(json.dumps({**entry(SystemClock().wall_ms()), **answered}) + "\n")
+    (tmp_path / "actions.jsonl").write_text(json.dumps({**log_entry(SystemClock().wall_ms()), **answered}) + "\n")
     (shown,) = actions(serve(stack, tmp_path))
     assert (shown["asked"], shown["answer"]) == ({"id": "?", "partition": None}, {"error": "?"})
 
 
-def test_each_process_that_a_command_has_asked_is_shown() -> None:
-    parts = [entry(number, action_id="a" * 16, forwarded=True, process=f"p{number}") for number in (1, 2)]
+def test_each_process_that_a_command_called_is_shown() -> None:
+    parts = [log_entry(number, action_id="a" * 16, forwarded=True, process=f"p{number}") for number in (1, 2)]
     parts[1]["status"] = 503
     for answers in ([[parts[0]], [parts[1]]], [parts, parts]):
         assert merged_actions([{"actions": each} for each in answers], 10) == parts[::-1]

@@ -1,6 +1,6 @@
-"""Goal: a bulk control over HTTP goes to the asked partitions, and a failure names those that have it.
+"""Goal: a bulk control over HTTP is produced to the requested partitions. A failure names the partitions that have it.
 
-Method: the endpoint's own function over the simulated Kafka.
+Method: the function of the endpoint over a simulated Kafka.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def counts(env: SimulatedCluster) -> list[int]:
 def test_a_failure_names_the_partitions_that_have_the_control(
     env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = env.broker.append
+    real_append = env.broker.append
 
     def append(part: Partition, *more: Any) -> tuple[int, int]:
         if part.index == 2:
             raise FatalClient("the connection is lost")
-        return honest(part, *more)
+        return real_append(part, *more)
 
     with monkeypatch.context() as patch:
         patch.setattr(env.broker, "append", append)
@@ -56,8 +56,8 @@ def test_a_failure_names_the_partitions_that_have_the_control(
     assert "sent: requests/0/0, requests/1/0; may be sent: requests/2; not sent: requests/3" in str(failed.value)
     assert "the connection is lost" in str(failed.value)
     assert counts(env) == [1, 1, 0, 0]
-    told = control_selected(process, "reschedule", {**BY, "partitions": [2, 3]})
-    assert [each["origin"] for each in told["controls"]] == ["requests/2/0", "requests/3/0"]
+    answer = control_selected(process, "reschedule", {**BY, "partitions": [2, 3]})
+    assert [control["origin"] for control in answer["controls"]] == ["requests/2/0", "requests/3/0"]
     assert counts(env) == [1, 1, 1, 1]
 
 

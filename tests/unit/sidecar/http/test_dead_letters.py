@@ -1,7 +1,7 @@
-"""Goal: dead letters over HTTP are grouped by reason; a plan changes nothing; each one is requeued once, also by two
-requests at the same time; reading is bounded; nothing of a refused request is shown without payloads.
+"""Goal: dead letters over HTTP are grouped by reason. A plan changes nothing. Each dead letter is requeued once, even
+if two requests arrive at the same time. Reading is bounded. Without payloads, nothing of a refused request is shown.
 
-Method: the endpoint's own functions over the simulated Kafka.
+Method: the functions of the endpoints over a simulated Kafka.
 """
 
 from __future__ import annotations
@@ -45,11 +45,15 @@ def process(env: SimulatedCluster) -> ProcessState:
     return cast(ProcessState, SimpleNamespace(**parts))
 
 
-def asked(process: ProcessState, text: str = "") -> dict[str, Any]:
+def listed(process: ProcessState, text: str = "") -> dict[str, Any]:
     return list_dead_letters(process, QueryParams(text))
 
 
-def counts(env: SimulatedCluster) -> int:
+def origins_of(answer: dict[str, Any]) -> list[str]:
+    return [dead_letter["origin"] for dead_letter in answer["letters"]]
+
+
+def requests_count(env: SimulatedCluster) -> int:
     return sum(len(env.records("requests", index)) for index in range(env.partitions))
 
 
@@ -61,17 +65,18 @@ def test_dead_letters_are_grouped_by_reason_and_the_newest_are_listed(
     second = env.bury(1, None, None, [*NOWHERE, (ID, b"o-1")], "unknown-target")
     env.time.wait(60_000)
     third = env.bury(2, None, b"v" * 9, ORDERS, "unknown-target")
-    told = asked(process)
-    assert [(group["reason"], group["count"]) for group in told["groups"]] == [("unknown-target", 2), ("expired", 1)]
-    assert told["groups"][0]["targets"] == [{"target": "nowhere", "count": 1}, {"target": "orders", "count": 1}]
-    assert told["groups"][0]["newest_ms"] - told["groups"][0]["oldest_ms"] == 60_000
-    assert [letter["origin"] for letter in told["letters"]] == [third, second, first]
-    assert (told["letters"][1]["id"], told["letters"][0]["value_size_bytes"], told["complete"]) == ("o-1", 9, True)
-    assert [letter["origin"] for letter in asked(process, "limit=1")["letters"]] == [third]
-    assert [letter["origin"] for letter in asked(process, "reason=expired")["letters"]] == [first]
-    assert [letter["origin"] for letter in asked(process, "target=nowhere")["letters"]] == [second]
-    since = f"from={told['groups'][0]['newest_ms']}"
-    assert [group["count"] for group in asked(process, since)["groups"]] == [1]
+    answer = listed(process)
+    assert [(group["reason"], group["count"]) for group in answer["groups"]] == [("unknown-target", 2), ("expired", 1)]
+    assert answer["groups"][0]["targets"] == [{"target": "nowhere", "count": 1}, {"target": "orders", "count": 1}]
+    assert answer["groups"][0]["newest_ms"] - answer["groups"][0]["oldest_ms"] == 60_000
+    assert origins_of(answer) == [third, second, first]
+    assert (answer["letters"][1]["id"], answer["letters"][0]["value_size_bytes"]) == ("o-1", 9)
+    assert answer["complete"]
+    assert origins_of(listed(process, "limit=1")) == [third]
+    assert origins_of(listed(process, "reason=expired")) == [first]
+    assert origins_of(listed(process, "target=nowhere")) == [second]
+    since = f"from={answer['groups'][0]['newest_ms']}"
+    assert [group["count"] for group in listed(process, since)["groups"]] == [1]
 
 
 def test_a_plan_changes_nothing_and_each_letter_is_requeued_once(env: SimulatedCluster, process: ProcessState) -> None:
@@ -80,62 +85,61 @@ def test_a_plan_changes_nothing_and_each_letter_is_requeued_once(env: SimulatedC
     expired: Headers = [(TOPIC, b"orders"), ("postdate-at", b"1000"), (GRACE, b"1s")]
     late = env.bury(3, None, b"v", expired, "expired")
     plan = requeue(process, UNKNOWN, payload=False)
-    assert (plan["executed"], plan["requeued"], plan["with_id"], counts(env)) == (False, 4, 3, 5)
+    assert (plan["executed"], plan["requeued"], plan["with_id"], requests_count(env)) == (False, 4, 3, 5)
     assert plan["missing_targets"] == ["nowhere"]
 
     done = requeue(process, {**UNKNOWN, "target": "orders", "execute": True}, payload=False)
     assert (done["requeued"], done["requeued_before"], done["complete"]) == (3, 0, True)
-    assert [each["origin"] for each in done["outcomes"]] == origins
+    assert [outcome["origin"] for outcome in done["outcomes"]] == origins
     assert [env.records("requests", index)[-1].offset for index in range(3)] == [1, 1, 1]
     again = requeue(process, {**UNKNOWN, "execute": True}, payload=False)
-    assert (again["requeued"], again["requeued_before"], counts(env)) == (1, 3, 9)
+    assert (again["requeued"], again["requeued_before"], requests_count(env)) == (1, 3, 9)
     assert again["outcomes"][0]["origin"] == lost
 
-    stays = requeue(process, {"reason": "expired", "execute": True}, payload=False)
-    assert (stays["requeued"], stays["impossible"], counts(env)) == (0, 1, 9)
-    assert stays["outcomes"][0]["why"].startswith("it would expire again")
+    impossible = requeue(process, {"reason": "expired", "execute": True}, payload=False)
+    assert (impossible["requeued"], impossible["impossible"], requests_count(env)) == (0, 1, 9)
+    assert impossible["outcomes"][0]["why"].startswith("it would expire again")
     moved = requeue(process, {"origins": [late], "delay": "5s", "execute": True}, payload=False)
-    assert (moved["requeued"], counts(env)) == (1, 10)
+    assert (moved["requeued"], requests_count(env)) == (1, 10)
 
 
 def test_two_requeues_do_not_run_at_the_same_time(
     env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env.bury(0, None, b"v", ORDERS, "unknown-target")
-    honest = carried_out
     refused = []
 
-    def beside_another(*arguments: Any) -> Any:
+    def requeue_meanwhile(*arguments: Any) -> Any:
         with pytest.raises(Refused) as second:
             requeue(process, {**UNKNOWN, "execute": True}, payload=False)
         refused.append(second.value.status)
-        return honest(*arguments)
+        return carried_out(*arguments)
 
-    monkeypatch.setattr(dead_letters, "carried_out", beside_another)
+    monkeypatch.setattr(dead_letters, "carried_out", requeue_meanwhile)
     assert requeue(process, {**UNKNOWN, "execute": True}, payload=False)["requeued"] == 1
     monkeypatch.undo()
     assert refused == [503]
     assert requeue(process, UNKNOWN, payload=False)["requeued_before"] == 1, "the next one may run"
 
 
-def test_reading_is_bounded_in_letters_and_time(
+def test_reading_is_bounded_in_dead_letters_and_time(
     env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, *new = [env.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(4)]
     monkeypatch.setattr(limits, "DEAD_LETTERS_MAX", 3)
     monkeypatch.setattr(limits, "DEAD_LETTERS_REQUEUED_MAX", 2)
-    told = asked(process)
-    assert (told["groups"][0]["count"], told["complete"]) == (3, False)
+    answer = listed(process)
+    assert (answer["groups"][0]["count"], answer["complete"]) == (3, False)
     done = requeue(process, {**UNKNOWN, "execute": True}, payload=False)
-    assert ([each["origin"] for each in done["outcomes"]], done["complete"]) == (new[:2], False)
+    assert ([outcome["origin"] for outcome in done["outcomes"]], done["complete"]) == (new[:2], False)
     assert (done["has_more"], done["older_unread"]) == (True, True)
     done = requeue(process, {**UNKNOWN, "execute": True}, payload=False)
     assert (done["outcomes"][0]["origin"], done["requeued_before"]) == (new[2], 2)
-    assert old not in [each["origin"] for each in done["outcomes"]]
+    assert old not in [outcome["origin"] for outcome in done["outcomes"]]
     assert (done["has_more"], done["older_unread"]) == (False, True)
     monkeypatch.setattr(limits, "DEAD_LETTERS_READ_S_MAX", -1.0)
     with pytest.raises(TransientError, match="was not read within"):
-        asked(process)
+        listed(process)
     with pytest.raises(TransientError, match=r"requests\.dead-letters/0 was not read within"):
         requeue(process, {"reason": "expired"}, payload=False)
     monkeypatch.setattr(dead_letters, "read_dead_letters", lambda *arguments: read_dead_letters(*arguments[:4]))
@@ -143,7 +147,7 @@ def test_reading_is_bounded_in_letters_and_time(
         requeue(process, UNKNOWN, payload=False)
 
 
-def test_an_earlier_until_reaches_older_letters(
+def test_an_earlier_until_reaches_older_dead_letters(
     env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DEAD_LETTERS_MAX", 3)
@@ -151,19 +155,16 @@ def test_an_earlier_until_reaches_older_letters(
     env.time.wait(60_000)
     until = str(env.broker.now_ms())
     new = [env.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(3)]
-    assert (len(asked(process)["letters"]), asked(process)["complete"]) == (3, False)
-    told = asked(process, f"until={until}")
-    assert ([letter["origin"] for letter in told["letters"]], told["complete"]) == ([old], True)
+    assert (len(listed(process)["letters"]), listed(process)["complete"]) == (3, False)
+    answer = listed(process, f"until={until}")
+    assert (origins_of(answer), answer["complete"]) == ([old], True)
     done = requeue(process, {**UNKNOWN, "until": until, "execute": True}, payload=False)
-    assert ([each["origin"] for each in done["outcomes"]], done["complete"], done["older_unread"]) == (
-        [old],
-        True,
-        False,
-    )
-    assert new[0] in [letter["origin"] for letter in asked(process)["letters"]]
+    assert [outcome["origin"] for outcome in done["outcomes"]] == [old]
+    assert (done["complete"], done["older_unread"]) == (True, False)
+    assert new[0] in origins_of(listed(process))
 
 
-def test_no_value_of_a_listed_letter_is_kept(
+def test_listing_dead_letters_keeps_no_value(
     env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(process.config, http=HttpConfig(payloads="allowed"))
@@ -171,32 +172,32 @@ def test_no_value_of_a_listed_letter_is_kept(
     env.bury(0, b"k", b"v" * 9, [*ORDERS, (ATTEMPT, b"2")], "expired")
     kept, as_json = [], dead_letters._dead_letter_as_json
 
-    def seen(letter: DeadLetter, payload: bool) -> dict[str, Any]:
-        kept.append(letter)
-        return as_json(letter, payload)
+    def recorded(dead_letter: DeadLetter, payload: bool) -> dict[str, Any]:
+        kept.append(dead_letter)
+        return as_json(dead_letter, payload)
 
-    monkeypatch.setattr(dead_letters, "_dead_letter_as_json", seen)
+    monkeypatch.setattr(dead_letters, "_dead_letter_as_json", recorded)
     for query in ("", "payload=true"):
-        assert asked(allowed, query)["letters"][0]["value_size_bytes"] == 9
-    assert [(letter.key, letter.value) for letter in kept] == [(None, None)] * 2
-    assert asked(allowed, "payload=true")["letters"][0]["attempt"] == "2"
+        assert listed(allowed, query)["letters"][0]["value_size_bytes"] == 9
+    assert [(dead_letter.key, dead_letter.value) for dead_letter in kept] == [(None, None)] * 2
+    assert listed(allowed, "payload=true")["letters"][0]["attempt"] == "2"
 
 
-def test_what_a_refused_request_contains_is_shown_only_with_payloads(
+def test_the_content_of_a_refused_request_is_shown_only_with_payloads(
     env: SimulatedCluster, process: ProcessState
 ) -> None:
     bad: Headers = [(TOPIC, b"orders"), (DELAY, b"card-4111"), (ID, b"card-4111")]
     env.bury(0, None, b"v", bad, "bad-time")
-    told, plan = asked(process), requeue(process, {"reason": "bad-time"}, payload=False)
-    assert (told["letters"][0]["id"], told["letters"][0]["target"]) == (None, None)
-    assert told["groups"][0]["targets"] == [{"target": None, "count": 1}]
+    answer, plan = listed(process), requeue(process, {"reason": "bad-time"}, payload=False)
+    assert (answer["letters"][0]["id"], answer["letters"][0]["target"]) == (None, None)
+    assert answer["groups"][0]["targets"] == [{"target": None, "count": 1}]
     assert plan["outcomes"][0]["why"] == "it would be refused again: bad-time"
-    assert "card-4111" not in str([told, plan])
+    assert "card-4111" not in str([answer, plan])
     with pytest.raises(BadQuery, match=r"http\.payloads is never"):
-        asked(process, "payload=true")
+        listed(process, "payload=true")
     config = replace(process.config, http=HttpConfig(payloads="allowed"))
     allowed = cast(ProcessState, SimpleNamespace(**{**vars(process), "config": config}))
-    shown = asked(allowed, "payload=true")["letters"][0]
+    shown = listed(allowed, "payload=true")["letters"][0]
     assert (shown["id"], shown["target"], shown["detail"]) == ("card-4111", "orders", "why it was bad-time")
     assert "card-4111" in requeue(allowed, {"reason": "bad-time"}, payload=True)["outcomes"][0]["why"]
 
@@ -223,9 +224,9 @@ def test_a_wrong_body_requeues_nothing(env: SimulatedCluster, process: ProcessSt
     env.bury(0, None, b"v", ORDERS, "unknown-target")
     with pytest.raises(BadQuery):
         requeue(process, body, payload=False)
-    assert counts(env) == 1
+    assert requests_count(env) == 1
 
 
-def test_a_foreign_record_is_no_dead_letter(env: SimulatedCluster, process: ProcessState) -> None:
+def test_a_foreign_record_is_not_listed_as_a_dead_letter(env: SimulatedCluster, process: ProcessState) -> None:
     env.broker.append(Partition(env.own.dead_letters, 0), None, b"v", [], env.broker.now_ms())
-    assert asked(process)["groups"] == []
+    assert listed(process)["groups"] == []

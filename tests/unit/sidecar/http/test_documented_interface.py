@@ -1,7 +1,7 @@
-"""Goal: docs/operations.md names every metric with its kind, labels, meaning and action, and every path, as they are.
-docs/security.md names every path that the token opens.
+"""Goal: docs/operations.md lists every metric with its kind, labels, meaning and action, and every path.
+docs/security.md lists every path to which the token gives access.
 
-Method: its tables are read and compared with the code's own lists.
+Method: the tables of the pages are compared with the lists in the code.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ DOCS = ROOT / "docs"
 
 
 def section(title: str, page: str = "operations.md", level: str = "##") -> str:
-    """The text from a heading to the next one of its level."""
+    """Returns the text from a heading to the next heading of its level."""
     text = (DOCS / page).read_text(encoding="utf-8")
     return text.partition(f"\n{level} {title}\n")[2].partition(f"\n{level} ")[0]
 
 
 def as_row(metric: Metric) -> str:
-    """A metric as the table has it."""
+    """Returns the row of a metric in the table."""
     last = metric.name.removesuffix("_total").rpartition("_")[2]
     kind = f"{metric.shape.value}, {last}" if last in ("seconds", "bytes") else metric.shape.value
     labels = ", ".join(f"`{label}`" for label in metric.labels)
@@ -52,7 +52,7 @@ def test_the_rights_of_the_token_name_every_path_of_the_api() -> None:
     assert named == {path for path in paths if path.startswith("/api/")} - {"/api/v1/openapi.json"}
 
 
-def test_meaning_and_action_are_sentences() -> None:
+def test_the_meaning_and_the_action_of_each_metric_end_as_sentences() -> None:
     for metric in METRICS:
         assert metric.help.endswith(".")
         assert metric.action.endswith(".")

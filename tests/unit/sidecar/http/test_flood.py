@@ -1,9 +1,9 @@
 """Goal: no load on the HTTP port delays a probe, and no client holds a connection for longer than it may.
 
 Method: the real server on a port of this machine. A flood (`support/web/flooding.py`) opens 2,000 connections of one
-kind, sends on them, and opens some of those again that the server closes. Meanwhile probes connect, one after the
-other. Their times are compared with those of a round without a flood, both without what other programs kept the
-processes from doing (`support/waiting/contention.py`).
+kind, sends on them, and opens some of the connections again that the server closes. Meanwhile probes connect, one after
+the other. Their durations are compared with those without a flood. The time in which other programs used the processors
+(`support/waiting/contention.py`) does not count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -27,8 +27,8 @@ from support.deployments.sidecars import wait_until
 from support.waiting.contention import watch_contention
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 from support.web import flooding
+from support.web.http_server import TOKEN, HttpServerUnderTest, is_closed
 from support.web.http_steps import Client
-from unit.sidecar.http.test_server import TOKEN, _HttpRig
 
 _PROBES = 60
 _MORE_MS = 100.0
@@ -42,12 +42,12 @@ def client(tmp_path: Path) -> Iterator[Client]:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
-        yield Client(_HttpRig(stack).serve(path).port, TOKEN)
+        yield Client(HttpServerUnderTest(stack).serve(path).port, TOKEN)
 
 
 @pytest.fixture
-def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server waits for requests for as long as a test lasts: nothing but a bound ends a connection."""
+def no_request_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server waits for requests for longer than a test lasts, so only a bound ends a connection."""
     for module in (acceptor, connections):
         monkeypatch.setattr(module, "HTTP_REQUEST_S_MAX", 2 * WAIT_TIMEOUT_S)
 
@@ -59,7 +59,8 @@ def connect(client: Client, first: bytes = b"") -> socket.socket:
 
 
 def probe(client: Client) -> list[tuple[float, float]]:
-    """When _PROBES probes began and ended, epoch ms. Each connects, as those of Kubernetes do, and is answered 200."""
+    """Sends _PROBES probes, each on a new connection as Kubernetes does. Returns the begin and the end of each, epoch
+    ms."""
     times = []
     for number in range(_PROBES):
         began = time.time() * 1000
@@ -92,13 +93,13 @@ def test_no_flood_keeps_a_probe_from_its_answer(client: Client, kind: str, reope
 
 
 def test_probes_are_answered_while_whole_requests_flood_the_port(client: Client) -> None:
-    """These cost the processor what they ask for, so no time is claimed."""
+    """Whole requests use the processor for their answers, so there is no bound for the duration of a probe."""
     with flooding.flood(client.port, TOKEN, "pipelined"):
         probe(client)
     wait_until(lambda: client.get("/api/v1/pending").status == 200, "the flood is over")
 
 
-@pytest.mark.usefixtures("short_timeouts")
+@pytest.mark.usefixtures("no_request_timeout")
 @pytest.mark.parametrize(
     ("where", "bound", "first"),
     [(acceptor, "HTTP_WAITING_MAX", b""), (connections, "HTTP_CONNECTIONS_MAX", _HEAD)],
@@ -107,7 +108,8 @@ def test_probes_are_answered_while_whole_requests_flood_the_port(client: Client)
 def test_a_client_with_many_connections_displaces_only_its_own(
     client: Client, monkeypatch: pytest.MonkeyPatch, where: ModuleType, bound: str, first: bytes
 ) -> None:
-    """A connection starts with its first bytes, and until then it waits: each kind has its bound."""
+    """A connection waits until its first bytes, and then starts. Waiting and started connections have separate
+    bounds."""
     monkeypatch.setattr(where, bound, 20)
     rest = (_HEAD + b"\r\n").removeprefix(first)
     with ExitStack() as stack:
@@ -115,13 +117,13 @@ def test_a_client_with_many_connections_displaces_only_its_own(
         other.sendall(first)
         many = [stack.enter_context(connect(client, first)) for _ in range(100)]
         assert is_closed(many[0])
-        for left in (other, many[-1]):
-            left.sendall(rest)
-            assert left.recv(100).startswith(b"HTTP/1.1 200")
+        for connection in (other, many[-1]):
+            connection.sendall(rest)
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
 
 
 def connect_from_elsewhere(client: Client) -> socket.socket:
-    """A connection from another address than that of all others."""
+    """Returns a connection from a second client address."""
     connection = socket.socket()
     connection.bind(("127.0.0.2", 0))
     connection.settimeout(WAIT_TIMEOUT_S)
@@ -141,28 +143,28 @@ class Turns:
 
 @pytest.fixture
 def turns(client: Client, monkeypatch: pytest.MonkeyPatch) -> Turns:
-    """REQUIRES: the server has started, since its start uses one turn."""
-    found, turn, start = Turns(), acceptor.Acceptor._turn, acceptor.Acceptor._start
+    """REQUIRES: the server has started, since the start takes one turn."""
+    turns, turn, start = Turns(), acceptor.Acceptor._turn, acceptor.Acceptor._start
 
     def held_turn(self: acceptor.Acceptor) -> None:
-        found.waiting = sum(each.has_sent for each in self._waiting.values())
-        if found.begin.is_set():
+        turns.waiting = sum(waiting.has_sent for waiting in self._waiting.values())
+        if turns.begin.is_set():
             turn(self)
 
     def noted_start(self: acceptor.Acceptor, connection: socket.socket) -> None:
-        found.ports.append(connection.getpeername()[1])
+        turns.ports.append(connection.getpeername()[1])
         start(self, connection)
 
     monkeypatch.setattr(acceptor.Acceptor, "_turn", held_turn)
     monkeypatch.setattr(acceptor.Acceptor, "_start", noted_start)
-    return found
+    return turns
 
 
-@pytest.mark.usefixtures("short_timeouts")
+@pytest.mark.usefixtures("no_request_timeout")
 @pytest.mark.parametrize("who", ["a probe", "another address"])
-def test_a_queue_of_connections_is_passed_by(client: Client, turns: Turns, who: str) -> None:
-    """Each turn starts four and the probes, so the hundred of one address take 25 turns. The newcomer, which has come
-    behind them, is in the first one."""
+def test_a_probe_and_another_address_overtake_a_queue_of_connections(client: Client, turns: Turns, who: str) -> None:
+    """Each turn starts four connections and all probes, so a hundred connections of one address take 25 turns. The
+    newcomer connects last and starts in the first turn."""
     with ExitStack() as stack:
         many = [stack.enter_context(connect(client, _HEAD + b"\r\n")) for _ in range(100)]
         if who == "a probe":
@@ -173,15 +175,15 @@ def test_a_queue_of_connections_is_passed_by(client: Client, turns: Turns, who: 
         stack.enter_context(newcomer)
         wait_until(lambda: turns.waiting == 101, "all wait")
         turns.begin.set()
-        stack.enter_context(connect(client))  # which begins a turn
+        stack.enter_context(connect(client))  # begins a turn
         assert newcomer.recv(100).startswith(b"HTTP/1.1 200")
         assert turns.ports.index(newcomer.getsockname()[1]) < 5
         many[-1].settimeout(WAIT_TIMEOUT_S)
-        assert many[-1].recv(100).startswith(b"HTTP/1.1 200"), "the others are served after it"
+        assert many[-1].recv(100).startswith(b"HTTP/1.1 200"), "the queue is served after the newcomer"
 
 
-@pytest.mark.usefixtures("short_timeouts")
-def test_probes_keep_their_places_in_a_queue_that_is_full(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_request_timeout")
+def test_probes_keep_their_places_in_a_full_queue(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "HTTP_TURN_S", 0.5)
     monkeypatch.setattr(acceptor, "HTTP_WAITING_MAX", 20)
     with ExitStack() as stack:
@@ -198,32 +200,24 @@ def test_a_port_without_descriptors_accepts_again_when_some_are_free(
 ) -> None:
     monkeypatch.setattr(acceptor, "HTTP_ACCEPT_RETRY_S", 0.1)
     accepts = [0]
-    honest = socket.socket.accept
+    real_accept = socket.socket.accept
 
     def accept(self: socket.socket) -> object:
         accepts[0] += 1
         if accepts[0] <= 2:
             raise OSError(errno.EMFILE, "Too many open files")
-        return honest(self)
+        return real_accept(self)
 
     monkeypatch.setattr(socket.socket, "accept", accept)
     assert client.get("/healthz").status == 200
     assert sum("accepts no connections" in record.message for record in caplog.records) == 2
 
 
-def is_closed(connection: socket.socket) -> bool:
-    """Returns once the server has closed the connection, whatever it sends before."""
-    with suppress(ConnectionResetError):
-        while connection.recv(65_536):
-            pass
-    return True
-
-
 # ---- time-outs -------------------------------------------------------------------------------------------------------
 
 
 def drip(connection: socket.socket, piece: bytes, *, reads: bool = True) -> bool:
-    """Sends pieces until the server has closed the connection."""
+    """Sends the piece again and again. True if the server closes the connection within WAIT_TIMEOUT_S."""
     connection.setblocking(False)
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while time.monotonic() < deadline:
@@ -248,7 +242,7 @@ def drip(connection: socket.socket, piece: bytes, *, reads: bool = True) -> bool
         (_POST.replace(b"Bearer", b"Basic"), b"x"),  # answered 401 before its body
     ],
 )
-def test_a_request_that_is_not_complete_in_time_ends_its_connection(
+def test_the_connection_of_a_request_that_is_not_complete_in_time_is_closed(
     client: Client, monkeypatch: pytest.MonkeyPatch, first: bytes, more: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connections, "HTTP_REQUEST_S_MAX", 0.3)
@@ -258,19 +252,19 @@ def test_a_request_that_is_not_complete_in_time_ends_its_connection(
     assert not [record for record in caplog.records if record.exc_info], "no client causes a traceback in the log"
 
 
-def test_a_client_that_does_not_take_its_answer_ends_its_connection(
+def test_the_connection_of_a_client_that_does_not_read_its_answer_is_closed(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HTTP_ANSWER_S_MAX", 0.3)
-    ask = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    request = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with connect(client) as connection:
-        assert drip(connection, ask * 100, reads=False)
+        assert drip(connection, request * 100, reads=False)
 
 
 # ---- bounds of requests ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("short_timeouts")
+@pytest.mark.usefixtures("no_request_timeout")
 @pytest.mark.parametrize(("bound", "status"), [("HTTP_REQUESTS_PER_ADDRESS_MAX", 429), ("HTTP_REQUESTS_MAX", 503)])
 def test_requests_beyond_a_bound_are_refused_and_probes_are_not(
     client: Client, monkeypatch: pytest.MonkeyPatch, bound: str, status: int
@@ -289,4 +283,4 @@ def test_requests_beyond_a_bound_are_refused_and_probes_are_not(
                 assert other.recv(100).startswith(b"HTTP/1.1 200")
         for connection in busy:
             connection.close()
-        wait_until(lambda: client.get("/api/v1/pending").status == 200, "they have ended")
+        wait_until(lambda: client.get("/api/v1/pending").status == 200, "the three have ended")

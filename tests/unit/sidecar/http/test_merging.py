@@ -1,8 +1,9 @@
-"""Goal: the answers of several processes become one: every entry once and in order on all pages, counts added up, and
-each shard without an answer named.
+"""Goal: the answers of several processes are merged into one. The pages contain every entry once and in order, counts
+are sums, and shards without an answer are named.
 
-Method: processes are simulated as sorted lists that are cut into pages at random, short and empty ones too, as a real
-process may; the pages of all together are compared with the sorted whole. The group is one that a test writes down.
+Method: a simulated process has a sorted list, which it cuts into pages of random lengths, also short and empty ones, as
+a real process may. The merged pages are compared with the sorted list of all entries. Each test supplies the members of
+the group.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ def entry(due_ms: int, partition: int, offset: int) -> Entry:
     return {"due_ms": due_ms, "origin": origin, "state": "waiting", "target": "orders"}
 
 
-def place(shown: Entry) -> PageCursor:
-    _, index, offset = shown["origin"].split("/")
-    return PageCursor(entry_key(shown["due_ms"], int(offset)), Partition(TOPIC, int(index)))
+def place(entry: Entry) -> PageCursor:
+    _, index, offset = entry["origin"].split("/")
+    return PageCursor(entry_key(entry["due_ms"], int(offset)), Partition(TOPIC, int(index)))
 
 
 class _Process:
-    """Answers for its entries as a process would, with pages that are cut wherever chance wants it."""
+    """Answers with its entries as a process does, in pages of random lengths."""
 
     def __init__(self, entries: list[Entry], chance: random.Random) -> None:
         self.entries = sorted(entries, key=place)
@@ -57,11 +58,11 @@ class _Process:
 
     def page(self, cursor: str | None, limit: int) -> Entry:
         after = PageCursor.decode(cursor) if cursor is not None else None
-        rest = [each for each in self.entries if after is None or place(each) > after]
-        looked = rest[: self._chance.randrange(1, 8)]
-        shown = looked[:limit]
+        rest = [entry for entry in self.entries if after is None or place(entry) > after]
+        examined = rest[: self._chance.randrange(1, 8)]
+        shown = examined[:limit]
         more = len(rest) > len(shown)
-        last = shown if len(shown) == limit else looked
+        last = shown if len(shown) == limit else examined
         return {"entries": shown, "cursor": place(last[-1]).encode() if more and last else None, "shards": []}
 
 
@@ -73,34 +74,34 @@ def test_pages_of_all_hold_every_entry_once_and_in_order(seed: int) -> None:
     seen: list[Entry] = []
     cursor: str | None = None
     for _ in range(len(entries) + 1):
-        told = merged_page([process.page(cursor, 5) for process in processes], 5)
-        assert len(told["entries"]) <= 5
-        seen += told["entries"]
-        cursor = told["cursor"]
+        merged = merged_page([process.page(cursor, 5) for process in processes], 5)
+        assert len(merged["entries"]) <= 5
+        seen += merged["entries"]
+        cursor = merged["cursor"]
         if cursor is None:
             break
     assert seen == sorted(entries, key=place)
 
 
 def test_a_paused_schedule_comes_last_and_once() -> None:
-    """It does not leave before it is resumed."""
+    """It delivers nothing before it is resumed."""
     paused = {**entry(5, 1, 7), "chosen_ms": None, "paused": True}
     page = {"entries": [entry(9, 0, 1), paused], "cursor": None, "shards": []}
     assert merged_page([page, page], 10)["entries"] == page["entries"]
     assert merged_named([page, page])["entries"] == page["entries"]
 
 
-def test_a_shard_that_two_answer_for_is_shown_and_counted_once() -> None:
+def test_a_shard_for_which_two_processes_answer_is_shown_and_counted_once() -> None:
     page = {"entries": [entry(5, 0, 1)], "cursor": None, "shards": []}
     assert merged_page([page, page], 10)["entries"] == page["entries"]
-    one = {"topic": TOPIC, "partition": 0, "count": 3, "exact": True, "parked": 1}
+    shard = {"topic": TOPIC, "partition": 0, "count": 3, "exact": True, "parked": 1}
     other = {"topic": TOPIC, "partition": 1, "count": 4, "exact": False, "parked": 0}
-    told = merged_count([{"shards": [one]}, {"shards": [one, other]}])
-    assert (told["count"], told["exact"], told["parked"]) == (7, False, 1)
+    merged = merged_count([{"shards": [shard]}, {"shards": [shard, other]}])
+    assert (merged["count"], merged["exact"], merged["parked"]) == (7, False, 1)
 
 
 def test_a_shard_that_missed_one_page_is_named_for_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    away = {"topic": TOPIC, "partition": 1, "state": "UNKNOWN", "why": "away"}
+    missing = {"topic": TOPIC, "partition": 1, "state": "UNKNOWN", "why": "away"}
     cursor = place(entry(5, 0, 1)).encode()
     pages: Iterator[Entry] = iter(
         [{"entries": [entry(5, 0, 1)], "cursor": cursor}, {"entries": [entry(6, 0, 2)], "cursor": None}]
@@ -108,29 +109,29 @@ def test_a_shard_that_missed_one_page_is_named_for_all_pages(monkeypatch: pytest
     others = Deployment([], frozenset())
 
     def page(query: object) -> Entry:
-        told = next(pages)
-        others.not_asked = [away] if told["cursor"] else []
-        return told
+        answer = next(pages)
+        others.not_asked = [missing] if answer["cursor"] else []
+        return answer
 
     monkeypatch.setattr(others, "page", page)
     assert [each["due_ms"] for each in others.entries([], 10)] == [5, 6]
-    assert others.not_asked == [away]
+    assert others.not_asked == [missing]
 
 
 # ---- over the network ------------------------------------------------------------------------------------------------
 
 
 class _Peer:
-    """A process over HTTP that gives one answer to everything, and remembers what it was asked."""
+    """A process over HTTP that gives one answer to every request, and records the requests."""
 
     def __init__(self, status: int, answer: object) -> None:
-        self.asked: list[tuple[str, list[tuple[str, str]], str | None]] = []
+        self.requests: list[tuple[str, list[tuple[str, str]], str | None]] = []
         peer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 parts = urlsplit(self.path)
-                peer.asked.append((parts.path, parse_qsl(parts.query), self.headers.get("Authorization")))
+                peer.requests.append((parts.path, parse_qsl(parts.query), self.headers.get("Authorization")))
                 body = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
@@ -138,7 +139,7 @@ class _Peer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *arguments: object) -> None:
-                """Say nothing."""
+                """Logs nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"127.0.0.1:{self.server.server_address[1]}"
@@ -173,16 +174,16 @@ def test_each_process_gets_a_signed_query_and_missing_shards_are_named() -> None
     members = [member(well.address, 0), member(ill.address, 1), member("", 2), member("127.0.0.1:1", 3)]
     with serving(well, ill, own):
         others = Deployment(peers_of([*members, member(own.address, 4)], "secret", PLAIN, own.address), EXPECTED)
-        told = others.count([("topic", TOPIC)], [counted(4)])
-    assert told["count"] == 4
-    assert own.asked == []
-    ((path, query, authorization),) = well.asked
+        answer = others.count([("topic", TOPIC)], [counted(4)])
+    assert answer["count"] == 4
+    assert own.requests == []
+    ((path, query, authorization),) = well.requests
     assert (path, query) == ("/api/v1/pending/count", [("topic", TOPIC), ("scope", "process")])
     assert authorization is not None
     assert "secret" not in authorization
     target = f"{path}?topic={TOPIC}&scope=process"
     Signatures(well.address).check(b"secret", authorization, "GET", target, b"")
-    reasons = {item["partition"]: item["why"] for item in told["not_asked"]}
+    reasons = {item["partition"]: item["why"] for item in answer["not_asked"]}
     assert sorted(reasons) == [1, 2, 3]
     assert f"{ill.address} holds it" in reasons[1]
     assert "a shard gave no answer" in reasons[1]
@@ -192,8 +193,8 @@ def test_each_process_gets_a_signed_query_and_missing_shards_are_named() -> None
 
 def test_of_two_members_with_one_address_only_one_counts_as_queried() -> None:
     twins = [member("127.0.0.1:8080", 0), member("127.0.0.1:8080", 1)]
-    told = Deployment(peers_of(twins, "", PLAIN, "127.0.0.1:8080"), frozenset()).count([], [counted(0)])
-    (missing,) = told["not_asked"]
+    answer = Deployment(peers_of(twins, "", PLAIN, "127.0.0.1:8080"), frozenset()).count([], [counted(0)])
+    (missing,) = answer["not_asked"]
     assert (missing["partition"], missing["state"]) == (1, "UNKNOWN")
     assert "another member of the group advertises the same address (http.advertise)" in missing["why"]
 
@@ -216,7 +217,7 @@ def test_the_history_of_a_request_comes_from_the_process_that_knows_it() -> None
     with serving(knows, ignorant):
         moved = Deployment(peers_of([member(ignorant.address, 0), member(knows.address, 1)], "", PLAIN), EXPECTED)
         assert moved.history(f"{TOPIC}/0/7", []) == {"state": "waiting"}
-        assert len(ignorant.asked) == 1
+        assert len(ignorant.requests) == 1
         alone = Deployment(peers_of([member(ignorant.address, 0)], "", PLAIN), EXPECTED)
         with pytest.raises(NotKnown):
             alone.history(f"{TOPIC}/0/7", [])
@@ -232,8 +233,9 @@ def test_the_history_of_a_request_comes_from_the_process_that_knows_it() -> None
 def test_a_member_of_an_earlier_version_appears_in_not_asked() -> None:
     earlier = _Peer(401, {"error": "a bearer token is needed"})
     with serving(earlier):
-        told = Deployment(peers_of([member(earlier.address, 1)], "secret", PLAIN), frozenset()).count([], [counted(0)])
-    (missing,) = told["not_asked"]
+        peers = peers_of([member(earlier.address, 1)], "secret", PLAIN)
+        answer = Deployment(peers, frozenset()).count([], [counted(0)])
+    (missing,) = answer["not_asked"]
     assert missing["partition"] == 1
     assert "an earlier version, which accepts no signed requests" in missing["why"]
 
@@ -242,16 +244,18 @@ def test_a_member_of_an_earlier_version_appears_in_not_asked() -> None:
     "address", ["h:99999", "h:0", "[:::]:80", "[1.2.3.4]:80", "a" * 64 + ":80", "a" * 300 + ":80", "..:80", "-:1"]
 )
 def test_a_member_with_an_invalid_address_costs_no_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployment, "MERGED_TIMEOUT_S", WAIT_TIMEOUT_S)  # whoever waits for it fails by the clock below
+    monkeypatch.setattr(
+        deployment, "MERGED_TIMEOUT_S", WAIT_TIMEOUT_S
+    )  # a query that waits for the member takes too long below
     well = _Peer(200, counted(0))
     began = time.monotonic()
     with serving(well):
         members = [member(address, 1), member(well.address, 0)]
-        told = Deployment(peers_of(members, "secret", PLAIN), frozenset()).count([])
+        answer = Deployment(peers_of(members, "secret", PLAIN), frozenset()).count([])
     assert time.monotonic() - began < WAIT_TIMEOUT_S / 2
-    assert told["count"] == 2
+    assert answer["count"] == 2
     if GroupMember("", "", f"x@{address}", "", ()).address:
-        assert [item["partition"] for item in told["not_asked"]] == [1]
+        assert [item["partition"] for item in answer["not_asked"]] == [1]
 
 
 _SHARD = {"topic": TOPIC, "partition": 1, "count": 1, "exact": True, "parked": 0}
@@ -280,20 +284,20 @@ def test_an_answer_in_another_format_counts_as_missing(answer: object) -> None:
     own = counted(0) | {"entries": [entry(5, 0, 1)], "cursor": None, "at_ms": 5}
     with serving(ill):
         others = Deployment(peers_of([member(ill.address, 1)], "secret", PLAIN), frozenset())
-        for told in (others.count([], [own]), others.page([], [own]), others.overview([own])):
-            assert told["shards"][0]["partition"] == 0
+        for merged in (others.count([], [own]), others.page([], [own]), others.overview([own])):
+            assert merged["shards"][0]["partition"] == 0
         assert own["entries"] == others.page([], [own])["entries"]
 
 
 def test_a_peer_that_sends_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployment, "PEER_TIMEOUT_S", 0.3)
-    ended = Event()
+    test_ended = Event()
 
     def drip(server: socket.socket) -> None:
         connection, _ = server.accept()
         with connection, suppress(OSError):
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-            while not ended.wait(0.05):
+            while not test_ended.wait(0.05):
                 connection.sendall(b" ")
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -304,5 +308,5 @@ def test_a_peer_that_sends_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyP
         assert [item["partition"] for item in others.count([], [counted(0)])["not_asked"]] == [1]
         thread.join(WAIT_TIMEOUT_S)
         is_cut = not thread.is_alive()
-        ended.set()
+        test_ended.set()
     assert is_cut

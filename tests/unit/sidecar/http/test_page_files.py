@@ -1,6 +1,7 @@
-"""Goal: the page needs nothing but its own files, its parts fit together, and its colours have enough contrast.
+"""Goal: the page loads only its own files, its scripts match its HTML, and its colours have enough contrast.
 
-Method: its files are read. Thresholds of contrast: WCAG 2.2, 1.4.3 for text and 1.4.11 for the edges of controls.
+Method: the files of the page are searched. Thresholds of contrast: WCAG 2.2, 1.4.3 for text and 1.4.11 for the edges of
+controls.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ HTML, CSS = ((_PAGE / name).read_text() for name in ("index.html", "page.css"))
 SCRIPTS = {file.name: file.read_text() for file in _PAGE.iterdir() if file.name.endswith(".js")}
 
 TEXT_MIN, EDGE_MIN = 4.5, 3.0
-#: What is written, or drawn, on what.
+#: Names of colours: of a text and its background; of an edge and its background.
 TEXTS = [
     *((ink, ground) for ink in ("ink", "soft", "mark", "ill") for ground in ("card", "paper")),
     *(("well", "card"), ("warn", "card"), ("ill", "ill-paper"), ("mark-ink", "mark")),
@@ -66,7 +67,7 @@ def test_every_field_has_a_label_and_every_view_a_link() -> None:
     assert re.findall(r'data-view="(\w+)"', HTML) == re.findall(r'<a href="#(\w+)">', HTML)
 
 
-def test_the_files_use_no_other_host_and_import_each_other_only() -> None:
+def test_the_files_use_no_other_host_and_import_only_each_other() -> None:
     for name, text in {"index.html": HTML, "page.css": CSS, **SCRIPTS}.items():
         assert not re.search(r"https?:|@import|url\(", text), name
         assert set(re.findall(r'from "\./([\w.]+)"|import "\./([\w.]+)"', text)) <= {

@@ -1,7 +1,8 @@
-"""Goal: pages of pending messages contain each selected entry once and in order, for every page size; counts agree.
+"""Goal: pages of pending messages contain each selected entry once and in order, for every page size. Counts agree with
+them.
 
-Method: real timer indexes, several as the shards of one process, filled at random; each page is compared with the
-sorted list of what was put.
+Method: several real timer indexes, as the shards of one process, are filled at random. The pages are compared with the
+sorted list of the inserted entries.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from postdate.sidecar.http.api import local
 from postdate.sidecar.http.api.bulk import count_selected
 from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries import pending, queries
-from postdate.sidecar.http.queries.pending import PARKED, AskedShard, BadQuery, PageCursor, PendingFilters, as_json
+from postdate.sidecar.http.queries.pending import PARKED, BadQuery, PageCursor, PendingFilters, QueryableShard, as_json
 from postdate.sidecar.states import State
 from postdate.wheel.entry import Entry, Kind, Next, encode_entry, pack_stripped
 from postdate.wheel.index import TimerIndex
@@ -39,16 +40,16 @@ Put = tuple[int, int, int, str]
 
 
 class IndexShard:
-    """A shard that answers at once."""
+    """A shard that answers immediately."""
 
     def __init__(self, part: Partition, index: TimerIndex) -> None:
         self.part = part
         self.index = index
         self.slices = 0
 
-    def ask(self, question: Callable[[TimerIndex], T]) -> T:
+    def ask(self, query: Callable[[TimerIndex], T]) -> T:
         self.slices += 1
-        return question(self.index)
+        return query(self.index)
 
 
 def entry(due_ms: int, target: str, kind: Kind = Kind.DELIVER, caller_id: bytes = b"") -> Entry:
@@ -68,15 +69,16 @@ def shards(tmp_path: Path) -> Iterator[list[IndexShard]]:
 
 
 def holder_of(shard: IndexShard, state: State = State.RUNNING) -> ProcessState:
-    """A process that holds the shard alone."""
-    answers = SimpleNamespace(ask=lambda question, *_: question(shard.index))
+    """Returns a process that holds only this shard."""
+    answers = SimpleNamespace(ask=lambda query, *_: query(shard.index))
     held = SimpleNamespace(state=state, ctx=SimpleNamespace(index_queries=answers))
     thread = SimpleNamespace(shard=held, inbox=SimpleNamespace(wake=None))
     return cast(ProcessState, SimpleNamespace(shards=lambda: [(shard.part, thread)]))
 
 
 def fill(shards: list[IndexShard], seed: int = 1) -> list[Put]:
-    """Entries with few different due times, so that many are equal across shards; returned in the order of pages."""
+    """Inserts entries with few different due times, so that many are equal across shards. Returns them in the order of
+    pages."""
     chance = random.Random(seed)
     put: list[Put] = []
     for number, shard in enumerate(shards):
@@ -97,12 +99,12 @@ def as_put(found: pending.Found) -> Put:
 
 
 def walk(shards: list[IndexShard], filters: PendingFilters, limit: int) -> list[Put]:
-    """All pages one after the other."""
+    """Returns the entries of all pages, one page after the other."""
     seen: list[Put] = []
     after: PageCursor | None = None
-    asked: list[AskedShard] = list(shards)
+    queryable: list[QueryableShard] = list(shards)
     for _ in range(10_000):
-        page = pending.page(asked, filters, after, limit, keep_payload=False)
+        page = pending.page(queryable, filters, after, limit, keep_payload=False)
         assert len(page.entries) <= limit
         seen += map(as_put, page.entries)
         if page.cursor is None:
@@ -112,7 +114,7 @@ def walk(shards: list[IndexShard], filters: PendingFilters, limit: int) -> list[
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100, 1_000])
-def test_the_pages_hold_everything_once_and_in_order(shards: list[IndexShard], limit: int) -> None:
+def test_the_pages_contain_each_entry_once_and_in_order(shards: list[IndexShard], limit: int) -> None:
     put = fill(shards)
     assert walk(shards, PendingFilters(), limit) == put
 
@@ -125,16 +127,16 @@ def test_filters_find_all_matches_even_if_a_page_examines_few_entries(
     monkeypatch.setattr(limits, "SLICE_ENTRIES_MAX", 10)
     put = fill(shards)
     filters = PendingFilters(10_005, 10_030, frozenset({"mails"}))
-    wanted = [each for each in put if 10_005 <= each[0] < 10_030 and each[3] == "mails"]
-    assert wanted
-    assert walk(shards, filters, 13) == wanted
-    assert pending.count(list(shards), filters) == (len(wanted), True)
+    expected = [entry for entry in put if 10_005 <= entry[0] < 10_030 and entry[3] == "mails"]
+    assert expected
+    assert walk(shards, filters, 13) == expected
+    assert pending.count(list(shards), filters) == (len(expected), True)
 
 
-def test_a_cursor_holds_while_entries_end(shards: list[IndexShard]) -> None:
+def test_a_cursor_stays_valid_while_entries_end(shards: list[IndexShard]) -> None:
     put = fill(shards)
     first = pending.page(list(shards), PendingFilters(), None, 50, keep_payload=False)
-    for shard in shards:  # everything up to the middle of the first page, and what it ended with, is delivered
+    for shard in shards:  # all entries before 10,003 are delivered
         keys, values = shard.index.scan_due(10_003, 1_000)
         changes = EntryChanges()
         for key, value in zip(keys, values, strict=True):
@@ -151,16 +153,16 @@ def test_counting_keys_stops_at_its_bound_and_is_marked_inexact(
 ) -> None:
     put = fill(shards)
     window = PendingFilters(10_010, 10_020)
-    wanted = sum(10_010 <= each[0] < 10_020 for each in put)
+    expected = sum(10_010 <= due_ms < 10_020 for due_ms, *_ in put)
     monkeypatch.setattr(limits, "SLICE_KEYS_MAX", 8)
-    assert pending.count(list(shards), window) == (wanted, True)
+    assert pending.count(list(shards), window) == (expected, True)
     monkeypatch.setattr(limits, "COUNTED_KEYS_MAX", 16)
-    found, exact = pending.count(list(shards), window)
+    counted, exact = pending.count(list(shards), window)
     assert not exact
-    assert 16 * SHARDS <= found < wanted
+    assert 16 * SHARDS <= counted < expected
 
 
-def test_one_slice_is_one_bounded_scan(shards: list[IndexShard]) -> None:
+def test_a_page_of_one_entry_takes_one_slice_of_each_shard(shards: list[IndexShard]) -> None:
     fill(shards)
     for shard in shards:
         shard.slices = 0
@@ -168,14 +170,14 @@ def test_one_slice_is_one_bounded_scan(shards: list[IndexShard]) -> None:
     assert [shard.slices for shard in shards] == [1] * SHARDS
 
 
-def test_parked_entries_are_listed_apart_by_target(shards: list[IndexShard]) -> None:
+def test_parked_entries_are_listed_separately_in_the_order_of_targets(shards: list[IndexShard]) -> None:
     shard = shards[0]
     changes = EntryChanges()
     for offset, target in enumerate(["b", "a", "b"]):
         key = parked_key(target, 100 - offset, offset)
         changes.insert_parked(key, encode_entry(entry(100 - offset, target)))
         changes.places[offset] = key
-    changes.ids[b"its-id"] = entry_key(98, 2)  # where it was before it was parked
+    changes.ids[b"its-id"] = entry_key(98, 2)  # its key before it was parked
     changes.next_request = 3
     shard.index.write(changes)
     seen = walk(shards, PendingFilters(state=PARKED), 2)
@@ -231,14 +233,14 @@ def test_a_malformed_cursor_is_refused(cursor: str) -> None:
         PageCursor.decode(cursor)
 
 
-def test_a_count_by_target_reads_a_bounded_number_of_entries_the_earliest_first(
+def test_a_count_by_target_reads_a_bounded_number_of_entries_in_order_of_due_time(
     shards: list[IndexShard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = [each for each in fill(shards) if each[2] == 0]
+    put = [entry for entry in fill(shards) if entry[2] == 0]
     monkeypatch.setattr(limits, "SLICE_ENTRIES_MAX", 10)
     monkeypatch.setattr(limits, "COUNTED_ENTRIES_MAX", 30)
-    wanted = PendingFilters(targets=frozenset({"orders"}))
-    assert pending.count([shards[0]], wanted) == (sum(target == "orders" for *_, target in put[:30]), False)
+    filters = PendingFilters(targets=frozenset({"orders"}))
+    assert pending.count([shards[0]], filters) == (sum(target == "orders" for *_, target in put[:30]), False)
     assert shards[0].slices == 3
 
 
@@ -248,12 +250,12 @@ def test_a_count_is_a_lower_bound_until_its_shard_has_read_all_requests(
     shards: list[IndexShard], state: State, exact: bool, query: str
 ) -> None:
     fill(shards)
-    told = local.count(holder_of(shards[0], state), QueryParams(query))
-    assert (told["exact"], told["shards"][0]["exact"]) == (exact, exact)
-    assert told["count"] > 0
+    answer = local.count(holder_of(shards[0], state), QueryParams(query))
+    assert (answer["exact"], answer["shards"][0]["exact"]) == (exact, exact)
+    assert answer["count"] > 0
 
 
-def test_the_count_of_waiting_messages_leaves_out_those_that_are_parked_or_end(
+def test_the_count_of_waiting_messages_excludes_parked_and_ended_entries(
     shards: list[IndexShard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "COUNTED_KEYS_MAX", 1)
@@ -313,7 +315,7 @@ def test_messages_are_selected_by_the_beginning_of_their_id_and_by_their_key(sha
     assert count_selected(process, QueryParams("id_prefix=order-"))["count"] == 3
 
 
-def test_recurring_schedules_are_listed_alone_with_their_next_times(shards: list[IndexShard]) -> None:
+def test_recurring_selects_only_schedules_and_shows_their_next_times(shards: list[IndexShard]) -> None:
     fill(shards)
     given = (("postdate-every", b"1m/5s"), ("postdate-count", b"7"), ("postdate-id", b"s"))
     control = pack_stripped([(number, name, value) for number, (name, value) in enumerate(given)])

@@ -1,7 +1,7 @@
-"""Goal: the probe port answers probes, also during a flood of the other port, and nothing else.
+"""Goal: the probe port answers probes, also during a flood of the main port, and no other request.
 
-Method: the real servers of both ports, the first one with TLS. All clients have one address. A client opens hundreds of
-connections to the first port that look like the beginning of a handshake: it cannot tell a probe from them.
+Method: the real servers of both ports, the main port with TLS. All clients have one address. A client opens hundreds of
+connections to the main port with the beginning of a handshake, which the port cannot distinguish from probes.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from support.brokers.certificates import Authority
 from support.deployments.ports import free_port
 from support.deployments.sidecars import wait_until
 from support.waiting.timeouts import WAIT_TIMEOUT_S
+from support.web.http_server import HttpServerUnderTest
 from support.web.http_steps import Client
-from unit.sidecar.http.test_server import _HttpRig
 
 _HANDSHAKE = b"\x16\x03\x01\x02\x00\x01"
 
 
 @pytest.fixture
 def ports(tmp_path: Path) -> Iterator[tuple[Client, Client]]:
-    """A client of the first port, and one of the probe port."""
+    """A client of the main port, and one of the probe port."""
     authority = Authority(tmp_path / "authority")
     key, cert = authority.issue("port", "IP:127.0.0.1")
     config = HttpConfig(port=free_port(), probe_port=free_port(), tls_cert_file=cert, tls_key_file=key)
     with ExitStack() as stack:
-        process = _HttpRig(stack).process(config)
+        process = HttpServerUnderTest(stack).process(config)
         stack.enter_context(serving.serving(process, port.claim(config)))
         clients = Client(config.port, ca=authority.ca), Client(config.probe_port)
         wait_until(lambda: all(client.listens() for client in clients), "both ports are served")
@@ -46,7 +46,7 @@ def ports(tmp_path: Path) -> Iterator[tuple[Client, Client]]:
 
 @contextmanager
 def begun_handshakes(client: Client) -> Iterator[None]:
-    """Connections are opened all the time, and the last thousand of them stay open."""
+    """Opens connections until the block ends, and keeps the last thousand of them open."""
     over, opened = Event(), Event()
 
     def flood() -> None:
@@ -80,44 +80,42 @@ def test_probes_are_answered_while_the_port_with_tls_is_flooded(ports: tuple[Cli
     wait_until(flooded.listens, "the flood is over")
 
 
-def test_the_port_of_probes_answers_nothing_else(ports: tuple[Client, Client]) -> None:
-    first, probed = ports
-    assert first.get("/metrics").status == 200
+def test_the_probe_port_answers_no_other_request(ports: tuple[Client, Client]) -> None:
+    main, probed = ports
+    assert main.get("/metrics").status == 200
     for path in ("/metrics", "/", "/api/v1/pending", "/api/v1/openapi.json"):
         assert probed.get(path).status == 404
     assert probed.post("/api/v1/drain", {}).status == 404
     assert probed.get("/healthz", Host="evil.example").status == 421
 
 
-def test_a_port_of_probes_that_is_in_use_is_logged_and_served_later(
+def test_a_taken_probe_port_is_logged_and_served_once_it_is_free(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("postdate.sidecar.http.server.server.HTTP_BIND_RETRY_S", 0.1)
     with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as taken:
         config = HttpConfig(port=0, probe_port=taken.getsockname()[1])
-        stack.enter_context(serving.serving(_HttpRig(stack).process(config), None))
+        stack.enter_context(serving.serving(HttpServerUnderTest(stack).process(config), None))
         warning = f"port {config.probe_port} of 127.0.0.1 is taken"
         assert f"{warning}: probes are not answered until it is free" in caplog.text
         taken.close()
         wait_until(Client(config.probe_port).listens, "it is served")
 
 
-def test_the_probe_port_shows_that_the_thread_of_the_other_port_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As without a probe port, where no probe is answered then."""
-    honest = HttpServer._run
+def test_probes_fail_if_the_thread_of_the_main_port_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a probe port, nothing answers probes in this case."""
+    real_run = HttpServer._run
 
     def run(self: HttpServer) -> None:
         if self._probes_only:
-            honest(self)
+            real_run(self)
         elif self._first is not None:
             self._first.close()
 
     monkeypatch.setattr(HttpServer, "_run", run)
     config = HttpConfig(port=free_port(), probe_port=free_port())
     with ExitStack() as stack:
-        process = _HttpRig(stack).process(config)
+        process = HttpServerUnderTest(stack).process(config)
         stack.enter_context(serving.serving(process, port.claim(config)))
         probes = Client(config.probe_port)
         wait_until(probes.listens, "the probe port is served")
@@ -126,11 +124,11 @@ def test_the_probe_port_shows_that_the_thread_of_the_other_port_has_ended(
             assert (answer.status, "the thread of an HTTP port has ended" in answer.text) == (503, True)
 
 
-def test_a_port_that_was_stopped_is_no_fault_of_the_other_one(tmp_path: Path) -> None:
-    """The probe port ends first."""
+def test_a_stopped_port_does_not_fail_the_probes_of_the_other_port(tmp_path: Path) -> None:
+    """At the end of the process, the probe port stops first."""
     config = HttpConfig(port=free_port(), probe_port=free_port())
     with ExitStack() as stack:
-        process = _HttpRig(stack).process(config)
+        process = HttpServerUnderTest(stack).process(config)
         probes = HttpServer(process, port.claim_probes(config), probes_only=True)
         probes.start()
         probes.stop()
@@ -148,6 +146,6 @@ def test_a_port_that_was_stopped_is_no_fault_of_the_other_one(tmp_path: Path) ->
         ({"POSTDATE_HTTP_PROBE_PORT": "65536"}, r"http\.probe_port must be at most 65535"),
     ],
 )
-def test_a_port_of_probes_that_cannot_be_is_refused(environment: dict[str, str], problem: str) -> None:
+def test_an_invalid_probe_port_is_a_configuration_error(environment: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         load(Flags(), environment)

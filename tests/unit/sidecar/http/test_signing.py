@@ -1,6 +1,6 @@
 """Goal: a signature permits one request, at one process, for a short time, and a change only once.
 
-Method: signatures are made and checked, whole and with one part changed; then a real server is asked with them.
+Method: signatures are checked unchanged and with one part changed. Then a real server receives signed requests.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from postdate.sidecar.http.access import signing
 from postdate.sidecar.http.access.signing import SCHEME, BadSignature, NoncesFull, Signatures, is_signed, signed
 from postdate.sidecar.http.limits import SIGNATURE_MS_MAX
 from postdate.sidecar.http.queries.api_client import Api
+from support.web.http_server import TOKEN, HttpServerUnderTest
 from support.web.http_steps import Client, HttpAnswer
-from unit.sidecar.http.test_server import TOKEN, _HttpRig
 
 ADDRESS = "10.1.2.3:8080"
 TARGET = "/api/v1/hold?scope=process"
@@ -27,7 +27,7 @@ BODY = b'{"what": "intake"}'
 
 
 class _Clock:
-    """The time of the process that checks, from that of the one that signs."""
+    """The clock of the process that checks: that of the signing process, plus `ahead_ms`."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
@@ -40,7 +40,7 @@ def sign(method: str = "POST") -> str:
     return signed(TOKEN, method, ADDRESS, TARGET, BODY)
 
 
-def test_a_signature_holds_for_its_request_and_shows_no_token() -> None:
+def test_a_signature_is_valid_for_its_request_and_does_not_contain_the_token() -> None:
     signatures = Signatures(ADDRESS)
     header = sign()
     assert is_signed(header)
@@ -59,7 +59,7 @@ def test_a_signature_holds_for_its_request_and_shows_no_token() -> None:
         (TOKEN, ADDRESS, "POST", TARGET, b'{"what": "delivery"}'),
     ],
 )
-def test_a_signature_holds_for_no_other_request(
+def test_a_signature_is_invalid_for_every_other_request(
     token: str, address: str, method: str, target: str, body: bytes
 ) -> None:
     with pytest.raises(BadSignature, match="was not made with the token"):
@@ -81,22 +81,22 @@ def test_a_malformed_signature_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("sign_of_time", [-1, 1])
-def test_a_signature_holds_for_a_short_time(sign_of_time: int) -> None:
+def test_a_signature_is_valid_for_a_short_time(sign_of_time: int) -> None:
     clock = _Clock()
     signatures = Signatures(ADDRESS, clock)
     header = sign("GET")
     clock.ahead_ms = sign_of_time * (SIGNATURE_MS_MAX - 5_000)
-    for _ in range(3):  # a question may be repeated: its answer goes to whoever made it
+    for _ in range(3):  # a signed query may be repeated
         signatures.check(TOKEN.encode(), header, "GET", TARGET, BODY)
     clock.ahead_ms = sign_of_time * (SIGNATURE_MS_MAX + 5_000)
     with pytest.raises(BadSignature, match="do the clocks of the machines agree"):
         signatures.check(TOKEN.encode(), header, "GET", TARGET, BODY)
 
 
-def test_a_change_is_taken_once_for_as_long_as_its_signature_holds() -> None:
+def test_a_signed_change_is_accepted_once_while_its_signature_is_valid() -> None:
     clock = _Clock()
     signatures = Signatures(ADDRESS, clock)
-    clock.ahead_ms = -SIGNATURE_MS_MAX + 5_000  # the clock of the signer is ahead by nearly all that is allowed
+    clock.ahead_ms = -SIGNATURE_MS_MAX + 5_000  # the clock of the signer is ahead by nearly the allowed difference
     header = sign()
     signatures.check(TOKEN.encode(), header, "POST", TARGET, BODY)
     clock.ahead_ms = SIGNATURE_MS_MAX - 5_000
@@ -107,9 +107,11 @@ def test_a_change_is_taken_once_for_as_long_as_its_signature_holds() -> None:
         signatures.check(TOKEN.encode(), header, "POST", TARGET, BODY)
 
 
-def test_a_restarted_process_accepts_no_change_that_was_signed_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    header, question = sign(), sign("GET")
-    Signatures(ADDRESS, _Clock()).check(TOKEN.encode(), question, "GET", TARGET, BODY)
+def test_a_restarted_process_accepts_no_change_that_was_signed_before_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    header, query = sign(), sign("GET")
+    Signatures(ADDRESS, _Clock()).check(TOKEN.encode(), query, "GET", TARGET, BODY)
     clock = _Clock()
     clock.ahead_ms = 1
     signatures = Signatures(ADDRESS, clock)
@@ -138,14 +140,14 @@ def test_the_nonces_remembered_are_bounded_and_expire(monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    """A process that listens beyond this machine and advertises an address of it."""
+    """A client of a process that listens on all addresses and advertises one of this machine."""
     path = tmp_path / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
-        yield Client(_HttpRig(stack).serve(path, host="0.0.0.0", advertise="127.0.0.1").port)  # noqa: S104
+        yield Client(HttpServerUnderTest(stack).serve(path, host="0.0.0.0", advertise="127.0.0.1").port)  # noqa: S104
 
 
-def ask(client: Client, method: str, target: str, body: bytes | None, authorization: str) -> HttpAnswer:
+def send(client: Client, method: str, target: str, body: bytes | None, authorization: str) -> HttpAnswer:
     return client.ask(method, target, body, {"Authorization": authorization})
 
 
@@ -162,11 +164,11 @@ def test_a_captured_signed_change_cannot_be_replayed_altered_or_redirected(clien
     own = f"127.0.0.1:{client.port}"
     target = "/api/v1/cancel?scope=process"
     header = signed(TOKEN, "POST", own, target, b"[]")
-    first = ask(client, "POST", target, b"[]", header)
-    assert (first.status, "JSON object" in first.text) == (400, True), "it is let in, and has nothing to do"
-    again = ask(client, "POST", target, b"[]", header)
+    first = send(client, "POST", target, b"[]", header)
+    assert (first.status, "JSON object" in first.text) == (400, True), "it is authorized, and its body is invalid"
+    again = send(client, "POST", target, b"[]", header)
     assert (again.status, "already accepted" in again.text) == (401, True)
     elsewhere = signed(TOKEN, "POST", f"{socket.gethostname()}:{client.port}", target, b"[]")
     for body, credentials in ((b"{}", signed(TOKEN, "POST", own, target, b"[]")), (b"[]", elsewhere)):
-        assert ask(client, "POST", target, body, credentials).status == 401
-    assert ask(client, "POST", target, b"x" * 20_000, header).status == 413
+        assert send(client, "POST", target, body, credentials).status == 401
+    assert send(client, "POST", target, b"x" * 20_000, header).status == 413

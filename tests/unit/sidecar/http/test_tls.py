@@ -1,8 +1,9 @@
-"""Goal: with a certificate the HTTP port speaks TLS alone, takes a renewed certificate without a restart, keeps the
-former one if the new files cannot be used, asks the other members by TLS, and is bounded as without TLS.
+"""Goal: with a certificate the HTTP port accepts only TLS. It uses a renewed certificate without a restart, and keeps
+the former certificate if the new files are unusable. It queries the other members by TLS. Its bounds are those without
+TLS.
 
-Method: an authority of the test's own; the real server on a port of this machine; the files of its certificate are
-replaced as the kubelet replaces those of a secret, through a symbolic link to another directory.
+Method: the real server on a port of this machine, with a certificate of the test's authority. Its files are replaced as
+the kubelet replaces those of a secret: a symbolic link is changed to another directory.
 """
 
 from __future__ import annotations
@@ -26,15 +27,14 @@ from postdate.sidecar.http.queries.deployment import Deployment, peers_of
 from postdate.sidecar.http.server import acceptor, connections, serving
 from support.brokers.certificates import Authority
 from support.waiting.timeouts import WAIT_TIMEOUT_S
+from support.web.http_server import TOKEN, HttpServerUnderTest, is_closed
 from support.web.http_steps import Client
-from unit.sidecar.http.test_flood import is_closed
-from unit.sidecar.http.test_server import TOKEN, _HttpRig
 
 _GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class _Secret:
-    """The files of a certificate as Kubernetes mounts a secret: links to links, of which one is swapped."""
+    """The files of a certificate as Kubernetes mounts a secret: links through the link `..data`, which is replaced."""
 
     def __init__(self, directory: Path, authority: Authority) -> None:
         self._directory = directory / "mounted"
@@ -47,20 +47,20 @@ class _Secret:
             file.symlink_to(Path("..data", file.name))
 
     def renew(self) -> None:
-        """A new key and a new certificate."""
+        """Issues a new key and a new certificate, and writes them."""
         key, cert = self._authority.issue(f"port-{self._renewals}", "IP:127.0.0.1")
         self.put(cert.read_text(), key.read_text())
 
     def put(self, cert: str, key: str) -> None:
-        """Swap both files at once."""
+        """Replaces both files at once."""
         self._renewals += 1
-        made = self._directory / f"..{self._renewals}"
-        made.mkdir()
-        (made / "tls.crt").write_text(cert)
-        (made / "tls.key").write_text(key)
-        fresh = self._directory / "..data_tmp"
-        fresh.symlink_to(made.name)
-        os.replace(fresh, self._directory / "..data")
+        version = self._directory / f"..{self._renewals}"
+        version.mkdir()
+        (version / "tls.crt").write_text(cert)
+        (version / "tls.key").write_text(key)
+        link = self._directory / "..data_tmp"
+        link.symlink_to(version.name)
+        os.replace(link, self._directory / "..data")
 
 
 @pytest.fixture
@@ -78,11 +78,13 @@ def client(tmp_path: Path, authority: Authority, secret: _Secret) -> Iterator[Cl
     path = tmp_path / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
-        yield _HttpRig(stack).serve(path, tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca)
+        yield HttpServerUnderTest(stack).serve(
+            path, tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca
+        )
 
 
 def serial(client: Client) -> str:
-    """The serial number of the certificate that a new connection gets."""
+    """Returns the serial number of the certificate that a new connection gets."""
     context = ssl.create_default_context(cafile=client.ca)
     connection = socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S)
     with context.wrap_socket(connection, server_hostname="127.0.0.1") as secured:
@@ -91,7 +93,7 @@ def serial(client: Client) -> str:
     return str(certificate["serialNumber"])
 
 
-def test_the_port_answers_by_tls_and_to_no_plain_request(client: Client) -> None:
+def test_the_port_answers_requests_by_tls_and_no_plain_request(client: Client) -> None:
     assert client.get("/healthz").text == "alive\n"
     assert client.get("/api/v1/pending").status == 200
     with pytest.raises((OSError, http.client.HTTPException)):
@@ -99,7 +101,7 @@ def test_the_port_answers_by_tls_and_to_no_plain_request(client: Client) -> None
 
 
 def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(client: Client) -> None:
-    """The server reads both at once; what follows on them comes later, on the same connection."""
+    """The server reads the end of the handshake and the first request at once, and the second request later."""
     context = ssl.create_default_context(cafile=client.ca)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     secured = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
@@ -123,14 +125,14 @@ def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(client: 
             assert answer.startswith(b"HTTP/1.1 200")
 
 
-def test_a_renewed_certificate_is_used_from_the_next_connection_on(client: Client, secret: _Secret) -> None:
+def test_new_connections_use_a_renewed_certificate_and_open_ones_continue(client: Client, secret: _Secret) -> None:
     before, kept = serial(client), client.connection()
     kept.request("GET", "/healthz")
     assert kept.getresponse().read() == b"alive\n"
     secret.renew()
     assert serial(client) != before
     kept.request("GET", "/healthz")
-    assert kept.getresponse().read() == b"alive\n", "an open connection goes on"
+    assert kept.getresponse().read() == b"alive\n", "an open connection continues"
     kept.close()
 
 
@@ -151,7 +153,7 @@ def test_broken_files_keep_the_former_certificate_and_are_logged_once(
     assert serial(client) != before
 
 
-def test_files_that_are_missing_for_a_moment_keep_the_former_certificate(client: Client, secret: _Secret) -> None:
+def test_the_former_certificate_is_used_while_files_are_missing(client: Client, secret: _Secret) -> None:
     before, cert = serial(client), secret.cert.read_text()
     secret.cert.unlink()
     assert serial(client) == before
@@ -165,8 +167,8 @@ def test_a_member_is_queried_by_tls_and_its_certificate_is_verified(
     member = GroupMember("", "", f"x@127.0.0.1:{client.port}", "", (Partition("requests", 0),))
     config = HttpConfig(tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=client.ca)
     assert Deployment(peers_of([member], TOKEN, config), frozenset()).count([])["count"] == 0
-    stranger = HttpConfig(tls_ca_file=Authority(tmp_path / "stranger").ca)
-    for wrong in (stranger, HttpConfig(tls_cert_file=secret.cert, tls_key_file=secret.key)):
+    other_authority = HttpConfig(tls_ca_file=Authority(tmp_path / "other-authority").ca)
+    for wrong in (other_authority, HttpConfig(tls_cert_file=secret.cert, tls_key_file=secret.key)):
         with pytest.raises(TransientError, match="CERTIFICATE_VERIFY_FAILED"):
             Deployment(peers_of([member], TOKEN, wrong), frozenset()).count([])
     with pytest.raises(TransientError, match="no answer from http://"):
@@ -176,11 +178,11 @@ def test_a_member_is_queried_by_tls_and_its_certificate_is_verified(
 # ---- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def test_connections_that_never_begin_tls_displace_only_their_own(
+def test_connections_without_a_handshake_displace_only_those_of_their_client(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceptor, "HTTP_WAITING_MAX", 20)
-    monkeypatch.setattr(acceptor, "HTTP_REQUEST_S_MAX", 2 * WAIT_TIMEOUT_S)  # none is closed for its silence
+    monkeypatch.setattr(acceptor, "HTTP_REQUEST_S_MAX", 2 * WAIT_TIMEOUT_S)  # none is closed by the time-out
     with ExitStack() as stack:
         many = [stack.enter_context(socket.create_connection(("127.0.0.1", client.port))) for _ in range(100)]
         for connection in many:
@@ -197,10 +199,10 @@ def test_connections_that_never_begin_tls_displace_only_their_own(
 
 
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01", _GET])
-def test_a_handshake_that_does_not_end_in_time_ends_its_connection(
+def test_the_connection_of_a_handshake_that_does_not_end_in_time_is_closed(
     client: Client, monkeypatch: pytest.MonkeyPatch, first: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for module in (acceptor, connections):  # before the first bytes, and behind them
+    for module in (acceptor, connections):  # before the first bytes, and after them
         monkeypatch.setattr(module, "HTTP_REQUEST_S_MAX", 0.3)
     with socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S) as connection:
         connection.sendall(first)
@@ -208,7 +210,7 @@ def test_a_handshake_that_does_not_end_in_time_ends_its_connection(
     assert not [record for record in caplog.records if record.exc_info], "no client causes a traceback in the log"
 
 
-def test_a_request_by_tls_that_is_not_complete_in_time_ends_its_connection(
+def test_the_connection_of_a_tls_request_that_is_not_complete_in_time_is_closed(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HTTP_REQUEST_S_MAX", 0.5)
@@ -224,13 +226,15 @@ def test_a_server_stops_in_time_during_handshakes(
     authority: Authority, secret: _Secret, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ExitStack() as stack:
-        client = _HttpRig(stack).serve(tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca)
+        client = HttpServerUnderTest(stack).serve(
+            tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca
+        )
         silent = socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S)
         assert client.get("/healthz").status == 200
     with silent:
         assert is_closed(silent)
     assert not client.listens()
-    assert caplog.records == [], "it has not waited for the one that was in a handshake"
+    assert caplog.records == [], "it does not wait for the handshake"
 
 
 # ---- configuration ---------------------------------------------------------------------------------------------------

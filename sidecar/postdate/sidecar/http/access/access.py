@@ -1,17 +1,17 @@
 """The access rules of the API.
 
-- Metrics and probes: every client that reaches the port. They contain no payloads, ids or keys.
-- Reading pending messages: every client of a loopback port; on other ports only with the token.
-- Changes: only with the token, on every port.
+- Metrics and probes are open to every client that reaches the port. They contain no payloads, ids or keys.
+- Queries of pending messages are open to every client of a loopback port. On other ports they need the token.
+- Changes need the token on every port.
 
 A user or a program sends the token; another process signs its request with it (`signing`).
 
-The token is read from its file for each request, so that it can be replaced while the process runs.
+The process reads the token from its file for each request, so that it can be replaced while the process runs.
 
 The port answers only to its own host names (`Hosts`), on every path. Otherwise the owner of a web page could let its
-host name resolve to an address of this network (DNS rebinding), and read the port through the browser of a user here.
-An address as host name does not allow this attack, since the browser then sends the requests of the page to the page's
-own server. So addresses are allowed, which the probes of Kubernetes and the scrapes of Prometheus use.
+host name resolve to an address of this network (DNS rebinding), and read the port through the browser of a local user.
+An address as host name does not allow this attack, since the browser then sends the requests of the page to the server
+of the page. So addresses are allowed: the probes of Kubernetes and the scrapes of Prometheus use them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def require_token(http: HttpConfig) -> None:
 
 
 class Hosts:
-    """The names and addresses that the port answers to."""
+    """The host names and addresses for which the port answers."""
 
     def __init__(self, config: HttpConfig) -> None:
         self._local = is_loopback(config.host)
@@ -70,7 +70,8 @@ class Hosts:
         self._names = frozenset(name.lower() for name in names if name)
 
     def knows(self, header: str) -> bool:
-        """True if a Host header has a name of this port, or an address; a loopback port allows loopback addresses."""
+        """True if a Host header has a name of this port, or an address. A loopback port allows only loopback addresses,
+        and the address at which it listens."""
         name = _host_name(header)
         try:
             address = ipaddress.ip_address(name)
@@ -93,25 +94,26 @@ class Access:
             self.may_change(request, body)
 
     def may_change(self, request: Request, body: bytes) -> None:
-        """Raises Refused if the request neither has the token nor is signed with it, or no token is configured. `body`:
-        that of a signed request."""
+        """Raises Refused if the request neither has the token nor is signed with it, or if no token is configured.
+        `body`: the body of a signed request; empty if the request is not signed."""
         if self._token_file is None:
             raise Refused(403, "this needs a token, and the process has none: set http.token_file")
-        given = request.headers.get("authorization", "")
-        if is_signed(given):
-            self._check(request, body, given)
+        authorization = request.headers.get("authorization", "")
+        if is_signed(authorization):
+            self._check(request, body, authorization)
             return
-        scheme, _, token = given.partition(" ")
+        scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Refused(401, "a bearer token is needed: Authorization: Bearer TOKEN; in a command: --token-file FILE")
         if not hmac.compare_digest(token.strip().encode("utf-8", "replace"), _read_token(self._token_file)):
             raise Refused(401, "the token is not the one in http.token_file")
 
-    def _check(self, request: Request, body: bytes, given: str) -> None:
-        assert self._token_file is not None, "the caller looked"
+    def _check(self, request: Request, body: bytes, authorization: str) -> None:
+        assert self._token_file is not None, "the caller has checked this"
         target = request.scope["raw_path"] + (b"?" + request.scope["query_string"]).removesuffix(b"?")
         try:
-            self._signatures.check(_read_token(self._token_file), given, request.method, target.decode("latin-1"), body)
+            token = _read_token(self._token_file)
+            self._signatures.check(token, authorization, request.method, target.decode("latin-1"), body)
         except BadSignature as error:
             raise Refused(401, str(error)) from error
         except NoncesFull as error:
@@ -119,10 +121,10 @@ class Access:
 
 
 def _host_name(header: str) -> str:
-    """The name or address in a Host header, without the port, the brackets of an address and the dot of a root; empty
-    if the header is malformed."""
-    found = _HOST.fullmatch(header.strip().lower())
-    return "" if found is None else found[1] or found[2]
+    """Returns the name or address in a Host header, without the port, the brackets of an address and the dot of a root;
+    empty if the header is malformed."""
+    match = _HOST.fullmatch(header.strip().lower())
+    return "" if match is None else match[1] or match[2]
 
 
 def _read_token(path: Path) -> bytes:

@@ -1,11 +1,11 @@
-"""Signs requests between processes with the token of the API, instead of sending it.
+"""Signs requests between processes with the token of the API. The token itself is not sent.
 
-A member of the consumer group advertises its address, so every client that may join the group may advertise one. A
-process therefore sends no bearer token to such an address, but `Authorization: Postdate-HMAC-SHA256
-TIME:NONCE:SIGNATURE`. The signature covers the method, the address of the process that is asked, the path with the
-query, the time, the nonce and the body. It does not contain the token, expires after SIGNATURE_MS_MAX, and no other
-process accepts it. Within that time the same query may be repeated; a change is accepted once, by its nonce, and only
-if it was signed after the process started.
+A member of the consumer group advertises its address, so every client that may join the group may advertise one.
+Therefore a process sends no bearer token to such an address, but `Authorization: Postdate-HMAC-SHA256
+TIME:NONCE:SIGNATURE`. The signature covers the method, the address of the receiver, the path with the query, the time,
+the nonce and the body. It does not contain the token, expires after SIGNATURE_MS_MAX, and is valid only for its
+receiver. Until it expires, a query may be repeated. A change is accepted once, by its nonce, and only if it was signed
+after the process started.
 
 Thread rule: `signed` is pure; a `Signatures` belongs to the event loop of the server.
 Source of the idea: the request signatures of AWS (SigV4) and RFC 9421.
@@ -33,16 +33,17 @@ class BadSignature(Exception):
 
 
 class NoncesFull(Exception):
-    """More changes arrived within the validity of a signature than nonces are remembered."""
+    """More than NONCES_MAX changes arrived while their signatures were valid."""
 
 
 def wall_ms() -> int:
-    """The time of this machine, in ms since the epoch."""
+    """Returns the time of this machine, in ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def signed(token: str, method: str, address: str, target: str, body: bytes) -> str:
-    """The Authorization header of a request. `address`: HOST:PORT of the receiver; `target`: the path and the query."""
+    """Returns the Authorization header of a request. `address`: HOST:PORT of the receiver; `target`: the path and the
+    query."""
     time_ms, nonce = str(wall_ms()), secrets.token_hex(16)
     return f"{SCHEME} {time_ms}:{nonce}:{_signature(token.encode(), body, method, address, target, time_ms, nonce)}"
 
@@ -63,12 +64,14 @@ class Signatures:
         self._nonces: dict[str, int] = {}  # the nonce of each change, and when its signature expires; oldest first
 
     def check(self, token: bytes, header: str, method: str, target: str, body: bytes) -> None:
-        """Returns if the header is a valid signature of this request. Raises BadSignature, NoncesFull."""
-        found = _CREDENTIALS.fullmatch(header.partition(" ")[2].strip())
-        if found is None:
+        """Raises BadSignature if the header is not a valid signature of this request, and NoncesFull."""
+        match = _CREDENTIALS.fullmatch(header.partition(" ")[2].strip())
+        if match is None:
             raise BadSignature(f"the signature does not have the form {SCHEME} TIME:NONCE:SIGNATURE")
-        time_ms, nonce, given = found.groups()
-        if not hmac.compare_digest(given, _signature(token, body, method, self._own_address, target, time_ms, nonce)):
+        time_ms, nonce, signature = match.groups()
+        if not hmac.compare_digest(
+            signature, _signature(token, body, method, self._own_address, target, time_ms, nonce)
+        ):
             raise BadSignature(f"the signature was not made with the token of {self._own_address} for this request")
         now_ms = self._now_ms()
         if abs(now_ms - int(time_ms)) > SIGNATURE_MS_MAX:
@@ -91,6 +94,6 @@ class Signatures:
 
 
 def _signature(token: bytes, body: bytes, *fields: str) -> str:
-    """`fields`: method, address, target, time in ms, nonce."""
+    """Returns the hexadecimal signature. `fields`: method, address, target, time in ms, nonce."""
     lines = ("postdate-http-1", *fields, hashlib.sha256(body).hexdigest())
     return hmac.new(token, "\n".join(lines).encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()

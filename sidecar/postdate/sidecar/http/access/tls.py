@@ -1,9 +1,9 @@
-"""TLS of the HTTP port: the certificate of the port, which is replaced in its files while the process runs.
+"""TLS of the HTTP port. The files of its certificate may be replaced while the process runs.
 
-Each new connection checks the files, which costs two system calls. If they have changed, a new context is made of
-them, and the connection and all later ones use it; open connections keep theirs. Files that cannot be used, such as a
-certificate beside the key of another one, change nothing: the former certificate stays, and one error is logged for
-each change of the files. A context is never changed, because a failed change would leave it half new.
+Each new connection checks the files, which costs two system calls. If they have changed, a new context is made from
+them, for this connection and all later ones; open connections keep the former context. If the new files are unusable,
+for example a certificate with the key of another one, the former context stays in use, and one error is logged for each
+change of the files. A context is never modified, because a failed modification would leave it inconsistent.
 
 Thread rule: a `PortCertificate` belongs to the event loop of the server.
 Source of the idea: certificates that cert-manager renews and the kubelet swaps by a symbolic link.
@@ -30,21 +30,21 @@ class PortCertificate:
     def __init__(self, cert_file: Path, key_file: Path) -> None:
         """Raises ConfigError if the files do not contain a certificate and its key."""
         self._files = (cert_file, key_file)
-        self._seen = self._stamp()
+        self._loaded_stamp = self._stamp()
         self._context = self._load()
 
     @classmethod
     def of(cls, http: HttpConfig) -> PortCertificate | None:
-        """The certificate of a configuration; None: the port speaks plain HTTP. Raises ConfigError."""
+        """Returns the certificate of a configuration; None: the port speaks plain HTTP. Raises ConfigError."""
         if http.tls_cert_file is None or http.tls_key_file is None:
             return None
         return cls(http.tls_cert_file, http.tls_key_file)
 
     def context(self) -> ssl.SSLContext:
-        """The context for a new connection, from the present files, or from the last usable ones."""
+        """Returns the context for a new connection, from the present files, or from the last usable ones."""
         stamp = self._stamp()
-        if stamp != self._seen:
-            self._seen = stamp
+        if stamp != self._loaded_stamp:
+            self._loaded_stamp = stamp
             try:
                 self._context = self._load()
                 log.info("the HTTP port uses the new certificate in %s", self._files[0])
@@ -64,15 +64,15 @@ class PortCertificate:
 
     def _stamp(self) -> _Stamp:
         try:
-            found = [file.stat() for file in self._files]
+            stats = [file.stat() for file in self._files]
         except OSError:
             return None
-        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+        return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
 
 
 def client_context(ca_file: Path | None) -> ssl.SSLContext:
-    """The context that verifies the certificate of another process, with these CAs or those of the system. Raises
-    OSError."""
+    """Returns the context that verifies the certificate of another process, with these CAs or those of the system.
+    Raises OSError."""
     return ssl.create_default_context(cafile=ca_file)
 
 

@@ -1,7 +1,7 @@
 """The HTTP application: metrics, probes, the API of pending messages, and the page.
 
-Probes run on the event loop and wait for nothing, so they answer while all other parts are busy. All other requests
-run on the server's threads. Every answer of the API is JSON; an error is `{"error": "a sentence"}`.
+Probes run on the event loop and wait for nothing, so they answer even if everything else is busy. All other requests
+run on the threads of the server. Every answer of the API is JSON; an error is `{"error": "a sentence"}`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def make_probes(process: ProcessState) -> Starlette:
-    """The application of the probe port."""
+    """Returns the application of the probe port."""
     return Starlette(routes=_probes(process))
 
 
 def make_app(process: ProcessState) -> Starlette:
-    """The application of one process."""
+    """Returns the application of one process."""
     pages = _Pages(process)
     api = pages.api
     return Starlette(
@@ -90,12 +90,12 @@ def make_app(process: ProcessState) -> Starlette:
 
 def _probes(process: ProcessState) -> list[Route]:
     async def healthz(_: Request) -> Response:
-        """200 while the poll loop runs."""
+        """Answers 200 while the process is alive; otherwise 503 with the reason."""
         why = not_alive(process)
         return PlainTextResponse(f"{why or 'alive'}\n", 503 if why else 200)
 
     async def readyz(_: Request) -> Response:
-        """200 if the process is ready; otherwise the reasons, one on each line."""
+        """Answers 200 if the process is ready; otherwise 503 with the reasons, one on each line."""
         reasons = not_ready(process)
         lines = [*(reasons or ["ready"]), *(f"note: {remark}" for remark in remarks(process))]
         return PlainTextResponse("".join(f"{line}\n" for line in lines), 503 if reasons else 200)
@@ -115,7 +115,7 @@ class _Pages:
     # ---- for people --------------------------------------------------------------------------------------------------
 
     async def file(self, request: Request) -> Response:
-        """The page, which uses the API like any client."""
+        """Returns the page, which uses the API like any client."""
 
         async def answer() -> Response:
             return page_file(request)
@@ -125,8 +125,8 @@ class _Pages:
     # ---- for machines ------------------------------------------------------------------------------------------------
 
     async def metrics(self, request: Request) -> Response:
-        """All metrics, in the text format of Prometheus; with spans, in that of OpenMetrics for clients that accept it,
-        since only it has exemplars."""
+        """Returns all metrics, in the text format of Prometheus. With spans, the format is OpenMetrics for clients that
+        accept it, since only OpenMetrics has exemplars."""
         encode: Callable[[CollectorRegistry], bytes] = generate_latest
         media_type = CONTENT_TYPE_LATEST
         if self._process.traces is not None:
@@ -135,32 +135,32 @@ class _Pages:
         return Response(text, media_type=media_type)
 
     async def openapi(self, _: Request) -> Response:
-        """The OpenAPI description."""
+        """Returns the OpenAPI description."""
         return JSONResponse(describe())
 
-    # ---- what is pending ---------------------------------------------------------------------------------------------
+    # ---- pending messages --------------------------------------------------------------------------------------------
 
     def list_pending(self, request: Request) -> Response:
-        """A page of pending messages."""
+        """Returns a page of pending messages."""
         query = self._at_fixed_times(request)
         result = self._own(query, local.page)
-        if queries.asks_all(query):
+        if queries.is_for_deployment(query):
             result = self._peers.merged(request, query, lambda others, unscoped: others.page(unscoped, [result]))
         return JSONResponse(result)
 
     def count_pending(self, request: Request) -> Response:
-        """The number of pending messages."""
+        """Returns the number of pending messages."""
         query = self._at_fixed_times(request)
         result = self._own(query, local.count)
-        if queries.asks_all(query):
+        if queries.is_for_deployment(query):
             result = self._peers.merged(request, query, lambda others, unscoped: others.count(unscoped, [result]))
         return JSONResponse(result)
 
     def count_selected(self, request: Request) -> Response:
-        """The pending messages that a bulk control would select now, by shard and target."""
+        """Returns the pending messages that a bulk control would select now, by shard and target."""
         query = self._at_fixed_times(request)
         result = self._own(query, bulk.count_selected)
-        if queries.asks_all(query):
+        if queries.is_for_deployment(query):
             result = self._peers.merged(request, query, lambda others, unscoped: others.selected(unscoped, [result]))
         return JSONResponse(result)
 
@@ -168,49 +168,49 @@ class _Pages:
         return queries.at_fixed_times(request.query_params, self._process.clock.wall_ms())
 
     def _own(self, query: QueryParams, answer: Callable[[ProcessState, QueryParams], dict[str, Any]]) -> dict[str, Any]:
-        """The answer of this process. If the whole deployment is queried, an own shard that does not answer is listed
-        like one of another process."""
+        """Returns the answer of this process. If the whole deployment is queried, a shard of this process that does not
+        answer is listed in `not_asked`, like a shard of another process."""
         try:
             return answer(self._process, query)
         except (Unanswered, TimerIndexError) as error:
-            if not queries.asks_all(query):
+            if not queries.is_for_deployment(query):
                 raise
             return local.silent(self._process, query, str(error))
 
     def history(self, request: Request) -> Response:
-        """The history of one request."""
+        """Returns the history of one request."""
         query, origin = request.query_params, request.path_params["origin"]
-        if not queries.asks_all(query) or local.holds(self._process, origin):
+        if not queries.is_for_deployment(query) or local.holds(self._process, origin):
             return JSONResponse(local.history(self._process, query, origin))
         return JSONResponse(
             self._peers.merged(request, query, lambda others, unscoped: others.history(origin, unscoped))
         )
 
     def shards(self, request: Request) -> Response:
-        """The state of every shard."""
+        """Returns the state of every shard."""
         query = request.query_params
         queries.known(query)
         result = overview(self._process, self._peers.own_name)
-        if queries.asks_all(query):
+        if queries.is_for_deployment(query):
             result = self._peers.merged(request, query, lambda others, _: others.overview([result]))
         return JSONResponse(result)
 
     def dead_letters(self, request: Request) -> Response:
-        """The dead letters by reason."""
+        """Returns the dead letters by reason."""
         return JSONResponse(dead_letters.list_dead_letters(self._process, self._at_fixed_times(request)))
 
     def actions(self, request: Request) -> Response:
-        """The newest changes that were requested over HTTP."""
+        """Returns the newest changes that were requested over HTTP."""
         query = self._at_fixed_times(request)
         result = local.actions(self._process, query)
-        if queries.asks_all(query):
+        if queries.is_for_deployment(query):
             result = self._peers.merged(request, query, lambda others, unscoped: others.actions(unscoped, [result]))
         return JSONResponse(result)
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 
     def change(self, action: str) -> Endpoint:
-        """The endpoint that produces a control."""
+        """Returns the endpoint that produces a control."""
 
         async def changing(request: Request) -> Response:
             return await self._changed(request, lambda: self._change(request, action))
@@ -224,7 +224,7 @@ class _Pages:
         return JSONResponse(produced, 202)
 
     def change_selected(self, action: str) -> Endpoint:
-        """The endpoint that produces a bulk control to each partition."""
+        """Returns the endpoint that produces a bulk control to each partition."""
 
         async def changing(request: Request) -> Response:
             return await self._changed(request, lambda: self._change_selected(request, action))
@@ -238,12 +238,12 @@ class _Pages:
         except PartlyProduced as partly:
             log.warning("%s of many messages requested over HTTP: %s", action, str(partly).replace("\n", "; "))
             raise
-        origins = ", ".join(one["origin"] for one in produced["controls"])
+        origins = ", ".join(control["origin"] for control in produced["controls"])
         log.warning("%s of many messages requested over HTTP: %s", action, origins)
         return JSONResponse(produced, 202)
 
     async def requeueing(self, request: Request) -> Response:
-        """Requeue dead letters, or plan it."""
+        """Requeues dead letters, or plans it."""
 
         async def requeue() -> Response:
             body, payload = await _body(request), queries.wants_payload(self._process, request.query_params)
@@ -256,7 +256,7 @@ class _Pages:
         return await self._changed(request, requeue)
 
     def holding(self, action: str) -> Endpoint:
-        """The endpoint that holds or releases."""
+        """Returns the endpoint that holds or releases."""
 
         async def changing(request: Request) -> Response:
             return await self._changed(request, lambda: self._hold(request, action))
@@ -271,13 +271,13 @@ class _Pages:
         result = hold_api.hold(self._process, action, body)
         log.warning("%s requested over HTTP: %s", action, json.dumps(body))
         query = request.query_params
-        if not queries.asks_all(query):
+        if not queries.is_for_deployment(query):
             return result
-        path, meant = f"/api/v1/{action}", hold_api.where(body)
-        return self._peers.merged(request, query, lambda others, _: others.change(path, body, meant, [result]))
+        path, shards = f"/api/v1/{action}", hold_api.shards_query(body)
+        return self._peers.merged(request, query, lambda others, _: others.change(path, body, shards, [result]))
 
     async def draining(self, request: Request) -> Response:
-        """Hand all shards over to the other processes."""
+        """Hands all shards over to the other processes."""
 
         async def drain() -> Response:
             return JSONResponse(await run_in_threadpool(hold_api.drain, self._process), 202)
@@ -287,7 +287,7 @@ class _Pages:
     # ---- rules and errors --------------------------------------------------------------------------------------------
 
     def api(self, page: Callable[[Request], Response]) -> Endpoint:
-        """A read endpoint."""
+        """Returns a read endpoint."""
 
         async def reading(request: Request) -> Response:
             return await self._answer(request, self._access.may_read, lambda: run_in_threadpool(page, request))
@@ -295,7 +295,7 @@ class _Pages:
         return reading
 
     async def _changed(self, request: Request, work: Callable[[], Awaitable[Response]]) -> Response:
-        """The answer to a change, which is recorded if the client may change anything."""
+        """Returns the answer to a change. Records the change if the client has the right to make it."""
         permitted = False
 
         def permit(request: Request, body: bytes) -> None:
@@ -336,7 +336,7 @@ class _Pages:
 
 
 async def _bytes(request: Request) -> bytes:
-    """The body, which is read once. Raises Refused if it is too long."""
+    """Reads the body of a request once, and returns it. Raises Refused if it is too long."""
     body: bytes | None = getattr(request.state, "body", None)
     if body is None:
         body = b""
@@ -349,8 +349,8 @@ async def _bytes(request: Request) -> bytes:
 
 
 async def _body(request: Request) -> object:
-    """The JSON body. Raises Refused if it is too long; BadQuery if it is not JSON, or contains a lone surrogate, which
-    UTF-8 cannot encode."""
+    """Returns the JSON body. Raises Refused if it is too long; BadQuery if it is not JSON, or if it contains a lone
+    surrogate, which UTF-8 cannot encode."""
     body = await _bytes(request)
     try:
         parsed: object = json.loads(body)

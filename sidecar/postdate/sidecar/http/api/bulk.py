@@ -1,7 +1,7 @@
 """Bulk controls over HTTP: counts the selected messages, and produces one control to each partition.
 
-The count is a dry run: it changes nothing, and visits every pending entry of the shards of this process. Its result is
-exact for the moment at which each entry was visited.
+The count is a dry run: it changes nothing, and visits every pending entry of the shards of this process. For each
+entry, the result is exact for the time of the visit.
 
 Thread rule: a thread of the HTTP server.
 """
@@ -22,7 +22,7 @@ from postdate.sidecar.http.api.controls import CANCEL, DELIVER, RESCHEDULE
 from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries import queries
 from postdate.sidecar.http.queries.merging import merged_selected
-from postdate.sidecar.http.queries.pending import PARKED, WAITING, AskedShard, BadQuery, PendingFilters, slices_of
+from postdate.sidecar.http.queries.pending import PARKED, WAITING, BadQuery, PendingFilters, QueryableShard, slices_of
 from postdate.sidecar.index.bulk import selects
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.states import State
@@ -45,7 +45,7 @@ class SelectedMessages:
 
 
 def selector_headers(fields: dict[str, str], now_ms: int) -> Headers:
-    """The selector headers for fields of these names. Raises BadQuery: there is none, or one is invalid."""
+    """Returns the selector headers for fields of these names. Raises BadQuery: there is none, or one is invalid."""
     headers: Headers = []
     for field, header in SELECTOR_FIELDS.items():
         if field in fields:
@@ -58,7 +58,7 @@ def selector_headers(fields: dict[str, str], now_ms: int) -> Headers:
 
 
 def count_selected(process: ProcessState, query: QueryParams) -> dict[str, Any]:
-    """The selected messages of each shard of this process, by target. Raises BadQuery, Unanswered."""
+    """Returns the selected messages of each shard of this process, by target. Raises BadQuery, Unanswered."""
     queries.known(query, "topic", "partition", *SELECTOR_FIELDS)
     fields = {field: query[field] for field in SELECTOR_FIELDS if field in query}
     selection = _selection(selector_headers(fields, process.clock.wall_ms()))
@@ -66,16 +66,16 @@ def count_selected(process: ProcessState, query: QueryParams) -> dict[str, Any]:
     deadline = time.monotonic() + limits.SELECTED_S_MAX
     shards: list[dict[str, Any]] = []
     for shard in able:
-        found = _select(shard, selection, deadline)
-        is_complete = found.complete and shard.thread.shard.state is not State.CATCHING_UP
+        selected = _select(shard, selection, deadline)
+        is_complete = selected.complete and shard.thread.shard.state is not State.CATCHING_UP
         named = {"topic": shard.part.topic, "partition": shard.part.index}
-        counts = dict(sorted(found.targets.items()))
-        shards.append({**named, "count": found.targets.total(), "exact": is_complete, "targets": counts})
+        counts = dict(sorted(selected.targets.items()))
+        shards.append({**named, "count": selected.targets.total(), "exact": is_complete, "targets": counts})
     return {**merged_selected([{"shards": shards}]), "not_asked": unable}
 
 
 def control_selected(process: ProcessState, action: str, body: object) -> dict[str, Any]:
-    """Produce a bulk control to each partition of a request topic, or to those in `partitions`; returns their origins
+    """Produces a bulk control to each partition of a request topic, or to those in `partitions`; returns their origins
     and the broker's times.
 
     Raises BadQuery; PartlyProduced: some partitions have it, and with `by` a second one moves their messages again;
@@ -90,22 +90,22 @@ def control_selected(process: ProcessState, action: str, body: object) -> dict[s
     topic = queries.served_topic(process, body.get("topic"))
     now_ms = process.clock.wall_ms()
     headers = [*_action_headers(action, body, now_ms), *selector_headers(body, now_ms)]
-    draft = UnsentRequest(None, None, headers)
+    record = UnsentRequest(None, None, headers)
     live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
     try:
-        accepted(rules_of(process.config, topic, live.retention_ms), draft, 0, now_ms)
+        accepted(rules_of(process.config, topic, live.retention_ms), record, 0, now_ms)
         partitions = partitions_of(live, topic, chosen)
     except ConfigError as error:
         raise BadQuery(str(error)) from error
     controls = [
         {"origin": format_origin(topic, index, delivery.offset).decode(), "accepted_ms": delivery.timestamp_ms}
-        for index, delivery in produce_to_each(process.controls, topic, partitions, draft).items()
+        for index, delivery in produce_to_each(process.controls, topic, partitions, record).items()
     ]
     return {"action": action, "controls": controls}
 
 
 def _partitions(body: dict[str, Any]) -> list[int]:
-    """The partitions in a body; empty: all. Raises BadQuery."""
+    """Returns the partitions in a body; empty: all. Raises BadQuery."""
     chosen = body.get("partitions", [])
     if not isinstance(chosen, list) or not all(type(index) is int and index >= 0 for index in chosen):
         raise BadQuery("partitions takes a list of numbers")
@@ -115,7 +115,7 @@ def _partitions(body: dict[str, Any]) -> list[int]:
 
 
 def _action_headers(action: str, body: dict[str, str], now_ms: int) -> Headers:
-    """The headers with the action of a bulk control."""
+    """Returns the headers with the action of a bulk control."""
     if action == CANCEL:
         return [(names.ACTION, b"cancel")]
     if action == DELIVER:
@@ -132,7 +132,7 @@ def _selection(headers: Headers) -> Selection:
         raise BadQuery(refused.detail) from refused
 
 
-def _select(shard: AskedShard, selection: Selection, deadline: float) -> SelectedMessages:
+def _select(shard: QueryableShard, selection: Selection, deadline: float) -> SelectedMessages:
     targets: Counter[str] = Counter()
     for state in (PARKED, WAITING):
         for _, entries in slices_of(shard, PendingFilters(state=state)):

@@ -1,8 +1,8 @@
-"""Cancel, reschedule, deliver now, pause, resume, trigger and backfill over HTTP: produces an ordinary control request,
-as any client would, and returns its origin.
+"""Cancel, reschedule, deliver now, pause, resume, trigger and backfill over HTTP. The module produces an ordinary
+control request, as any client does, and returns its origin.
 
-The result is the verdict on the verdicts topic, and the history of the control (`GET /api/v1/requests/ORIGIN`). This
-module acts on no shard, so every process of the deployment accepts controls for all shards.
+The outcome is the verdict on the verdicts topic; the history of the control (`GET /api/v1/requests/ORIGIN`) shows it as
+well. This module acts on no shard, so every process of the deployment accepts controls for all shards.
 
 Thread rule: a thread of the HTTP server.
 """
@@ -36,7 +36,7 @@ _FIELDS = {
 
 
 def control(process: ProcessState, action: str, body: object) -> dict[str, Any]:
-    """Produce the control that a body asks for; returns its origin and the broker's time.
+    """Produces the control that a body requests; returns its origin and the broker's time.
 
     Raises BadQuery: the body is invalid; KafkaFault, TransientError: the control may or may not exist.
     """
@@ -51,22 +51,23 @@ def control(process: ProcessState, action: str, body: object) -> dict[str, Any]:
     if "grace" in body:
         headers.append((names.GRACE, _text(body, "grace")))
     caller_id = dict(named).get(names.ID)
-    draft = UnsentRequest(caller_id, None, headers)
+    record = UnsentRequest(caller_id, None, headers)
     live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
     index = partition_of(caller_id, live.partitions) if partition < 0 else partition
     if index >= live.partitions:
         raise BadQuery(f"{topic} has {counted(live.partitions, 'partition')}: this origin cannot exist")
     try:
-        accepted(rules_of(process.config, topic, live.retention_ms), draft, index, process.clock.wall_ms())
+        accepted(rules_of(process.config, topic, live.retention_ms), record, index, process.clock.wall_ms())
     except ConfigError as error:
         raise BadQuery(str(error)) from error
-    delivery = process.controls.produce(Partition(topic, index), draft)
+    delivery = process.controls.produce(Partition(topic, index), record)
     origin = format_origin(topic, index, delivery.offset).decode()
     return {"origin": origin, "action": action, "accepted_ms": delivery.timestamp_ms}
 
 
 def _named(process: ProcessState, body: dict[str, Any]) -> tuple[str, int, Headers]:
-    """Topic and partition (-1: by the id) of the request meant, and the header that names it."""
+    """Returns topic and partition of the request that a body names, and the header that names it. Partition -1: the id
+    determines it."""
     if ("id" in body) == ("origin" in body):
         raise BadQuery("give one of id and origin")
     if "origin" in body:

@@ -1,9 +1,11 @@
-"""Dead letters over HTTP: groups the newest ones by reason, and requeues them as `postdate dead-letters requeue` does.
+"""Dead letters over HTTP: groups the newest by reason, and requeues them as `postdate dead-letters requeue` does.
 
 Any process answers for the whole deployment, since it reads the topics and no index. Reading is bounded in records and
-time. A requeue first reads the requests since the oldest of its letters, to skip those that were requeued before.
+time. A requeue first reads the requests since the oldest of its dead letters, to skip dead letters that were requeued
+before.
 
-Thread rule: a thread of the HTTP server. One requeue runs at a time in a process, so that no letter is requeued by two.
+Thread rule: a thread of the HTTP server. Only one requeue runs at a time in a process, so that no dead letter is
+requeued twice.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ _FILTERS: Final = ("topic", "reason", "target", "from", "until")
 _TIMES: Final = {"at": names.AT, "delay": names.DELAY}
 _ORDER: Final = (RequeueStatus.CANNOT, RequeueStatus.DONE, RequeueStatus.WOULD, RequeueStatus.BEFORE)
 
-# The reasons of requests that were accepted before. A request that was refused at once may have anything in its
-# headers, so their values are shown only with payloads.
+# The reasons of requests that were accepted. A request that was refused may have anything in its headers, so their
+# values are shown only with payloads.
 _ACCEPTED: Final = frozenset(
     {
         *(Reason.ATTEMPTS_EXHAUSTED, Reason.TOO_LARGE, Reason.UNKNOWN_TARGET, Reason.RECORD_REFUSED),
@@ -69,22 +71,22 @@ _requeues = threading.Lock()
 
 @dataclass(slots=True)
 class _Group:
-    """The letters with one reason."""
+    """The dead letters with one reason."""
 
     count: int = 0
     oldest_ms: int = 0
     newest_ms: int = 0
     targets: Counter[str] = field(default_factory=Counter)
 
-    def add(self, letter: DeadLetter, target: str) -> None:
-        self.oldest_ms = min(self.oldest_ms, letter.timestamp_ms) if self.count else letter.timestamp_ms
-        self.newest_ms = max(self.newest_ms, letter.timestamp_ms)
+    def add(self, dead_letter: DeadLetter, target: str) -> None:
+        self.oldest_ms = min(self.oldest_ms, dead_letter.timestamp_ms) if self.count else dead_letter.timestamp_ms
+        self.newest_ms = max(self.newest_ms, dead_letter.timestamp_ms)
         self.count += 1
         self.targets[target] += 1
 
 
 def list_dead_letters(process: ProcessState, query: QueryParams) -> dict[str, Any]:
-    """The dead letters by reason, and the newest of them. Raises BadQuery, KafkaFault, TransientError."""
+    """Returns the dead letters by reason, and the newest of them. Raises BadQuery, KafkaFault, TransientError."""
     queries.known(query, *_FILTERS, "limit", "payload")
     payload = queries.wants_payload(process, query)
     limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
@@ -95,14 +97,14 @@ def list_dead_letters(process: ProcessState, query: QueryParams) -> dict[str, An
     newest: list[tuple[int, int, DeadLetter]] = []
     rules = rules_of(process.config, topic, live.retention_ms)
     with _within(limits.DEAD_LETTERS_READ_S_MAX) as progress:
-        for number, letter in enumerate(read_dead_letters(process.kafka, rules, spans, filters, progress)):
-            groups.setdefault(letter.reason, _Group()).add(letter, _target(letter, payload) or "")
-            # What is shown needs the headers at most, and a value may be large.
-            kept = replace(letter, key=None, value=None) if payload else without_content(letter)
-            heapq.heappush(newest, (letter.timestamp_ms, number, kept))
+        for number, dead_letter in enumerate(read_dead_letters(process.kafka, rules, spans, filters, progress)):
+            groups.setdefault(dead_letter.reason, _Group()).add(dead_letter, _target(dead_letter, payload) or "")
+            # The answer needs at most the headers, and a value may be large.
+            kept = replace(dead_letter, key=None, value=None) if payload else without_content(dead_letter)
+            heapq.heappush(newest, (dead_letter.timestamp_ms, number, kept))
             if len(newest) > limit:
                 heapq.heappop(newest)
-    shown = [_dead_letter_as_json(letter, payload) for _, _, letter in sorted(newest, reverse=True)]
+    shown = [_dead_letter_as_json(dead_letter, payload) for _, _, dead_letter in sorted(newest, reverse=True)]
     by_reason = sorted(groups.items(), key=lambda item: (-item[1].count, item[0]))
     return {
         "topic": topic,
@@ -113,10 +115,10 @@ def list_dead_letters(process: ProcessState, query: QueryParams) -> dict[str, An
 
 
 def requeue(process: ProcessState, body: object, payload: bool) -> dict[str, Any]:
-    """Requeue the dead letters that a body selects, or only plan it, unless `execute` is true.
+    """Requeues the dead letters that a body selects, or only plan it, unless `execute` is true.
 
-    Raises BadQuery; Refused: another requeue runs; KafkaFault, TransientError: those that were put back before the
-    fault stay so, and a repetition skips them.
+    Raises BadQuery; Refused: another requeue runs; KafkaFault, TransientError: dead letters that were requeued before
+    the fault stay requeued, and a repetition skips them.
     """
     topic, filters, when, execute = _read(process, body)
     live = _look_up(process, topic)
@@ -127,14 +129,14 @@ def requeue(process: ProcessState, body: object, payload: bool) -> dict[str, Any
     try:
         run, is_complete = _plan(process, rules, live, filters)
         outcomes: list[dict[str, Any]] = []
-        # Only what is shown of a letter is kept, since its value may be large.
+        # The dead letter is not kept, since its value may be large.
         for outcome in carried_out(process.kafka, rules, run, when, execute):
             outcomes.append(_outcome_as_json(outcome, payload))
             with_id += outcome.letter.id is not None and outcome.status == would
     finally:
         _requeues.release()
     has_more = run.has_more_chosen or run.has_more_meant
-    named = [letter for letter in run.chosen if _target(letter, payload)]
+    targeted = [dead_letter for dead_letter in run.chosen if _target(dead_letter, payload)]
     counts = Counter(outcome["status"] for outcome in outcomes)
     outcomes.sort(key=lambda outcome: _ORDER.index(outcome["status"]))
     return {
@@ -144,7 +146,7 @@ def requeue(process: ProcessState, body: object, payload: bool) -> dict[str, Any
         "requeued_before": counts[RequeueStatus.BEFORE],
         "impossible": counts[RequeueStatus.CANNOT],
         "with_id": with_id,
-        "missing_targets": replace(run, chosen=named).missing_targets(process.admin),
+        "missing_targets": replace(run, chosen=targeted).missing_targets(process.admin),
         "outcomes": outcomes[: limits.PAGE_ENTRIES_MAX],
         "complete": is_complete and not has_more,
         "has_more": has_more,
@@ -158,18 +160,19 @@ def _plan(
     spans, is_complete = _newest(process, spans_of(process.admin, rules.topic, live.partitions, filters), filters)
     with _within(limits.DEAD_LETTERS_READ_S_MAX) as progress:
 
-        def earlier(letters: list[DeadLetter]) -> Earlier:
-            return Earlier(process.kafka, process.admin, rules.topic, letters, progress)
+        def earlier(selected: list[DeadLetter]) -> Earlier:
+            return Earlier(process.kafka, process.admin, rules.topic, selected, progress)
 
-        found = read_dead_letters(process.kafka, rules, spans, filters, progress)
-        return plan(found, earlier, limits.DEAD_LETTERS_MAX, limits.DEAD_LETTERS_REQUEUED_MAX), is_complete
+        dead_letters = read_dead_letters(process.kafka, rules, spans, filters, progress)
+        return plan(dead_letters, earlier, limits.DEAD_LETTERS_MAX, limits.DEAD_LETTERS_REQUEUED_MAX), is_complete
 
 
 def _newest(process: ProcessState, spans: Spans, filters: DeadLetterFilters) -> tuple[Spans, bool]:
-    """The ends of these spans, at most DEAD_LETTERS_MAX offsets together, and whether nothing older was cut off.
+    """Returns the last part of each span, at most DEAD_LETTERS_MAX offsets together, and whether the parts are the
+    whole spans.
 
-    A span that is too long ends at `until`, so that older letters can be reached. A shorter one is read as a whole,
-    since timestamps do not always ascend.
+    If a span is too long, its part ends at `until`, so that an earlier `until` reaches older dead letters. A shorter
+    span is read as a whole, since timestamps do not always ascend.
     """
     most = limits.DEAD_LETTERS_MAX // max(len(spans), 1)
     cut: Spans = {}
@@ -184,33 +187,33 @@ def _newest(process: ProcessState, spans: Spans, filters: DeadLetterFilters) -> 
 
 @contextmanager
 def _within(seconds: float) -> Iterator[Progress]:
-    """Ends reading with TransientError after this time."""
+    """Yields a progress callback that raises TransientError after this time."""
     deadline = time.monotonic() + seconds
 
     @contextmanager
     def progress(part: Partition, _count: int) -> Iterator[Callable[[int], None]]:
-        def passed(_offsets: int) -> None:
+        def check(_offsets: int) -> None:
             if time.monotonic() > deadline:
                 raise TransientError(
                     f"{part.topic}/{part.index} was not read within {seconds:g} s: give a later `from`, or use "
                     "`postdate dead-letters`"
                 )
 
-        yield passed
+        yield check
 
     yield progress
 
 
 def _look_up(process: ProcessState, topic: str) -> LiveTopic:
-    letters = OwnTopics.of(topic).dead_letters
-    live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers, (letters,))
-    if letters not in live.existing:
-        raise ConfigError(f"topic {letters} does not exist")
+    dead_letter_topic = OwnTopics.of(topic).dead_letters
+    live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers, (dead_letter_topic,))
+    if dead_letter_topic not in live.existing:
+        raise ConfigError(f"topic {dead_letter_topic} does not exist")
     return live
 
 
 def _read(process: ProcessState, body: object) -> tuple[str, DeadLetterFilters, Headers, bool]:
-    """Topic, filters, new time, and whether to execute. Raises BadQuery."""
+    """Returns topic, filters, the header with the new time if there is one, and whether to execute. Raises BadQuery."""
     body = queries.body_of(body, *_FILTERS, "origins", *_TIMES, "execute")
     execute, origins = body.get("execute", False), body.get("origins", [])
     if not isinstance(execute, bool):
@@ -234,8 +237,8 @@ def _read(process: ProcessState, body: object) -> tuple[str, DeadLetterFilters, 
 
 def _filters(texts: dict[str, str], origins: list[str] | tuple[str, ...]) -> DeadLetterFilters:
     reason, target = texts.get("reason"), texts.get("target")
-    if reason is not None and reason not in {each.value for each in Reason}:
-        raise BadQuery(f"reason takes one of {', '.join(each.value for each in Reason)}")
+    if reason is not None and reason not in {choice.value for choice in Reason}:
+        raise BadQuery(f"reason takes one of {', '.join(choice.value for choice in Reason)}")
     if target is not None and not is_topic_name(target):
         raise BadQuery("target is not a topic name")
     for origin in origins:
@@ -257,39 +260,42 @@ def _group_as_json(reason: str, group: _Group) -> dict[str, Any]:
     return {"reason": reason, "count": group.count, **times, "targets": targets}
 
 
-def _target(letter: DeadLetter, payload: bool) -> str | None:
-    return (letter.target or None) if payload or letter.reason in _ACCEPTED else None
+def _target(dead_letter: DeadLetter, payload: bool) -> str | None:
+    return (dead_letter.target or None) if payload or dead_letter.reason in _ACCEPTED else None
 
 
-def _id(letter: DeadLetter, payload: bool) -> str | None:
-    return letter.id if payload or letter.reason in _ACCEPTED else None
+def _id(dead_letter: DeadLetter, payload: bool) -> str | None:
+    return dead_letter.id if payload or dead_letter.reason in _ACCEPTED else None
 
 
-def _dead_letter_as_json(letter: DeadLetter, payload: bool) -> dict[str, Any]:
-    """A dead letter. The detail quotes headers, so it needs `payload`."""
-    attempt = letter.last(ATTEMPT)
+def _dead_letter_as_json(dead_letter: DeadLetter, payload: bool) -> dict[str, Any]:
+    """Returns the JSON object of a dead letter. The detail quotes headers, so it needs `payload`."""
+    attempt = dead_letter.last(ATTEMPT)
     shown: dict[str, Any] = {
-        "origin": letter.origin.decode(),
-        "died_ms": letter.timestamp_ms,
-        "reason": letter.reason,
-        "target": _target(letter, payload),
-        "id": _id(letter, payload),
-        "value_size_bytes": letter.value_size_bytes,
+        "origin": dead_letter.origin.decode(),
+        "died_ms": dead_letter.timestamp_ms,
+        "reason": dead_letter.reason,
+        "target": _target(dead_letter, payload),
+        "id": _id(dead_letter, payload),
+        "value_size_bytes": dead_letter.value_size_bytes,
     }
     if payload:
-        shown |= {"detail": letter.detail, "attempt": None if attempt is None else attempt.decode("utf-8", "replace")}
+        shown |= {
+            "detail": dead_letter.detail,
+            "attempt": None if attempt is None else attempt.decode("utf-8", "replace"),
+        }
     return shown
 
 
 def _outcome_as_json(outcome: RequeueOutcome, payload: bool) -> dict[str, Any]:
     why = f"{outcome.why}: {outcome.detail}" if payload and outcome.detail else outcome.why
-    letter = outcome.letter
+    dead_letter = outcome.letter
     return {
-        "origin": letter.origin.decode(),
+        "origin": dead_letter.origin.decode(),
         "status": outcome.status,
         "now": outcome.now,
-        "reason": letter.reason,
-        "target": _target(letter, payload),
-        "id": _id(letter, payload),
+        "reason": dead_letter.reason,
+        "target": _target(dead_letter, payload),
+        "id": _id(dead_letter, payload),
         "why": why or None,
     }

@@ -1,4 +1,4 @@
-"""Hold, release and drain over HTTP; the poll thread of the process carries them out.
+"""Hold, release and drain over HTTP. The poll thread of the process executes them.
 
 Thread rule: a thread of the HTTP server.
 """
@@ -23,33 +23,33 @@ _WHAT = (DELIVERY, INTAKE, TARGET)
 
 
 def hold(process: ProcessState, action: str, body: object) -> dict[str, Any]:
-    """Hold or release as the body requests, for the named shards that this process owns.
+    """Holds or release as the body requests, for the named shards that this process owns.
 
     Returns the holds of each shard. Raises BadQuery if the body is invalid.
     """
     what, target, topic, index = _read(process, body)
     held = [part for part, _ in process.shards() if part.topic == (topic or part.topic)]
     parts = [part for part in held if index is None or part.index == index]
-    why_not = process.poller.holds.ask(
+    failures = process.poller.holds.ask(
         parts, lambda holds: holds.changed(what, action == HOLD, target), limits.HOLD_TIMEOUT_S
     )
     shards = dict(process.shards())
-    done = [part for part in parts if part not in why_not and part in shards]
+    done = [part for part in parts if part not in failures and part in shards]
     left = [part for part in parts if part not in done]
     return {
         "shards": [_shard(part) | {"held": shards[part].shard.ctx.held.current.words()} for part in done],
-        "not_asked": [_shard(part) | {"state": "UNKNOWN", "why": why_not.get(part, "")} for part in left],
+        "not_asked": [_shard(part) | {"state": "UNKNOWN", "why": failures.get(part, "")} for part in left],
     }
 
 
-def where(body: object) -> list[tuple[str, str]]:
-    """The shards that a body names, as the parameters of a query. REQUIRES: `hold` has accepted it."""
-    assert isinstance(body, dict), "it was read before"
+def shards_query(body: object) -> list[tuple[str, str]]:
+    """Returns the shards that a body names, as the parameters of a query. REQUIRES: `hold` has accepted the body."""
+    assert isinstance(body, dict), "hold has accepted it"
     return [(name, str(body[name])) for name in ("topic", "partition") if name in body]
 
 
 def drain(process: ProcessState) -> dict[str, Any]:
-    """Make the process hand over all shards. Raises Refused if there is no other process, and KafkaFault."""
+    """Makes the process hand over all shards. Raises Refused if there is no other process, and KafkaFault."""
     members = process.admin.group_members(process.config.group_id)
     if len(members) < 2 and not process.poller.is_drained:
         raise Refused(409, "no other process is a member of the group: nobody would deliver. Stop this one instead")

@@ -1,4 +1,4 @@
-"""Answers API queries for the shards of this process, without asking other processes.
+"""Answers API queries for the shards of this process, without a query to other processes.
 
 Thread rule: a thread of the HTTP server.
 """
@@ -24,7 +24,7 @@ _FILTERS = ("topic", "partition", "target", "from", "until", "state", "recurring
 
 
 def page(process: ProcessState, query: QueryParams) -> JsonObject:
-    """A page of pending messages. Raises BadQuery, Unanswered."""
+    """Returns a page of pending messages. Raises BadQuery, Unanswered."""
     queries.known(query, *_FILTERS, "id", "origin", "limit", "cursor", "payload")
     payload = queries.wants_payload(process, query)
     able, unable = queries.shards_of(process, query)
@@ -43,14 +43,14 @@ def page(process: ProcessState, query: QueryParams) -> JsonObject:
 
 
 def count(process: ProcessState, query: QueryParams) -> JsonObject:
-    """The number of pending messages, in total and of each shard: without `state` of both states, and `parked` is the
-    number of parked ones. Raises BadQuery, Unanswered."""
+    """Returns the number of pending messages, in total and for each shard. Without `state`, the count includes both
+    states, and `parked` is the number of parked messages. Raises BadQuery, Unanswered."""
     queries.known(query, *_FILTERS)
     able, unable = queries.shards_of(process, query)
     filters = queries.filters_of(query)
     counts_both = "state" not in query
-    counted = _count_both if counts_both else _count
-    shards = [{**_shard(shard), **counted(shard, filters)} for shard in able]
+    count_shard = _count_both if counts_both else _count
+    shards = [{**_shard(shard), **count_shard(shard, filters)} for shard in able]
     total: JsonObject = {
         "count": sum(shard["count"] for shard in shards),
         "exact": all(shard["exact"] for shard in shards),
@@ -61,7 +61,7 @@ def count(process: ProcessState, query: QueryParams) -> JsonObject:
 
 
 def silent(process: ProcessState, query: QueryParams, why: str) -> JsonObject:
-    """The answer to both queries if no shard of the process can answer now. Raises BadQuery."""
+    """Returns an answer for a page or a count in which no shard of this process has answered. Raises BadQuery."""
     able, unable = queries.shards_of(process, query)
     unable += [{**_shard(shard), "state": shard.thread.shard.state, "why": why} for shard in able]
     none: JsonObject = {"entries": [], "cursor": None, "count": 0, "exact": True, "targets": {}}
@@ -69,7 +69,7 @@ def silent(process: ProcessState, query: QueryParams, why: str) -> JsonObject:
 
 
 def actions(process: ProcessState, query: QueryParams) -> JsonObject:
-    """The changes that were requested from this process, the newest first. Raises BadQuery."""
+    """Returns the changes that were requested from this process, the newest first. Raises BadQuery."""
     queries.known(query, "from", "until", "limit", "payload")
     payload = queries.wants_payload(process, query)
     limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
@@ -89,7 +89,7 @@ def holds(process: ProcessState, origin: str) -> bool:
 
 
 def history(process: ProcessState, query: QueryParams, origin: str) -> JsonObject:
-    """The history of one request. Raises BadQuery, Refused, Unanswered, KafkaFault."""
+    """Returns the history of one request. Raises BadQuery, Refused, Unanswered, KafkaFault."""
     queries.known(query, "payload")
     payload = queries.wants_payload(process, query)
     part, offset = queries.origin_of(origin)
@@ -98,10 +98,10 @@ def history(process: ProcessState, query: QueryParams, origin: str) -> JsonObjec
         raise Refused(404, f"{part.topic}/{part.index} is not held by this process")
     if thread.shard.state not in DELIVERING:
         raise Refused(503, f"{part.topic}/{part.index} is {thread.shard.state}: it answers no queries now")
-    found = request_history(process, queries.HeldShard(part, thread), offset, payload)
-    if found is None:
+    result = request_history(process, queries.HeldShard(part, thread), offset, payload)
+    if result is None:
         raise Refused(404, f"no record of a request {origin}")
-    return found
+    return result
 
 
 def _shard(shard: queries.HeldShard) -> JsonObject:
@@ -109,7 +109,7 @@ def _shard(shard: queries.HeldShard) -> JsonObject:
 
 
 def _count_both(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
-    """The count of waiting and parked messages of one shard; as `_count`."""
+    """Returns the count of waiting and parked messages of one shard; as `_count`."""
     if filters == PendingFilters():
         total, parked_total = shard.ask(lambda index: (index.count - index.ending_count, index.parked_count))
         return {"count": total, "exact": _is_complete(shard), "parked": parked_total}
@@ -123,9 +123,10 @@ def _is_complete(shard: queries.HeldShard) -> bool:
 
 
 def _count(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
-    """The count of one shard; a lower bound until the shard has read what was requested before its takeover."""
+    """Returns the count of one shard. It is a lower bound until the shard has read all requests from before its
+    takeover."""
     is_complete = _is_complete(shard)
-    if filters == PendingFilters():  # only `state=waiting`: the index knows it, so the bound of a scan does not apply
+    if filters == PendingFilters():  # only `state=waiting`: the index has the number, so no scan is needed
         number = shard.ask(lambda index: index.count - index.parked_count - index.ending_count)
         return {"count": number, "exact": is_complete}
     number, exact = pending.count([shard], filters)
@@ -133,12 +134,12 @@ def _count(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
 
 
 def _named(shards: Iterable[queries.HeldShard], caller_id: str | None, origin: str | None) -> list[pending.Found]:
-    """The pending message with an id, in any of the shards, or with an origin."""
+    """Returns the pending messages with an id in the shards, or the one with an origin. Raises BadQuery."""
     if caller_id is not None and origin is not None:
         raise BadQuery("give one of id and origin")
     if caller_id is not None:
-        looked = ((shard.part, pending.find_id(shard, caller_id.encode())) for shard in shards)
+        results = ((shard.part, pending.find_id(shard, caller_id.encode())) for shard in shards)
     else:
         part, offset = queries.origin_of(origin or "")
-        looked = ((shard.part, pending.find_offset(shard, offset)) for shard in shards if shard.part == part)
-    return [(found[0], part, found[1]) for part, found in looked if found is not None]
+        results = ((shard.part, pending.find_offset(shard, offset)) for shard in shards if shard.part == part)
+    return [(found[0], part, found[1]) for part, found in results if found is not None]

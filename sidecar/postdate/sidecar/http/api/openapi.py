@@ -1,4 +1,4 @@
-"""The description of the API, OpenAPI 3.1, as the application serves it. A test compares it with the routes.
+"""The OpenAPI 3.1 description of the API, which the application serves. A test compares it with the routes.
 
 Thread rule: pure.
 """
@@ -65,7 +65,7 @@ _EVENTS = (
     "its fates, oldest first; all `extra`, and all `extra-dead`, by the same control are one, in the place of the "
     "first, with the number and the times of the last one, and how many were found in `deliveries`"
 )
-_UNASKED = {
+_NOT_ASKED = {
     "type": "array",
     "description": "shards that did not answer, with the reason",
     "items": {
@@ -79,7 +79,7 @@ _PAGE = {
         "entries": {"type": "array", "items": {"$ref": "#/components/schemas/Entry"}},
         "cursor": {**_maybe(_TEXT), "description": "cursor of the next page; null after the last page"},
         "shards": {"type": "array", "items": {"type": "object"}, "description": "the shards that answered"},
-        "not_asked": _UNASKED,
+        "not_asked": _NOT_ASKED,
     },
 }
 _COUNT = {
@@ -93,7 +93,7 @@ _COUNT = {
         },
         "parked": {**_NUMBER, "description": "how many of them are parked; only in a count without `state`"},
         "shards": {"type": "array", "items": {"type": "object"}, "description": "the count of each shard"},
-        "not_asked": _UNASKED,
+        "not_asked": _NOT_ASKED,
     },
 }
 _SELECTED = {
@@ -103,7 +103,7 @@ _SELECTED = {
         "exact": {"type": "boolean", "description": "false: a shard was not visited to its end, or is catching up"},
         "targets": {"type": "object", "description": "the number of messages for each target"},
         "shards": {"type": "array", "items": {"type": "object"}, "description": "count and targets of each shard"},
-        "not_asked": _UNASKED,
+        "not_asked": _NOT_ASKED,
     },
 }
 _CONTROLS = {
@@ -140,14 +140,14 @@ _SHARDS = {
             "items": {"type": "object"},
             "description": "state and reason, holds, pending messages, upcoming load, past lateness",
         },
-        "not_asked": _UNASKED,
+        "not_asked": _NOT_ASKED,
     },
 }
 _HELD = {
     "type": "object",
     "properties": {
         "shards": {"type": "array", "items": {"type": "object"}, "description": "the holds of each shard"},
-        "not_asked": {**_UNASKED, "description": "shards that were not changed, with the reason"},
+        "not_asked": {**_NOT_ASKED, "description": "shards that were not changed, with the reason"},
     },
 }
 _DRAINING = {"type": "object", "properties": {"instance": _TEXT, "draining": {"type": "array"}}}

@@ -1,8 +1,8 @@
-"""The page at `/`: static files of this package, loaded by the browser as they are.
+"""The page at `/`: static files of this package, which the port serves unchanged.
 
-They use no other host, and a Content-Security-Policy makes the browser enforce it: scripts, styles and requests come
-from this port, inline scripts are forbidden, and no page may frame this one. The files contain no data of a deployment,
-so every client may load them; the requests of the page need the same rights as those of any client.
+The page uses no other host. A Content-Security-Policy makes the browser enforce this: scripts, styles and requests come
+from this port, inline scripts are forbidden, and no other page may frame it. The files contain no data of a deployment,
+so every client may load them. The requests of the page need the same rights as requests of any client.
 
 Thread rule: immutable after import.
 """
@@ -33,7 +33,7 @@ PATHS: Final = {"/": "index.html", **{f"/page/{name}": name for name in sorted(_
 
 
 def page_file(request: Request) -> Response:
-    """The file of a path. Raises Refused: there is none."""
+    """Returns the file of a path. Raises Refused: there is none."""
     name = PATHS.get(request.url.path)
     if name is None:
         raise Refused(404, "the page has no such file")

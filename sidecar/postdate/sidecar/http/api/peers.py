@@ -1,7 +1,7 @@
-"""The other processes of the deployment, from the consumer group, for queries to all of them.
+"""The other processes of the deployment, as the consumer group lists them, for queries of the whole deployment.
 
 Each member advertises its HTTP port in its client id, and Kafka lists the members, so no configuration is needed. The
-list is at most some seconds old.
+list is at most PEERS_AGE_S old, or older while Kafka does not answer.
 
 Thread rule: any thread of the HTTP server; a lock guards the list.
 """
@@ -26,7 +26,7 @@ from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries.api_client import Query
 from postdate.sidecar.http.queries.deployment import SCOPE, Deployment, peers_of
 
-Ask = Callable[[Deployment, Query], dict[str, Any]]
+DeploymentQuery = Callable[[Deployment, Query], dict[str, Any]]
 
 
 class PeerBook:
@@ -41,22 +41,22 @@ class PeerBook:
         self._members: list[GroupMember] = []
         self._expected: frozenset[Partition] = frozenset()
         self._known_until = -1.0
-        self._places = threading.BoundedSemaphore(MERGED_AT_ONCE_MAX)
+        self._query_slots = threading.BoundedSemaphore(MERGED_AT_ONCE_MAX)
 
-    def merged(self, request: Request, params: QueryParams, ask: Ask) -> dict[str, Any]:
-        """The result of `ask` for the others and the query `params`. Raises Refused if too many such queries run;
-        otherwise as `ask`."""
-        if not self._places.acquire(timeout=MERGE_WAIT_S):
+    def merged(self, request: Request, params: QueryParams, run_query: DeploymentQuery) -> dict[str, Any]:
+        """Returns the result of `run_query` for the other processes and the query `params`. Raises Refused if too many
+        such queries run, and the errors of `run_query`."""
+        if not self._query_slots.acquire(timeout=MERGE_WAIT_S):
             raise Refused(503, f"{MERGED_AT_ONCE_MAX} queries of the whole deployment are in progress; try again")
         try:
             query = [(name, value) for name, value in params.multi_items() if name != SCOPE]
-            return ask(self.others(_token(request), labels_of(request)), query)
+            return run_query(self.others(_token(request), labels_of(request)), query)
         finally:
-            self._places.release()
+            self._query_slots.release()
 
     def others(self, token: str, labels: Mapping[str, str]) -> Deployment:
-        """The others, for queries with the token and labels of the client. Raises KafkaFault if they were never
-        listed."""
+        """Returns the other processes, for queries with the token and the labels of the client. Raises KafkaFault if
+        Kafka has never listed them."""
         self._learn()
         http = self._process.config.http
         return Deployment(peers_of(self._members, token, http, self._own_address, labels), self._expected)
@@ -79,8 +79,8 @@ class PeerBook:
 def read_group(
     admin: Admin, group_id: str, topics: tuple[str, ...] = ()
 ) -> tuple[list[GroupMember], frozenset[Partition]]:
-    """The members of a group, and all partitions of these topics and of those that the members hold. Two requests to
-    Kafka. Raises KafkaFault."""
+    """Returns the members of a group, and all partitions of `topics` and of the topics that the members read. Takes two
+    requests to Kafka. Raises KafkaFault."""
     members = admin.group_members(group_id)
     named = {*topics, *(part.topic for member in members for part in member.partitions)}
     described = admin.describe(sorted(named)) if named else {}

@@ -45,11 +45,11 @@ class ProcessCollector(Collector):
         self._process = process
 
     def describe(self) -> Iterable[Family]:
-        """Empty, since a query for the names must not query the shards."""
+        """Returns nothing, since a registration must not query the shards."""
         return []
 
     def collect(self) -> Iterator[Family]:
-        """The present values. O(shards), about 2 ms each for a copy of the wheel."""
+        """Yields the present values. O(shards), about 2 ms each for a copy of the wheel."""
         yield from self._counted()
         yield from self._states()
         yield from self._held()
@@ -61,7 +61,7 @@ class ProcessCollector(Collector):
         build = (_version("postdate"), platform.python_version(), _version("confluent-kafka"), _version("rocksdict"))
         yield _family(metrics.BUILD, [(build, 1.0)])
 
-    # ---- what has been counted, by request topic -------------------------------------------------------------------
+    # ---- counts by request topic -----------------------------------------------------------------------------------
 
     def _counted(self) -> Iterator[Family]:
         topics: dict[str, list[ShardCounts]] = {name: [] for name in self._process.config.request_topic_names}
@@ -107,7 +107,7 @@ class ProcessCollector(Collector):
         skews = ((part, self._process.counts[part].skew_ms) for part, _ in held)
         yield _family(metrics.SKEW, [(_shard(part), ms / 1000) for part, ms in skews if ms is not None])
 
-    # ---- what the shards hold --------------------------------------------------------------------------------------
+    # ---- entries of the shards -------------------------------------------------------------------------------------
 
     def _held(self) -> Iterator[Family]:
         rows: dict[Metric, list[Labelled]] = {metric: [] for metric in _OF_FIGURES}
@@ -204,7 +204,7 @@ def _family(metric: Metric, rows: Sequence[Labelled]) -> Family:
 
 
 def _summed(metric: Metric, by_topic: dict[str, list[dict[str, int]] | list[Counter[str]]]) -> Family:
-    """Counts by topic and kind, added up over shards."""
+    """Returns counts by topic and kind, summed over shards."""
     rows: list[Labelled] = []
     for topic, counted in by_topic.items():
         total: Counter[str] = Counter()
@@ -217,7 +217,7 @@ def _summed(metric: Metric, by_topic: dict[str, list[dict[str, int]] | list[Coun
 def _histogram(
     metric: Metric, by_topic: dict[str, list[Histogram]], spans: Mapping[tuple[str, int], Exemplar] = _NO_SPANS
 ) -> Family:
-    """Histograms in seconds by topic, added up over shards. `spans`: one span for a topic and class."""
+    """Returns histograms in seconds by topic, summed over shards. `spans`: the exemplar of a topic and a bucket."""
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     for topic, histograms in by_topic.items():
         if not histograms:
@@ -239,7 +239,7 @@ def _exemplar(span: Exemplar) -> PrometheusExemplar:
 
 
 def _size_bytes(path: Path) -> int:
-    """The size of a file, or of the files of a directory; files that disappear meanwhile are not counted."""
+    """Returns the size of a file, or of the files of a directory; files that disappear meanwhile are not counted."""
     try:
         if path.is_dir():
             return sum(_size_bytes(Path(entry)) for entry in os.scandir(path))

@@ -290,4 +290,4 @@ BUILD: Final = Metric(
 )
 
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
-"""All of them, in the order of the documentation, with which tests compare them."""
+"""All metrics, in the order of the documentation. Tests compare both."""

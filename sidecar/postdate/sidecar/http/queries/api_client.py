@@ -30,10 +30,10 @@ class NotKnown(TransientError):
 
 
 class Api:
-    """The API of one process. `timeout_s`: the longest wait for an answer. `signs`: sign each request with the token
-    instead of sending it, since only the group vouches for the address. `ca_file`: the CAs that verify an https URL,
-    None for those of the system; it is read for each request, so that it can be replaced. `labels`:
-    headers of each request, which the signature does not cover."""
+    """The API of one process. `timeout_s`: the longest wait for an answer. `signs`: each request is signed with the
+    token, which is not sent, since only the group vouches for the address. `ca_file`: the CAs that verify an https URL;
+    None: the CAs of the system. The file is read for each request, so that it can be replaced. `labels`: headers of
+    each request, which the signature does not cover."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Api:
 
 
 def _cut_after(seconds: float, connection: socket.socket) -> threading.Timer:
-    """Ends a connection after this time, even if it still sends; returns a function that cancels this."""
+    """Starts a timer that ends a connection after this time, even if the peer still sends; returns the timer."""
 
     def cut() -> None:
         with suppress(OSError):

@@ -1,9 +1,9 @@
 """Queries all processes of a deployment concurrently, and merges their answers.
 
-Each process answers for the shards that it holds. The requests are signed with the user's token, and the token itself
-is sent to no process, since only the group vouches for the addresses. The requests have `scope=process`, so a process
-does not forward them. If a process does not answer, or in a form that cannot be merged, this is no error as long as
-another one answers: its shards are listed in `not_asked`, as are shards without a process.
+Each process answers for the shards that it holds. The requests are signed with the user's token. The token itself is
+not sent, since only the group vouches for the addresses. The requests have `scope=process`, so a process does not
+forward them. A process without an answer, or with an answer that cannot be merged, is no error as long as another
+process answers: its shards are listed in `not_asked`, as are shards without a process.
 
 Thread rule: a `Deployment` belongs to one thread; it queries each process on a separate thread, up to a bound.
 """
@@ -40,7 +40,7 @@ from postdate.sidecar.http.queries.merging import (
     merged_selected,
     part_of,
     shards_of,
-    unasked_of,
+    unanswered_of,
 )
 from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.wire.origins import parse_origin
@@ -55,12 +55,13 @@ _SHARED_ADDRESS = "it has just received it, or another member of the group adver
 @dataclass(frozen=True, slots=True)
 class Peer:
     """One process: its name, its API (None: it serves none, or is the querying process), and its shards according to
-    the group. `is_asker`: its address is that of the querying process, which two members may advertise."""
+    the group. `is_self`: it has the address of the querying process; by mistake, another member may advertise it
+    too."""
 
     name: str
     api: Api | None
     parts: frozenset[Partition] = frozenset()
-    is_asker: bool = False
+    is_self: bool = False
 
 
 def peers_of(
@@ -70,8 +71,9 @@ def peers_of(
     own_address: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> list[Peer]:
-    """The processes of the members of a group, by address, at most PEERS_MAX. The one at `own_address` has no API; each
-    member without a port is a separate process. `http`: whether to use TLS. `labels`: headers of each request."""
+    """Returns the processes of the members of a group, by address, at most PEERS_MAX. The process at `own_address` has
+    no API. Each member without a port is a separate process. `http`: the settings of TLS. `labels`: headers of each
+    request."""
     by_address: dict[str, set[Partition]] = {}
     peers = []
     for member in members:
@@ -80,14 +82,14 @@ def peers_of(
         else:
             by_address.setdefault(member.address, set()).update(member.partitions)
     for address, parts in sorted(by_address.items()):
-        is_asker = address == own_address
-        api = None if is_asker else _api(address, token, http, labels)
-        peers.append(Peer(address, api, frozenset(parts), is_asker))
+        is_self = address == own_address
+        api = None if is_self else _api(address, token, http, labels)
+        peers.append(Peer(address, api, frozenset(parts), is_self))
     return peers[:PEERS_MAX]
 
 
 def _api(address: str, token: str, http: HttpConfig, labels: Mapping[str, str] | None) -> Api | None:
-    """The API at the address that a member advertises; None if it is not an address."""
+    """Returns the API at the address that a member advertises; None if it is not an address."""
     try:
         url = f"{http.scheme}://{address}"
         return Api(url, token, PEER_TIMEOUT_S, signs=True, ca_file=http.tls_ca_file, labels=labels)
@@ -97,7 +99,7 @@ def _api(address: str, token: str, http: HttpConfig, labels: Mapping[str, str] |
 
 class Deployment:
     """Several processes. `expected`: the shards for which a process should answer. `strict`: the user named each
-    process, so that none may be missing. `alone`: each process answers only for its own shards."""
+    process, so every one must answer. `alone`: each process answers only for its own shards."""
 
     def __init__(
         self, peers: Sequence[Peer], expected: frozenset[Partition], *, strict: bool = False, alone: bool = True
@@ -107,12 +109,12 @@ class Deployment:
         self._strict = strict
         self._scope = (_ALONE,) if alone else ()
         self.not_asked: list[JsonObject] = []
-        """The shards that could not answer, from the last answer."""
+        """The shards without an answer in the last query."""
 
     def page(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
-        """A page of pending messages, in order over all processes. `own`: the answer of the querying process.
+        """Returns a page of pending messages, in order over all processes. `own`: the answer of the querying process.
 
-        Raises TransientError, ConfigError: no process has answered, or one that the user named has not.
+        Raises TransientError, ConfigError: no process has answered, or a process that the user named has not.
         """
         filters = dict(query)
         limit = int(filters.get("limit", PAGE_ENTRIES_DEFAULT))
@@ -125,17 +127,17 @@ class Deployment:
         return self._whole(merge(answers), answers, faults, query)
 
     def count(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
-        """The counts of all processes, added up. As `page`."""
+        """Returns the counts of all processes, added up. As `page`."""
         answers, faults = self._ask("/api/v1/pending/count", query, merged_count, own)
         return self._whole(merged_count(answers), answers, faults, query)
 
     def selected(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
-        """The selected messages of all processes, by shard and target. As `page`."""
+        """Returns the selected messages of all processes, by shard and target. As `page`."""
         answers, faults = self._ask("/api/v1/pending/selected", query, merged_selected, own)
         return self._whole(merged_selected(answers), answers, faults, query)
 
     def overview(self, own: Sequence[JsonObject] = ()) -> JsonObject:
-        """The state of every shard. As `page`."""
+        """Returns the state of every shard. As `page`."""
 
         def merge(answers: list[JsonObject]) -> JsonObject:
             return {"at_ms": max(int(answer["at_ms"]) for answer in answers), "shards": shards_of(answers)}
@@ -143,19 +145,19 @@ class Deployment:
         answers, faults = self._ask("/api/v1/shards", [], merge, own)
         return self._whole(merge(answers), answers, faults, [])
 
-    def change(self, path: str, body: object, meant: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
-        """Sends a change of shards to every process, and merges the results. `meant`: the shards, as `topic` and
-        `partition`. As `page`."""
+    def change(self, path: str, body: object, shards: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
+        """Sends a change of shards to every process, and merges the results. `shards`: the parameters `topic` and
+        `partition`, if the change is not for all shards. As `page`."""
 
         def merge(answers: list[JsonObject]) -> JsonObject:
             return {"shards": shards_of(answers)}
 
         answers, faults = self._ask(path, [], merge, own, json.dumps(body).encode())
-        return self._whole(merge(answers), answers, faults, meant)
+        return self._whole(merge(answers), answers, faults, shards)
 
     def actions(self, query: Query, own: Sequence[JsonObject] = ()) -> JsonObject:
-        """The newest changes that were requested from any process. `not_asked`: the processes without an answer.
-        Raises as `page`."""
+        """Returns the newest changes that were requested from any process. `not_asked`: the processes without an
+        answer. Raises as `page`."""
         limit = int(dict(query).get("limit", PAGE_ENTRIES_DEFAULT))
 
         def merge(answers: list[JsonObject]) -> JsonObject:
@@ -166,14 +168,14 @@ class Deployment:
         return {"actions": merge(answers)["actions"], "not_asked": silent}
 
     def drain(self) -> JsonObject:
-        """Make the named process hand over its shards. Raises ConfigError if not exactly one is named."""
+        """Makes the named process hand over its shards. Raises ConfigError unless exactly one process is named."""
         apis = [peer.api for peer in self._peers if peer.api is not None]
         if not self._strict or len(apis) != 1:
             raise ConfigError("name the process to drain: one --url")
         return apis[0].post("/api/v1/drain", (), b"{}")
 
     def history(self, origin: str, query: Query) -> JsonObject:
-        """The history of a request. Queries the process that holds its shard first, then all others.
+        """Returns the history of a request. Queries the process that holds its shard first, then all others.
 
         Raises NotKnown if none has a record of it, TransientError if the holder does not answer; otherwise as `page`.
         """
@@ -200,21 +202,21 @@ class Deployment:
         raise NotKnown(f"no record of a request {origin}")
 
     def entries(self, query: Query, entries_max: int) -> Iterator[JsonObject]:
-        """The pending messages in order, page after page, at most `entries_max`. Raises as `page`."""
+        """Yields the pending messages in order, page after page, at most `entries_max`. Raises as `page`."""
         limit = min(entries_max, PAGE_ENTRIES_MAX)
         named = any(name in ("id", "origin") for name, _ in query)
         limited = [*query] if named else [*query, ("limit", str(limit))]
         cursor: list[tuple[str, str]] = []
-        left = entries_max
-        # The shards that any page so far lacks: their entries may belong before those already returned.
-        unasked: dict[Partition, JsonObject] = {}
+        remaining = entries_max
+        # The shards that are missing on any page so far: their entries may belong before entries already returned.
+        unanswered: dict[Partition, JsonObject] = {}
         while True:
             shown = self.page([*limited, *cursor])
-            unasked |= {part_of(shard): shard for shard in self.not_asked}
-            self.not_asked = [unasked[part] for part in sorted(unasked)]
-            yield from shown["entries"][:left]
-            left -= len(shown["entries"])
-            if shown["cursor"] is None or left <= 0:
+            unanswered |= {part_of(shard): shard for shard in self.not_asked}
+            self.not_asked = [unanswered[part] for part in sorted(unanswered)]
+            yield from shown["entries"][:remaining]
+            remaining -= len(shown["entries"])
+            if shown["cursor"] is None or remaining <= 0:
                 return
             cursor = [("cursor", shown["cursor"])]
 
@@ -232,55 +234,56 @@ class Deployment:
     def _whole(
         self, merged: JsonObject, answers: list[JsonObject], faults: dict[str, PostdateError], query: Query
     ) -> JsonObject:
-        """The answer, with the shards listed for which no process has answered."""
-        unasked = unasked_of(answers)
-        silent = {(shard["topic"], shard["partition"]) for shard in shards_of(answers)} | set(unasked)
+        """Returns the answer with `not_asked`: the shards for which no process has answered."""
+        unanswered = unanswered_of(answers)
+        accounted = {(shard["topic"], shard["partition"]) for shard in shards_of(answers)} | set(unanswered)
         holders = {part: peer for peer in self._peers for part in peer.parts}
-        wanted = dict(query)
-        for part in sorted((self._expected | set(holders)) - silent):
-            if wanted.get("topic", part.topic) == part.topic and int(wanted.get("partition", part.index)) == part.index:
-                unasked[part] = _missing(part, holders.get(part), faults)
-        self.not_asked = [unasked[part] for part in sorted(unasked)]
+        filters = dict(query)
+        for part in sorted((self._expected | set(holders)) - accounted):
+            is_selected = filters.get("topic", part.topic) == part.topic
+            if is_selected and int(filters.get("partition", part.index)) == part.index:
+                unanswered[part] = _missing(part, holders.get(part), faults)
+        self.not_asked = [unanswered[part] for part in sorted(unanswered)]
         return {**merged, "not_asked": self.not_asked}
 
 
 def _checked(name: str, result: Any, merge: Merge) -> Any:
-    """The answer of a process if it can be merged, or the error; a malformed answer counts as none."""
+    """Returns the answer of a process if it can be merged, otherwise an error. A malformed answer is an error."""
     try:
         if isinstance(result, dict):
             merge([result])
-            unasked_of([result])
+            unanswered_of([result])
     except (BadQuery, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, struct.error):
         return TransientError(f"{name} answered with something that is not Postdate's")
     return result
 
 
 def _missing(part: Partition, holder: Peer | None, faults: dict[str, PostdateError]) -> JsonObject:
-    """A shard for which no process has answered, and the reason."""
+    """Returns a shard for which no process has answered, and the reason."""
     item: JsonObject = {"topic": part.topic, "partition": part.index, "state": "UNKNOWN"}
     if holder is None:
         return {**item, "state": "UNASSIGNED", "why": "no other member of the group holds it now"}
-    if holder.api is None and not holder.is_asker:
+    if holder.api is None and not holder.is_self:
         return {**item, "why": f"{holder.name} holds it and serves no port"}
     why = faults.get(holder.name) or _SHARED_ADDRESS
     return {**item, "why": f"{holder.name} holds it and has not answered for it: {why}"}
 
 
-Question = tuple[Peer, str, Query, bytes | None]
+PeerRequest = tuple[Peer, str, Query, bytes | None]
 
 
-def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
-    """The answer or the error of each process with a port, by name, in the given order.
+def _at_once(requests: Sequence[PeerRequest]) -> dict[str, Any]:
+    """Returns the answer or the error of each process with a port, by name, in the given order.
 
-    At most PEERS_AT_ONCE_MAX are queried at a time, and all of them within MERGED_TIMEOUT_S. The threads are daemons,
-    so a thread that waits for a dead process does not keep this process from exiting.
+    Queries at most PEERS_AT_ONCE_MAX processes at a time, and all of them within MERGED_TIMEOUT_S. The threads are
+    daemons, so a thread that waits for a dead process does not prevent the exit of this process.
     """
-    waiting: queue.SimpleQueue[Question] = queue.SimpleQueue()
-    asked = [question for question in questions if question[0].api is not None]
-    for question in asked:
-        waiting.put(question)
+    waiting: queue.SimpleQueue[PeerRequest] = queue.SimpleQueue()
+    sendable = [request for request in requests if request[0].api is not None]
+    for request in sendable:
+        waiting.put(request)
     results: dict[str, Any] = {}
-    left = threading.Semaphore(0)
+    completed = threading.Semaphore(0)
 
     def work() -> None:
         while True:
@@ -292,15 +295,15 @@ def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
             try:
                 results[peer.name] = _result(peer.api, path, query, body)
             finally:
-                left.release()
+                completed.release()
 
-    _start(work, min(len(asked), PEERS_AT_ONCE_MAX))
+    _start(work, min(len(sendable), PEERS_AT_ONCE_MAX))
     deadline = time.monotonic() + MERGED_TIMEOUT_S
-    for _ in asked:
-        if not left.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
+    for _ in sendable:
+        if not completed.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
             break
     late = TransientError(f"no answer within {MERGED_TIMEOUT_S:g} s")
-    return {peer.name: results.get(peer.name, late) for peer, *_ in asked}
+    return {peer.name: results.get(peer.name, late) for peer, *_ in sendable}
 
 
 def _start(work: Callable[[], None], count: int) -> None:

@@ -1,7 +1,7 @@
 """Merges the answers of several processes, each for the shards that it holds.
 
-While a partition is handed over, two processes may answer for one shard, or none: each entry appears once, each shard
-is counted once, and the shards without an answer are listed. All pages have the same order: due time, then request
+While a partition is handed over, two processes may answer for one shard, or none. So each entry appears once, each
+shard is counted once, and shards without an answer are listed. All pages have the same order: due time, then request
 offset, then partition. So every process understands the cursor of a merged page.
 
 Thread rule: pure.
@@ -21,10 +21,10 @@ from postdate.wire.origins import parse_origin
 
 
 def merged_page(answers: Sequence[JsonObject], limit: int) -> JsonObject:
-    """The first `limit` entries of the pages of several processes, all from one cursor on."""
+    """Returns the first `limit` entries of the pages of several processes, which begin at the same cursor."""
     places = {_place(entry): entry for answer in answers for entry in answer["entries"]}
     cursors = [PageCursor.decode(answer["cursor"]) for answer in answers if answer["cursor"] is not None]
-    bound = min(cursors, default=None)  # complete up to here: the page of some process ends here
+    bound = min(cursors, default=None)  # the first end of a page: beyond it, entries may be missing
     shown = sorted(place for place in places if bound is None or place <= bound)
     if len(shown) > limit:
         shown = shown[:limit]
@@ -34,13 +34,13 @@ def merged_page(answers: Sequence[JsonObject], limit: int) -> JsonObject:
 
 
 def merged_named(answers: Sequence[JsonObject]) -> JsonObject:
-    """All pending entries with one id or origin; they are few."""
+    """Returns all pending entries with one id or origin, without a limit since they are few."""
     places = {_place(entry): entry for answer in answers for entry in answer["entries"]}
     return {"entries": [places[place] for place in sorted(places)], "cursor": None, "shards": shards_of(answers)}
 
 
 def merged_count(answers: Sequence[JsonObject]) -> JsonObject:
-    """The sum over the shards of several processes."""
+    """Returns the sum over the shards of several processes."""
     shards = shards_of(answers)
     total: JsonObject = {
         "count": sum(shard["count"] for shard in shards),
@@ -52,7 +52,7 @@ def merged_count(answers: Sequence[JsonObject]) -> JsonObject:
 
 
 def merged_selected(answers: Sequence[JsonObject]) -> JsonObject:
-    """The selected messages in the shards of several processes, by target."""
+    """Returns the selected messages in the shards of several processes, by target."""
     shards = shards_of(answers)
     targets: Counter[str] = Counter()
     for shard in shards:
@@ -62,29 +62,29 @@ def merged_selected(answers: Sequence[JsonObject]) -> JsonObject:
 
 
 def shards_of(answers: Iterable[JsonObject]) -> list[JsonObject]:
-    """The first reported state of each shard, in the order of their names."""
-    found: dict[Partition, JsonObject] = {}
+    """Returns the first reported state of each shard, in the order of their names."""
+    shards: dict[Partition, JsonObject] = {}
     for answer in answers:
         for shard in answer["shards"]:
-            found.setdefault(part_of(shard), shard)
-    return [found[part] for part in sorted(found)]
+            shards.setdefault(part_of(shard), shard)
+    return [shards[part] for part in sorted(shards)]
 
 
-def unasked_of(answers: Sequence[JsonObject]) -> dict[Partition, JsonObject]:
-    """The shards that did not answer, except those for which another process has answered."""
+def unanswered_of(answers: Sequence[JsonObject]) -> dict[Partition, JsonObject]:
+    """Returns the shards that did not answer, except for shards for which another process has answered."""
     answered = {part_of(shard) for shard in shards_of(answers)}
-    return {part: item for part, item in _unasked(answers) if part not in answered}
+    return {part: item for part, item in _unanswered(answers) if part not in answered}
 
 
 def part_of(shard: JsonObject) -> Partition:
-    """The shard that an item of an answer names. Raises TypeError, KeyError if there is none."""
+    """Returns the shard that an item of an answer names. Raises TypeError, KeyError if there is none."""
     topic, index = shard["topic"], shard["partition"]
     if not isinstance(topic, str) or not isinstance(index, int):
         raise TypeError("a shard is named by a text and a number")
     return Partition(topic, index)
 
 
-def _unasked(answers: Iterable[JsonObject]) -> Iterator[tuple[Partition, JsonObject]]:
+def _unanswered(answers: Iterable[JsonObject]) -> Iterator[tuple[Partition, JsonObject]]:
     for answer in answers:
         for item in answer["not_asked"]:
             yield part_of(item), item

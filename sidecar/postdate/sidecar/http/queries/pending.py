@@ -1,10 +1,11 @@
 """Pages and counts of pending messages, from the timer indexes of the shards of this process.
 
-An index belongs to the thread of its shard, which answers in slices (`index_queries`): a slice is one bounded scan,
-and all other work happens here. Between two slices the shard dispatches due entries.
+An index belongs to the thread of its shard, which answers in slices (`index_queries`). A slice is one bounded scan; all
+other work happens in this module. Between two slices the shard dispatches due entries.
 
-A page is ordered by due time, then request offset, over all shards. Its cursor is the last key on it, so the next page
-continues there even if entries have left or arrived meanwhile. A message that moves may appear twice or not at all.
+The entries of a page are ordered by due time, then request offset, over all shards. The cursor is the last key of the
+page, so the next page continues there even if entries have ended or arrived meanwhile. A message that is rescheduled
+meanwhile may appear twice or not at all.
 
 Thread rule: any thread but a shard's.
 """
@@ -35,18 +36,18 @@ from postdate.wire.schedules.words import describe
 T = TypeVar("T")
 
 WAITING, PARKED, ENDING = "waiting", "parked", "ending"
-"""The state of an entry: waits for its due time; its target fails; ends with the next transaction."""
+"""The state of an entry: it waits for its due time; it is parked; it ends with the next transaction."""
 
 
-class AskedShard(Protocol):
+class QueryableShard(Protocol):
     """A shard that answers queries about its index."""
 
     @property
     def part(self) -> Partition:
         """The shard's partition."""
 
-    def ask(self, question: Callable[[TimerIndex], T]) -> T:
-        """Run the query on the shard's thread. Raises Unanswered if the shard cannot answer now."""
+    def ask(self, query: Callable[[TimerIndex], T]) -> T:
+        """Runs the query on the shard's thread. Raises Unanswered if the shard cannot answer now."""
 
 
 class BadQuery(ValueError):
@@ -55,8 +56,8 @@ class BadQuery(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PendingFilters:
-    """Selects entries: due in [from_ms, until_ms), for one of these targets (none: any), waiting or parked, with an id
-    that begins with `id_prefix` and with this key (None: any); or only the recurring schedules among them."""
+    """Selects entries: due in [from_ms, until_ms), for one of `targets` (empty: any), waiting or parked, with an id
+    that begins with `id_prefix`, and with this key (None: any). `recurring`: only recurring schedules."""
 
     from_ms: int = 1
     until_ms: int = DUE_MS_MAX
@@ -67,13 +68,13 @@ class PendingFilters:
     key: bytes | None = None
 
     @property
-    def looks_inside(self) -> bool:
-        """True if only the entry shows whether it is selected, not its key."""
+    def needs_entries(self) -> bool:
+        """True if the key of an entry does not show whether the entry is selected."""
         return self.is_sparse or self.state == PARKED
 
     @property
     def is_sparse(self) -> bool:
-        """True if few of the entries that are examined may be selected."""
+        """True if possibly few of the examined entries are selected."""
         return bool(self.targets) or self.recurring or bool(self.id_prefix) or self.key is not None
 
     def select(self, key: bytes, entry: Entry) -> bool:
@@ -95,13 +96,13 @@ class PageCursor(NamedTuple):
     part: Partition
 
     def encode(self) -> str:
-        """The cursor of a page that ends here."""
+        """Returns the cursor of a page that ends here."""
         text = json.dumps([self.key.hex(), self.part.topic, self.part.index])
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
     def decode(cls, cursor: str) -> PageCursor:
-        """Decode a cursor. Raises BadQuery if it is malformed."""
+        """Decodes a cursor. Raises BadQuery if it is malformed."""
         try:
             text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
             key, topic, index = json.loads(text)
@@ -121,31 +122,33 @@ class Page(NamedTuple):
 
 
 def page(
-    shards: list[AskedShard], filters: PendingFilters, after: PageCursor | None, limit: int, keep_payload: bool
+    shards: list[QueryableShard], filters: PendingFilters, after: PageCursor | None, limit: int, keep_payload: bool
 ) -> Page:
-    """Up to `limit` entries after `after`. A page may be short or empty and still have a cursor, since it examines a
-    bounded number of entries. Raises Unanswered. O(entries examined), at most PAGE_VISITED_MAX for each shard."""
+    """Returns up to `limit` entries after `after`. A page may be short or empty and still have a cursor, since it
+    examines a bounded number of entries: at most PAGE_VISITED_MAX of each shard. Raises Unanswered. O(entries
+    examined)."""
     found: list[Found] = []
     payload_max = limits.PAGE_PAYLOAD_BYTES_MAX // max(len(shards), 1)
-    bound: tuple[bytes, Partition] | None = None  # complete up to here: some shard was examined only so far
+    bound: tuple[bytes, Partition] | None = None  # the first end of an examined range; entries beyond it may be missing
     for shard in shards:
         start = _start(filters, after, shard.part)
         matches, reached = _matches(shard, filters, start, limit, payload_max if keep_payload else -1)
         found += matches
         if reached is not None and (bound is None or (reached, shard.part) < bound):
             bound = (reached, shard.part)
-    found.sort(key=lambda each: each[:2])
-    shown = [each for each in found if bound is None or each[:2] <= bound][:limit]
+    found.sort(key=lambda item: item[:2])
+    shown = [item for item in found if bound is None or item[:2] <= bound][:limit]
     if len(shown) < len(found) and len(shown) == limit:
         return Page(shown, PageCursor(*shown[-1][:2]).encode())
     return Page(shown, None if bound is None else PageCursor(*bound).encode())
 
 
-def count(shards: list[AskedShard], filters: PendingFilters) -> tuple[int, bool]:
-    """The number of selected entries, and whether it is exact, since the count is bounded. Raises Unanswered."""
+def count(shards: list[QueryableShard], filters: PendingFilters) -> tuple[int, bool]:
+    """Returns the number of selected entries, and whether it is exact, since the count is bounded. Raises
+    Unanswered."""
     total, exact = 0, True
     for shard in shards:
-        if filters.looks_inside:
+        if filters.needs_entries:
             visited = 0
             for keys, entries in _slices(shard, filters, _first(filters)):
                 total += sum(map(filters.select, keys, entries))
@@ -160,8 +163,8 @@ def count(shards: list[AskedShard], filters: PendingFilters) -> tuple[int, bool]
     return total, exact
 
 
-def find_id(shard: AskedShard, caller_id: bytes) -> tuple[bytes, Entry] | None:
-    """The pending entry with an id, and its key; None if there is none. Raises Unanswered."""
+def find_id(shard: QueryableShard, caller_id: bytes) -> tuple[bytes, Entry] | None:
+    """Returns the pending entry with an id, and its key; None if there is none. Raises Unanswered."""
 
     def find(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
         key = index.timer_log.id_key(caller_id)
@@ -170,8 +173,8 @@ def find_id(shard: AskedShard, caller_id: bytes) -> tuple[bytes, Entry] | None:
     return _decoded(shard.ask(find))
 
 
-def find_offset(shard: AskedShard, offset: int) -> tuple[bytes, Entry] | None:
-    """The entry of the request at an offset, and its key; None if it is not pending. Raises Unanswered."""
+def find_offset(shard: QueryableShard, offset: int) -> tuple[bytes, Entry] | None:
+    """Returns the entry of the request at an offset, and its key; None if it is not pending. Raises Unanswered."""
 
     def find(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
         key = index.timer_log.find(offset)
@@ -181,7 +184,7 @@ def find_offset(shard: AskedShard, offset: int) -> tuple[bytes, Entry] | None:
 
 
 def as_json(part: Partition, key: bytes, entry: Entry, now_ms: int, payload: bool) -> dict[str, Any]:
-    """The JSON object of an entry. With `payload` also key, headers and value, in base64."""
+    """Returns the JSON object of an entry. With `payload` also key, headers and value, in base64."""
     shown: dict[str, Any] = {
         "origin": format_origin(part.topic, part.index, split_key(key)[1]).decode(),
         "state": _state(key, entry),
@@ -206,7 +209,8 @@ def as_json(part: Partition, key: bytes, entry: Entry, now_ms: int, payload: boo
         shown |= {"occurrence": entry.next.number, "chosen_ms": leaves}
         shown["extras"] = [_extra(part, extra) for extra in entry.next.extras]
         shown |= {"paused": is_paused, "schedule": _schedule(entry), "words": describe(schedule_of(entry.stripped))}
-        shown["next_ms"] = [each.nominal_ms for each in next_occurrences(entry, limits.OCCURRENCES_SHOWN, now_ms)]
+        upcoming = next_occurrences(entry, limits.OCCURRENCES_SHOWN, now_ms)
+        shown["next_ms"] = [occurrence.nominal_ms for occurrence in upcoming]
     if payload:
         shown["payload"] = {
             "key": _base64(entry.key),
@@ -217,16 +221,16 @@ def as_json(part: Partition, key: bytes, entry: Entry, now_ms: int, payload: boo
 
 
 def _extra(part: Partition, extra: Extra) -> dict[str, Any]:
-    """The pending extra deliveries of one control."""
+    """Returns the pending extra deliveries of one control."""
     control, number, due_ms, end_ms, _ = extra
     by = format_origin(part.topic, part.index, control).decode()
     return {"by": by, "number": number, "due_ms": due_ms, "end_ms": end_ms}
 
 
 def _schedule(entry: Entry) -> dict[str, str]:
-    """The headers that describe the schedule of an entry, by their names without the prefix."""
-    found = {name: value or b"" for _, name, value in stripped_of(entry) if name in SCHEDULE}
-    return {name.removeprefix(PREFIX): value.decode("utf-8", "backslashreplace") for name, value in found.items()}
+    """Returns the headers that describe the schedule of an entry, by their names without the prefix."""
+    headers = {name: value or b"" for _, name, value in stripped_of(entry) if name in SCHEDULE}
+    return {name.removeprefix(PREFIX): value.decode("utf-8", "backslashreplace") for name, value in headers.items()}
 
 
 def _base64(raw: bytes | None) -> str | None:
@@ -239,8 +243,8 @@ def _state(key: bytes, entry: Entry) -> str:
     return WAITING if entry.kind in PENDING else ENDING
 
 
-def slices_of(shard: AskedShard, filters: PendingFilters) -> Iterator[tuple[list[bytes], list[Entry]]]:
-    """All keys and entries of a shard that lie in the range of the filters, in slices. Raises Unanswered."""
+def slices_of(shard: QueryableShard, filters: PendingFilters) -> Iterator[tuple[list[bytes], list[Entry]]]:
+    """Returns all keys and entries of a shard within the range of the filters, in slices. Raises Unanswered."""
     return _slices(shard, filters, _first(filters))
 
 
@@ -248,12 +252,12 @@ def slices_of(shard: AskedShard, filters: PendingFilters) -> Iterator[tuple[list
 
 
 def _first(filters: PendingFilters) -> bytes:
-    """The inclusive start of a scan with these filters."""
+    """Returns the inclusive start of a scan with these filters."""
     return b"" if filters.state == PARKED else entry_key(max(filters.from_ms, 1), 0)
 
 
 def _start(filters: PendingFilters, after: PageCursor | None, part: Partition) -> bytes:
-    """The inclusive start of the scan of one shard after a place."""
+    """Returns the inclusive start of the scan of one shard after a cursor."""
     first = _first(filters)
     if after is None:
         return first
@@ -261,10 +265,10 @@ def _start(filters: PendingFilters, after: PageCursor | None, part: Partition) -
 
 
 def _slices(
-    shard: AskedShard, filters: PendingFilters, start: bytes, wanted: int = limits.SLICE_ENTRIES_MAX
+    shard: QueryableShard, filters: PendingFilters, start: bytes, slice_max: int = limits.SLICE_ENTRIES_MAX
 ) -> Iterator[tuple[list[bytes], list[Entry]]]:
-    """Keys and entries from `start` on, in slices of at most `wanted`, until there are no more."""
-    most = limits.SLICE_ENTRIES_MAX if filters.is_sparse else min(wanted, limits.SLICE_ENTRIES_MAX)
+    """Yields keys and entries from `start` on, in slices of at most `slice_max`, until there are no more."""
+    most = limits.SLICE_ENTRIES_MAX if filters.is_sparse else min(slice_max, limits.SLICE_ENTRIES_MAX)
     before = entry_key(min(filters.until_ms, DUE_MS_MAX), 0)
 
     def scan(index: TimerIndex) -> tuple[list[bytes], list[bytes]]:
@@ -294,18 +298,18 @@ def _scan_parked(index: TimerIndex, start: bytes, most: int) -> tuple[list[bytes
 
 
 def _before(start: bytes) -> bytes:
-    """The exclusive bound of a scan of entries from `start` on, which may be a key with a 0 byte behind it."""
+    """Returns the exclusive bound of a scan that includes `start`, which may be a key with a trailing 0 byte."""
     if len(start) > ENTRY_KEY_SIZE_BYTES:
         return start[:ENTRY_KEY_SIZE_BYTES]
     return (int.from_bytes(start, "big") - 1).to_bytes(ENTRY_KEY_SIZE_BYTES, "big")
 
 
 def _matches(
-    shard: AskedShard, filters: PendingFilters, start: bytes, limit: int, payload_max: int
+    shard: QueryableShard, filters: PendingFilters, start: bytes, limit: int, payload_max: int
 ) -> tuple[list[Found], bytes | None]:
-    """Up to `limit` selected entries of one shard, and the last examined key if more may follow.
+    """Returns up to `limit` selected entries of one shard, and the last examined key if more entries may follow.
 
-    `payload_max`: the scan also ends after this many bytes; -1: entries without payload.
+    `payload_max`: the scan also ends after this many bytes of payload; -1: the entries have no payload.
     """
     matches: list[Found] = []
     visited = payload_bytes = 0
@@ -328,14 +332,14 @@ def _payload_size_bytes(entry: Entry) -> int:
 
 
 def _without_payload(entry: Entry) -> Entry:
-    """The entry without key, value and headers, except for the id and the attempt number of a return."""
+    """Returns the entry without key, value and headers, except for the id and the attempt number of a return."""
     attempt = [header for header in split_redelivery(entry.headers)[1] if header[0] in (ID, ATTEMPT)]
-    # The schedule of an entry is in the headers that were taken out.
+    # The schedule of an entry is in `stripped`.
     stripped = NO_STRIPPED if entry.next is None else entry.stripped
     return msgspec.structs.replace(entry, key=None, value=None, headers=attempt, own_key=(), stripped=stripped)
 
 
-def _count_keys(shard: AskedShard, filters: PendingFilters) -> tuple[int, bool]:
+def _count_keys(shard: QueryableShard, filters: PendingFilters) -> tuple[int, bool]:
     start, before = _first(filters), entry_key(min(filters.until_ms, DUE_MS_MAX), 0)
     total = 0
 
@@ -352,7 +356,8 @@ def _count_keys(shard: AskedShard, filters: PendingFilters) -> tuple[int, bool]:
 
 
 def _read(index: TimerIndex, offset: int, key: bytes) -> tuple[bytes, bytes | None]:
-    """The present key and the encoded entry of a request; `ids` may have its key from before it was parked."""
+    """Returns the present key and the encoded entry of a request. `key` may be out of date: `ids` keeps the key from
+    before the entry was parked."""
     place = index.timer_log.find(offset) or key
     return place, index.timer_log.entry(place) if len(place) == ENTRY_KEY_SIZE_BYTES else index.timer_log.parked(place)
 

@@ -41,21 +41,21 @@ class HeldShard:
     part: Partition
     thread: ShardThread
 
-    def ask(self, question: Callable[[TimerIndex], T]) -> T:
-        """As `AskedShard.ask`."""
+    def ask(self, query: Callable[[TimerIndex], T]) -> T:
+        """As `QueryableShard.ask`."""
         thread = self.thread
-        return thread.shard.ctx.index_queries.ask(question, thread.inbox.wake, limits.ANSWER_TIMEOUT_S)
+        return thread.shard.ctx.index_queries.ask(query, thread.inbox.wake, limits.ANSWER_TIMEOUT_S)
 
 
 def known(query: QueryParams, *names: str) -> None:
-    """Raises BadQuery for an unknown parameter: a mistyped filter must not select everything."""
+    """Raises BadQuery for an unknown parameter, since a query without its mistyped filter would select everything."""
     unknown = sorted(set(query) - {*names, SCOPE})
     if unknown:
         raise BadQuery(f"unknown parameter {unknown[0]}; known: {', '.join(names)}")
 
 
 def body_of(body: object, *names: str) -> dict[str, Any]:
-    """The JSON object of a body. Raises BadQuery for another value, and for an unknown field."""
+    """Returns the JSON object of a body. Raises BadQuery for another value, and for an unknown field."""
     if not isinstance(body, dict):
         raise BadQuery("the body must be a JSON object")
     unknown = sorted(set(body) - {*names})
@@ -65,7 +65,7 @@ def body_of(body: object, *names: str) -> dict[str, Any]:
 
 
 def served_topic(process: ProcessState, named: str | None) -> str:
-    """The request topic that a query or a body names, or the only one of this process. Raises BadQuery."""
+    """Returns the request topic that a query or a body names, or the only one of this process. Raises BadQuery."""
     served = process.config.request_topic_names
     if named is None and len(served) > 1:
         raise BadQuery(f"topic is needed: {', '.join(served)} are served")
@@ -74,7 +74,7 @@ def served_topic(process: ProcessState, named: str | None) -> str:
     return named or served[0]
 
 
-def asks_all(query: QueryParams) -> bool:
+def is_for_deployment(query: QueryParams) -> bool:
     """True if the query is for the whole deployment, not only for this process. Raises BadQuery."""
     scope = query.get(SCOPE, DEPLOYMENT)
     if scope not in (DEPLOYMENT, PROCESS):
@@ -83,14 +83,15 @@ def asks_all(query: QueryParams) -> bool:
 
 
 def at_fixed_times(query: QueryParams, now_ms: int) -> QueryParams:
-    """The query with its times in epoch milliseconds, so that all processes use the same times. Raises BadQuery."""
+    """Returns the query with its times in epoch milliseconds, so that all processes use the same times. Raises
+    BadQuery."""
     return QueryParams(
         [(name, str(time_of(name, value, now_ms)) if name in _TIMES else value) for name, value in query.multi_items()]
     )
 
 
 def time_of(name: str, text: str, now_ms: int) -> int:
-    """Epoch milliseconds of a parameter or field. Raises BadQuery."""
+    """Returns the time of a parameter or field, epoch ms. Raises BadQuery."""
     try:
         return parse_time_ms(text, now_ms)
     except ValueError as error:
@@ -98,7 +99,7 @@ def time_of(name: str, text: str, now_ms: int) -> int:
 
 
 def time_text_of(name: str, text: str, now_ms: int) -> str:
-    """The time of a field as a header has it. Raises BadQuery."""
+    """Returns the time of a field as a header has it. Raises BadQuery."""
     try:
         return resolve_time(text, now_ms)
     except ValueError as error:
@@ -106,7 +107,7 @@ def time_text_of(name: str, text: str, now_ms: int) -> str:
 
 
 def filters_of(query: QueryParams) -> PendingFilters:
-    """The filters of a query with fixed times. Raises BadQuery."""
+    """Returns the filters of a query with fixed times. Raises BadQuery."""
     state = query.get("state", WAITING)
     if state not in (WAITING, PARKED):
         raise BadQuery(f"state takes {WAITING} or {PARKED}")
@@ -127,7 +128,7 @@ def filters_of(query: QueryParams) -> PendingFilters:
 
 
 def number_of(query: QueryParams, name: str, default: int, most: int) -> int:
-    """A whole number from 1 to `most`. Raises BadQuery."""
+    """Returns a whole number from 1 to `most`. Raises BadQuery."""
     text = query.get(name)
     if text is None:
         return default
@@ -146,7 +147,7 @@ def wants_payload(process: ProcessState, query: QueryParams) -> bool:
 
 
 def origin_of(text: str) -> tuple[Partition, int]:
-    """Shard and offset of an origin. Raises BadQuery."""
+    """Returns the shard and the offset of an origin. Raises BadQuery."""
     try:
         topic, index, offset = parse_origin(text.encode())
     except ValueError as error:
@@ -155,7 +156,8 @@ def origin_of(text: str) -> tuple[Partition, int]:
 
 
 def shards_of(process: ProcessState, query: QueryParams) -> tuple[list[HeldShard], list[dict[str, object]]]:
-    """The shards that a query selects, and those of them that cannot answer now, with the reason. Raises BadQuery."""
+    """Returns the selected shards that can answer now, and the selected shards that cannot, with the reason. Raises
+    BadQuery."""
     topic, index = query.get("topic"), query.get("partition")
     if topic is not None:
         served_topic(process, topic)

@@ -1,8 +1,8 @@
 """The history of one request: the request, its present state, and its fates, from the logs.
 
-The timer index has the pending entries; only the dispatch log has those that have ended. The search of the dispatch log
-begins at the due time, where the fate is most likely, and then at the acceptance. It is bounded, and reports whether it
-was complete.
+The timer index contains the pending entries. Entries that have ended are only in the dispatch log. The search of the
+dispatch log begins at the due time, where the fate is most likely, and is repeated from the time of acceptance. It is
+bounded, and reports whether it was complete.
 
 Thread rule: a thread of the HTTP server, with separate readers.
 """
@@ -17,7 +17,7 @@ from postdate.kafka.errors import OffsetOutOfRange
 from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.process_state import ProcessState
-from postdate.sidecar.http.queries.pending import AskedShard, as_json, find_offset
+from postdate.sidecar.http.queries.pending import QueryableShard, as_json, find_offset
 from postdate.sidecar.index.recurrences import next_occurrences, schedule_of
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wheel.entry import Entry
@@ -52,20 +52,20 @@ from postdate.wire.schedules.occurrences import Occurrence
 from postdate.wire.topics import OwnTopics
 from postdate.wire.values.windows import draw_ms
 
-_EARLIER_MS = 1_000  # clocks of two brokers, and the time from an append to the next
+_EARLIER_MS = 1_000  # the difference of the clocks of two brokers, and the time between two appends
 
 
-class Sought(NamedTuple):
-    """The result of a search of the dispatch log, and whether it was complete. One event stands for all extra
+class SearchResult(NamedTuple):
+    """The fates of a request in the dispatch log, and whether the search was complete. One event represents all extra
     deliveries by the same control, since a backfill may have thousands."""
 
     events: list[dict[str, Any]]
     complete: bool
 
 
-def request_history(process: ProcessState, shard: AskedShard, offset: int, payload: bool) -> dict[str, Any] | None:
-    """The history of the request at `offset` of a shard; None if there is no such request, or if retention has deleted
-    it and no log has a record of it. Raises Unanswered, KafkaFault."""
+def request_history(process: ProcessState, shard: QueryableShard, offset: int, payload: bool) -> dict[str, Any] | None:
+    """Returns the history of the request at `offset` of a shard; None if there is no such request, or if retention has
+    deleted it and no log has a record of it. Raises Unanswered, KafkaFault."""
     next_request, rows, bulks = shard.ask(
         lambda index: (index.checkpoint.next_request or 0, index.timer_log.policies, index.timer_log.bulks)
     )
@@ -83,24 +83,24 @@ def request_history(process: ProcessState, shard: AskedShard, offset: int, paylo
         key, entry = found
         history["entry"] = as_json(shard.part, key, entry, process.clock.wall_ms(), payload)
         if entry.next is not None:
-            sought = _recent(process, shard.part, offset, entry)
-            return history | {"state": history["entry"]["state"], "events": sought.events, "complete": sought.complete}
+            result = _recent(process, shard.part, offset, entry)
+            return history | {"state": history["entry"]["state"], "events": result.events, "complete": result.complete}
         moved = entry.requested_due != entry.first_due or entry.stored
-        sought = _search(process, shard.part, offset, record, None) if moved else Sought([], True)
-        return history | {"state": history["entry"]["state"], "events": sought.events, "complete": sought.complete}
+        result = _search(process, shard.part, offset, record, None) if moved else SearchResult([], True)
+        return history | {"state": history["entry"]["state"], "events": result.events, "complete": result.complete}
     if offset >= next_request:
         return None if record is None else history | {"state": "unread", "events": [], "complete": True}
-    sought = _search(process, shard.part, offset, record, request)
-    if record is None and not sought.events:
+    result = _search(process, shard.part, offset, record, request)
+    if record is None and not result.events:
         return None
     if any(row.offset == offset for row in bulks):
-        return history | {"state": "sweeping", "events": sought.events, "complete": sought.complete}
-    ended = [event["fate"] for event in sought.events if event["fate"] in FINAL]
-    return history | {"state": ended[-1] if ended else "ended", "events": sought.events, "complete": sought.complete}
+        return history | {"state": "sweeping", "events": result.events, "complete": result.complete}
+    ended = [event["fate"] for event in result.events if event["fate"] in FINAL]
+    return history | {"state": ended[-1] if ended else "ended", "events": result.events, "complete": result.complete}
 
 
 def _request_record(process: ProcessState, part: Partition, offset: int) -> Record | None:
-    """The request record; None if retention has deleted it, or if it was never committed."""
+    """Returns the request record; None if retention has deleted it, or if it was never committed."""
     end = _end(process, part)
     reader = process.kafka.log_reader(part, offset, Isolation.READ_COMMITTED)
     deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX
@@ -119,8 +119,8 @@ def _request_record(process: ProcessState, part: Partition, offset: int) -> Reco
 def _request_json(
     process: ProcessState, part: Partition, record: Record, policies: NamedPolicies, payload: bool
 ) -> tuple[Request | None, dict[str, Any]]:
-    """The parsed request, None if it is refused, and its JSON object. The detail of a refusal is included only with
-    `payload`, since it quotes headers."""
+    """Returns the parsed request, None if it is refused, and its JSON object. The detail of a refusal is included only
+    with `payload`, since it quotes headers."""
     shown: dict[str, Any] = {"accepted_ms": record.timestamp_ms}
     rules = rules_of(process.config, part.topic, process.retentions.get(part.topic, -1))
     headers = (record.timestamp_ms, record.key, record.headers, record.value is None)
@@ -151,9 +151,9 @@ def _request_json(
 
 def _search(
     process: ProcessState, part: Partition, offset: int, record: Record | None, request: Request | None
-) -> Sought:
-    """The fates of a request. `request`: its parsed form if it has ended, since its due time is a good place to
-    begin."""
+) -> SearchResult:
+    """Returns the fates of a request. `request`: the parsed request if it has ended; the search then begins at its due
+    time."""
     log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
     accepted = _log_offset(process, log, record.timestamp_ms - _EARLIER_MS if record is not None else 0)
     if request is not None and request.action == Action.SCHEDULE and record is not None:
@@ -161,19 +161,19 @@ def _search(
         if not request.is_even:
             leaves_ms += draw_ms(format_origin(part.topic, part.index, offset), request.window_ms)
         due = _log_offset(process, log, max(leaves_ms, record.timestamp_ms) - _EARLIER_MS)
-        sought = _read(process, part, log, due, offset)
-        if any(event["fate"] in FINAL for event in sought.events):
-            before = Sought([], True) if due == accepted else _read(process, part, log, accepted, offset, due)
+        result = _read(process, part, log, due, offset)
+        if any(event["fate"] in FINAL for event in result.events):
+            before = SearchResult([], True) if due == accepted else _read(process, part, log, accepted, offset, due)
             extras: dict[tuple[str, str], dict[str, Any]] = {}
-            events = [*before.events, *sought.events]
-            return Sought([each for each in events if not _is_one_more(each, extras)], before.complete)
+            events = [*before.events, *result.events]
+            return SearchResult([event for event in events if not _merged_extra(event, extras)], before.complete)
     return _read(process, part, log, accepted, offset)
 
 
-def _recent(process: ProcessState, part: Partition, offset: int, entry: Entry) -> Sought:
-    """The latest fates of a recurring schedule, about as many as its next occurrences that an answer contains.
+def _recent(process: ProcessState, part: Partition, offset: int, entry: Entry) -> SearchResult:
+    """Returns the latest fates of a recurring schedule, about as many as an answer contains next occurrences.
 
-    They are searched for in the time before the next occurrence that is twice as long as the next ones take.
+    The search covers twice the time from the first to the last of the next occurrences, and ends at the first.
     """
     upcoming = next_occurrences(entry, limits.OCCURRENCES_SHOWN + 1)
     since_ms = entry.accepted_ms
@@ -181,13 +181,13 @@ def _recent(process: ProcessState, part: Partition, offset: int, entry: Entry) -
         first_ms, last_ms = upcoming[0].nominal_ms, upcoming[-1].nominal_ms
         since_ms = max(first_ms - 2 * (last_ms - first_ms), since_ms)
     log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
-    sought = _read(process, part, log, _log_offset(process, log, since_ms - _EARLIER_MS), offset)
+    result = _read(process, part, log, _log_offset(process, log, since_ms - _EARLIER_MS), offset)
     schedule = schedule_of(entry.stripped)
-    if schedule.window_ms:  # their lateness counts from the chosen times
+    if schedule.window_ms:  # lateness counts from the chosen time
         origin = format_origin(part.topic, part.index, offset)
-        for event in (event for event in sought.events if event["fate"] == OCCURRED):
+        for event in (event for event in result.events if event["fate"] == OCCURRED):
             event["chosen_ms"] = chosen_ms(schedule, origin, Occurrence(event["occurrence"], event["due_ms"]))
-    return sought
+    return result
 
 
 def _log_offset(process: ProcessState, log: Partition, since_ms: int) -> int:
@@ -204,8 +204,8 @@ def _end(process: ProcessState, part: Partition) -> int:
 
 def _read(
     process: ProcessState, part: Partition, log: Partition, start: int, offset: int, end: int | None = None
-) -> Sought:
-    """The fates of a request in [start, end) of the dispatch log, up to its final one."""
+) -> SearchResult:
+    """Returns the fates of a request in [start, end) of the dispatch log, up to its final one."""
     bound = _end(process, log) if end is None else end
     deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX
     events: list[dict[str, Any]] = []
@@ -215,22 +215,22 @@ def _read(
     try:
         while reader.position() < bound:
             if read >= limits.FATE_RECORDS_MAX or time.monotonic() > deadline:
-                return Sought(events, False)
+                return SearchResult(events, False)
             for record in reader.read(1_000, 0.2):
                 read += 1
                 if record.offset < bound:
-                    events += (each for each in _events(part, record, offset) if not _is_one_more(each, extras))
+                    events += (event for event in _events(part, record, offset) if not _merged_extra(event, extras))
             if events and events[-1]["fate"] in FINAL:
                 break
     finally:
         reader.close()
-    return Sought(events, True)
+    return SearchResult(events, True)
 
 
-def _is_one_more(event: dict[str, Any], extras: dict[tuple[str, str], dict[str, Any]]) -> bool:
-    """Merge an event of extra deliveries into the earlier event of the same control, and return True. Return False if
-    there is no such event, or if the event is no extra delivery. `extras`: the earlier events by fate and control; the
-    merged event has the latest number and times."""
+def _merged_extra(event: dict[str, Any], extras: dict[tuple[str, str], dict[str, Any]]) -> bool:
+    """Merges an event of extra deliveries into the earlier event of the same control, and returns True. Returns False
+    if there is no earlier event, or if the event is not an extra delivery. `extras`: the earlier events by fate and
+    control. The merged event has the latest number and times."""
     if event["fate"] not in (EXTRA, EXTRA_DEAD):
         return False
     event.setdefault("deliveries", 1)
@@ -242,7 +242,7 @@ def _is_one_more(event: dict[str, Any], extras: dict[tuple[str, str], dict[str, 
 
 
 def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, Any]]:
-    """The fates of a request in one record of the dispatch log; empty for a record of another program."""
+    """Yields the fates of a request in one record of the dispatch log; empty for a record of another program."""
     try:
         decoded = decode_record(record.value)
     except FormatError:

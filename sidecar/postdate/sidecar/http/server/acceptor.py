@@ -1,11 +1,12 @@
-"""Takes connections of the HTTP port from the kernel as fast as clients open them, and starts them at a bounded rate.
+"""Accepts connections of the HTTP port as fast as clients open them, and starts them at a bounded rate.
 
-Starting a connection (a transport, a parser) costs ten times as much as taking it. So a connection waits as a bare
-socket until its client has sent something, and HTTP_STARTS_MAX of the waiting ones start every HTTP_TURN_S: one of each
-address in turn, the oldest first. HTTP_PROBE_STARTS_MAX places are reserved for connections whose first bytes ask for a
-probe. If more than HTTP_WAITING_MAX wait, the oldest of the address with most of them is closed; a probe only if the
-address has no other. So a client that opens thousands of connections a second displaces its own, and costs the event
-loop little. With TLS, the first bytes of a probe look like those of any request, so probes have no reserved places.
+Starting a connection (a transport, a parser) costs ten times as much as accepting it. So a connection waits as a bare
+socket until its client has sent something. In each turn, every HTTP_TURN_S, HTTP_STARTS_MAX of the waiting connections
+start: the oldest of each address, then the second oldest of each, and so on. HTTP_PROBE_STARTS_MAX more are reserved
+for connections whose first bytes request a probe. If more than HTTP_WAITING_MAX connections wait, the oldest of the
+address with most connections is closed; probes of that address are closed last. So a client that opens thousands of
+connections a second displaces only its own, and costs the event loop little. With TLS, the first bytes of a probe look
+like those of any request, so the reserved starts do not apply.
 
 Thread rule: the event loop of the server.
 """
@@ -41,14 +42,14 @@ _FIRST_BYTES: Final = max(map(len, _FIRST))
 class _Waiting:
     connection: socket.socket
     address: str
-    taken_s: float
+    accepted_s: float
     has_sent: bool = False
     is_probe: bool = False
     is_watched: bool = False
 
 
 class Acceptor:
-    """The connections of one listening socket until they start. `new_protocol` makes the protocol of one."""
+    """The connections of one listening socket until they start. `new_protocol` makes the protocol of a connection."""
 
     def __init__(self, listener: socket.socket, new_protocol: Callable[[], asyncio.Protocol]) -> None:
         self._listener = listener
@@ -99,9 +100,9 @@ class Acceptor:
         self._counts[address] += 1
         if self._expiry is None:
             self._expiry = self._loop.call_later(HTTP_REQUEST_S_MAX, self._expire)
-        self._look(descriptor)
+        self._peek(descriptor)
 
-    def _look(self, descriptor: int) -> None:
+    def _peek(self, descriptor: int) -> None:
         """Peeks at the first bytes from the client. Closes the connection if the client has closed it."""
         waiting = self._waiting[descriptor]
         try:
@@ -109,7 +110,7 @@ class Acceptor:
         except (BlockingIOError, InterruptedError):
             if not waiting.is_watched:
                 waiting.is_watched = True
-                self._loop.add_reader(descriptor, self._look_and_turn, descriptor)
+                self._loop.add_reader(descriptor, self._peek_and_turn, descriptor)
             return
         except OSError:
             first = b""
@@ -119,19 +120,19 @@ class Acceptor:
         waiting.has_sent, waiting.is_probe = True, first.startswith(_FIRST)
         self._unwatch(descriptor)
 
-    def _look_and_turn(self, descriptor: int) -> None:
-        self._look(descriptor)
+    def _peek_and_turn(self, descriptor: int) -> None:
+        self._peek(descriptor)
         self._turn()
 
     def _turn(self) -> None:
         """Starts some of the connections that have sent something, and schedules the next turn."""
         if self._pause is not None:
             return
-        found = [descriptor for descriptor, each in self._waiting.items() if each.has_sent]
-        if not found:
+        ready = [descriptor for descriptor, waiting in self._waiting.items() if waiting.has_sent]
+        if not ready:
             return
-        probes = [descriptor for descriptor in found if self._waiting[descriptor].is_probe]
-        others = [descriptor for descriptor in found if not self._waiting[descriptor].is_probe]
+        probes = [descriptor for descriptor in ready if self._waiting[descriptor].is_probe]
+        others = [descriptor for descriptor in ready if not self._waiting[descriptor].is_probe]
         for descriptor in (*self._fair(probes, HTTP_PROBE_STARTS_MAX), *self._fair(others, HTTP_STARTS_MAX)):
             self._start(self._remove(descriptor))
         self._pause = self._loop.call_later(HTTP_TURN_S, self._resume)
@@ -141,7 +142,7 @@ class Acceptor:
         self._turn()
 
     def _fair(self, descriptors: list[int], most: int) -> list[int]:
-        """At most `most` of these: the oldest of each address, then the second oldest of each, and so on."""
+        """Returns at most `most` of these: the oldest of each address, then the second oldest of each, and so on."""
         seen: Counter[str] = Counter()
         places = dict[int, int]()
         for descriptor in descriptors:
@@ -156,20 +157,20 @@ class Acceptor:
         starting.add_done_callback(self._starting.discard)
 
     def _displace(self) -> None:
-        address = max(self._counts, key=lambda each: self._counts[each])
-        own = (descriptor for descriptor, each in self._waiting.items() if each.address == address)
+        address = max(self._counts, key=self._counts.__getitem__)
+        own = (descriptor for descriptor, waiting in self._waiting.items() if waiting.address == address)
         oldest = next(own)
         if self._waiting[oldest].is_probe:
-            oldest = next((each for each in own if not self._waiting[each].is_probe), oldest)
+            oldest = next((descriptor for descriptor in own if not self._waiting[descriptor].is_probe), oldest)
         self._remove(oldest).close()
 
     def _expire(self) -> None:
         """Closes the connections whose clients have sent nothing for too long."""
         self._expiry = None
         until_s = self._loop.time() - HTTP_REQUEST_S_MAX
-        for descriptor, each in list(self._waiting.items()):
-            if each.taken_s > until_s:
-                self._expiry = self._loop.call_later(each.taken_s - until_s, self._expire)
+        for descriptor, waiting in list(self._waiting.items()):
+            if waiting.accepted_s > until_s:
+                self._expiry = self._loop.call_later(waiting.accepted_s - until_s, self._expire)
                 return
             self._remove(descriptor).close()
 

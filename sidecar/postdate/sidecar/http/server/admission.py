@@ -1,7 +1,8 @@
 """Checks every request before the application: first the host name, then the bounds of load.
 
-A request with a foreign host name gets 421, on every path. A request beyond the bound of its address gets 429, and one
-beyond the bound of the port 503. The bounds do not apply to probes, so no load keeps them out.
+A request with a foreign host name is answered with 421, on every path. A request beyond the bound of its address is
+answered with 429, and a request beyond the bound of the port with 503. The bounds do not apply to probes, so a probe is
+answered under any load.
 
 Thread rule: the event loop of the server.
 """
@@ -21,13 +22,13 @@ from postdate.sidecar.http.limits import HTTP_REQUESTS_MAX, HTTP_REQUESTS_PER_AD
 PROBES: Final = frozenset({"/healthz", "/readyz"})
 """The paths to which the bounds do not apply. Their answers take microseconds and wait for nothing."""
 
-_STRANGE: Final = JSONResponse(
+_FOREIGN_HOST: Final = JSONResponse(
     {"error": "this port answers to its own names and addresses only; http.names lists further ones"}, 421
 )
 
 
 class AdmissionMiddleware:
-    """The application behind the checks."""
+    """The checks, and the application behind them."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
         self._app = app
@@ -37,7 +38,7 @@ class AdmissionMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves or refuses one request."""
         if not self._hosts.knows(Headers(scope=scope).get("host", "")):
-            await _STRANGE(scope, receive, send)
+            await _FOREIGN_HOST(scope, receive, send)
             return
         if scope["path"] in PROBES:
             await self._app(scope, receive, send)

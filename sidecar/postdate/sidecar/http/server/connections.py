@@ -1,12 +1,13 @@
-"""The connections of the HTTP port: how many are open, how long each may take, and their TLS.
+"""The connections of the HTTP port: their number, their deadlines, and their TLS.
 
-A connection starts with its first bytes (`acceptor`). It has HTTP_REQUEST_S_MAX from then, or from its last answer, to
-send a complete request, and HTTP_ANSWER_S_MAX to take the answer. If more than HTTP_CONNECTIONS_MAX are open, the port
-closes one that awaits no answer: the oldest of the address that has most of them. So a new connection is always served,
-and a client that opens thousands of them displaces its own, not a probe.
+A connection starts with its first bytes (`acceptor`). From then on, and from each answer on, the client has
+HTTP_REQUEST_S_MAX to send a complete request, and then HTTP_ANSWER_S_MAX to receive the answer. If more than
+HTTP_CONNECTIONS_MAX are open, the port closes one that awaits no answer: the oldest of the address with most such
+connections. So a new connection is always served, and a client that opens thousands of connections displaces only its
+own, not a probe.
 
-All this counts from the accepted connection. TLS therefore begins here and not in the listening socket: there asyncio
-would announce a connection only after its handshake, and connections that never finish it would have no bounds.
+These bounds must include the handshake. So TLS begins here and not in the listening socket: asyncio would report a
+connection only after its handshake, and a connection that never finishes the handshake would have no bounds.
 
 Thread rule: the event loop of the server.
 Source of the idea: the server time-outs of nginx (`client_header_timeout`, `client_body_timeout`), and its
@@ -39,7 +40,7 @@ class BoundedConnection(H11Protocol):
         super().__init__(*args, **kwargs)
         self._certificate = certificate
         self._handshake: asyncio.Task[None] | None = None
-        self._early: bytes | None = None  # received before the handshake task continued; None: it is over
+        self._early: bytes | None = None  # received before the handshake task continued; None: the handshake is over
         self._opened_s = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self._has_request = False
@@ -55,11 +56,11 @@ class BoundedConnection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Starts the deadline of the first request, makes room if there are too many connections, and begins TLS."""
+        """Starts the deadline of the first request, closes a connection if there are too many, and begins TLS."""
         super().connection_made(transport)
         self._must_end_in(HTTP_REQUEST_S_MAX)
         if len(self.connections) > HTTP_CONNECTIONS_MAX:
-            self._make_room()
+            self._displace()
         if self._certificate is not None and not transport.is_closing():
             transport.pause_reading()
             self._early = b""
@@ -106,14 +107,14 @@ class BoundedConnection(H11Protocol):
             self._must_end_in(HTTP_ANSWER_S_MAX)
 
     def on_response_complete(self) -> None:
-        """Starts the deadline of the next request; a client that still reads the answer has the time of an answer."""
+        """Starts the deadline of the next request. A client that still reads the answer has HTTP_ANSWER_S_MAX."""
         self._has_request = False
         self._must_end_in(HTTP_ANSWER_S_MAX if self.transport.get_write_buffer_size() else HTTP_REQUEST_S_MAX)
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses data that is not HTTP; if an answer is already being sent, the connection ends without another
-        one."""
+        """Answers 400 to data that is not HTTP. If another answer is already being sent, aborts the connection
+        instead."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and self.is_idle:
             super().send_400_response(msg)
         else:
@@ -124,9 +125,10 @@ class BoundedConnection(H11Protocol):
             self._deadline.cancel()
         self._deadline = self.loop.call_later(seconds, self.transport.abort)
 
-    def _make_room(self) -> None:
-        idle = [each for each in self.connections if isinstance(each, BoundedConnection) and each.is_idle]
-        counts = Counter(each.address for each in idle)
-        closed = max(idle, key=lambda each: (counts[each.address], -each._opened_s), default=self)
+    def _displace(self) -> None:
+        bounded = (connection for connection in self.connections if isinstance(connection, BoundedConnection))
+        idle = [connection for connection in bounded if connection.is_idle]
+        counts = Counter(connection.address for connection in idle)
+        closed = max(idle, key=lambda connection: (counts[connection.address], -connection._opened_s), default=self)
         self.connections.discard(closed)  # its transport reports the loss only in the next iteration
         closed.transport.abort()

@@ -1,6 +1,6 @@
-"""The HTTP server of one port of a process: a separate thread beside the poll loop. Delivery never waits for it.
+"""The HTTP server of one port of a process, on a separate thread. Delivery never waits for it.
 
-A port that is in use does not keep a process from delivering: the server tries again (`port` has logged it once).
+If the port is in use, the process delivers without it, and the server tries to bind it again. `port` has logged this.
 
 Thread rule: `start` and `stop` from the main thread.
 """
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 class HttpServer:
     """One port and its thread. `bound`: the socket, which the server closes; None if the port is still in use.
-    `probes_only`: True for the probe port, which has no TLS. Raises ConfigError if the files of the certificate
-    cannot be used."""
+    `probes_only`: True for the probe port, which has no TLS. Raises ConfigError if the files of the certificate are
+    unusable."""
 
     def __init__(self, process: ProcessState, bound: socket.socket | None, *, probes_only: bool = False) -> None:
         http = process.config.http
@@ -51,7 +51,7 @@ class HttpServer:
         connection = functools.partial(BoundedConnection, certificate=certificate)
         config = uvicorn.Config(
             AdmissionMiddleware(make_probes(process) if probes_only else make_app(process), Hosts(http)),
-            http=cast(Any, connection),  # called as a class is
+            http=cast(Any, connection),  # uvicorn only calls it
             log_config=None,
             log_level="warning",
             access_log=False,
@@ -68,12 +68,12 @@ class HttpServer:
         self._threads = process.http_threads
 
     def start(self) -> None:
-        """Begin to serve, or to retry the port."""
+        """Starts the thread, which serves the port, or tries again until it is free."""
         self._thread.start()
         self._threads.append(self._thread)
 
     def stop(self) -> None:
-        """Stop gracefully, even while requests are being answered. Its thread may end from now on."""
+        """Stops gracefully, even while requests are being answered. Waits at most HTTP_STOP_S for the thread."""
         if self._thread in self._threads:
             self._threads.remove(self._thread)
         self._stopping.set()
@@ -99,7 +99,7 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn behind an acceptor: asyncio's own would start each connection that it takes."""
+    """Uvicorn with our acceptor: the acceptor of asyncio would start each connection immediately."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])

@@ -1,4 +1,4 @@
-"""Serves HTTP while a process runs, on one port or two. A process without a port does not load the libraries.
+"""Serves HTTP while a process runs, on one port or two. A process without a port does not load the HTTP libraries.
 
 Thread rule: entered and left by the main thread.
 """
@@ -26,7 +26,7 @@ def check(http: HttpConfig) -> None:
 
 @contextmanager
 def serving(process: ProcessState, bound: socket.socket | None) -> Iterator[None]:
-    """Serve while the block runs, on the configured ports. `bound`: the result of `port.claim`. Raises ConfigError if
+    """Serves while the block runs, on the configured ports. `bound`: the result of `port.claim`. Raises ConfigError if
     the probe port cannot be used."""
     http = process.config.http
     if not http.port and not http.probe_port:

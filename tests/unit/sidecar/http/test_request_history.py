@@ -1,6 +1,6 @@
-"""Goal: the history of a schedule keeps its latest occurrences, however many extra deliveries a backfill has made.
+"""Goal: the history of a schedule contains its latest occurrences, however many extra deliveries a backfill has made.
 
-Method: one shard of a simulated cluster (`support.shards.simulated_shard`); its dispatch log is read as a query reads
+Method: one shard of a simulated cluster (`support.shards.simulated_shard`). Its dispatch log is read as a query reads
 it.
 """
 
@@ -23,13 +23,13 @@ from support.shards.simulated_shard import R, ShardEnvironment
 
 @pytest.fixture
 def env(tmp_path: Path) -> ShardEnvironment:
-    made = ShardEnvironment(tmp_path)
-    made.format_version = 3
-    return made
+    environment = ShardEnvironment(tmp_path)
+    environment.format_version = 3
+    return environment
 
 
 def entry_of(shard: Shard, schedule: int) -> Entry:
-    """A pending schedule."""
+    """Returns the entry of a pending schedule."""
     assert shard._index is not None
     key = shard._index.timer_log.find(schedule)
     assert key is not None
@@ -39,10 +39,10 @@ def entry_of(shard: Shard, schedule: int) -> Entry:
 
 
 def recent(env: ShardEnvironment, entry: Entry, schedule: int) -> tuple[list[dict[str, Any]], bool]:
-    """Its latest events."""
+    """Returns the latest events of the schedule, and whether they are complete."""
     process: Any = SimpleNamespace(kafka=env.kafka, admin=env.admin)
-    found = request_history._recent(process, Partition(R, 0), schedule, entry)
-    return found.events, found.complete
+    history = request_history._recent(process, Partition(R, 0), schedule, entry)
+    return history.events, history.complete
 
 
 def backfill(env: ShardEnvironment, count: int) -> int:
@@ -65,7 +65,7 @@ def test_extra_deliveries_of_a_control_are_one_event(env: ShardEnvironment) -> N
         (f"{R}/0/{control}", 1_500, 1_500),
         (f"{R}/0/{trigger}", 1, 1),
     ]
-    last = [fate for said in env.log() for fate in said.fates if fate.name == "extra"][1_499]
+    last = [fate for record in env.log() for fate in record.fates if fate.name == "extra"][1_499]
     assert (extras[0]["due_ms"], complete) == (last.nominal_ms, True)
     occurred = [event["occurrence"] for event in events if event["fate"] == "occurred"]
     assert occurred == list(range(1, len(env.read("orders")) - 1_501 + 1))
@@ -100,15 +100,15 @@ def test_a_schedule_with_only_extra_deliveries_left_has_a_history(env: ShardEnvi
 
 
 def test_extra_deliveries_of_an_ended_schedule_are_one_event(env: ShardEnvironment) -> None:
-    """The search of an ended request reads the log from its first due time on, and afterwards what lies before. Of the
-    two transactions of the backfill, one lies before that time."""
+    """The search for an ended request first reads the log from its first due time on, and then the part before it. One
+    of the two transactions of the backfill is in the earlier part."""
     shard = env.shard()
     first_ms, every_ms, count = env.broker.now_ms() + 10_000, 20_000, 1_500
     every = b"%dms/%dms" % (every_ms, first_ms % every_ms)
-    named = ("postdate-id", b"c")
-    schedule = env.ask(named, ("postdate-every", every), ("postdate-count", b"1"), ("postdate-topic", b"orders"))
+    schedule_id = ("postdate-id", b"c")
+    schedule = env.ask(schedule_id, ("postdate-every", every), ("postdate-count", b"1"), ("postdate-topic", b"orders"))
     times = ("postdate-start", b"%d" % (first_ms - count * every_ms)), ("postdate-end", b"%d" % (first_ms - every_ms))
-    control = env.ask(named, ("postdate-action", b"backfill"), *times)
+    control = env.ask(schedule_id, ("postdate-action", b"backfill"), *times)
     env.until(shard, lambda: len(env.read("orders")) > 0)
     assert len(env.read("orders")) < count
     env.time.wait(9_500)
@@ -116,10 +116,12 @@ def test_extra_deliveries_of_an_ended_schedule_are_one_event(env: ShardEnvironme
     process: Any = SimpleNamespace(kafka=env.kafka, admin=env.admin)
     record = env.read(R)[schedule]
     request = parse_request(shard.ctx.rules, 0, record.timestamp_ms, record.key, record.headers, False)
-    found = request_history._search(process, Partition(R, 0), schedule, record, request)
-    extras = [(event["by"], event["number"], event["deliveries"]) for event in found.events if event["fate"] == "extra"]
-    assert (extras, found.complete) == ([(f"{R}/0/{control}", count, count)], True)
-    assert [event["fate"] for event in found.events if event["fate"] in ("occurred", "completed")] == [
+    history = request_history._search(process, Partition(R, 0), schedule, record, request)
+    extras = [
+        (event["by"], event["number"], event["deliveries"]) for event in history.events if event["fate"] == "extra"
+    ]
+    assert (extras, history.complete) == ([(f"{R}/0/{control}", count, count)], True)
+    assert [event["fate"] for event in history.events if event["fate"] in ("occurred", "completed")] == [
         "occurred",
         "completed",
     ]

@@ -1,12 +1,12 @@
-"""The raw counterpart of the steady cases of the benchmark: transactional producers without delay and without storage.
+"""The raw counterpart of the benchmark's steady cases: transactional producers that neither delay nor store messages.
 
-    python -m postdate.kafka.baselines.raw_steady BOOTSTRAP TARGET LOG PRODUCERS RATE SECONDS PAUSE_MS
+    python -m postdate.tools.bench.baselines.raw_steady BOOTSTRAP TARGET LOG PRODUCERS RATE SECONDS PAUSE_MS
 
 RATE messages a second are due at regular times, in turn for each producer. A producer waits for its next due message.
 In one transaction it produces all of its due messages to TARGET and one record to its partition of LOG, as a shard does
 with its dispatch log. Then it pauses. The messages carry their due time in the header `postdate-due`. The program
-prints {"transactions_per_s": …, "cpu_s": …}. It does not use the interface: a user without Postdate would not have it.
-Thread rule: one thread for each producer.
+prints {"transactions_per_s": …, "cpu_s": …}. It is written as a user without Postdate would write it, so it does not
+use `postdate.kafka.interface`. Thread rule: one thread for each producer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VALUE_SIZE_BYTES = 256
 
 
 class RawProducer(threading.Thread):
-    """Sends the messages `number`, `number + producers`, … of a load that begins at `began`, in s of the wall clock."""
+    """Sends the messages `number`, `number + producers`, … of a load that begins at its `began_s`."""
 
     def __init__(self, bootstrap: str, topics: tuple[str, str], load: SteadyLoad, number: int) -> None:
         super().__init__(name=f"raw-{number}", daemon=True)
@@ -44,11 +44,11 @@ class RawProducer(threading.Thread):
         self.error: KafkaException | None = None
 
     def begin(self) -> None:
-        """Fences older producers with the same id. Blocks."""
+        """Fences an earlier producer with the same transactional id. Blocks until the broker answers."""
         self._producer.init_transactions(_TIMEOUT_S)
 
     def run(self) -> None:
-        """Sends until the load ends, or `error` is set."""
+        """Sends until the load ends. If a transaction fails, sets `error` and returns."""
         try:
             self._send()
         except KafkaException as error:
