@@ -46,7 +46,7 @@ class Aborts:
         return self._ctx.clock.steady_ms() < self._retry_at
 
     def retry_at(self) -> float | None:
-        """The steady time in ms of the next retry; None if no retry is pending."""
+        """Returns the steady time in ms of the next retry; None if no retry is pending."""
         steady = self._ctx.clock.steady_ms()
         if self._retry_at > steady:
             return self._retry_at
@@ -58,7 +58,7 @@ class Aborts:
         self._faults.kafka_works()
 
     def aborted(self, ownership: ShardOwnership, batch: Batch, due: Due, fault: AbortRequired) -> None:
-        """Attribute the abort to a target, an entry, or neither; then wait, and retry with less."""
+        """Attributes the abort to a target, an entry, or neither; then wait, and retry with less."""
         if isinstance(fault, GivenUp):  # nothing to attribute: from now on the target counts as failing
             log.info("shard %s: %s", self._ctx.name, fault)
             return
@@ -81,13 +81,13 @@ class Aborts:
         self.back_off(fault)
 
     def back_off(self, fault: KafkaFault) -> None:
-        """Pause before the next transaction; each abort in a row doubles the pause."""
+        """Pauses before the next transaction; each abort in a row doubles the pause."""
         log.warning("shard %s: a transaction was aborted, next try in %d ms: %s", self._ctx.name, self._delay_ms, fault)
         self._retry_at = self._ctx.clock.steady_ms() + self._delay_ms
         self._delay_ms = min(max(self._delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
 
     def missing_target(self, batch: Batch) -> Callable[[], bool]:
-        """A function that returns True once a target of the transaction is gone; its first call requests their
+        """Returns a function that returns True once a target of the transaction is gone; its first call requests their
         metadata. Without it, the transaction, and every message in it, would wait until message.timeout.ms."""
         is_asked = False
 
@@ -102,7 +102,7 @@ class Aborts:
         return is_missing
 
     def _limit_own(self, finished: FinishedTransaction, batch: Batch) -> None:
-        """Record the size at which one of our own topics refused a record, if it was the topic's only record in the
+        """Records the size at which one of our own topics refused a record, if it was the topic's only record in the
         transaction: size limits apply to batches."""
         for _, topic, _, key, value, headers in batch.messages if finished.outcomes else ():
             if topic not in self._ctx.own.names() or finished.counts[topic] > 1:
@@ -113,7 +113,7 @@ class Aborts:
 
 
 def finished_transaction(ownership: ShardOwnership, batch: Batch, due: Due) -> FinishedTransaction:
-    """A summary of the transaction that has just ended; messages are counted only if some of them reported."""
+    """Returns a summary of the transaction that has just ended; messages are counted only if some of them reported."""
     trial, outcomes, took_ms = due.trial, ownership.outcomes, ownership.took_ms
     counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()
     if trial is not None:

@@ -17,8 +17,8 @@ from postdate.wire.dispatch_log import APPLIED, SENT, BulkProgress
 
 
 def finish(overlay: IndexOverlay, batch: Batch) -> None:
-    """The local side of a committed batch. It has the effect of `apply_fate` for each fate, in as few changes as
-    possible.
+    """Returns the local side of a committed batch. It has the effect of `apply_fate` for each fate, in as few changes
+    as possible.
 
     REQUIRES: `overlay` is the one that the batch was built with.
 
@@ -54,7 +54,7 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
 
 
 def note_bulk(overlay: IndexOverlay, fate: BulkProgress) -> None:
-    """The local side of a committed fate of the bulk control in force."""
+    """Returns the local side of a committed fate of the bulk control in force."""
     row = overlay.bulk(fate.offset)
     assert row is not None, "only a bulk control in force has such fates"
     if fate.name == APPLIED:

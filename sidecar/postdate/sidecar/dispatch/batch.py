@@ -103,7 +103,7 @@ class BatchBuilder:
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
     def build(self, overlay: IndexOverlay, due: Due, steady_ms: float) -> Batch:
-        """Build the transaction that ends as many of the due entries as may end now; `due` does not change. If it has
+        """Builds the transaction that ends as many of the due entries as may end now; `due` does not change. If it has
         `unknown` targets, the caller looks these up and builds again."""
         trial = due.trial.name or None if due.trial is not None else None
         own_filter = due.own_filter.renewed() if due.own_filter is not None else None
@@ -173,7 +173,7 @@ class BatchBuilder:
         return batch
 
     def _act_in_bulk(self, batch: Batch, overlay: IndexOverlay, row: tuple[bytes, Entry], bulk: Bulk) -> bool:
-        """Move or end a message that the bulk control in force selects. `row`: its key and entry. True if it stays
+        """Moves or ends a message that the bulk control in force selects. `row`: its key and entry. True if it stays
         pending."""
         key, entry = row
         offset = split_key(key)[1]
@@ -201,7 +201,7 @@ class BatchBuilder:
         overlay.forget_choice(key, entry)  # its time may lie years ahead
 
     def _report_bulk(self, batch: Batch, bulk: Bulk, ends: bool) -> None:
-        """Add the number of messages on which a bulk control has acted, and the answer to it if it ends."""
+        """Adds the number of messages on which a bulk control has acted, and the answer to it if it ends."""
         count = bulk.count + batch.swept
         batch.bulk = BulkProgress(bulk.offset, 0, APPLIED if ends else SWEPT, count)
         batch.fates.append(batch.bulk)
@@ -209,7 +209,7 @@ class BatchBuilder:
             batch.messages += self._verdicts.to_bulk(bulk.offset, count)
 
     def _unlink(self, batch: Batch, key: bytes, entry: Entry, offset: int) -> None:
-        """Remove the other references to an entry that ends: its STORE record, its id, its place."""
+        """Removes the other references to an entry that ends: its STORE record, its id, its place."""
         if entry.stored:
             batch.kept.add(key)
             batch.messages.append(self._store.tombstone(offset))
@@ -260,7 +260,7 @@ class BatchBuilder:
         return fits
 
     def _remembers(self, batch: Batch, entry: Entry, offset: int) -> bool:
-        """Add the id of a message whose delivery is remembered. False if the transaction names as many as it may."""
+        """Adds the id of a message whose delivery is remembered. False if the transaction names as many as it may."""
         if len(batch.ids) >= IDS_MAX:
             return False
         if self._rules.writes_version_2:
@@ -268,7 +268,7 @@ class BatchBuilder:
         return True
 
     def _deliver(self, batch: Batch, entry: Entry, offset: int) -> bool:
-        """Add a message. False if the transaction has no room for its id."""
+        """Adds a message. False if the transaction has no room for its id."""
         if entry.drops and not self._remembers(batch, entry, offset):
             return False
         origin = self._origin_prefix + b"%d" % offset
@@ -301,7 +301,7 @@ class BatchBuilder:
         decision: Decision | Refusal,
         bulk: Bulk | None,
     ) -> bool:
-        """Deliver or skip the due occurrences of a schedule. If its target refuses them, the next delivery becomes a
+        """Delivers or skips the due occurrences of a schedule. If its target refuses them, the next delivery becomes a
         dead letter with the headers of a request for it alone, unless the schedule skips it anyway. `row`: key and
         value of the entry. True if the schedule continues."""
         key, raw = row
@@ -338,7 +338,8 @@ class BatchBuilder:
         return self._go_on(batch, overlay, row, entry, decided, bulk)
 
     def _surplus_max(self, batch: Batch, entry: Entry, size_bytes: int) -> int:
-        """How many missed occurrences may leave with the next one; 0 if the target takes few messages at a time."""
+        """Returns how many missed occurrences may leave with the next one; 0 if the target takes few messages at a
+        time."""
         is_limited = self._rates is not None and self._rates.limits(entry.target)
         if is_limited or entry.target not in batch.ready:
             return 0
@@ -354,7 +355,7 @@ class BatchBuilder:
         decided: Decided,
         bulk: Bulk | None,
     ) -> bool:
-        """Add the new state of a schedule, and write it to STORE, or complete the schedule. True if it continues.
+        """Adds the new state of a schedule, and writes it to STORE, or completes the schedule. True if it continues.
 
         It ends if the bulk control in force selects it now, perhaps behind the sweep.
         """
@@ -389,7 +390,7 @@ def _has_more_fates(batch: Batch, entry: Entry, bulk: Bulk | None) -> bool:
 
 
 def _until_selected(decided: Decided, entry: Entry, offset: int, bulk: Bulk) -> Decided:
-    """The decided fates of a schedule, up to the first one after which a bulk control selects it."""
+    """Returns the decided fates of a schedule, up to the first one after which a bulk control selects it."""
     assert entry.next is not None
     following = entry.next
     for at, fate in enumerate(decided.fates, 1):

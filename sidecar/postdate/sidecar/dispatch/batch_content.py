@@ -66,19 +66,20 @@ class Batch:
         return {key for run in self.runs for key in run}.union(row[0] for row in self.recurred)
 
     def store(self, key: bytes, size_bytes: int, entry: Entry) -> None:
-        """Note that the transaction writes an entry of this encoded size to STORE; it stays pending."""
+        """Notes that the transaction writes an entry of this encoded size to STORE; it stays pending."""
         self.stored.append((key, size_bytes, entry))
         if entry.due <= self.until_ms:
             note_first(self.stored_late, entry.target, due_order_of(key, entry))
         self.cut()
 
     def skip(self) -> None:
-        """An entry between the ended ones stays where it is for now."""
+        """Returns an entry between the ended ones stays where it is for now."""
         self.stayed += 1
         self.cut()
 
     def postpone(self, key: bytes, raw: bytes, entry: Entry, decision: Decision) -> None:
-        """Carry out the decision about an entry that does not end now. An entry that is parked already stays parked."""
+        """Carries out the decision about an entry that does not end now. An entry that is parked already stays
+        parked."""
         is_parked = len(key) > ENTRY_KEY_SIZE_BYTES
         if decision is Decision.DEFER:
             rows = self.unknown.setdefault(entry.target, [])
@@ -96,7 +97,7 @@ class Batch:
             self.kept.add(key)
 
     def cut(self) -> None:
-        """End the current run, because an entry stays."""
+        """Ends the current run, because an entry stays."""
         if self.runs[-1]:
             self.runs.append([])
             self.sizes.append([])

@@ -63,7 +63,7 @@ class MessageRules:
     def decide(
         self, entry: Entry, size_bytes: int, now_ms: int, steady_ms: float, trial: str | None
     ) -> Decision | Refusal:
-        """Decide about a message of kind deliver. `size_bytes`: of its encoded entry. `trial`: the isolated target of
+        """Decides about a message of kind deliver. `size_bytes`: of its encoded entry. `trial`: the isolated target of
         this transaction."""
         if not self._rules.permits(entry.target):  # the allow-list may be narrower than when the request was accepted
             detail = f"{entry.target} is not among the targets that {self._rules.topic} allows"
@@ -97,7 +97,8 @@ class MessageRules:
         return refusal or Decision.DELIVER
 
     def _refusal(self, entry: Entry, size_bytes: int, target: Target) -> Refusal | None:
-        """Why a target cannot take a message, by its metadata; None: it can. `size_bytes`: of its encoded entry."""
+        """Returns why a target cannot take a message, by its metadata; None: it can. `size_bytes`: of its encoded
+        entry."""
         if entry.partition >= target.partitions:
             partitions = counted(target.partitions, "partition")
             detail = f"topic {entry.target} has {partitions}, there is no {entry.partition}"
@@ -112,8 +113,8 @@ class MessageRules:
         return None
 
     def delivered_size_bytes(self, entry: Entry) -> int:
-        """The size of the delivered record, with the longest origin; of a schedule the largest one that the next
-        transaction may deliver. O(headers)."""
+        """Returns the size of the delivered record, with the longest origin; of a schedule the largest one that the
+        next transaction may deliver. O(headers)."""
         origin, following = self._longest_origin, entry.next
         if following is None:
             headers = delivered_headers(entry.headers, origin, entry.requested_due, entry.id)

@@ -73,7 +73,7 @@ class Dispatcher:
         """Whether the last transaction was a trial of an isolated target."""
 
     def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int, now_ms: int) -> Dispatched:
-        """Run one transaction with entries due before `before_ms`.
+        """Runs one transaction with entries due before `before_ms`.
 
         `now_ms`: the broker's time, which decides how late an entry is. It equals `before_ms` unless something holds
         later entries back.
@@ -155,8 +155,8 @@ class Dispatcher:
         return bool(bulks) and in_force(bulks) is not None and not self._faults.is_isolated(OWN)
 
     def _begin_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> Dispatched:
-        """Run a transaction that does nothing but show a bulk control in force, before any other: from now on no
-        owner delivers what it selects."""
+        """Runs a transaction that does nothing but show a bulk control in force, before any other: from now on no owner
+        delivers what it selects."""
         fate = BulkProgress(bulk.offset, 0, SWEPT, 0)
         try:
             with self._ctx.counts.transaction(self._ctx.clock):
@@ -172,7 +172,7 @@ class Dispatcher:
         return Dispatched(1, more=True)
 
     def _dispatch_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk, now_ms: int) -> int:
-        """Run a transaction with the next entries on which a bulk control acts; returns the number of its fates, 0 if
+        """Runs a transaction with the next entries on which a bulk control acts; returns the number of its fates, 0 if
         there was none. Raises as `dispatch`."""
         entries_max = self._faults.entries_max(self._limit.entries)
         due = self._bulk_sweep.read(index, bulk, entries_max, self._limit.size_bytes)
@@ -185,7 +185,7 @@ class Dispatcher:
         return len(batch.fates)
 
     def _note_rates(self, rates: TargetRates, index: TimerIndex, batch: Batch) -> None:
-        """Update the rates after a write: messages that were sent, and messages that were parked."""
+        """Updates the rates after a write: messages that were sent, and messages that were parked."""
         rates.spend(batch.rated)
         for key, _, entry in batch.over:
             rates.parked(entry.target, key)
@@ -198,7 +198,7 @@ class Dispatcher:
         return self._limit.ending
 
     def commit_beat(self, index: TimerIndex, ownership: ShardOwnership) -> bool:
-        """Commit a record without fates: it keeps the log from becoming empty and samples the broker's clock. False if
+        """Commits a record without fates: it keeps the log from becoming empty and samples the broker's clock. False if
         it was aborted, or must wait after another abort. Raises as `dispatch`."""
         if self._aborts.is_pausing:
             return False
@@ -213,7 +213,7 @@ class Dispatcher:
         return True
 
     def maintain(self, index: TimerIndex, now_ms: int) -> bool:
-        """Maintain waiting entries: refresh target metadata, move back entries that may leave, and store entries that
+        """Maintains waiting entries: refresh target metadata, move back entries that may leave, and store entries that
         have waited for long. True if entries were moved back: more may follow. Waits for Kafka no longer than a first
         look-up may take."""
         self._sweep.step(index, now_ms)
@@ -231,7 +231,7 @@ class Dispatcher:
     # ---- one batch -------------------------------------------------------------------------------------------------
 
     def _build(self, index: TimerIndex, due: Due) -> tuple[IndexOverlay, Batch]:
-        """A transaction, and the overlay that contains its changes. Each attempt needs a new overlay."""
+        """Returns a transaction, and the overlay that contains its changes. Each attempt needs a new overlay."""
         after_ms = self._ctx.long_delays.store_after_ms
         overlay = IndexOverlay(index, self._ctx.clock.wall_ms(), store_after_ms=after_ms)
         return overlay, self._builder.build(overlay, due, self._ctx.clock.steady_ms())
@@ -239,7 +239,7 @@ class Dispatcher:
     def _commit(
         self, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, batch: Batch, due: Due, held: Holds
     ) -> bool:
-        """Run the transaction of a batch; False if nothing was committed. Nothing is sent if the holds have changed
+        """Runs the transaction of a batch; False if nothing was committed. Nothing is sent if the holds have changed
         from `held` while the batch waited for a slot, or if the shard is being released."""
         content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms, batch.ids, batch.grace_end_ms)
         low_water = ownership.low_water_of(index)
@@ -290,7 +290,7 @@ class Dispatcher:
         failpoints.reached("dispatch.written")
 
     def retry_at(self) -> float | None:
-        """The steady time in ms of the next retry; None if no retry is pending."""
+        """Returns the steady time in ms of the next retry; None if no retry is pending."""
         return self._aborts.retry_at()
 
     def parked_in_ms(self) -> float:

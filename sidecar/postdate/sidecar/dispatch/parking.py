@@ -46,7 +46,7 @@ class Parking:
         self._first: dict[str, bytes | None] = {}
 
     def begin(self, index: TimerIndex) -> None:
-        """Start a turn. O(1), and a seek for each target with parked entries if the index is another one."""
+        """Starts a turn. O(1), and a seek for each target with parked entries if the index is another one."""
         if index is not self._index:
             self._index, self._names = index, set(_parked_targets(index))
         self._first.clear()
@@ -71,7 +71,7 @@ class Parking:
         return first is not None and first < key
 
     def park(self, index: TimerIndex, batch: Batch) -> None:
-        """Move entries of held, failing and isolated targets under parked keys."""
+        """Moves entries of held, failing and isolated targets under parked keys."""
         overlay = IndexOverlay(index)
         for key, entry in batch.park:
             _rekey(overlay, key, entry, parked=True)
@@ -85,7 +85,7 @@ class Parking:
                 self._rates.parked(name)
 
     def maintain(self, index: TimerIndex, now_ms: int) -> bool:
-        """Check the targets of parked entries, and move back the entries that may leave; True if entries moved."""
+        """Checks the targets of parked entries, and moves back the entries that may leave; True if entries moved."""
         moved = False
         self._names = set(parked := _parked_targets(index))
         names = [name for name in parked if name not in self._ctx.held.current.targets]
@@ -104,7 +104,7 @@ class Parking:
         return moved
 
     def _end_spent(self, index: TimerIndex, target: Target, now_ms: int) -> bool:
-        """Move back the entries whose retry budget is used up: the next transaction ends them as dead letters."""
+        """Moves back the entries whose retry budget is used up: the next transaction ends them as dead letters."""
         steady, spent_ms = self._ctx.clock.steady_ms(), now_ms - self._budget_ms
         if target.works:
             may_end = self._faults.spent(target.name, spent_ms, now_ms) is not None
@@ -139,7 +139,7 @@ def _rekey(overlay: IndexOverlay, key: bytes, entry: Entry, parked: bool) -> Non
 
 
 def _parked_targets(index: TimerIndex) -> list[str]:
-    """The targets with parked entries; one seek each."""
+    """Returns the targets with parked entries; one seek each."""
     names: list[str] = []
     start = b""
     while keys := index.timer_log.scan_parked_keys(start, 1):

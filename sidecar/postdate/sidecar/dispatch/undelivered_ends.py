@@ -61,7 +61,7 @@ class UndeliveredEnds:
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
     def end_undelivered(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
-        """End an entry that ingest has decided about: refused, a control, or ended by one."""
+        """Ends an entry that ingest has decided about: refused, a control, or ended by one."""
         if entry.kind == Kind.DEAD:
             self.dead_letter(batch, entry, offset, Refusal(Reason(entry.reason), entry.detail))
         elif entry.kind == Kind.APPLIED:
@@ -73,7 +73,7 @@ class UndeliveredEnds:
             overlay.note_end(offset, b"" if entry.kind in ENDED_BY_EARLIER else entry.id, sent=False)
 
     def dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
-        """End a message as a dead letter, with its fate and its verdict."""
+        """Ends a message as a dead letter, with its fate and its verdict."""
         self.write_dead_letter(batch, entry, offset, refusal, sent_headers(entry.headers, stripped_of(entry)))
         batch.fates.append(
             PlainFate(offset, entry.first_due, DEAD)
@@ -86,7 +86,7 @@ class UndeliveredEnds:
             batch.messages.append(self._verdicts.message(Verdict.DEAD, offset, entry.id))
 
     def write_dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal, original: Headers) -> None:
-        """Write a dead letter with these headers of a request."""
+        """Writes a dead letter with these headers of a request."""
         reason, detail = refusal.reason, refusal.detail
         if reason is Reason.EXPIRED:  # the broker's clock must confirm it
             batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
@@ -103,8 +103,8 @@ class UndeliveredEnds:
         batch.dead.append(reason)
 
     def _end_by_another(self, entry: Entry, offset: int) -> Fate:
-        """The fate of an entry that another request ends: its survivor, and the start of the series that it continues,
-        if the deployment writes version 2."""
+        """Returns the fate of an entry that another request ends: its survivor, and the start of the series that it
+        continues, if the deployment writes version 2."""
         if entry.kind == Kind.CANCELLED:
             return PlainFate(offset, entry.first_due, CANCELLED)
         if entry.kind in ENDED_BY_EARLIER:
@@ -116,7 +116,7 @@ class UndeliveredEnds:
         return PlainFate(offset, entry.first_due, REPLACED)
 
     def store(self, batch: Batch, entry: Entry, offset: int) -> bool:
-        """Write an entry to STORE. Returns False if that topic does not accept it; then the entry has become a dead
+        """Writes an entry to STORE. Returns False if that topic does not accept it; then the entry has become a dead
         letter."""
         record = self._store.record(entry, offset)
         *_, key, value, headers = record
@@ -134,8 +134,8 @@ class UndeliveredEnds:
         return True
 
     def _size_max(self, batch: Batch, own_topic: str) -> int:
-        """The largest record that one of our topics accepts. If the topic is unknown, the caller looks it up and builds
-        again.
+        """Returns the largest record that one of our topics accepts. If the topic is unknown, the caller looks it up
+        and builds again.
 
         An unknown limit does not exclude a record: if it is too large, it is refused, and the batch is built again.
         """
@@ -164,7 +164,7 @@ class UndeliveredEnds:
 
 
 def _changed(entry: Entry, control: int, other: Entry) -> Moved | Switched | Triggered | Backfilled:
-    """The fate of another entry that a control has changed: `entry` at the offset `control`."""
+    """Returns the fate of another entry that a control has changed: `entry` at the offset `control`."""
     offset, first_due_ms, at_ms = entry.acts_on, other.first_due, entry.new_due
     match action_of(entry):
         case Action.BACKFILL:

@@ -40,7 +40,7 @@ from postdate.wire.dispatch_log import (
 
 
 def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
-    """Apply one committed fate; `next_request` is R.
+    """Applies one committed fate; `next_request` is R.
 
     A pending entry is changed or ended. A request at or above R gets a mark (rule 5). Any other request has already
     ended. Raises Contradicted if the log decided a control differently than ingest did here: the index must be rebuilt.
@@ -60,7 +60,7 @@ def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
 
 
 def _bulk_progress(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
-    """Apply a fate of a bulk control to its row. A refused control has no such fates, and the index has decided later
+    """Applies a fate of a bulk control to its row. A refused control has no such fates, and the index has decided later
     controls by its judgement, so a difference contradicts the log."""
     row, offset = overlay.bulk(fate.offset), fate.offset
     if not isinstance(fate, BulkProgress):
@@ -105,7 +105,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
 
 
 def _publish_first(overlay: IndexOverlay, key: bytes, old: Entry, first_due_ms: int) -> None:
-    """Apply the fate `stored`, of another owner, to a schedule: it publishes the first nominal time."""
+    """Applies the fate `stored`, of another owner, to a schedule: it publishes the first nominal time."""
     if old.next is not None and old.next.number == 1 and old.first_due != first_due_ms:
         key = go_on(overlay, key, old, msgspec.structs.replace(old.next, nominal_ms=first_due_ms))
         old = msgspec.structs.replace(overlay.entry(key), first_due=first_due_ms)
@@ -113,8 +113,8 @@ def _publish_first(overlay: IndexOverlay, key: bytes, old: Entry, first_due_ms: 
 
 
 def _continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int) -> None:
-    """A committed `replaced` gives the start of the series of its survivor: the survivor has that start here, or gets
-    it with its mark."""
+    """Returns a committed `replaced` gives the start of the series of its survivor: the survivor has that start here,
+    or gets it with its mark."""
     survivor, start_ms = fate.survivor, fate.start_ms
     if survivor >= next_request:
         mark = overlay.mark(survivor) or Mark(final=False, stored=False, due=-1)

@@ -40,7 +40,7 @@ from postdate.wire.values.durations import format_duration
 
 
 def apply_request(overlay: IndexOverlay, record: Record, request: Request | RequestRefused) -> int:
-    """Ingest one request. Returns the first due time of its new entry, or NO_FIRST_DUE if there is no entry.
+    """Ingests one request. Returns the first due time of its new entry, or NO_FIRST_DUE if there is no entry.
 
     REQUIRES: `record.offset` is at or above the overlay's R, and requests are applied in offset order.
     """
@@ -66,7 +66,7 @@ def apply_request(overlay: IndexOverlay, record: Record, request: Request | Requ
 
 
 def _bulk_control(overlay: IndexOverlay, record: Record, request: Request, selection: Selection) -> int:
-    """A bulk control has no entry. It is in force once all bulk controls before it have ended.
+    """Returns a bulk control has no entry. It is in force once all bulk controls before it have ended.
 
     Without stored entries, each entry must be rebuilt from its request (invariant I5), so none may move to a later time
     in bulk: that could exceed the horizon of some.
@@ -82,7 +82,7 @@ def _bulk_control(overlay: IndexOverlay, record: Record, request: Request, selec
 
 
 def _catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) -> None:
-    """Apply what fates alone do not contain: the id that has ended, and the grace that a reschedule gave."""
+    """Applies what fates alone do not contain: the id that has ended, and the grace that a reschedule gave."""
     if request.action == Action.SCHEDULE:
         if request.id:
             overlay.note_end(offset, b"" if mark.kept else request.id, mark.sent)
@@ -95,14 +95,15 @@ def _catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) 
 
 
 def _acts_on(overlay: IndexOverlay, offset: int, request: Request) -> tuple[int, bytes | None]:
-    """The offset of the request that a control names, and where its id says it lies; -1: none before the control."""
+    """Returns the offset of the request that a control names, and where its id says it lies; -1: none before the
+    control."""
     at = overlay.pending_id(request.id) if request.id else None
     acts_on = split_key(at)[1] if at is not None else request.acts_on
     return (acts_on, at) if acts_on < offset else (-1, None)
 
 
 def refused_entry(record: Record, refusal: RequestRefused, stored: bool = False) -> Entry:
-    """The entry of a request that ends as a dead letter: its record as sent, with the reason.
+    """Returns the entry of a request that ends as a dead letter: its record as sent, with the reason.
 
     `stored`: the request was accepted and stored under other rules, so its end must remove it from STORE.
     """
@@ -210,7 +211,7 @@ def _meet_id(
 def _meet_pending(
     overlay: IndexOverlay, caller_id: bytes, offset: int, keeps: bool, series_ms: int
 ) -> tuple[Kind | None, int]:
-    """End the pending message of an id in favour of request `offset`, or the other way round.
+    """Ends the pending message of an id in favour of request `offset`, or the other way round.
 
     Returns how the request ends, and the offset of its survivor; None and -1 if it stays. `series_ms`: the start of its
     series, -1 if it has none.
@@ -235,8 +236,8 @@ def _meet_pending(
 
 
 def _series_ms(overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None) -> int:
-    """The start of the series of a debounced request: the smallest timestamp in it, which is that of its first request
-    unless a clock went back."""
+    """Returns the start of the series of a debounced request: the smallest timestamp in it, which is that of its first
+    request unless a clock went back."""
     if mark is not None and mark.series_ms >= 0:
         return mark.series_ms
     pending = overlay.pending_id(request.id)
@@ -248,7 +249,7 @@ def _series_ms(overlay: IndexOverlay, record: Record, request: Request, mark: Ma
 
 
 def _recur(overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None) -> int:
-    """Put a schedule. It is stored at once, so that no request must be kept for it (docs/protocol.md, "Schedules")."""
+    """Puts a schedule. It is stored at once, so that no request must be kept for it (docs/protocol.md, "Schedules")."""
     offset = record.offset
     if mark is None and not overlay.store_after_ms:
         detail = "schedules are kept in the store topic, and store_after_ms = 0 stores nothing"
@@ -317,13 +318,14 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
 
 
 def action_of(entry: Entry) -> Action:
-    """The action of the control for which an entry of the kind APPLIED stands. The entry has its name as `reason`."""
+    """Returns the action of the control for which an entry of the kind APPLIED stands. The entry has its name as
+    `reason`."""
     return Action[entry.reason.upper()]
 
 
 def _beyond_horizon(overlay: IndexOverlay, old: Entry, request: Request) -> RequestRefused | None:
-    """The reason why a reschedule must be refused, if any. Without stored entries the horizon counts from the request
-    that is moved, since the entry would be rebuilt from that request (invariant I5)."""
+    """Returns the reason why a reschedule must be refused, if any. Without stored entries the horizon counts from the
+    request that is moved, since the entry would be rebuilt from that request (invariant I5)."""
     if request.action != Action.RESCHEDULE or overlay.store_after_ms:
         return None
     delay_ms = request.due_ms + (old.window.length_ms if old.window is not None else 0) - old.accepted_ms
@@ -351,7 +353,7 @@ def _is_swept(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
 
 
 def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> None:
-    """Rewrite a pending entry so that its transaction ends it without a delivery; its message is no longer needed."""
+    """Rewrites a pending entry so that its transaction ends it without a delivery; its message is no longer needed."""
     offset = split_key(key)[1]
     overlay.move(key, offset, old, msgspec.structs.replace(_without_message(old), kind=kind, acts_on=by))
     overlay.drop_id(old.id, offset)
@@ -362,7 +364,7 @@ def _without_message(entry: Entry) -> Entry:
 
 
 def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> None:
-    """Give a pending entry another due time. An entry that is stored, or becomes stored, is written to STORE again, in
+    """Gives a pending entry another due time. An entry that is stored, or becomes stored, is written to STORE again, in
     the transaction of its control."""
     new = due_at(overlay, old, request.due_ms, record.offset)
     is_long = overlay.is_long(new.due - record.timestamp_ms)
@@ -372,7 +374,7 @@ def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, r
 
 
 def _control_schedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> int:
-    """Pause, resume, trigger or backfill a schedule. It is written to STORE again, in the transaction of its control.
+    """Pauses, resume, trigger or backfills a schedule. It is written to STORE again, in the transaction of its control.
     Returns the time that the fate of the control must have."""
     following, compared_ms = after_control_request(old, record.offset, record.timestamp_ms, request)
     due_ms = overlay.chosen_ms(split_key(key)[1], old.stripped, following)

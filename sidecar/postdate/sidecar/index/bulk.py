@@ -40,7 +40,7 @@ class Bulk:
         return self.may_act_on(entry, offset, entry.requested_due)
 
     def may_act_on(self, entry: Entry, offset: int, due_ms: int | None = None) -> bool:
-        """The same if the entry is due at `due_ms`; None: at any time."""
+        """Returns the same if the entry is due at `due_ms`; None: at any time."""
         selection = self.request.selection
         return (
             offset < self.offset
@@ -50,7 +50,7 @@ class Bulk:
         )
 
     def moved(self, entry: Entry, now_ms: int) -> Entry:
-        """The entry as it moves it at `now_ms`, the broker's time."""
+        """Returns the entry as it moves it at `now_ms`, the broker's time."""
         due_ms = self.request.due_ms
         if due_ms < 0:
             due_ms = min(max(entry.requested_due + self.request.by_ms, DUE_MS_MIN), INTEGER_END - 1 - WINDOW_MS_MAX)
@@ -64,12 +64,13 @@ def selects(selection: Selection, entry: Entry, due_ms: int) -> bool:
 
 
 def delivered_id(entry: Entry) -> bytes:
-    """The id of the delivered message, which for a return is only in its headers; b"": no id."""
+    """Returns the id of the delivered message, which for a return is only in its headers; b"": no id."""
     return entry.id or returned_id(entry.headers)
 
 
 def moved_to(entry: Entry, due_ms: int, control: int, left_ms: int) -> Entry:
-    """The entry with the due time that the bulk control at offset `control` gives it. `left_ms`: as of the overlay."""
+    """Returns the entry with the due time that the bulk control at offset `control` gives it. `left_ms`: as of the
+    overlay."""
     if entry.window is None:
         return msgspec.structs.replace(entry, due=due_ms, moved_by=control)
     chosen_ms, window = shifted(entry.window, entry.due, due_ms, left_ms)
@@ -77,8 +78,8 @@ def moved_to(entry: Entry, due_ms: int, control: int, left_ms: int) -> Entry:
 
 
 def shifted(window: Window, chosen_ms: int, due_ms: int, left_ms: int) -> tuple[int, Window]:
-    """The chosen time of a message, and its window, with another due time. The message keeps its distance from the due
-    time, unless an even spread would then have a time up to `left_ms`."""
+    """Returns the chosen time of a message, and its window, with another due time. The message keeps its distance from
+    the due time, unless an even spread would then have a time up to `left_ms`."""
     chosen_ms += due_ms - window.due
     if window.spread != Spread.DRAWN:
         chosen_ms = not_before(chosen_ms, left_ms, due_ms + window.length_ms)
@@ -86,7 +87,7 @@ def shifted(window: Window, chosen_ms: int, due_ms: int, left_ms: int) -> tuple[
 
 
 def in_force(rows: BulkRows) -> Bulk | None:
-    """The bulk control in force; None if there is none. Raises Corrupt. O(1)."""
+    """Returns the bulk control in force; None if there is none. Raises Corrupt. O(1)."""
     return _read(rows[0]) if rows and rows[0].encoded_request else None
 
 
@@ -104,12 +105,12 @@ def are_ahead(rows: BulkRows, next_request: int) -> bool:
 
 
 def with_row(rows: BulkRows, row: BulkRow) -> BulkRows:
-    """The rows with one that replaces that of the same offset."""
+    """Returns the rows with one that replaces that of the same offset."""
     return tuple(sorted((*without_row(rows, row.offset), row), key=lambda each: each.offset))
 
 
 def without_row(rows: BulkRows, offset: int) -> BulkRows:
-    """The rows without that of `offset`."""
+    """Returns the rows without that of `offset`."""
     return tuple(row for row in rows if row.offset != offset)
 
 

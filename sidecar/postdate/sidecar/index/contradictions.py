@@ -40,8 +40,8 @@ def has_moved(overlay: IndexOverlay, fate: Moved | Switched | Triggered | Backfi
 
 
 def check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
-    """A control ends, and its ingest changed an entry here. If that entry is still pending, the log
-    must contain that."""
+    """Returns a control ends, and its ingest changed an entry here. If that entry is still pending, the log must
+    contain that."""
     if entry.new_due < 0 or entry.acts_on < 0 or overlay.is_move_confirmed(control):
         return
     if overlay.find(entry.acts_on) is not None:
@@ -49,8 +49,8 @@ def check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
 
 
 def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
-    """An entry ends that was to end as replaced by one that continues its series. If the log ended it otherwise, that
-    one has another start."""
+    """Returns an entry ends that was to end as replaced by one that continues its series. If the log ended it
+    otherwise, that one has another start."""
     expected = (old.acts_on, old.series_ms)
     if type(fate) is SeriesFate and (fate.survivor, fate.start_ms) == expected:
         return
@@ -59,7 +59,7 @@ def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
 
 
 def check_delivered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int, next_request: int) -> None:
-    """Check that no pending request was accepted here which the log shows to be dropped: one of these messages, which
+    """Checks that no pending request was accepted here which the log shows to be dropped: one of these messages, which
     a record at `at_ms` has delivered, has its id, and was read before it.
 
     REQUIRES: the fates of that record are not applied yet. `next_request`: R. Raises Contradicted. O(rows).
@@ -76,7 +76,7 @@ def check_delivered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int, ne
 
 
 def check_times(overlay: IndexOverlay) -> None:
-    """Check that no schedule or backfill waits to publish its first time.
+    """Checks that no schedule or backfills waits to publish its first time.
 
     REQUIRES: the dispatch log is replayed, and these times were computed by other time zone rules than those of this
     process. Raises Contradicted. O(entries under key 0), at most `ENDING_ENTRIES_MAX`.
@@ -90,7 +90,7 @@ def check_times(overlay: IndexOverlay) -> None:
 
 
 def check_causes(overlay: IndexOverlay) -> None:
-    """Check that no entry waits to be ended by a request that has already ended.
+    """Checks that no entry waits to be ended by a request that has already ended.
 
     REQUIRES: the dispatch log is replayed. A cancelled entry ends together with its control, and a replaced or kept one
     no later than its survivor (rules 1 and 4). So while either is pending, its cause is pending too. Raises

@@ -94,14 +94,14 @@ class IndexOverlay:
     # ---- reads -----------------------------------------------------------------------------------------------------
 
     def mark(self, offset: int) -> Mark | None:
-        """The fates already read for a request that is not ingested yet; O(1) if there are no marks."""
+        """Returns the fates already read for a request that is not ingested yet; O(1) if there are no marks."""
         marks = self._changes.marks
         if marks and offset in marks:
             return marks[offset]
         return self._timer_log.mark(offset) if offset < self._marks_end else None
 
     def raw(self, key: bytes) -> bytes | None:
-        """The encoded entry under a present key, in `entries` or, for a longer key, in `parked`."""
+        """Returns the encoded entry under a present key, in `entries` or, for a longer key, in `parked`."""
         if len(key) > ENTRY_KEY_SIZE_BYTES:
             overlay = self._changes.parked
             return overlay[key] if key in overlay else self._timer_log.parked(key)
@@ -113,7 +113,7 @@ class IndexOverlay:
         return self._entry[1]
 
     def find(self, offset: int, hint_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
-        """The present key of the entry of request `offset`, or None if it is not pending.
+        """Returns the present key of the entry of request `offset`, or None if it is not pending.
 
         Only the offset decides. `at` and `hint_due_ms` save look-ups if the entry lies under that key: `at` is where an
         id leads, `hint_due_ms` the first due time that a fate names. The writer of the fate may have judged the request
@@ -134,7 +134,7 @@ class IndexOverlay:
         return key if self.raw(key) is not None else None
 
     def pending_id(self, caller_id: bytes) -> bytes | None:
-        """The key under which the caller's id is pending, as (due, offset), or None."""
+        """Returns the key under which the caller's id is pending, as (due, offset), or None."""
         if not caller_id:
             return None
         ids = self._changes.ids
@@ -145,7 +145,7 @@ class IndexOverlay:
         return self._id[1]
 
     def outcome(self, caller_id: bytes) -> RecentOutcome | None:
-        """How the last request of an id ended, if that was within the window; otherwise None."""
+        """Returns how the last request of an id ended, if that was within the window; otherwise None."""
         for key in self._timer_log.outcomes.keys(caller_id, self.at_ms):
             raw = self._changes.ended[key] if key in self._changes.ended else self._timer_log.ended(key)
             if raw is not None:
@@ -153,7 +153,8 @@ class IndexOverlay:
         return None
 
     def delivered(self, caller_id: bytes, offset: int, at_ms: int) -> int:
-        """The offset of the request of this id that was delivered within the window before `at_ms`, or later; -1: none.
+        """Returns the offset of the request of this id that was delivered within the window before `at_ms`, or later;
+        -1: none.
 
         Requests at or above `offset` do not count. The time of a delivery is that of its dispatch-log record, so the
         answer is the same for every owner. REQUIRES: no ids remembered by this overlay.
@@ -182,7 +183,7 @@ class IndexOverlay:
         return key not in self._changes.ended and self._timer_log.ended(key) is None
 
     def entry(self, key: bytes) -> Entry:
-        """The entry under a present key. REQUIRES: the key is present."""
+        """Returns the entry under a present key. REQUIRES: the key is present."""
         raw = self.raw(key)
         assert raw is not None, "a place, an id or a scan names an entry that is not there"
         return decode_entry(raw)
@@ -213,7 +214,7 @@ class IndexOverlay:
         takeover: int | None = None,
         zones: str | None = None,
     ) -> None:
-        """Set R, D, the seq and takeover of the last dispatch-log record, and the version of the time zones; None: as
+        """Sets R, D, the seq and takeover of the last dispatch-log record, and the version of the time zones; None: as
         it is."""
         changes = self._changes
         changes.next_request = changes.next_request if next_request is None else next_request
@@ -223,11 +224,11 @@ class IndexOverlay:
         changes.zones = changes.zones if zones is None else zones
 
     def set_policies(self, policies: NamedPolicies) -> None:
-        """Replace the named retry policies of the shard."""
+        """Replaces the named retry policies of the shard."""
         self._changes.policies = policies.rows
 
     def learn_policies(self, rows: list[PolicyRow]) -> None:
-        """Take over the named retry policies of a committed record.
+        """Takes over the named retry policies of a committed record.
 
         Raises Contradicted if a policy applied to requests that were ingested here without it. A row that a known one
         replaces for all pending requests is an old one, and is passed over.
@@ -250,43 +251,43 @@ class IndexOverlay:
         return self._timer_log.bulks if self._changes.bulks is None else self._changes.bulks
 
     def bulk(self, offset: int) -> BulkRow | None:
-        """The bulk control at an offset, if it has not ended."""
+        """Returns the bulk control at an offset, if it has not ended."""
         return next((row for row in self.bulks if row.offset == offset), None)
 
     def set_bulk(self, row: BulkRow) -> None:
-        """Add a bulk control, or replace what is known of it."""
+        """Adds a bulk control, or replaces what is known of it."""
         self._changes.bulks = with_row(self.bulks, row)
 
     def drop_bulk(self, offset: int) -> None:
-        """Remove a bulk control, if there is one at this offset."""
+        """Removes a bulk control, if there is one at this offset."""
         if self.bulk(offset) is not None:
             self._changes.bulks = without_row(self.bulks, offset)
 
     def set_mark(self, offset: int, mark: Mark | None) -> None:
-        """Set or remove the mark of a request that is not ingested yet."""
+        """Sets or removes the mark of a request that is not ingested yet."""
         self._changes.marks[offset] = mark
 
     def put_accepted(self, offset: int, due_ms: int, raw: bytes) -> None:
-        """Add an encoded message under its first due time: no id, not stored. O(1)."""
+        """Adds an encoded message under its first due time: no id, not stored. O(1)."""
         self._changes.entries[entry_key(due_ms, offset)] = raw
         if self._spread is not None:
             self._spread.count(due_ms, 1)
 
     def defer(self, key: bytes) -> None:
-        """Note that the time of the entry under `key` is chosen later. O(1)."""
+        """Notes that the time of the entry under `key` is chosen later. O(1)."""
         self._changes.deferred[key] = b""
 
     def drop_deferred(self, key: bytes) -> None:
-        """Undo `defer`. O(1)."""
+        """Undoes `defer`. O(1)."""
         self._changes.deferred[key] = None
 
     def forget_choice(self, key: bytes, entry: Entry) -> None:
-        """Undo `defer` for an entry that leaves its key, if its time is still to be chosen. O(1)."""
+        """Undoes `defer` for an entry that leaves its key, if its time is still to be chosen. O(1)."""
         if entry.window is not None and entry.window.spread == Spread.DEFERRED:
             self.drop_deferred(key)
 
     def put(self, offset: int, key_due_ms: int, entry: Entry) -> bytes:
-        """Add an entry under (key_due_ms, offset). Its place is recorded if that is not its first key, or if it is
+        """Adds an entry under (key_due_ms, offset). Its place is recorded if that is not its first key, or if it is
         stored."""
         key, raw = entry_key(key_due_ms, offset), encode_entry(entry)
         self._changes.insert(key, raw, stored=entry.stored)
@@ -302,13 +303,13 @@ class IndexOverlay:
         return key
 
     def park(self, offset: int, due_ms: int, target: str, raw: bytes, stored: bool) -> None:
-        """Add an encoded entry to the parked ones of its target, as its place. O(1)."""
+        """Adds an encoded entry to the parked ones of its target, as its place. O(1)."""
         self._changes.places[offset] = key = parked_key(target, due_ms, offset)
         self._changes.insert_parked(key, raw, stored=stored)
 
     def remove(self, key: bytes, stored: bool, size_bytes: int = -1) -> None:
-        """Remove an entry, parked or not. The caller must remove its place and id. `size_bytes`: of its value, if it is
-        known; otherwise the entry is read."""
+        """Removes an entry, parked or not. The caller must remove its place and id. `size_bytes`: of its value, if it
+        is known; otherwise the entry is read."""
         if size_bytes < 0:
             raw = self.raw(key)
             assert raw is not None, "only a present entry can be removed"
@@ -329,7 +330,7 @@ class IndexOverlay:
         self._changes.schedules += change if entry.next is not None else 0
 
     def end(self, key: bytes, entry: Entry) -> None:
-        """Remove an entry, parked or not, with its place, its id and its deferred choice."""
+        """Removes an entry, parked or not, with its place, its id and its deferred choice."""
         offset = split_key(key)[1]
         self.count_schedule(entry, -1)
         self.remove(key, entry.stored)
@@ -338,7 +339,7 @@ class IndexOverlay:
         self.drop_id(entry.id, offset)
 
     def remove_run(self, keys: list[bytes], sizes_bytes: list[int], stored: Collection[bytes]) -> None:
-        """Remove entries without counting `ending_count`: the last step before the write. The caller must remove their
+        """Removes entries without counting `ending_count`: the last step before the write. The caller must remove their
         places and ids.
 
         `keys`: all present keys from the first to the last, ascending; `sizes_bytes`: of their values; `stored`: those
@@ -347,11 +348,11 @@ class IndexOverlay:
         self._changes.delete_span(keys[0], keys[-1], keys, sizes_bytes, stored)
 
     def remove_parked(self, key: bytes, size_bytes: int, stored: bool) -> None:
-        """Remove a parked entry; `size_bytes`: of its value. The caller must remove its place and id."""
+        """Removes a parked entry; `size_bytes`: of its value. The caller must remove its place and id."""
         self._changes.delete_parked(key, size_bytes, stored=stored)
 
     def drop_place(self, offset: int) -> None:
-        """Remove the place of a request, if it has one."""
+        """Removes the place of a request, if it has one."""
         self._changes.places[offset] = None
 
     def is_long(self, delay_ms: int) -> bool:
@@ -359,7 +360,7 @@ class IndexOverlay:
         return 0 < self.store_after_ms < delay_ms
 
     def draw_ms(self, offset: int, window_ms: int) -> int:
-        """How long after its due time a message leaves, if request `offset` gave it that time. REQUIRES:
+        """Returns how long after its due time a message leaves, if request `offset` gave it that time. REQUIRES:
         `origin_prefix`."""
         assert self._origin_prefix, "a time is drawn from an origin"
         return draw_ms(self._origin_prefix + b"%d" % offset, window_ms)
@@ -370,9 +371,9 @@ class IndexOverlay:
         return max(self.now_ms, self.logged_ms)
 
     def choose_ms(self, offset: int, due_ms: int, length_ms: int, is_even: bool) -> tuple[int, Spread]:
-        """The time at which a message with a window leaves, if request `offset` gave it its due time, and how it was
-        chosen. With `is_even` it is not in the past, unless the whole window is. REQUIRES: `origin_prefix`. O(1) unless
-        `is_even`: see `timing_wheel.even_spread`."""
+        """Returns the time at which a message with a window leaves, if request `offset` gave it its due time, and how
+        it was chosen. With `is_even` it is not in the past, unless the whole window is. REQUIRES: `origin_prefix`. O(1)
+        unless `is_even`: see `timing_wheel.even_spread`."""
         drawn_ms = due_ms + self.draw_ms(offset, length_ms)
         if not is_even:
             return drawn_ms, Spread.DRAWN
@@ -381,25 +382,25 @@ class IndexOverlay:
         return not_before(at_ms, self.left_ms, due_ms + length_ms), spread
 
     def emptiest_ms(self, due_ms: int, length_ms: int, drawn_ms: int, is_counted: bool = False) -> int | None:
-        """The emptiest moment of a window that begins at `due_ms`, as `EvenSpread.choose` returns it. It takes account
-        of the changes made so far. REQUIRES: `now_ms`."""
+        """Returns the emptiest moment of a window that begins at `due_ms`, as `EvenSpread.choose` returns it. It takes
+        account of the changes made so far. REQUIRES: `now_ms`."""
         if self._spread is None:
             self._spread = self._index.even_spread(self.now_ms, self._changes)
         return self._spread.choose(due_ms, due_ms + length_ms, drawn_ms, is_counted)
 
     def chosen_ms(self, offset: int, stripped: msgspec.Raw, following: Next) -> int:
-        """When the next occurrence of schedule `offset` leaves, given its packed stripped headers. REQUIRES:
+        """Returns when the next occurrence of schedule `offset` leaves, given its packed stripped headers. REQUIRES:
         `origin_prefix`."""
         assert self._origin_prefix, "a time is drawn from an origin"
         return leaves_ms(self._origin_prefix + b"%d" % offset, stripped, following)
 
     def claim_id(self, entry: Entry, offset: int) -> None:
-        """Let the id of a pending entry, if any, refer to it. REQUIRES: no later request has taken the id over."""
+        """Lets the id of a pending entry, if any, refer to it. REQUIRES: no later request has taken the id over."""
         if entry.id:
             self._changes.ids[entry.id] = entry_key(entry.due, offset)
 
     def move(self, key: bytes, offset: int, old: Entry, new: Entry, size_bytes: int = -1) -> bytes:
-        """Replace the entry under `key` by `new`, under the key that `new` determines. Returns that key. `size_bytes`:
+        """Replaces the entry under `key` by `new`, under the key that `new` determines. Returns that key. `size_bytes`:
         as for `remove`."""
         self.remove(key, old.stored, size_bytes)
         self.forget_choice(key, old)
@@ -408,7 +409,7 @@ class IndexOverlay:
         return self.put(offset, due, new)
 
     def confirm_move(self, control: int) -> None:
-        """Note that ingest carried out a control, and that its `moved` has been applied to this overlay."""
+        """Notes that ingest carried out a control, and that its `moved` has been applied to this overlay."""
         self._confirmed_moves.add(control)
 
     def contradicted(self, why: str) -> None:
@@ -427,12 +428,12 @@ class IndexOverlay:
         return key is not None and split_key(key)[1] == offset
 
     def drop_id(self, caller_id: bytes, offset: int) -> None:
-        """Free an id if it still refers to `offset`."""
+        """Frees an id if it still refers to `offset`."""
         if self.has_id(caller_id, offset):
             self._changes.ids[caller_id] = None
 
     def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:
-        """Remember that a request has ended: with `sent`, by a delivery or dead letter, otherwise by a control."""
+        """Remembers that a request has ended: with `sent`, by a delivery or dead letter, otherwise by a control."""
         if not sent and offset >= self._timer_log.first_dues_from:  # otherwise `was_sent` cannot know it any more
             self._changes.ended[control_end_key(offset)] = b""
         key = self._timer_log.outcomes.key(caller_id, self.at_ms) if caller_id else None
@@ -440,7 +441,7 @@ class IndexOverlay:
             self._changes.ended[key] = encode_outcome(RecentOutcome(offset, sent))
 
     def remember_ids(self, rows: Iterable[IdRow], at_ms: int) -> int:
-        """Remember the ids of messages that a dispatch-log record of this time has delivered; returns the number of
+        """Remembers the ids of messages that a dispatch-log record of this time has delivered; returns the number of
         those for which there was no room. O(rows)."""
         ids, missed = self._timer_log.delivered, 0
         for offset, digest in rows:
@@ -452,13 +453,14 @@ class IndexOverlay:
         return missed
 
     def write(self) -> None:
-        """Make all changes visible in one write, once. Raises as `TimerIndex.write`."""
+        """Makes all changes visible in one write, once. Raises as `TimerIndex.write`."""
         self._index.write(self._changes)
 
     # ---- first due times of the requests of this batch -------------------------------------------------------------
 
     def saw_first_due(self, offset: int, first_due_ms: int) -> None:
-        """Record the first due time of a request, so that a control can name the request by its offset. Offsets ascend.
+        """Records the first due time of a request, so that a control can name the request by its offset. Offsets
+        ascend.
 
         A small gap is filled; a large one, such as an aborted transaction of millions of records, starts a new row.
         """
@@ -473,7 +475,7 @@ class IndexOverlay:
         self._firsts_end = offset + 1
 
     def note_first_dues(self) -> None:
-        """Add the first due times of this batch to its changes."""
+        """Adds the first due times of this batch to its changes."""
         for base, row in self._first_dues:
             self._changes.firsts.append((base, struct.pack(f"<{len(row)}Q", *row)))
 

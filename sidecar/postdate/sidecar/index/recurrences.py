@@ -59,8 +59,8 @@ class Decided(NamedTuple):
 
 
 def schedule_of(stripped: msgspec.Raw) -> Schedule:
-    """The schedule that the stripped headers of an entry describe. 2 us; 9 us if no other one of the same headers
-    was read lately."""
+    """Returns the schedule that the stripped headers of an entry describe. 2 us; 9 us if no other one of the same
+    headers was read lately."""
     return _schedule(tuple([(name, value) for _, name, value in unpack_stripped(stripped) if name in _DESCRIBES]))
 
 
@@ -70,14 +70,15 @@ def _schedule(described: tuple[tuple[str, bytes | None], ...]) -> Schedule:
 
 
 def leaves_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
-    """When a schedule leaves: for an extra delivery, or for its next occurrence; PAUSED_MS: not before a resume."""
+    """Returns when a schedule leaves: for an extra delivery, or for its next occurrence; PAUSED_MS: not before a
+    resume."""
     occurs_ms = _occurs_ms(origin, stripped, following)
     return min(occurs_ms, *map(asked_ms, following.extras)) if following.extras else occurs_ms
 
 
 def _occurs_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
-    """When the next occurrence leaves: at its nominal time, or at the chosen time of its window; PAUSED_MS: not before
-    a resume, or never."""
+    """Returns when the next occurrence leaves: at its nominal time, or at the chosen time of its window; PAUSED_MS: not
+    before a resume, or never."""
     if not following.nominal_ms or (following.switches and is_held(following)):
         return PAUSED_MS
     if _WINDOW not in bytes(stripped):
@@ -86,7 +87,7 @@ def _occurs_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
 
 
 def grace_end_ms(entry: Entry, origin: bytes, number: int, nominal_ms: int) -> int:
-    """The end of grace of an occurrence of a schedule; INTEGER_END: it has none."""
+    """Returns the end of grace of an occurrence of a schedule; INTEGER_END: it has none."""
     schedule = schedule_of(entry.stripped) if _GRACE in bytes(entry.stripped) else None
     if schedule is None or schedule.grace_ms < 0:
         return INTEGER_END
@@ -94,7 +95,7 @@ def grace_end_ms(entry: Entry, origin: bytes, number: int, nominal_ms: int) -> i
 
 
 def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: int, surplus_max: int) -> Decided:
-    """Decide the occurrences of a schedule that are due up to `until_ms`, and then its extra deliveries: at least one
+    """Decides the occurrences of a schedule that are due up to `until_ms`, and then its extra deliveries: at least one
     fate, and at most `surplus_max` more. Their lateness is measured at `now_ms`.
 
     REQUIRES: the schedule is due at `until_ms`.
@@ -141,7 +142,7 @@ def _decide_occurrences(
 
 
 def _decide_extras(entry: Entry, extra: Extra, offset: int, room: int) -> list[ExtraFate]:
-    """The next deliveries of one control, at most `room`."""
+    """Returns the next deliveries of one control, at most `room`."""
     control, number, nominal_ms, end_ms, _ = extra
     schedule = schedule_of(entry.stripped) if room > 0 and nominal_ms < end_ms else None
     fates: list[ExtraFate] = []
@@ -153,7 +154,7 @@ def _decide_extras(entry: Entry, extra: Extra, offset: int, room: int) -> list[E
 
 
 def after_fates(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
-    """The state after these fates. Fates that it contains already change nothing."""
+    """Returns the state after these fates. Fates that it contains already change nothing."""
     for fate in fates:
         if isinstance(fate, ExtraFate):
             extras = after_extra(following.extras, fate.control, fate.number, fate.next_ms)
@@ -171,7 +172,7 @@ def is_over(following: Next) -> bool:
 
 
 def control_refusal(entry: Entry, request: Request) -> RequestRefused | None:
-    """Return why a control cannot act on a pending entry, which is a schedule or a single message; None: it can."""
+    """Returns why a control cannot act on a pending entry, which is a schedule or a single message; None: it can."""
     name, following = Action(request.action).name.lower(), entry.next
     if following is None:
         if request.action not in OF_SCHEDULES:
@@ -190,7 +191,7 @@ def control_refusal(entry: Entry, request: Request) -> RequestRefused | None:
 
 
 def _backfill_refusal(entry: Entry, start_ms: int, end_ms: int) -> RequestRefused | None:
-    """Return why a schedule cannot be backfilled for these times; None: it can."""
+    """Returns why a schedule cannot be backfilled for these times; None: it can."""
     schedule = schedule_of(entry.stripped)
     first_ms = first_filled(schedule, start_ms, end_ms)
     times = f"{format_instant(start_ms)} to {format_instant(end_ms)}"
@@ -203,7 +204,7 @@ def _backfill_refusal(entry: Entry, start_ms: int, end_ms: int) -> RequestRefuse
 
 
 def after_control_request(entry: Entry, control: int, at_ms: int, request: Request) -> tuple[Next, int]:
-    """Return the state after a control of a schedule, the request at the offset `control`, and the time that its fate
+    """Returns the state after a control of a schedule, the request at the offset `control`, and the time that its fate
     must have: the timestamp `at_ms`, or of a backfill the first nominal time.
 
     REQUIRES: `control_refusal` returns None for it.
@@ -219,12 +220,12 @@ def after_control_request(entry: Entry, control: int, at_ms: int, request: Reque
 
 
 def compared_ms(fate: Switched | Triggered | Backfilled) -> int:
-    """Return the time of a fate that must equal that of `after_control_request`."""
+    """Returns the time of a fate that must equal that of `after_control_request`."""
     return fate.first_ms if isinstance(fate, Backfilled) else fate.at_ms
 
 
 def after_control_fate(following: Next, fate: Switched | Triggered | Backfilled) -> Next:
-    """Return the state after the fate of a control of a schedule."""
+    """Returns the state after the fate of a control of a schedule."""
     if isinstance(fate, Switched):
         return with_switches(following, (fate.control, fate.at_ms, fate.name == PAUSED))
     end_ms = fate.end_ms if isinstance(fate, Backfilled) else fate.at_ms
@@ -232,7 +233,7 @@ def after_control_fate(following: Next, fate: Switched | Triggered | Backfilled)
 
 
 def backfill_fate(entry: Entry, offset: int, control: int) -> Backfilled:
-    """Return the fate of a schedule that the backfill at the offset `control` extends.
+    """Returns the fate of a schedule that the backfill at the offset `control` extends.
 
     REQUIRES: none of its deliveries has left.
     """
@@ -248,7 +249,8 @@ def _extended(following: Next, control: int, first_ms: int, end_ms: int, at_ms: 
 
 
 def with_switches(following: Next, *switches: Switch) -> Next:
-    """The next occurrence after further pauses and resumes of its schedule, which do not matter if there is none."""
+    """Returns the next occurrence after further pauses and resumes of its schedule, which do not matter if there is
+    none."""
     if not following.nominal_ms:
         return following
     settles = settled(following.switches, following.nominal_ms, *switches)
@@ -262,7 +264,7 @@ def is_held(following: Next) -> bool:
 
 
 def next_occurrences(entry: Entry, limit: int, now_ms: int = 0) -> list[Occurrence]:
-    """Return the next occurrences of a schedule, at most `limit`, as this process computes them now. Those of a paused
+    """Returns the next occurrences of a schedule, at most `limit`, as this process computes them now. Those of a paused
     schedule are not before `now_ms`, since a resume skips the earlier ones."""
     assert entry.next is not None
     if not entry.next.nominal_ms:
@@ -273,7 +275,8 @@ def next_occurrences(entry: Entry, limit: int, now_ms: int = 0) -> list[Occurren
 
 
 def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
-    """The fate of the next delivery of a schedule if it becomes a dead letter, from the fate that it would have had."""
+    """Returns the fate of the next delivery of a schedule if it becomes a dead letter, from the fate that it would have
+    had."""
     assert entry.next is not None
     dead: Skipped | ExtraFate
     if isinstance(fate, ExtraFate):
@@ -284,14 +287,15 @@ def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
 
 
 def single_headers(entry: Entry, nominal_ms: int) -> Headers:
-    """The headers of a request for one delivery of a schedule, as its dead letter contains them."""
+    """Returns the headers of a request for one delivery of a schedule, as its dead letter contains them."""
     sent = sent_headers(entry.headers, stripped_of(entry))
     kept = [(name, value) for name, value in sent if name not in _NOT_OF_ONE]
     return [*kept, (AT, b"%d" % nominal_ms)]
 
 
 def _position(schedule: Schedule, following: Next) -> Occurrence:
-    """The next occurrence, and whether the schedule skips it as lying in a gap, by the rules of this process."""
+    """Returns the next occurrence, and whether the schedule skips it as lying in a gap, by the rules of this
+    process."""
     number, nominal_ms = following.number, following.nominal_ms
     if schedule.gap is not Gap.SKIP:
         return Occurrence(number, nominal_ms)

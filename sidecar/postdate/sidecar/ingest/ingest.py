@@ -65,7 +65,7 @@ def ingest(
     ending_max: int = ENDING_ENTRIES_MAX,
     now_ms: int = -1,
 ) -> int:
-    """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
+    """Applies a batch of requests and makes it durable with R; returns how many of `records` were used.
 
     Fewer than all are used if entries under key 0 pile up (rule 1), or if a request must wait for a bulk control. The
     caller offers the rest again after a dispatch. `ending_max`: the most entries that may wait under key 0. Records
@@ -148,7 +148,7 @@ def _must_wait(overlay: IndexOverlay, request: Request) -> bool:
 
 
 def _reschedule_in_log(overlay: IndexOverlay, intake: Intake, record: Record) -> Request | None:
-    """Return a reschedule that this owner refuses, but another owner has carried out: its fates contain the new time,
+    """Returns a reschedule that this owner refuses, but another owner has carried out: its fates contain the new time,
     not the new grace. None for other requests."""
     mark = overlay.mark(record.offset)
     if mark is None or not mark.final or mark.refused:
@@ -162,12 +162,13 @@ def _reschedule_in_log(overlay: IndexOverlay, intake: Intake, record: Record) ->
 
 
 def _newest(rules: RequestRules) -> RequestRules:
-    """The rules for reading a control that another owner has begun or carried out, whatever the settings here."""
+    """Returns the rules for reading a control that another owner has begun or carried out, whatever the settings
+    here."""
     return replace(rules, format_version=FORMAT_VERSION_MAX, horizon_ms=INTEGER_END, dialects=())
 
 
 def pass_markers(ctx: ShardContext, index: TimerIndex) -> int:
-    """Move R past offsets without a request and return it. If retention deletes them, nothing is lost.
+    """Moves R past offsets without a request and returns it. If retention deletes them, nothing is lost.
 
     Reads the log itself from R on: R must never depend on the position of a consumer before it was moved.
     """

@@ -37,7 +37,7 @@ class Quota:
         self._from_offset = offset
 
     def begin(self, index: TimerIndex) -> None:
-        """Read the pending totals of the index before a batch."""
+        """Reads the pending totals of the index before a batch."""
         totals = index.checkpoint.totals
         self._pending = index.count
         self._size_bytes = totals.entries_bytes + totals.parked_bytes

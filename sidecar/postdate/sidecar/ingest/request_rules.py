@@ -13,7 +13,7 @@ def forbidden_targets(config: Config) -> frozenset[str]:
 
 
 def rules_of(config: Config, requests: str, retention_ms: int = -1) -> RequestRules:
-    """The rules for the request topic `requests`. Raises KeyError: it is not configured.
+    """Returns the rules for the request topic `requests`. Raises KeyError: it is not configured.
 
     `retention_ms` is the live topic's, -1 for ever or not known. Where long delays are not stored, the horizon is at
     most half of it, since an entry is then rebuilt from its request.

@@ -34,7 +34,7 @@ class BoundCheck:
     clock: Clock
 
     def verify(self, offset: int) -> None:
-        """Return if no committed record lies in [replayed_to, offset). `offset` is that of a record of the open
+        """Returns if no committed record lies in [replayed_to, offset). `offset` is that of a record of the open
         transaction, and so the last stable offset. Costs nothing if the two are equal, otherwise one reader.
 
         Raises UnverifiedBound, also if the gap could not be read in time.

@@ -23,12 +23,12 @@ class StoreRecords:
         self._partition = partition
 
     def record(self, entry: Entry, offset: int) -> OutgoingRecord:
-        """The record that keeps the present entry of request `offset`."""
+        """Returns the record that keeps the present entry of request `offset`."""
         return offset, *self._record(entry, offset)
 
     def rewritten(self, entry: Entry, offset: int) -> OutgoingRecord:
-        """The same for an entry that is not the cause of this transaction, so that a refusal is not attributed to
-        it."""
+        """Returns the same for an entry that is not the cause of this transaction, so that a refusal is not attributed
+        to it."""
         return NOBODY, *self._record(entry, offset)
 
     def _record(self, entry: Entry, offset: int) -> tuple[str, int, bytes, bytes | None, Headers]:
@@ -36,12 +36,12 @@ class StoreRecords:
         return self._topic, self._partition, key, value, headers
 
     def tombstone(self, offset: int) -> OutgoingRecord:
-        """The record that marks request `offset` as ended."""
+        """Returns the record that marks request `offset` as ended."""
         return NOBODY, self._topic, self._partition, stored_key(offset), None, []
 
 
 def stored_of(entry: Entry, offset: int) -> StoredRequest:
-    """The STORE form of a pending entry."""
+    """Returns the STORE form of a pending entry."""
     return StoredRequest(
         offset=offset,
         accepted_ms=entry.accepted_ms,
@@ -68,7 +68,7 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
 
 
 def entry_of(request: StoredRequest) -> Entry:
-    """The entry from a STORE record: the one that was passed to `stored_of`, marked as stored."""
+    """Returns the entry from a STORE record: the one that was passed to `stored_of`, marked as stored."""
     has_window, spread = request.window_ms > 0, Spread.DEFERRED if request.is_even else Spread.DRAWN
     return Entry(
         kind=Kind.DELIVER,

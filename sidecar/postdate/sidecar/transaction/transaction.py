@@ -146,7 +146,7 @@ class ShardOwnership:
         report_all: bool = False,
         must_give_up: Callable[[], bool] | None = None,
     ) -> int:
-        """Commit messages together with one dispatch-log record; returns the record's offset.
+        """Commits messages together with one dispatch-log record; returns the record's offset.
 
         If the broker stamps that record before `due_max_ms`, or long after `grace_end_ms`, it is aborted (I6).
         `next_request`, `low_water`: R and L for the record. `report_all`: each message gets its own entry in
@@ -277,7 +277,7 @@ class ShardOwnership:
         return self._acknowledged_at - before
 
     def _flush(self, must_give_up: Callable[[], bool] | None) -> int:
-        """Wait until every record has its report; returns how many have none."""
+        """Waits until every record has its report; returns how many have none."""
         left_s, slice_s = FLUSH_TIMEOUT_S, FLUSH_UNCHECKED_S
         while must_give_up is not None and left_s > slice_s:
             left = self.producer.flush(slice_s)
@@ -321,6 +321,6 @@ class ShardOwnership:
         return is_refused and self._gave_up and len({message[1] for message in messages}) >= GAP_TOPICS_MIN
 
     def _settle(self, is_sound: bool) -> None:
-        """The one step that follows every commit and every abort (docs/protocol.md, "Recycle"). `is_sound`: False if
-        this producer must not be used again, however its transaction ended."""
+        """Returns the one step that follows every commit and every abort (docs/protocol.md, "Recycle"). `is_sound`:
+        False if this producer must not be used again, however its transaction ended."""
         self.reusable = self.producer.settle() and is_sound

@@ -48,8 +48,8 @@ class VerdictWriter:
         self._wall_ms = wall_ms
 
     def message(self, verdict: Verdict, offset: int, caller_id: bytes, of: int = -1, by: int = -1) -> OutgoingRecord:
-        """The record that answers request `offset`; `of`: the offset of the request that it acted on, -1 for none;
-        `by`: that of the request that survived it, -1 for none."""
+        """Returns the record that answers request `offset`; `of`: the offset of the request that it acted on, -1 for
+        none; `by`: that of the request that survived it, -1 for none."""
         named = self._origin_prefix + b"%d" % of if of >= 0 else b""
         survivor = self._origin_prefix + b"%d" % by if by >= 0 else b""
         origin = self._origin_prefix + b"%d" % offset
@@ -57,7 +57,8 @@ class VerdictWriter:
         return NOBODY, self._topic, self._partition, key, value, []
 
     def to_ended(self, entry: Entry, offset: int) -> list[OutgoingRecord]:
-        """The answers after another request has ended an entry: to that entry, and to the request that replaced it."""
+        """Returns the answers after another request has ended an entry: to that entry, and to the request that replaced
+        it."""
         if entry.kind in ENDED_BY_EARLIER:
             verdict = Verdict.KEPT if entry.kind == Kind.KEPT else Verdict.DROPPED
             return [self.message(verdict, offset, entry.id, by=entry.acts_on)] if self.controls else []
@@ -79,18 +80,18 @@ class VerdictWriter:
         return []
 
     def to_bulk(self, offset: int, count: int) -> list[OutgoingRecord]:
-        """The answer to a bulk control that has acted on `count` messages."""
+        """Returns the answer to a bulk control that has acted on `count` messages."""
         if not self.controls:
             return []
         value = encode_bulk_verdict(self._origin_prefix + b"%d" % offset, count, self._wall_ms())
         return [(NOBODY, self._topic, self._partition, None, value, [])]
 
     def too_late(self, entry: Entry, offset: int) -> list[OutgoingRecord]:
-        """The answer to a control on a request that this transaction makes a dead letter."""
+        """Returns the answer to a control on a request that this transaction makes a dead letter."""
         return [self.message(Verdict.TOO_LATE, offset, entry.id, entry.acts_on)] if self.controls else []
 
     def to_control(self, overlay: IndexOverlay, entry: Entry, offset: int) -> list[OutgoingRecord]:
-        """The answer to a control, from the present state of the entry that it acts on."""
+        """Returns the answer to a control, from the present state of the entry that it acts on."""
         if not self.controls:
             return []
         verdict, of = _outcome(overlay, entry, offset)
@@ -98,8 +99,8 @@ class VerdictWriter:
 
 
 def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict, int]:
-    """The verdict on the control at `offset`, and the offset of the request it acts on, or -1. It came too late if that
-    request, or the last one of its id before it, was delivered or became a dead letter."""
+    """Returns the verdict on the control at `offset`, and the offset of the request it acts on, or -1. It came too late
+    if that request, or the last one of its id before it, was delivered or became a dead letter."""
     acts_on = entry.acts_on
     key = overlay.find(acts_on) if acts_on >= 0 else None
     if key is not None:
@@ -120,7 +121,7 @@ def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict,
 
 
 def _asked(headers: Headers) -> tuple[bytes | None, bytes]:
-    """The action and the id of a request that could not be parsed, if they are readable."""
+    """Returns the action and the id of a request that could not be parsed, if they are readable."""
     fields = {name: value for name, value in headers if name in (ACTION, ID)}
     caller_id = fields.get(ID) or b""
     try:

@@ -83,7 +83,7 @@ class Parts:
         topics: tuple[str, ...] = ("orders", "mails"),
         outcomes: dict[str, TopicOutcome] | None = None,
     ) -> None:
-        """The abort of a transaction with a message for each of these topics."""
+        """Returns the abort of a transaction with a message for each of these topics."""
         ownership = _ownership(outcomes or {}, began_at=self.began_at)
         self.aborts.aborted(ownership, _batch(*topics), Due([], [], trial=trial), fault)
 
@@ -93,7 +93,7 @@ def _ownership(outcomes: dict[str, TopicOutcome], began_at: float = 0.0) -> Any:
 
 
 def _batch(*topics: str) -> Batch:
-    """A message for each of these topics, two of them with fates."""
+    """Returns a message for each of these topics, two of them with fates."""
     return Batch(
         messages=[(offset, topic, 0, b"key", b"value", []) for offset, topic in enumerate(topics)],
         fates=[PlainFate(0, 1, DELIVERED), PlainFate(1, 1, DELIVERED)],

@@ -87,8 +87,9 @@ class _Place:
         steady_ms: float = 0.0,
         leave_out: int | None = None,
     ) -> Batch:
-        """The transaction with all that is due before `now_ms`, or those of it that the filter takes, committed.
-        `leave_out`: a request that the second cursor has not read; the key behind it is in `keys_after_gaps`."""
+        """Returns the transaction with all that is due before `now_ms`, or those of it that the filter takes,
+        committed. `leave_out`: a request that the second cursor has not read; the key behind it is in
+        `keys_after_gaps`."""
         self.now_ms = now_ms
         overlay = IndexOverlay(self.index, now_ms)
         due = Due(*self.index.scan_due(now_ms, 1_000), now_ms=now_ms, own_filter=own_filter)
@@ -257,7 +258,7 @@ def test_a_dead_letter_that_does_not_fit_drops_its_value_then_its_headers(place:
 
 
 def _letter(place: _Place, offset: int, size_bytes_max: int) -> OutgoingRecord:
-    """The dead letter of a request without a time, for a topic that takes records up to a size."""
+    """Returns the dead letter of a request without a time, for a topic that takes records up to a size."""
     place.targets[OWN.dead_letters].size_bytes_max = size_bytes_max
     headers: Headers = [("postdate-topic", b"orders"), ("big", b"x" * 300)]
     place.feed(Record(offset, BASE_MS, True, b"key", b"v" * 1_000, headers))

@@ -42,7 +42,7 @@ def _isolate(shard: Shard, name: str) -> Isolated:
 
 
 def _park(env: ShardEnvironment, shard: Shard) -> None:
-    """Request 1 is parked for an isolated target that is known."""
+    """Requests 1 is parked for an isolated target that is known."""
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
     shard.ctx.held.current = Holds(targets=frozenset({"orders"}))

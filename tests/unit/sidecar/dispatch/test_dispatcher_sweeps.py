@@ -26,7 +26,7 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def at(now_ms: int) -> tuple[int, int]:
-    """The times of a transaction at `now_ms` while the cancel gate is open."""
+    """Returns the times of a transaction at `now_ms` while the cancel gate is open."""
     return now_ms, now_ms
 
 

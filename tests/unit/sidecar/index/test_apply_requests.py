@@ -78,7 +78,7 @@ def recover(index: TimerIndex, *fates: Fate) -> None:
 
 
 def held(index: TimerIndex) -> dict[int, tuple[Kind, int, int]]:
-    """Request offset -> (kind, due time of its key, first due time)."""
+    """Requests offset -> (kind, due time of its key, first due time)."""
     keys, values = index.timer_log.scan(None, b"\xff" * 16, 1000)
     found = {}
     for key, value in zip(keys, values, strict=True):

@@ -38,12 +38,12 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def backfill(offset: int, count: int, at_ms: int = AT_MS) -> Record:
-    """A backfill of so many nominal times."""
+    """Returns a backfill of so many nominal times."""
     return control(offset, "backfill", at_ms, id="c", start=nominal_ms(1 - count), end=nominal_ms(0))
 
 
 def bulk(offset: int, from_ms: int, until_ms: int) -> Record:
-    """A bulk cancel of messages that are due in [`from_ms`, `until_ms`)."""
+    """Returns a bulk cancel of messages that are due in [`from_ms`, `until_ms`)."""
     times = {"select-from": from_ms, "select-until": until_ms}
     return timed(request(offset, action="cancel", **times), AT_MS + 200)
 
@@ -53,7 +53,7 @@ def cancelled(by: int) -> BulkCancelled:
 
 
 def with_backfill(make: Make, count: int = 3) -> LongDelayShard:
-    """A shard with the schedule and its backfill, the request at offset 1, of which nothing has left."""
+    """Returns a shard with the schedule and its backfill, the request at offset 1, of which nothing has left."""
     shard = stored(make(), count=1)
     shard.feed(backfill(1, count))
     shard.commit(AT_MS)
@@ -61,7 +61,7 @@ def with_backfill(make: Make, count: int = 3) -> LongDelayShard:
 
 
 def only_extras_left(make: Make) -> LongDelayShard:
-    """The same, once the occurrence and a part of the backfill have left."""
+    """Returns the same, once the occurrence and a part of the backfill have left."""
     shard = with_backfill(make, SURPLUS_FATES_MAX + 5)
     assert shard.commit(FIRST_MS + 1).fates[0] == OCCURRED_ONCE
     pending = (1, SURPLUS_FATES_MAX + 1, nominal_ms(-4), nominal_ms(0), AT_MS)

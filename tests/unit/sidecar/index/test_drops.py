@@ -64,19 +64,19 @@ def shard(tmp_path: Path) -> Iterator[LongDelayShard]:
 
 
 def dropping(offset: int, at_ms: int = BASE_MS, due_ms: int = SOON_MS, grace: str = "1d") -> Record:
-    """A request with the header, written at `at_ms`."""
+    """Returns a request with the header, written at `at_ms`."""
     return timed(schedule(offset, due_ms, id="a", grace=grace, **{"if-ended": "drop"}), at_ms)
 
 
 def delivered(shard: LongDelayShard, record: Record, at_ms: int = ENDED_MS) -> None:
-    """Ingest a request and deliver it; the broker stamps the record of its fate with `at_ms`."""
+    """Ingests a request and delivers it; the broker stamps the record of its fate with `at_ms`."""
     shard.feed(record)
     shard.commit(SOON_MS + 1, logged_ms=at_ms)
     assert shard.entries() == {}
 
 
 def kinds(shard: LongDelayShard) -> dict[int, Kind]:
-    """Request offset -> kind of its entry."""
+    """Requests offset -> kind of its entry."""
     return {offset: kind for offset, (kind, _, _) in shard.held().items()}
 
 
@@ -216,7 +216,7 @@ def test_a_member_of_version_1_writes_no_ids(shard: LongDelayShard, tmp_path: Pa
 
 
 def shard_reasons(shard: LongDelayShard) -> list[str]:
-    """The reasons of the requests that end as dead letters."""
+    """Returns the reasons of the requests that end as dead letters."""
     return [entry.reason for _, entry in shard.entries().values() if entry.kind == Kind.DEAD]
 
 

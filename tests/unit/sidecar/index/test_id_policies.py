@@ -60,17 +60,17 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def debounced(offset: int, due_ms: int, at_ms: int = BASE_MS) -> Record:
-    """A request of a series, written at `at_ms`."""
+    """Returns a request of a series, written at `at_ms`."""
     return timed(schedule(offset, due_ms, id="a", latest=LATEST_MS), at_ms)
 
 
 def check(shard: LongDelayShard) -> None:
-    """The last step of a recovery."""
+    """Returns the last step of a recovery."""
     check_causes(IndexOverlay(shard.index))
 
 
 def pending(shard: LongDelayShard) -> int | None:
-    """The request to which the id refers."""
+    """Returns the request to which the id refers."""
     key = shard.index.timer_log.id_key(b"a")
     return None if key is None else split_key(key)[1]
 

@@ -60,12 +60,12 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def drawn_ms(offset: int, window_ms: int = WINDOW_MS) -> int:
-    """The draw of request `offset` of partition 0 of `requests`."""
+    """Returns the draw of request `offset` of partition 0 of `requests`."""
     return ((window_ms + 1) * (crc32(b"requests/0/%d" % offset) >> 8)) >> 24
 
 
 def dues(shard: LongDelayShard) -> dict[int, tuple[int, int, Window | None]]:
-    """Request offset -> (due time of its key, due time of the entry, window)."""
+    """Requests offset -> (due time of its key, due time of the entry, window)."""
     return {offset: (due_ms, entry.due, entry.window) for offset, (due_ms, entry) in shard.entries().items()}
 
 
@@ -251,7 +251,7 @@ KNOWN_MS = LATE_MS - HOUR_MS // 2  # from then on the fine ring knows the ticks 
 
 
 def ticks(shard: LongDelayShard) -> Counter[int]:
-    """How many entries lie in each tick of 100 ms, of those under a due time."""
+    """Returns how many entries lie in each tick of 100 ms, of those under a due time."""
     return Counter(due_ms // 100 for due_ms, _ in shard.entries().values() if due_ms)
 
 

@@ -82,7 +82,7 @@ def recover(index: TimerIndex, *fates: Fate, replaceable: bool = True) -> None:
 
 
 def held(index: TimerIndex) -> dict[int, int]:
-    """Request offset -> present due time."""
+    """Requests offset -> present due time."""
     keys, values = index.timer_log.scan(None, b"\xff" * 16, 1000)
     return {split_key(key)[1]: decode_entry(value).due for key, value in zip(keys, values, strict=True)}
 

@@ -38,7 +38,7 @@ def index(tmp_path: Path) -> Iterator[TimerIndex]:
 
 
 def learn(index: TimerIndex, *rows: PolicyRow) -> tuple[PolicyRow, ...]:
-    """The policies of the index after a record with these."""
+    """Returns the policies of the index after a record with these."""
     overlay = IndexOverlay(index)
     overlay.learn_policies(list(rows))
     overlay.write()

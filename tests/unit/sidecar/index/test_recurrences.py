@@ -59,7 +59,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def stored(shard: LongDelayShard, *records: object) -> LongDelayShard:
-    """A shard that has ingested and stored these schedules."""
+    """Returns a shard that has ingested and stored these schedules."""
     shard.feed(*records)  # type: ignore[arg-type]
     shard.commit()
     return shard
@@ -74,7 +74,7 @@ LAST_OF_TWO = occurred(0, 2, last=True)
 
 
 def state(shard: LongDelayShard) -> dict[int, tuple[Kind, int, Next | None, bool]]:
-    """Request offset -> kind, due time of its key, next occurrence, whether it is stored."""
+    """Requests offset -> kind, due time of its key, next occurrence, whether it is stored."""
     return {o: (Kind(e.kind), due_ms, e.next, e.stored) for o, (due_ms, e) in shard.entries().items()}
 
 

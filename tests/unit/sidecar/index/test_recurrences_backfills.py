@@ -67,7 +67,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def backfill(offset: int, first: int, last: int, at_ms: int = AT_MS, **headers: str | int) -> Record:
-    """A backfill of the nominal times `first` to `last`, which may lie before the first occurrence."""
+    """Returns a backfill of the nominal times `first` to `last`, which may lie before the first occurrence."""
     times = {"start": nominal_ms(first), "end": nominal_ms(last)}
     return control(offset, "backfill", at_ms, **{"id": "c", **times, **headers})
 
@@ -77,7 +77,7 @@ def filled(control: int, first: int, last: int, at_ms: int = AT_MS) -> Backfille
 
 
 def extras(control: int, first: int, last: int, *, number: int = 1, until: int | None = None) -> list[ExtraFate]:
-    """The deliveries of the nominal times `first` to `last` of a backfill that ends at `until`."""
+    """Returns the deliveries of the nominal times `first` to `last` of a backfill that ends at `until`."""
     until = last if until is None else until
     return [
         ExtraFate(

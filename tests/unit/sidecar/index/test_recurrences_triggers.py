@@ -86,7 +86,7 @@ _COMPLETED = Completed(0, FIRST_MS, COMPLETED)
 
 
 def delivered(batch: Batch) -> list[dict[str, bytes | None]]:
-    """The headers of the records on the target."""
+    """Returns the headers of the records on the target."""
     return [dict(message[5]) for message in batch.messages if message[1] == "orders"]
 
 

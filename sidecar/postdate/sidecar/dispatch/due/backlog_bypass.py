@@ -72,23 +72,23 @@ class BacklogBypass:
         return self._index is not None
 
     def passed(self, target: str) -> bytes:
-        """A key below which no message of a target is left, except those of the last `next_messages`; empty if
+        """Returns a key below which no message of a target is left, except those of the last `next_messages`; empty if
         unknown."""
         return self._at if self.active and target not in self._waiting else b""
 
     def end(self) -> None:
-        """Forget the second cursor."""
+        """Forgets the second cursor."""
         self._index, self._at, self._undecided, self.searching, self._is_new = None, b"", False, False, False
         self._waiting.clear()
 
     def next_messages(
         self, index: TimerIndex, before_ms: int, entries_max: int, size_bytes_max: int
     ) -> BypassedMessages | None:
-        """The messages that the next transaction takes from ahead of the backlog; None if there is no second cursor
-        (any more).
+        """Returns the messages that the next transaction takes from ahead of the backlog; None if there is no second
+        cursor (any more).
 
-        The caller reports a commit by `committed`; without this report the bypass ends. O(visited), about 0.6 us
-        each, at most BYPASS_ENTRIES_MAX.
+        The caller reports a commit by `committed`; without this report the bypass ends. O(visited), about 0.6 us each,
+        at most BYPASS_ENTRIES_MAX.
         """
         if self._undecided or index is not self._index or len(self._waiting) > BYPASS_TARGETS_MAX:
             self.end()
@@ -108,7 +108,7 @@ class BacklogBypass:
         return found
 
     def _pick(self, rows: RangeIterator, found: BypassedMessages, entries_max: int, size_bytes_max: int) -> None:
-        """Visit the rows, and take those whose targets do not wait; stops before the first row that was not visited.
+        """Visits the rows, and takes those whose targets do not wait; stops before the first row that was not visited.
 
         Most rows belong to the few targets of the backlog, and many of these have the same due time. A row with the
         same first bytes as one of the last skipped rows is skipped at half the cost.
@@ -181,6 +181,6 @@ class BacklogBypass:
 
 
 def _heavy(counts: Counter[str], of: int) -> set[str]:
-    """The targets with a large share of these messages; there are at most 1 / HEAVY_SHARE of them."""
+    """Returns the targets with a large share of these messages; there are at most 1 / HEAVY_SHARE of them."""
     least = of * HEAVY_SHARE
     return {target for target, count in counts.items() if count >= least}

@@ -32,7 +32,7 @@ class BatchLimit:
     """
 
     def __init__(self, entries_max: int, size_bytes_max: int) -> None:
-        """The arguments are the configured maxima."""
+        """Returns the arguments are the configured maxima."""
         self._entries_max = entries_max
         self._size_bytes_max = size_bytes_max
         self._share = FIRST_SHARE

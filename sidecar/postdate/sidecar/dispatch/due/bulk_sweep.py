@@ -35,9 +35,9 @@ class BulkSweep:
         return not (index.ending_count and index.timer_log.scan_keys(FIRST_KEY, entry_key(ENDING_DUE, bulk.offset), 1))
 
     def read(self, index: TimerIndex, bulk: Bulk, entries_max: int, size_bytes_max: int) -> Due:
-        """The next selected entries, within the limits of the next transaction; `full`: one of them was reached.
-        `ends_bulk` is set if no more follow. Visits at most SWEPT_VISITED_MAX entries, 1 to 3 us each. `committed` must
-        follow, or the same entries are read again."""
+        """Returns the next selected entries, within the limits of the next transaction; `full`: one of them was
+        reached. `ends_bulk` is set if no more follow. Visits at most SWEPT_VISITED_MAX entries, 1 to 3 us each.
+        `committed` must follow, or the same entries are read again."""
         self._entries_max = min(entries_max, SWEPT_ENTRIES_MAX)
         self._size_bytes_max = min(size_bytes_max, SWEPT_SIZE_BYTES_MAX)
         if (index, bulk.offset) != (self._index, self._offset):
@@ -61,7 +61,7 @@ class BulkSweep:
         self._at, self._is_parked = self._next, self._next_is_parked
 
     def _select(self, rows: RangeIterator, bulk: Bulk, due: Due) -> bytes | None:
-        """Add the selected entries to `due`; returns the first key that was not visited, None if all were."""
+        """Adds the selected entries to `due`; returns the first key that was not visited, None if all were."""
         target, is_passed, size_bytes = bulk.request.selection.target, False, 0
         after_gaps: set[bytes] = set()
         taken = due.parked if self._is_parked else None

@@ -22,8 +22,8 @@ from postdate.wheel.keys import split_key
 
 
 def first_piece(offsets: Sequence[int], acts_on: Sequence[int], most: int) -> list[int]:
-    """The indices of the entries that leave first, ascending: groups of at most `most` entries together, but at least
-    one group. Practically O(entries).
+    """Returns the indices of the entries that leave first, ascending: groups of at most `most` entries together, but at
+    least one group. Practically O(entries).
 
     `offsets`: of the entries under key 0, ascending; `acts_on`: for each the request that it acts on, -1 for none.
     """
@@ -52,5 +52,5 @@ def first_piece(offsets: Sequence[int], acts_on: Sequence[int], most: int) -> li
 
 
 def acted_on(keys: Sequence[bytes], values: Sequence[bytes]) -> tuple[list[int], list[int]]:
-    """The offsets of entries under key 0, and for each the request that it acts on (-1: none). O(entries)."""
+    """Returns the offsets of entries under key 0, and for each the request that it acts on (-1: none). O(entries)."""
     return [split_key(key)[1] for key in keys], [decode_entry(raw).acts_on for raw in values]

@@ -70,11 +70,11 @@ class Due:
     ends_bulk: bool = False
 
     def due_ms(self) -> dict[int, int]:
-        """The due times of what was read, by request offset. O(entries)."""
+        """Returns the due times of what was read, by request offset. O(entries)."""
         return {offset: due_ms for due_ms, offset in map(split_key, [*self.keys, *(key for key, _ in self.parked)])}
 
     def leave_out(self, keys: Collection[bytes]) -> None:
-        """Forget entries that have been parked. O(entries). REQUIRES: `keys_after_gaps` is empty."""
+        """Forgets entries that have been parked. O(entries). REQUIRES: `keys_after_gaps` is empty."""
         rows = [row for row in zip(self.keys, self.values, strict=True) if row[0] not in keys]
         self.keys, self.values = [key for key, _ in rows], [value for _, value in rows]
 
@@ -99,7 +99,7 @@ class DueReader:
         self._is_behind = False  # more was due than the last transaction took
 
     def read(self, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
-        """The input of the next transaction; empty if nothing may leave now."""
+        """Returns the input of the next transaction; empty if nothing may leave now."""
         for isolated in self._faults.ready_trials(steady_ms):
             due = (
                 self._own(index, isolated, before_ms)
@@ -155,7 +155,7 @@ class DueReader:
         return due
 
     def _scan(self, index: TimerIndex, before_ms: int, limit: int, size_max: int) -> Due:
-        """The entries of both cursors."""
+        """Returns the entries of both cursors."""
         ordered = not (index.ending_count or self._faults.is_attributing or self._faults.get(OWN) is not None)
         if ordered:
             bypassed = self._bypass.next_messages(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
@@ -181,9 +181,9 @@ class DueReader:
         return due
 
     def _may_go(self, due: Due, target: str) -> bytes | None:
-        """The highest key up to which parked messages of a target may leave; None if the target is held, fails or is
-        isolated. Below that key there is no unread message of the target outside of the parked ones, which would be
-        overtaken."""
+        """Returns the highest key up to which parked messages of a target may leave; None if the target is held, fails
+        or is isolated. Below that key there is no unread message of the target outside of the parked ones, which would
+        be overtaken."""
         known = self._targets.get(target)
         if target in self._ctx.held.current.targets or not (known is None or known.works):
             return None
@@ -201,7 +201,7 @@ class DueReader:
         return limit, size_max
 
     def _leave_own(self, index: TimerIndex, due: Due, own: Isolated, before_ms: int) -> None:
-        """Restrict the input to messages that write to no isolated topic of Postdate's own, and on which nothing under
+        """Restricts the input to messages that write to no isolated topic of Postdate's own, and on which nothing under
         key 0 acts. If a due message must still be stored, later messages of its target and key also wait."""
         count = min(index.ending_count, len(due.keys))
         rows = [(key, decode_entry(raw)) for key, raw in zip(due.keys[:count], due.values[:count], strict=True)]
@@ -265,10 +265,10 @@ class DueReader:
         return None
 
     def _first_unparked(self, index: TimerIndex, name: str, before_ms: int, until: bytes) -> bytes | None:
-        """The place of the first due message of a target, below `until`, that is not parked or not stored yet: parked
-        messages after it must not overtake it. None if the first few due messages contain no such message. Only these
-        are searched, since neither a backlog of other targets nor an unavailable topic of Postdate's own may stop the
-        trials.
+        """Returns the place of the first due message of a target, below `until`, that is not parked or not stored yet:
+        parked messages after it must not overtake it. None if the first few due messages contain no such message. Only
+        these are searched, since neither a backlog of other targets nor an unavailable topic of Postdate's own may stop
+        the trials.
         """
         if self._faults.get(OWN) is not None:
             return None
@@ -286,7 +286,8 @@ class DueReader:
     def _refused(
         self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int, stays: Collection[int]
     ) -> tuple[bytes, bytes] | None:
-        """A refused entry that is due for its next attempt, alone. Entries that have ended or moved are forgotten."""
+        """Returns a refused entry that is due for its next attempt, alone. Entries that have ended or moved are
+        forgotten."""
         for offset, refused in list(isolated.refused.items()):
             if refused.next_at > steady_ms or offset in stays:
                 continue
@@ -298,15 +299,15 @@ class DueReader:
         return None
 
     def _acted_on(self, index: TimerIndex) -> Collection[int]:
-        """The requests on which entries under key 0 act; they must not end before those entries (rule 4)."""
+        """Returns the requests on which entries under key 0 act; they must not end before those entries (rule 4)."""
         if not index.ending_count:
             return ()
         rows = index.scan_due(_BEFORE_MESSAGES_MS, index.ending_count, 4 * ENDING_SIZE_BYTES_MAX)
         return set(acted_on(*rows)[1])
 
     def _own(self, index: TimerIndex, isolated: Isolated, before_ms: int) -> Due | None:
-        """The first piece of the work under key 0; when it contains all of that work, also messages that write to an
-        own topic."""
+        """Returns the first piece of the work under key 0; when it contains all of that work, also messages that write
+        to an own topic."""
         keys, values = index.scan_due(_BEFORE_MESSAGES_MS, index.ending_count, 4 * ENDING_SIZE_BYTES_MAX)
         piece = first_piece(*acted_on(keys, values), isolated.messages_max)
         if len(piece) < len(keys):

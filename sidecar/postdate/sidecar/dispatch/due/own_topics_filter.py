@@ -19,12 +19,12 @@ _Name = TypeVar("_Name", str, MessageKey)
 
 
 def due_order_of(key: bytes, entry: Entry | Head) -> bytes:
-    """The place (due time and offset) that an entry under key 0 has among the messages."""
+    """Returns the place (due time and offset) that an entry under key 0 has among the messages."""
     return entry_key(entry.due, split_key(key)[1])
 
 
 def note_first(places: dict[_Name, bytes], name: _Name, place: bytes) -> None:
-    """Note the place of a message in `places` if it is the first one of its name."""
+    """Notes the place of a message in `places` if it is the first one of its name."""
     places[name] = min(places.get(name, place), place)
 
 
@@ -48,7 +48,7 @@ class OwnTopicsFilter:
         self.waiting = dict(self.behind)
 
     def renewed(self) -> OwnTopicsFilter:
-        """A copy for one attempt to build the transaction: an attempt counts what it takes, and what waits."""
+        """Returns a copy for one attempt to build the transaction: an attempt counts what it takes, and what waits."""
         return replace(self)
 
     def takes(self, key: bytes, entry: Entry, is_dead: bool, needs_own: bool) -> bool:

@@ -31,7 +31,7 @@ class Sweep:
         self._of: TimerIndex | None = None
 
     def step(self, index: TimerIndex, now_ms: int) -> int:
-        """Visit a bounded number of requests; returns how many entries the next transaction will store.
+        """Visits a bounded number of requests; returns how many entries the next transaction will store.
 
         They are put under key 0, where the bounds of rule 1 apply.
         """

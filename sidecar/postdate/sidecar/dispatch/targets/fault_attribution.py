@@ -166,7 +166,7 @@ class FaultAttribution:
     # ---- queries of the dispatcher ---------------------------------------------------------------------------------
 
     def get(self, name: str) -> Isolated | None:
-        """The state of an isolated target; None for one that is not. O(1)."""
+        """Returns the state of an isolated target; None for one that is not. O(1)."""
         return self._isolated.get(name)
 
     @property
@@ -186,7 +186,7 @@ class FaultAttribution:
         return bool(self._isolated) or self._slow_topics.awaits_next
 
     def entries_max(self, limit: int) -> int:
-        """The most entries of the next common transaction, at most `limit`."""
+        """Returns the most entries of the next common transaction, at most `limit`."""
         return int(min(limit, self._entries_max))
 
     def must_report(self, trial: Isolated | None, size: int) -> bool:
@@ -217,8 +217,8 @@ class FaultAttribution:
         return max(first, self._rests_until)
 
     def spent(self, name: str, due_ms: int, now_ms: int) -> Refusal | None:
-        """The refusal that ends an entry of an isolated target. Its trials have failed for the whole retry budget, it
-        has acknowledged nothing since the first of them, and the budget of the entry is used up."""
+        """Returns the refusal that ends an entry of an isolated target. Its trials have failed for the whole retry
+        budget, it has acknowledged nothing since the first of them, and the budget of the entry is used up."""
         isolated = self._isolated.get(name)
         if isolated is None or isolated.acknowledged_at > isolated.failing_since:
             return None
@@ -306,7 +306,7 @@ class FaultAttribution:
         return self._blame(finished, blamed, steady)
 
     def _blame(self, finished: FinishedTransaction, blamed: _Blamed, steady: float) -> Finding:
-        """Isolate the topics that are to blame for an abort."""
+        """Isolates the topics that are to blame for an abort."""
         self._entries_max = AFTER_FAULT_ENTRIES_MAX
         finding = Finding.GO_ON
         own = {topic for topic in blamed if topic in self._own_topics}
@@ -447,13 +447,13 @@ class FaultAttribution:
         return limit.limited(PROBATION_MS, now)
 
     def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0, hangs: bool = False) -> None:
-        """Schedule the next trials: a pause before any trial, and this target after those that wait."""
+        """Schedules the next trials: a pause before any trial, and this target after those that wait."""
         rest_ms = max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
         self._rests_until = trial.retry_at = now + (rest_ms if hangs else self._rests.limited(rest_ms, now))
         self._last_trial = LastTrial(trial, now, took_ms, size, hangs=hangs) if trial.name != OWN else None
 
     def _rest_longer(self, finished: FinishedTransaction, now: float) -> None:
-        """Delay the next trial of a target if its credit is used up, and make it smaller if smaller trials were fast.
+        """Delays the next trial of a target if its credit is used up, and makes it smaller if smaller trials were fast.
 
         Called once after each trial, when the next common transaction is committed: `finished.late_ms` shows how long
         messages for others waited for that trial. If the target accepts nothing, the pause is proportional to their
@@ -482,7 +482,7 @@ class FaultAttribution:
             trial.messages_max = max(1, min(trial.messages_max, int(last.size * aim_ms / last.took_ms)))
 
     def _aim_ms(self) -> float:
-        """The longest time of a trial that still counts as fast. On a busy machine, or with brokers that are far away,
-        all transactions take longer, and a trial that takes as long costs others no more than any other. The upper
-        quartile, since the median of healthy trials rarely exceeds it, however much they vary."""
+        """Returns the longest time of a trial that still counts as fast. On a busy machine, or with brokers that are
+        far away, all transactions take longer, and a trial that takes as long costs others no more than any other. The
+        upper quartile, since the median of healthy trials rarely exceeds it, however much they vary."""
         return max(TRIAL_AIM_MS, _USUAL * self._common_ms.median, self._common_ms.upper_quartile)

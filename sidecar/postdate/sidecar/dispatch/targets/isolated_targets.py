@@ -77,7 +77,7 @@ class RecentDurations:
         return self._quantile(3)
 
     def mean_above(self, limit_ms: float) -> float:
-        """The mean time by which they exceeded `limit_ms`; a shorter one counts as 0. O(32)."""
+        """Returns the mean time by which they exceeded `limit_ms`; a shorter one counts as 0. O(32)."""
         return sum(max(took_ms - limit_ms, 0.0) for took_ms in self._last) / max(len(self._last), 1)
 
     def _quantile(self, quarters: int) -> float:

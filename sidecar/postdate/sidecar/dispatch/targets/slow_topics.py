@@ -125,7 +125,7 @@ class SlowShare:
         self._slow: dict[str, float] = {}
 
     def add(self, slow: Mapping[str, Collection[float]]) -> None:
-        """Count one transaction: the times of slow records by topic. A topic without any counts as one fast record.
+        """Counts one transaction: the times of slow records by topic. A topic without any counts as one fast record.
         O(topics)."""
         self._weight *= _GROWS
         self._records += self._weight * sum(max(len(each), 1) for each in slow.values())
@@ -137,7 +137,7 @@ class SlowShare:
             self._records, self._weight = self._records / self._weight, 1.0
 
     def without(self, topic: str) -> float:
-        """The share among all other topics, from SLOW_SHARE_MIN to SLOW_SHARE_MAX. O(slow topics)."""
+        """Returns the share among all other topics, from SLOW_SHARE_MIN to SLOW_SHARE_MAX. O(slow topics)."""
         own, slow = self._slow.get(topic, 0.0), sum(self._slow.values())
         prior = _PRIOR * self._weight
         share = (slow - own + prior * SLOW_SHARE_MIN) / (self._records - own + prior)
@@ -185,8 +185,8 @@ class SlowTopics:
         took_ms: float,
         late_ms: float,
     ) -> list[SlowTopic]:
-        """Take the reports of a committed common transaction, and return the topic that it waited longest for, if that
-        counts. The topic of the transaction before comes first, if that had messages for it alone, and counts now.
+        """Takes the reports of a committed common transaction, and returns the topic that it waited longest for, if
+        that counts. The topic of the transaction before comes first, if that had messages for it alone, and counts now.
 
         `outcomes`: empty if its records did not report. `first_wait_ms`, `log_waited_ms`: how long it waited for its
         first acknowledgement, and for that of its log record. `took_ms`: its duration. `late_ms`: how long its first
@@ -229,7 +229,7 @@ class SlowTopics:
         return found
 
     def _least_slow_ms(self, first_wait_ms: float, now: float, *, compares: bool) -> float:
-        """The least time of a slow record: at least twice what transactions usually wait for their first
+        """Returns the least time of a slow record: at least twice what transactions usually wait for their first
         acknowledgement. That is learned from those that show more than one topic, or whose first wait is short."""
         if compares or first_wait_ms < SLOW_RECORD_MS:  # a single slow topic must not raise what is usual
             if now - self._compared_at >= PROBATION_MS:
@@ -246,7 +246,7 @@ class SlowTopics:
         *,
         is_first_late: bool,
     ) -> None:
-        """End the suspicions against topics that a transaction has shown not to be slow."""
+        """Ends the suspicions against topics that a transaction has shown not to be slow."""
         for topic in list(self._suspected):
             outcome = outcomes.get(topic)
             is_unknown = outcome is None or (outcome.is_first and is_first_late)
@@ -254,9 +254,9 @@ class SlowTopics:
                 del self._suspected[topic]
 
     def _weight(self, topic: str, outcomes: Mapping[str, TopicOutcome]) -> float:
-        """How much a transaction counts against a topic that it waited for, from 0 to 1: the messages for other targets
-        for each message of this one. An isolation helps the former and delays the latter. For a topic of Postdate's own
-        it is 1, since messages for any target wait. O(topics)."""
+        """Returns how much a transaction counts against a topic that it waited for, from 0 to 1: the messages for other
+        targets for each message of this one. An isolation helps the former and delays the latter. For a topic of
+        Postdate's own it is 1, since messages for any target wait. O(topics)."""
         if topic in self._own_topics:
             return 1.0
         others = self._messages_for_others(topic, outcomes)
@@ -265,9 +265,9 @@ class SlowTopics:
     def _weight_alone(
         self, alone: SoleTargetTransaction, outcomes: Mapping[str, TopicOutcome], began_at: float, late_ms: float
     ) -> float:
-        """The same for a transaction without messages for others: those of the next one, `outcomes`, waited for it. 0
-        if they are few for each message that it had, if they did not wait or waited for something else, too, or if the
-        next one has messages for its target and counts for itself. O(topics)."""
+        """Returns the same for a transaction without messages for others: those of the next one, `outcomes`, waited for
+        it. 0 if they are few for each message that it had, if they did not wait or waited for something else, too, or
+        if the next one has messages for its target and counts for itself. O(topics)."""
         pause_ms = began_at - alone.ended_at
         if alone.topic in outcomes or pause_ms >= SLOW_WAIT_MS or late_ms - pause_ms < SLOW_RECORD_MS:
             return 0.0
@@ -280,7 +280,7 @@ class SlowTopics:
     def _suspect(
         self, topic: str, messages: int, waits_ms: list[float], weight: float, now: float, *, is_alone: bool = False
     ) -> SlowTopic:
-        """Add slow records to the suspicion against a topic. If it is to blame, the suspicion ends. `is_alone`: their
+        """Adds slow records to the suspicion against a topic. If it is to blame, the suspicion ends. `is_alone`: their
         times do not count, since stalls of the machine are as long, and no other topic shows that it has none."""
         suspicion = self._suspected.setdefault(topic, Suspicion(now))
         suspicion.transactions += 1

@@ -51,12 +51,12 @@ class _Bucket:
     queued: bool = False
 
     def fill(self, steady_ms: float) -> None:
-        """Add the tokens since the last call. O(1)."""
+        """Adds the tokens since the last call. O(1)."""
         filled = self.tokens + (steady_ms - self.filled_at) * self.per_second / 1000
         self.tokens, self.filled_at = min(filled, self.per_second * RATE_SAVED_S + 1), steady_ms
 
     def ready_at(self) -> float:
-        """The time from which it holds the tokens of a slice, or of one message if that is more; steady ms."""
+        """Returns the time from which it holds the tokens of a slice, or of one message if that is more; steady ms."""
         missing = max(1.0, self.per_second * RATE_SLICE_S) - self.tokens
         return self.filled_at + missing * 1000 / self.per_second
 
@@ -82,8 +82,8 @@ class TargetRates:
         size_bytes_max: int,
         up_to: Callable[[str], bytes | None],
     ) -> list[tuple[bytes, bytes]]:
-        """The waiting messages that may leave now: parked keys and values, by due time. Those that do not end stay
-        parked.
+        """Returns the waiting messages that may leave now: parked keys and values, by due time. Those that do not end
+        stay parked.
 
         `before_ms`: only messages due before it may leave. `up_to`: the key up to which messages of a target may leave,
         since no other one lies below it outside of the transaction; None for a target that is held or fails. REQUIRES:
@@ -106,7 +106,7 @@ class TargetRates:
         return sorted(taken, key=_place)
 
     def begin(self, index: TimerIndex, steady_ms: float) -> None:
-        """Start a turn. Messages taken in the last turn have either left or stayed. O(targets of that turn), a seek
+        """Starts a turn. Messages taken in the last turn have either left or stayed. O(targets of that turn), a seek
         each."""
         self._steady_ms = steady_ms
         if index is not self._index:
@@ -150,7 +150,8 @@ class TargetRates:
         return self._bucket(target) is not None
 
     def room(self, target: str) -> int:
-        """How many messages of a target may leave now, waiting or not. REQUIRES: `begin` for this turn. O(1)."""
+        """Returns how many messages of a target may leave now, waiting or not. REQUIRES: `begin` for this turn.
+        O(1)."""
         bucket = self._bucket(target)
         if bucket is None:
             return RATE_MAX
@@ -191,7 +192,7 @@ class TargetRates:
     def _next_of(
         self, index: TimerIndex, target: str, bucket: _Bucket, last: bytes, entries_max: int, size_bytes_max: int
     ) -> list[tuple[bytes, bytes]]:
-        """The messages that one target may get now."""
+        """Returns the messages that one target may get now."""
         bucket.fill(self._steady_ms)
         count = min(int(bucket.tokens + _NEARLY), entries_max)
         if count < 1:
@@ -211,7 +212,7 @@ class TargetRates:
         return rows
 
     def _look(self, index: TimerIndex, target: str, bucket: _Bucket) -> None:
-        """Check whether messages of a target are parked; one seek."""
+        """Checks whether messages of a target are parked; one seek."""
         keys = index.timer_log.scan_parked(target, 1, 1, bucket.first)[0]
         bucket.known, bucket.waits = True, bool(keys)
         if keys:

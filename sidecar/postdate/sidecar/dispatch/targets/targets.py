@@ -94,11 +94,11 @@ class Targets:
         failed since."""
 
     def get(self, name: str) -> Target | None:
-        """The target if it has been looked up, in O(1); else None."""
+        """Returns the target if it has been looked up, in O(1); else None."""
         return self._known.get(name)
 
     def learn(self, names: Iterable[str], *, again: bool = False) -> None:
-        """Look up unknown targets among these, or `again` all of them, and wait a little for the answer.
+        """Looks up unknown targets among these, or `again` all of them, and waits a little for the answer.
 
         Afterwards `get` may still return None or an old answer, if the new one is late or missing; entries of that
         target wait then. A late look-up is not waited for again, nor is any while look-ups fail.
@@ -116,7 +116,7 @@ class Targets:
                 return
 
     def look_again(self, names: Iterable[str]) -> None:
-        """Look up these targets as soon as possible, however fresh their metadata is."""
+        """Looks up these targets as soon as possible, however fresh their metadata is."""
         for name in names:
             self._wanted[name] = None
         self.poll()
@@ -134,7 +134,7 @@ class Targets:
         self.poll()
 
     def refresh(self) -> None:
-        """Request metadata of targets that are stale, or failing and due for a probe. Never waits."""
+        """Requests metadata of targets that are stale, or failing and due for a probe. Never waits."""
         now = self._clock.steady_ms()
         for target in self._known.values():
             if target.probe_at <= now if not target.works else now - target.looked_at > TARGET_LOOKUP_AGE_MS_MAX:
@@ -142,7 +142,7 @@ class Targets:
         self.poll()
 
     def poll(self, wait_ms: float = 0.0) -> None:
-        """Process the pending answer if it arrives within `wait_ms`, and send the next request."""
+        """Processes the pending answer if it arrives within `wait_ms`, and sends the next request."""
         if self._look is None and not self._ask():
             return
         assert self._look is not None, "asked just now"
@@ -164,13 +164,13 @@ class Targets:
         return any(name in self._wanted or name in self._asked for name in names)
 
     def limit(self, name: str, size_bytes_max: int) -> None:
-        """Record that a topic refused a record of more than `size_bytes_max`, in spite of its known settings."""
+        """Records that a topic refused a record of more than `size_bytes_max`, in spite of its known settings."""
         target = self._known.get(name)
         if target is not None:
             target.size_bytes_max = min(target.size_bytes_max, size_bytes_max)
 
     def _ask(self) -> bool:
-        """Start a look-up of the queued targets; False if there are none, or if the last look-up failed recently."""
+        """Starts a look-up of the queued targets; False if there are none, or if the last look-up failed recently."""
         now = self._clock.steady_ms()
         if not self._wanted or now < self._retry_at:
             return False
@@ -186,8 +186,8 @@ class Targets:
         return True
 
     def _answered(self) -> None:
-        """The time without an answer does not count as time in which a target fails. But the first second after its
-        own last look-up counts: other look-ups may fail again and again."""
+        """Returns the time without an answer does not count as time in which a target fails. But the first second after
+        its own last look-up counts: other look-ups may fail again and again."""
         if self._unanswered_since < 0:
             return
         for target in self._known.values():

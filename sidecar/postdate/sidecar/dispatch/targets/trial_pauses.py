@@ -60,7 +60,7 @@ class LateCredit:
         self._limit = GrowingLimit(FIRST_PAUSE_MS_MAX, PROBATION_MS)
 
     def spend(self, late_ms: float, most_ms: float, now_ms: float, hangs: bool = False) -> float:
-        """Charge a trial, and return how long the target must pause, in ms; 0 if the credit suffices.
+        """Charges a trial, and returns how long the target must pause, in ms; 0 if the credit suffices.
 
         `late_ms`: by how much longer than usual messages for others waited for the trial; a negative value adds credit.
         `most_ms`: the maximum credit. `hangs`: the target is known to be the cause, so no pause is shorter.

@@ -39,7 +39,7 @@ def fates(env: ShardEnvironment) -> list[Fate]:
 
 
 def swept(env: ShardEnvironment) -> dict[int, int]:
-    """Request -> the bulk control that cancelled it."""
+    """Requests -> the bulk control that cancelled it."""
     return {fate.offset: fate.control for fate in fates(env) if isinstance(fate, BulkCancelled)}
 
 
@@ -405,14 +405,14 @@ def test_a_request_keeps_nothing_that_a_waiting_one_may_end(env: ShardEnvironmen
 
 
 def move(env: ShardEnvironment, by: bytes = b"", **selectors: bytes) -> int:
-    """A bulk reschedule by a time, or to the time of the request."""
+    """Returns a bulk reschedule by a time, or to the time of the request."""
     how = ("postdate-by", by) if by else ("postdate-delay", b"0s")
     chosen = ((f"postdate-select-{name}", value) for name, value in selectors.items())
     return env.ask(("postdate-action", b"reschedule"), how, *chosen)
 
 
 def moved(env: ShardEnvironment) -> dict[int, tuple[int, int]]:
-    """Request -> the control that moved it, and its new due time."""
+    """Requests -> the control that moved it, and its new due time."""
     return {fate.offset: (fate.control, fate.due_ms) for fate in fates(env) if isinstance(fate, Moved)}
 
 

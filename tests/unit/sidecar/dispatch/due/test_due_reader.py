@@ -37,7 +37,7 @@ def env(tmp_path: Path) -> ShardEnvironment:
 def _isolated(
     env: ShardEnvironment, shard: Shard, count: int, messages_max: int, due_ms: int = 1
 ) -> tuple[TimerIndex, Isolated]:
-    """The index and an isolated target, for which so many messages are parked, from request 1 on."""
+    """Returns the index and an isolated target, for which so many messages are parked, from request 1 on."""
     index = shard._index
     assert index is not None
     env.schedule(1)
@@ -51,7 +51,7 @@ def _isolated(
 
 
 def _trials(env: ShardEnvironment, shard: Shard, index: TimerIndex, count: int) -> list[list[int]]:
-    """The requests in each of the next trials, if none of them has a result."""
+    """Returns the requests in each of the next trials, if none of them has a result."""
     reader, steady_ms, now_ms = shard._dispatcher._reader, shard.ctx.clock.steady_ms(), env.broker.now_ms()
     read = [reader.read(index, steady_ms, now_ms) for _ in range(count)]
     return [[split_key(key)[1] for key, _ in due.parked] for due in read if due.trial is not None]

@@ -31,7 +31,7 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def backlog(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
-    """The index of a shard that has read so many due messages, and dispatches none."""
+    """Returns the index of a shard that has read so many due messages, and dispatches none."""
     index = shard._index
     assert index is not None
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))

@@ -144,7 +144,7 @@ def test_transactions_without_messages_for_targets_do_not_show_how_long_a_trial_
 def _times_out(
     faults: FaultAttribution, isolated: Isolated, log_acknowledged: bool = True, acknowledged: int = 0
 ) -> None:
-    """A trial is aborted, since a record timed out."""
+    """Returns a trial is aborted, since a record timed out."""
     attempt = trial(isolated, 2, outcome(acknowledged, 1, why=TIMED_OUT), took_ms=2_000.0)
     attempt.log_acknowledged = log_acknowledged
     faults.aborted(attempt, 0)
@@ -277,7 +277,7 @@ def test_a_few_refused_of_a_common_transaction_are_retried_alone(faults: FaultAt
 
 
 def _probation_ms(faults: FaultAttribution, clock: StepClock) -> float:
-    """How long a target that is isolated now, and then has no fault, stays isolated."""
+    """Returns how long a target that is isolated now, and then has no fault, stays isolated."""
     isolated, since = isolate(faults, 1), clock.now
     for _ in range(GOOD_TRIALS):
         clock.now += 10
@@ -385,8 +385,8 @@ def test_a_trial_without_a_message_for_its_target_does_not_count(faults: FaultAt
 
 
 def _waits_for_a_trial(faults: FaultAttribution, clock: StepClock, isolated: Isolated, late_ms: float) -> float:
-    """A trial of 40 ms is 20 ms too long, and a message of another target, due `late_ms` before the end of the trial,
-    waits for it. Returns how long the target must pause from then on."""
+    """Returns a trial of 40 ms is 20 ms too long, and a message of another target, due `late_ms` before the end of the
+    trial, waits for it. Returns how long the target must pause from then on."""
     ended_at = clock.now
     faults.committed(trial(isolated, 1, outcome(1), took_ms=40.0), 3.0, 0.0)
     clock.now += 12.0

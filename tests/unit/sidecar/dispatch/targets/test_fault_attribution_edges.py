@@ -45,7 +45,7 @@ def faults(clock: StepClock) -> FaultAttribution:
 
 
 def _times_out(faults: FaultAttribution, isolated: Isolated, log_acknowledged: bool = True) -> None:
-    """A trial is aborted, since no record was acknowledged."""
+    """Returns a trial is aborted, since no record was acknowledged."""
     attempt = trial(isolated, 2, outcome(0, 1, why=TIMED_OUT))
     attempt.log_acknowledged = log_acknowledged
     assert faults.aborted(attempt, 0) is Finding.GO_ON
@@ -273,8 +273,8 @@ def test_after_one_transaction_that_reported_all_messages_the_next_one_is_not_li
 def _tried(
     faults: FaultAttribution, clock: StepClock, isolated: Isolated, size: int = 1, late_ms: float = 20.0
 ) -> bool:
-    """A trial of 40 ms is 20 ms too long, and a message of another target waits `late_ms` for it. True if the target
-    must pause longer than for a quarter of the time."""
+    """Returns a trial of 40 ms is 20 ms too long, and a message of another target waits `late_ms` for it. True if the
+    target must pause longer than for a quarter of the time."""
     clock.now = max(clock.now, isolated.retry_at)
     ended_at = clock.now
     faults.committed(trial(isolated, size, outcome(size), took_ms=40.0), 3.0, 0.0)

@@ -26,7 +26,7 @@ from support.shards.fault_attempts import (
 
 
 def _together(faults: FaultAttribution, slow: str, waited_ms: float) -> None:
-    """A transaction with messages for the slow target and another one."""
+    """Returns a transaction with messages for the slow target and another one."""
     outcomes = {"good": TopicOutcome(10), slow: TopicOutcome(10, [waited_ms])}
     faults.committed(finished(None, 20, dict.fromkeys(outcomes, 10), outcomes, waited_ms + 15), 3.0, 2.0)
 
@@ -38,7 +38,7 @@ def _alone(
     messages: int = 1,
     first_ms: float = 3.0,
 ) -> None:
-    """A transaction for the slow target only."""
+    """Returns a transaction for the slow target only."""
     took_ms = sum(waits_ms) + 5
     clock.now += took_ms
     outcomes = {"bad": TopicOutcome(messages, [*waits_ms])}
@@ -54,7 +54,7 @@ def _after(
     took_ms: float = 10.0,
     **outcomes: TopicOutcome,
 ) -> None:
-    """The next transaction, after a pause: its first message had been due for `waited_ms` when the one before
+    """Returns the next transaction, after a pause: its first message had been due for `waited_ms` when the one before
     ended."""
     clock.now += pause_ms + took_ms
     counts = {name: each.acknowledged for name, each in outcomes.items()}

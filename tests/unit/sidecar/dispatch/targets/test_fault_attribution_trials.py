@@ -100,12 +100,12 @@ class _Shard:
             return
 
     def _slow_ms(self, name: str, size: int) -> float:
-        """The extra time of a transaction with `size` messages for a target, in ms."""
+        """Returns the extra time of a transaction with `size` messages for a target, in ms."""
         is_slow = name in ERRATIC_MS and self.chance.random() < self.erratic
         return PER_TRIAL.get(name, 0.0) + size * PER_MESSAGE.get(name, 0.0) + (ERRATIC_MS[name] if is_slow else 0.0)
 
     def _refuse(self, target: Isolated) -> None:
-        """A trial of one message, which the broker refuses: its entry becomes a dead letter."""
+        """Returns a trial of one message, which the broker refuses: its entry becomes a dead letter."""
         offset = self.sent[REFUSING]
         outcome = TopicOutcome(0, faults={offset: _TOO_LARGE})
         due_ms, took_ms = {offset: int(self.now)}, self._stretched(self.base_ms)
@@ -160,11 +160,11 @@ class _Shard:
         return took_ms * (1 + self.chance.expovariate(1 / self.busy)) if self.busy else took_ms
 
     def late_ms(self, share: float) -> float:
-        """The quantile `share` of the waits of healthy messages, in ms."""
+        """Returns the quantile `share` of the waits of healthy messages, in ms."""
         return sorted(self.waits_ms)[int(share * len(self.waits_ms))]
 
     def share_later_than(self, wait_ms: float) -> float:
-        """The share of healthy messages that waited for longer."""
+        """Returns the share of healthy messages that waited for longer."""
         return sum(wait > wait_ms for wait in self.waits_ms) / len(self.waits_ms)
 
 

@@ -92,7 +92,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def note_scans(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The keys at which scans of the timer log start from now on."""
+    """Returns the keys at which scans of the timer log start from now on."""
     starts: list[bytes] = []
     honest = TimerLog._scan
 
@@ -105,7 +105,7 @@ def note_scans(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 def waiting(directory: Path, *places: tuple[str, int], size_bytes: int = 1) -> TimerIndex:
-    """A timer index with parked messages, all due at NOW_MS: target and offset of each."""
+    """Returns a timer index with parked messages, all due at NOW_MS: target and offset of each."""
     index = open_index(directory)
     put = EntryChanges()
     for target, offset in places:
