@@ -1,8 +1,8 @@
-"""Long delays: the records of the store topic (STORE), which keep an entry after its request is deleted.
+"""Converts entries to records of the store topic (STORE), which keep an entry after its request is deleted, and back.
 
-An entry and its STORE record have the same content: a shard without a disk rebuilds the entry from the record.
+A STORE record has the full content of its entry: a shard without a disk rebuilds the entry from the record.
 
-Thread rule: `StoreRecords` belongs to the shard's thread; the others are functions.
+Thread rule: `StoreRecords` belongs to the shard's thread; the functions are pure.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class StoreRecords:
         self._partition = partition
 
     def record(self, entry: Entry, offset: int) -> OutgoingRecord:
-        """Returns the record that keeps the present entry of request `offset`."""
+        """Returns the record that keeps the current entry of request `offset`."""
         return offset, *self._record(entry, offset)
 
     def rewritten(self, entry: Entry, offset: int) -> OutgoingRecord:
-        """Returns the same for an entry that is not the cause of this transaction, so that a refusal is not attributed
+        """Returns the same record for an entry that the transaction does not end, so that a refusal is not attributed
         to it."""
         return NOBODY, *self._record(entry, offset)
 
@@ -68,7 +68,7 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
 
 
 def entry_of(request: StoredRequest) -> Entry:
-    """Returns the entry from a STORE record: the one that was passed to `stored_of`, marked as stored."""
+    """Returns the entry from a STORE record: the inverse of `stored_of`, with the entry marked as stored."""
     has_window, spread = request.window_ms > 0, Spread.DEFERRED if request.is_even else Spread.DRAWN
     return Entry(
         kind=Kind.DELIVER,

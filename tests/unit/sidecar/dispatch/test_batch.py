@@ -371,7 +371,7 @@ def test_each_message_of_a_target_is_judged_separately(place: _Place) -> None:
 def test_a_message_has_the_whole_retry_budget_from_its_due_time_and_its_target_too(
     place: _Place, late_ms: int, failing_ms: int, dead: bool
 ) -> None:
-    place.targets["orders"] = Target("orders", partitions=3, failing_since=700.0, looked_at=700.0 + failing_ms)
+    place.targets["orders"] = Target("orders", partitions=3, failing_since=700.0, looked_up_at=700.0 + failing_ms)
     place.feed(schedule(0, SOON_MS))
     batch = place.commit(SOON_MS + late_ms, steady_ms=700.0 + failing_ms)
     assert len(batch.dead) == dead
@@ -391,12 +391,12 @@ def test_a_message_has_the_whole_retry_budget_from_its_due_time_and_its_target_t
 )
 @pytest.mark.parametrize(("before_ms", "dead"), [(0, True), (1, False)])
 def test_a_message_expires_only_after_a_look_up_of_its_target_behind_its_request_and_its_budget(
-    place: _Place, due_ms: int, now_ms: int, looked_ms: int, before_ms: int, dead: bool
+    place: _Place, due_ms: int, now_ms: int, looked_up_ms: int, before_ms: int, dead: bool
 ) -> None:
     """Metadata that is at most one second old may be from before the end of the budget."""
     steady_ms = 4.0 * BUDGET_MS
-    looked_at = steady_ms - (now_ms - looked_ms) - before_ms
-    place.targets["orders"] = Target("orders", partitions=3, failing_since=0.0, looked_at=looked_at)
+    looked_up_at = steady_ms - (now_ms - looked_up_ms) - before_ms
+    place.targets["orders"] = Target("orders", partitions=3, failing_since=0.0, looked_up_at=looked_up_at)
     place.feed(schedule(0, due_ms))
     assert len(place.commit(now_ms, steady_ms=steady_ms).dead) == dead
 
@@ -404,7 +404,7 @@ def test_a_message_expires_only_after_a_look_up_of_its_target_behind_its_request
 def waits_for_metadata(place: _Place, now_ms: int, age_ms: int) -> bool:
     """True if a message that metadata of this age refuses waits for newer metadata."""
     steady_ms = 9_000.0
-    place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=10, looked_at=steady_ms - age_ms)
+    place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=10, looked_up_at=steady_ms - age_ms)
     place.feed(schedule(0, SOON_MS))
     raw = place.index.scan_due(SOON_MS + 1, 1)[1][0]
     return place._builder._rules.decide(decode_entry(raw), len(raw), now_ms, steady_ms, None) is Decision.DEFER
@@ -542,9 +542,9 @@ def test_a_message_that_its_target_refuses_waits_while_the_dead_letters_are_isol
 def test_a_message_that_waits_for_an_own_topic_is_recorded(talkative: _Place) -> None:
     talkative.feed(schedule(0, SOON_MS))
     waiting = talkative.commit(SOON_MS + 1, OwnTopicsFilter((OWN.verdicts,)))
-    assert (waiting.passed_own, waiting.fates) == (True, [])
+    assert (waiting.skipped_own, waiting.fates) == (True, [])
     gone = talkative.commit(SOON_MS + 1, OwnTopicsFilter((OWN.store,)))
-    assert (gone.passed_own, len(gone.fates)) == (False, 1)
+    assert (gone.skipped_own, len(gone.fates)) == (False, 1)
 
 
 @pytest.mark.parametrize(

@@ -179,10 +179,10 @@ def test_after_an_unknown_outcome_the_targets_are_looked_up(
         asked.clear()
         raise UnknownOutcome("no answer came")
 
-    def look_again(_: Targets, names: Iterable[str]) -> None:
+    def refresh_soon(_: Targets, names: Iterable[str]) -> None:
         asked.extend(names)
 
-    monkeypatch.setattr(Targets, "look_again", look_again)
+    monkeypatch.setattr(Targets, "refresh_soon", refresh_soon)
     monkeypatch.setattr(SimTransactionalProducer, "commit", commit)
     with pytest.raises(UnknownOutcome):
         shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
@@ -218,7 +218,7 @@ def test_a_turn_in_which_nothing_may_leave_is_repeated_only_for_a_trial(
 def test_a_message_that_waits_for_an_own_topic_is_recorded_outside_of_trials(
     env: ShardEnvironment,
     monkeypatch: pytest.MonkeyPatch,
-    passed_own: bool,
+    skipped_own: bool,
     is_trial: bool,
     notes: list[tuple[str, ...]],
 ) -> None:
@@ -233,7 +233,7 @@ def test_a_message_that_waits_for_an_own_topic_is_recorded_outside_of_trials(
         return replace(honest(*arguments), trial=trial)
 
     monkeypatch.setattr(DueReader, "read", read)
-    monkeypatch.setattr(BatchBuilder, "build", lambda *_: Batch(passed_own=passed_own))
+    monkeypatch.setattr(BatchBuilder, "build", lambda *_: Batch(skipped_own=skipped_own))
     monkeypatch.setattr(shard._dispatcher._faults, "parked", parked.append)
     shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
     assert parked == notes
@@ -258,7 +258,7 @@ def test_more_may_be_due_if_something_was_left(
     def read_more(*arguments: Any) -> Due:
         return replace(
             read(*arguments),
-            goes_on=why == "goes on",
+            has_more=why == "goes on",
             trial=Isolated("orders", 1, 0.0, 0.0, 0.0) if why == "trial" else None,
         )
 

@@ -231,10 +231,10 @@ def test_waiting_messages_may_leave_up_to_where_others_of_their_target_were_read
 ) -> None:
     """In a backlog of other targets the second cursor has read further, unless this transaction does not have it."""
     shard = env.shard()
-    read_to, passed = entry_key(5, 0), entry_key(9, 0)
-    monkeypatch.setattr(BacklogBypass, "passed", lambda *_: passed)
+    read_to, cleared = entry_key(5, 0), entry_key(9, 0)
+    monkeypatch.setattr(BacklogBypass, "cleared_up_to", lambda *_: cleared)
     due = Due([], [], read_to=read_to, ordered=ordered)
-    assert shard._dispatcher._reader._may_go(due, "orders") == (passed if ordered else read_to)
+    assert shard._dispatcher._reader._release_up_to(due, "orders") == (cleared if ordered else read_to)
     shard.close()
 
 
@@ -252,7 +252,7 @@ def test_waiting_messages_leave_unless_their_target_is_known_to_be_in_trouble(en
         target.failing_since = 0.0
     if why == "isolated":
         shard._dispatcher._faults._isolate("orders", 1, None, shard.ctx.clock.steady_ms())
-    may_go = shard._dispatcher._reader._may_go(Due([], [], read_to=LAST_KEY), "orders")
+    may_go = shard._dispatcher._reader._release_up_to(Due([], [], read_to=LAST_KEY), "orders")
     assert may_go == (LAST_KEY if why in ("works", "unknown") else None)
     shard.close()
 
@@ -288,10 +288,10 @@ def test_a_trial_of_own_topics_takes_controls_and_then_messages_that_write_to_th
     assert due.trial is own
     assert len(due.keys) == min(messages_max, 3)
     if own_left is None:
-        assert (due.own_filter, due.goes_on, due.keys_after_gaps) == (None, True, set())
+        assert (due.own_filter, due.has_more, due.keys_after_gaps) == (None, True, set())
     else:
         assert due.own_filter is not None
-        assert (due.own_filter.own_left, due.goes_on) == (own_left, False)
+        assert (due.own_filter.own_left, due.has_more) == (own_left, False)
     shard.close()
 
 

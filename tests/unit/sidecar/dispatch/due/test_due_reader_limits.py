@@ -98,7 +98,7 @@ def test_the_rest_of_a_transaction_is_for_the_backlog_itself(
     assert len(due.keys) == limit + ahead_count
     assert due.keys[limit:] == keys
     assert due.values[limit:] == ahead.values
-    assert (due.full, due.short, due.goes_on, due.ordered) == (True, searching, True, True)
+    assert (due.full, due.short, due.has_more, due.ordered) == (True, searching, True, True)
     assert (due.read_to, due.keys_after_gaps) == (due.keys[limit - 1], {keys[1]})
     shard.close()
 
@@ -109,12 +109,12 @@ _TRIAL = Isolated("orders", 1, 0.0, 0.0, 0.0)
 @pytest.mark.parametrize(
     ("due", "is_active", "calls"),
     [
-        ({"goes_on": False}, True, ["ends"]),
-        ({"goes_on": True}, True, ["continues"]),
-        ({"goes_on": True}, False, ["begins", 3]),
-        ({"goes_on": True, "short": True}, False, ["begins", 3 * 4]),
-        ({"goes_on": True, "ordered": False}, True, []),
-        ({"goes_on": True, "trial": _TRIAL}, True, []),
+        ({"has_more": False}, True, ["ends"]),
+        ({"has_more": True}, True, ["continues"]),
+        ({"has_more": True}, False, ["begins", 3]),
+        ({"has_more": True, "short": True}, False, ["begins", 3 * 4]),
+        ({"has_more": True, "ordered": False}, True, []),
+        ({"has_more": True, "trial": _TRIAL}, True, []),
     ],
 )
 def test_the_second_cursor_begins_continues_and_ends_with_the_backlog(
@@ -144,11 +144,11 @@ def test_only_the_first_transaction_of_a_backlog_is_short(
     index = backlog(env, shard, monkeypatch, 30)
     monkeypatch.setattr(BacklogBypass, "wanted", lambda *_: True)
     due = read_due(env, shard)
-    assert (len(due.keys), due.short, due.full, due.goes_on, due.read_to) == (2, True, True, True, due.keys[-1])
+    assert (len(due.keys), due.short, due.full, due.has_more, due.read_to) == (2, True, True, True, due.keys[-1])
     monkeypatch.setattr(BacklogBypass, "begin", lambda *_: None)
     shard._dispatcher._reader.ended(index, due, set(), 9)
     due = read_due(env, shard)
-    assert (len(due.keys), due.short, due.full, due.goes_on, due.read_to) == (10, False, True, True, due.keys[-1])
+    assert (len(due.keys), due.short, due.full, due.has_more, due.read_to) == (10, False, True, True, due.keys[-1])
     shard.close()
 
 
@@ -160,7 +160,7 @@ def test_a_transaction_that_is_not_full_has_read_everything(
     shard = env.shard()
     backlog(env, shard, monkeypatch, count)
     due = read_due(env, shard)
-    assert (due.full, due.goes_on, due.short) == (full, full, False)
+    assert (due.full, due.has_more, due.short) == (full, full, False)
     assert due.read_to == (due.keys[-1] if full else LAST_KEY)
     shard.close()
 
@@ -197,7 +197,7 @@ def test_behind_the_end_of_a_backlog_the_second_cursor_has_read_everything(
         ahead = BypassedMessages(until, keys, [b"v"] * len(keys))
         monkeypatch.setattr(BacklogBypass, "next_messages", lambda *_, ahead=ahead: ahead)
         due = read_due(env, shard)
-        assert (due.full, due.read_to, due.goes_on) == (False, until, bool(keys))
+        assert (due.full, due.read_to, due.has_more) == (False, until, bool(keys))
     shard.close()
 
 
@@ -279,7 +279,7 @@ def test_a_transaction_that_holds_all_its_bytes_is_full(
     limit._share, limit._size_bytes_max = 1.0, 3 * size_bytes + (ahead_bytes or 0)
     due = read_due(env, shard)
     assert len(due.keys) == 3 + (ahead_bytes is not None)
-    assert (due.full, due.goes_on, due.read_to) == (True, True, due.keys[2])
+    assert (due.full, due.has_more, due.read_to) == (True, True, due.keys[2])
     shard.close()
 
 

@@ -41,14 +41,14 @@ from support.shards.fault_attempts import (
 def test_after_a_refusal_without_a_record_the_next_transaction_reports_each_message(faults: FaultAttribution) -> None:
     assert faults.must_report(None, 3)
     assert not faults.must_report(None, LARGE_TRANSACTION_FATES)
-    assert faults.aborted(common({"good": 3}), 0) is Finding.GO_ON
+    assert faults.aborted(common({"good": 3}), 0) is Finding.ATTRIBUTED
     assert faults.must_report(None, LARGE_TRANSACTION_FATES)
     assert faults.aborted(common({"good": 3}), 0) is Finding.BACK_OFF
 
 
 def test_only_the_target_whose_records_were_refused_is_isolated(faults: FaultAttribution) -> None:
     counts = {"good": 50, "bad": 50}
-    assert faults.aborted(common(counts, good=outcome(50), bad=outcome(0, *range(50))), 0) is Finding.GO_ON
+    assert faults.aborted(common(counts, good=outcome(50), bad=outcome(0, *range(50))), 0) is Finding.ATTRIBUTED
     assert faults.get("good") is None
     assert faults.any
     assert isolated_target(faults).messages_max == 25
@@ -162,7 +162,7 @@ def test_a_target_is_unavailable_if_only_its_trials_fail_for_the_budget(
         assert faults.spent("bad", 0, BUDGET_MS) is None
         clock.now += 1_000
         if commits:
-            faults.kafka_works()
+            faults.note_commit()
         _times_out(faults, isolated, log_acknowledged, acknowledged)
     spent = faults.spent("bad", 0, BUDGET_MS)
     assert spent == (Refusal(Reason.TARGET_UNAVAILABLE, "timed out") if is_spent else None)

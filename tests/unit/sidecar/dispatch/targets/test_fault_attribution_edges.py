@@ -48,7 +48,7 @@ def _times_out(faults: FaultAttribution, isolated: Isolated, log_acknowledged: b
     """Returns a trial is aborted, since no record was acknowledged."""
     attempt = trial(isolated, 2, outcome(0, 1, why=TIMED_OUT))
     attempt.log_acknowledged = log_acknowledged
-    assert faults.aborted(attempt, 0) is Finding.GO_ON
+    assert faults.aborted(attempt, 0) is Finding.ATTRIBUTED
 
 
 @pytest.mark.parametrize("topic", ["bad", STORE])
@@ -59,12 +59,12 @@ def test_a_topic_that_fails_with_one_record_gets_one_at_a_time(faults: FaultAttr
 
 def test_the_durations_of_the_last_transactions_are_summed_up() -> None:
     recent = RecentDurations()
-    assert (recent.least, recent.median, recent.upper_quartile, recent.mean_above(0.0)) == (0, 0, 0, 0)
+    assert (recent.shortest, recent.median, recent.upper_quartile, recent.mean_above(0.0)) == (0, 0, 0, 0)
     recent.add(7.0)
-    assert (recent.least, recent.median, recent.upper_quartile, recent.mean_above(5.0)) == (7, 7, 7, 2)
+    assert (recent.shortest, recent.median, recent.upper_quartile, recent.mean_above(5.0)) == (7, 7, 7, 2)
     for took_ms in range(_RECENT, 0, -1):
         recent.add(took_ms)
-    assert recent.least == 1
+    assert recent.shortest == 1
     assert (recent.median, recent.upper_quartile) == (_RECENT // 2 + 1, _RECENT * 3 // 4 + 1)
     assert recent.mean_above(_RECENT - 2) == (1 + 2) / _RECENT
 
@@ -137,7 +137,7 @@ def test_any_answer_ends_an_outage(faults: FaultAttribution, clock: StepClock, a
     _times_out(faults, isolated)
     clock.now += 1_000
     if answer is not None:
-        assert faults.aborted(trial(isolated, 2, answer), 0) is Finding.GO_ON  # type: ignore[arg-type]
+        assert faults.aborted(trial(isolated, 2, answer), 0) is Finding.ATTRIBUTED  # type: ignore[arg-type]
     clock.now += BUDGET_MS
     _times_out(faults, isolated)
     assert (faults.spent("bad", 0, BUDGET_MS) is None) is (answer is not None)
@@ -146,7 +146,7 @@ def test_any_answer_ends_an_outage(faults: FaultAttribution, clock: StepClock, a
 def test_a_commit_before_the_last_failed_trial_does_not_show_that_kafka_works(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    faults.kafka_works()
+    faults.note_commit()
     isolated = isolate(faults, 2)
     for _ in range(BUDGET_MS // 1_000 + 2):
         clock.now += 1_000
@@ -177,7 +177,7 @@ def test_a_trial_that_is_mostly_refused_is_followed_by_half_of_it(
     faults: FaultAttribution, size: int, refused: int, next_max: int
 ) -> None:
     isolated = isolate(faults, 200, REFUSED)
-    assert faults.aborted(trial(isolated, size, outcome(size - refused, *range(refused))), 0) is Finding.GO_ON
+    assert faults.aborted(trial(isolated, size, outcome(size - refused, *range(refused))), 0) is Finding.ATTRIBUTED
     assert (isolated.messages_max, isolated.refused) == (next_max, {})
 
 

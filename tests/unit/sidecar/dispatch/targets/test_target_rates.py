@@ -492,7 +492,7 @@ def test_a_target_that_got_more_than_its_rate_has_no_room(tmp_path: Path, steady
     index = open_index(tmp_path)
     rates.begin(index, steady_ms)
     rates.spend({"orders": count})
-    assert rates.room("orders") == 0
+    assert rates.available("orders") == 0
     index.close()
 
 
@@ -543,7 +543,7 @@ def test_a_target_that_was_forgotten_starts_with_an_empty_bucket(
     rates = TargetRates(RateRules.of(("*=10",)), 0.0)
     index = open_index(tmp_path)
     rates.begin(index, 10_000.0)
-    assert [rates.room(name) > 0 for name in ("a", "b", "c", "a")] == [True, True, False, False]
+    assert [rates.available(name) > 0 for name in ("a", "b", "c", "a")] == [True, True, False, False]
     index.close()
 
 
