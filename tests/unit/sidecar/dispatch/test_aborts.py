@@ -1,7 +1,8 @@
-"""Goal: after an abort without a known cause, a shard waits and sends less; a commit resets this.
+"""Goal: after an abort without a known cause, a shard pauses and makes its transactions smaller; a commit ends the
+pauses.
 
-Method: `Aborts` between parts that the test plays: a clock that stands still, an attribution that blames nobody, and
-targets that note what they are asked.
+Method: `Aborts` runs with stand-ins: a clock that stands still, an attribution that blames no target, and targets that
+record their look-ups.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _NOW_MS = 5_000.0
 
 
 class Parts:
-    """What surrounds the aborts of one shard."""
+    """`Aborts` of one shard with stand-ins for its collaborators."""
 
     def __init__(self) -> None:
         self.now_ms = _NOW_MS
@@ -83,7 +84,7 @@ class Parts:
         topics: tuple[str, ...] = ("orders", "mails"),
         outcomes: dict[str, TopicOutcome] | None = None,
     ) -> None:
-        """Returns the abort of a transaction with a message for each of these topics."""
+        """Aborts a transaction with a message for each of these topics."""
         ownership = _ownership(outcomes or {}, began_at=self.began_at)
         self.aborts.aborted(ownership, _batch(*topics), Due([], [], trial=trial), fault)
 
@@ -93,7 +94,7 @@ def _ownership(outcomes: dict[str, TopicOutcome], began_at: float = 0.0) -> Any:
 
 
 def _batch(*topics: str) -> Batch:
-    """Returns a message for each of these topics, two of them with fates."""
+    """Returns a batch with a message for each of these topics, two of them with fates."""
     return Batch(
         messages=[(offset, topic, 0, b"key", b"value", []) for offset, topic in enumerate(topics)],
         fates=[PlainFate(0, 1, DELIVERED), PlainFate(1, 1, DELIVERED)],

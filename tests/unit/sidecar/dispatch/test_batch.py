@@ -1,7 +1,8 @@
-"""Goal: a transaction holds the right records: verdicts that are true when it commits, and dead letters that fit.
+"""Goal: a transaction contains the right records: verdicts that are true when it commits, and dead letters that fit
+their topic.
 
-Method: requests ingested into a real timer index, `BatchBuilder` over what is due, `finish` as after a commit. What a
-successor did meanwhile is played by `apply_fate`.
+Method: the test ingests requests into a real timer index, builds transactions from the due entries with `BatchBuilder`,
+and calls `finish` as after a commit. `apply_fate` stands in for the actions of a successor.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ RULES = RequestRules(topic="requests", horizon_ms=86_400_000)
 
 
 class _Place:
-    """A shard's index and what it needs to build transactions, at a time that the test says."""
+    """A shard's index with the parts that build transactions, at a time that the test sets."""
 
     def __init__(self, directory: Path, mode: Verdicts) -> None:
         options = IndexOptions(ended_window_ms=WINDOW_MS)
@@ -87,9 +88,8 @@ class _Place:
         steady_ms: float = 0.0,
         leave_out: int | None = None,
     ) -> Batch:
-        """Returns the transaction with all that is due before `now_ms`, or those of it that the filter takes,
-        committed. `leave_out`: a request that the second cursor has not read; the key behind it is in
-        `keys_after_gaps`."""
+        """Commits a transaction with all entries due before `now_ms`, or with those that the filter takes. Returns its
+        batch. `leave_out`: a request that the second cursor has not read; the key after it is in `keys_after_gaps`."""
         self.now_ms = now_ms
         overlay = IndexOverlay(self.index, now_ms)
         due = Due(*self.index.scan_due(now_ms, 1_000), now_ms=now_ms, own_filter=own_filter)
@@ -104,7 +104,7 @@ class _Place:
         return batch
 
     def verdicts(self, now_ms: int) -> list[tuple[str, int, int | None]]:
-        """What the next transaction answers: (verdict, offset answered, offset acted on)."""
+        """Returns the verdicts of the next transaction: (verdict, offset answered, offset acted on)."""
         told = []
         for _, topic, _, key, value, _ in self.commit(now_ms).messages:
             if topic == OWN.verdicts:
@@ -201,7 +201,7 @@ def test_a_replacing_request_gets_the_origin_that_it_replaced(place: _Place) -> 
 
 
 def test_a_control_on_a_message_that_a_successor_delivered_is_too_late(place: _Place) -> None:
-    """Rule 2: a woken owner ingested the cancels before it read that the messages were gone."""
+    """Rule 2: an owner that was frozen ingested the cancels before it read the fates of the messages."""
     place.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS))
     place.feed(request(2, action="cancel", id="a"), request(3, action="cancel", origin="requests/0/1"))
     place.recover(PlainFate(0, SOON_MS, DELIVERED), PlainFate(1, SOON_MS, DELIVERED))
@@ -258,7 +258,7 @@ def test_a_dead_letter_that_does_not_fit_drops_its_value_then_its_headers(place:
 
 
 def _letter(place: _Place, offset: int, size_bytes_max: int) -> OutgoingRecord:
-    """Returns the dead letter of a request without a time, for a topic that takes records up to a size."""
+    """Returns the dead letter of a request without a time, for a topic that accepts records up to a size."""
     place.targets[OWN.dead_letters].size_bytes_max = size_bytes_max
     headers: Headers = [("postdate-topic", b"orders"), ("big", b"x" * 300)]
     place.feed(Record(offset, BASE_MS, True, b"key", b"v" * 1_000, headers))
@@ -342,7 +342,7 @@ def test_a_compacted_target_takes_no_message_without_a_key(place: _Place) -> Non
 
 
 def test_each_message_of_a_target_is_judged_separately(place: _Place) -> None:
-    """Of a target that took a message before it in the same transaction, no more than that is taken for granted."""
+    """An earlier message of the target in the same transaction shows only that the target accepts messages."""
     place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=2_000_000, compacted=True)
     large = schedule(5, SOON_MS)
     large = Record(5, BASE_MS, True, b"key", bytes(2_000_000), large.headers)
@@ -393,7 +393,7 @@ def test_a_message_has_the_whole_retry_budget_from_its_due_time_and_its_target_t
 def test_a_message_expires_only_after_a_look_up_of_its_target_behind_its_request_and_its_budget(
     place: _Place, due_ms: int, now_ms: int, looked_up_ms: int, before_ms: int, dead: bool
 ) -> None:
-    """Metadata that is at most one second old may be from before the end of the budget."""
+    """Metadata from before the end of the budget is good enough if it is at most one second old."""
     steady_ms = 4.0 * BUDGET_MS
     looked_up_at = steady_ms - (now_ms - looked_up_ms) - before_ms
     place.targets["orders"] = Target("orders", partitions=3, failing_since=0.0, looked_up_at=looked_up_at)
@@ -425,7 +425,7 @@ def test_fresh_metadata_refuses_a_newer_request(place: _Place, age_ms: int, wait
 def test_an_entry_that_stays_between_those_that_leave_is_not_deleted_with_them(
     place: _Place, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    """Entries that end are deleted as a range of keys: one that stays must end that range."""
+    """Ended entries are deleted as a range of keys: an entry that stays must end that range."""
     monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)
     place.targets["small"] = Target("small", partitions=1, size_bytes_max=300)
     place.targets["away"] = Target("away", partitions=1, failing_since=0.0)
@@ -495,7 +495,7 @@ def test_a_transaction_ends_before_the_first_grace_of_its_messages(
 
 
 def test_an_expiry_counts_only_if_the_broker_stamps_it_after_the_grace(place: _Place) -> None:
-    """Else a message could expire before it is due, if this process believed that the broker's clock is ahead."""
+    """Otherwise a message could expire before it is due, if this process believed that the broker's clock is ahead."""
     place.feed(schedule(0, SOON_MS, grace="1s"))
     batch = place.commit(SOON_MS + 5_000)
     assert batch.dead == ["expired"]
@@ -523,7 +523,7 @@ def test_a_message_leaves_before_a_later_one_of_its_key_that_waits_for_an_own_to
 
 
 def test_a_stored_message_waits_while_the_store_is_isolated(place: _Place) -> None:
-    """Its delivery writes a tombstone to the store."""
+    """Its delivery writes a tombstone to STORE."""
     place.feed(schedule(0, SOON_MS), msgspec.structs.replace(schedule(1, SOON_MS), key=b"other"))
     place.recover(PlainFate(0, SOON_MS, STORED))
     assert [fate.offset for fate in place.commit(SOON_MS + 1, OwnTopicsFilter((OWN.store,))).fates] == [1]

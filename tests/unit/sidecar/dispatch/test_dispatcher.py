@@ -1,6 +1,8 @@
-"""Goal: a transaction of the dispatcher uses the time that it was given, and leaves the timer index up to date.
+"""Goal: each turn of the dispatcher runs the right transaction at the given time, parks what must wait, and leaves the
+timer index up to date.
 
-Method: a shard on a simulated cluster that has read its requests but dispatched none; the test calls the dispatcher.
+Method: a shard on a simulated cluster has read its requests but dispatched none. The test calls the dispatcher
+directly.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def test_a_message_expires_one_millisecond_after_its_grace(env: ShardEnvironment
 
 
 def test_grace_ends_by_the_clock_and_not_by_the_gate(env: ShardEnvironment) -> None:
-    """While a shard catches up, the gate admits what was due minutes ago."""
+    """While a shard catches up, the cancel gate admits only messages that were due minutes ago."""
     shard = env.shard()
     due_ms = env.broker.now_ms() - 60_000
     env.schedule(due_ms, ("postdate-grace", b"30s"))
@@ -66,7 +68,7 @@ def test_grace_ends_by_the_clock_and_not_by_the_gate(env: ShardEnvironment) -> N
 def test_a_transaction_that_outlasts_a_grace_is_repeated_without_the_message(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that was frozen after it decided would deliver the message long after its grace."""
+    """Otherwise a process that was frozen after its decision would deliver the message long after its grace."""
     shard = env.shard()
     due_ms = env.broker.now_ms() - 1_000
     env.schedule(due_ms, ("postdate-grace", b"5s"))
@@ -89,7 +91,8 @@ def test_a_transaction_that_outlasts_a_grace_is_repeated_without_the_message(
 
 
 def test_a_target_that_has_grown_since_it_was_looked_up_refuses_no_message(env: ShardEnvironment) -> None:
-    """The request was written when the target had the partition, and the metadata here is three seconds old."""
+    """The target gets the partition before the request is written. The shard's metadata is three seconds old and lacks
+    it."""
     shard = env.shard()
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
@@ -105,7 +108,7 @@ def test_a_target_that_has_grown_since_it_was_looked_up_refuses_no_message(env: 
 
 
 def test_a_beat_leaves_the_index_behind_its_record(env: ShardEnvironment) -> None:
-    """Otherwise an index would look as if it had missed records, once retention deletes beats."""
+    """Otherwise an index would seem to have missed records once retention deletes heartbeats."""
     shard = env.shard()
     index, ownership = parts(shard)
     assert shard._dispatcher.commit_beat(index, ownership)
@@ -138,7 +141,7 @@ def test_nothing_begins_in_the_pause_after_aborts(env: ShardEnvironment, monkeyp
 
 @pytest.mark.parametrize("kind", ["beat", "message", "bulk control"])
 def test_a_commit_ends_a_row_of_aborts(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Otherwise the next abort, hours later, would be followed by a long pause."""
+    """Otherwise a long pause would follow the next abort, even hours later."""
     env.format_version = 2
     shard = env.shard()
     owned, dispatcher = parts(shard), shard._dispatcher
@@ -169,7 +172,7 @@ def test_a_commit_ends_a_row_of_aborts(env: ShardEnvironment, monkeypatch: pytes
 def test_after_an_unknown_outcome_the_targets_are_looked_up(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deleted one can end the producer, and would end the next one."""
+    """A deleted target can end the producer, and would end the next producer as well."""
     shard = env.shard()
     env.schedule(1)
     read_requests(env, shard)
@@ -194,7 +197,7 @@ def test_after_an_unknown_outcome_the_targets_are_looked_up(
 def test_a_turn_in_which_nothing_may_leave_is_repeated_only_for_a_trial(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, is_trial: bool
 ) -> None:
-    """A trial that finds nothing ends; then the other messages have their turn."""
+    """A trial without messages ends, and the messages for other targets get the next turn."""
     shard = env.shard()
     env.schedule(1)
     read_requests(env, shard)
@@ -212,7 +215,7 @@ def test_a_turn_in_which_nothing_may_leave_is_repeated_only_for_a_trial(
 
 
 @pytest.mark.parametrize(
-    ("passed_own", "is_trial", "notes"),
+    ("skipped_own", "is_trial", "notes"),
     [(True, False, [(OWN_NAME,)]), (False, False, []), (True, True, []), (False, True, [])],
 )
 def test_a_message_that_waits_for_an_own_topic_is_recorded_outside_of_trials(
@@ -278,7 +281,8 @@ def test_more_may_be_due_if_something_was_left(
 def test_only_a_full_transaction_changes_the_limit(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str, grows: bool
 ) -> None:
-    """Full by the limit, not by a shorter one for this transaction; and without the messages that were parked."""
+    """A transaction is full if it reaches the limit itself, not a limit that was reduced for this transaction. A turn
+    that parked messages does not count."""
     shard = env.shard()
     env.schedule(1)
     env.schedule(1, target=b"held" if why == "parked" else b"orders")
@@ -345,7 +349,7 @@ def test_a_message_behind_a_parked_one_is_parked_although_its_target_works(env: 
 def test_only_messages_whose_target_is_in_trouble_are_parked(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    """The others leave in the same turn."""
+    """The messages for other targets leave in the same turn."""
     shard = env.shard()
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
@@ -365,7 +369,8 @@ def test_only_messages_whose_target_is_in_trouble_are_parked(
 def test_a_turn_that_parks_messages_beside_a_backlog_commits_nothing(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The input of such a turn has a gap, and would have another one without the parked messages."""
+    """The input of such a turn has a gap after an unread key. Leaving out the parked messages would add a second
+    gap."""
     env.admin.create_topics([NewTopic("mails", 1, 1, {})])
     shard = env.shard()
     for target in (b"orders", b"orders", b"mails", b"orders"):
@@ -386,7 +391,8 @@ def test_a_turn_that_parks_messages_beside_a_backlog_commits_nothing(
 
 
 def test_a_message_may_need_two_look_ups_in_a_turn(env: ShardEnvironment) -> None:
-    """Of its target, and of the dead letters if the target has no such partition: a letter must not be too large."""
+    """The shard looks up the target first. The target lacks the partition, so the message becomes a dead letter. Then
+    the shard looks up the dead-letter topic, since the dead letter must fit its size limit."""
     shard = env.shard()
     env.broker.topics[OWN.dead_letters].config["max.message.bytes"] = "2000"
     env.schedule(1, ("postdate-partition", b"99"), value=bytes(5_000))
@@ -445,7 +451,7 @@ def test_fates_of_schedules_are_counted_as_such(env: ShardEnvironment) -> None:
 
 
 def test_a_transaction_is_as_late_as_its_first_message(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By that it is judged how long a trial made others wait."""
+    """This lateness shows how long a trial made the messages for other targets wait."""
     shard = env.shard()
     faults, due_ms = shard._dispatcher._faults, env.broker.now_ms() + 1_000
     faults._isolate("elsewhere", 1, None, shard.ctx.clock.steady_ms())
@@ -486,7 +492,7 @@ def test_a_parked_message_must_be_tended_until_it_ends(env: ShardEnvironment) ->
 
 
 def test_parked_entries_return_when_their_target_works(env: ShardEnvironment) -> None:
-    """Long before their retry budget is used up."""
+    """They return long before their retry budget is used up."""
     env.dispatch = DispatchConfig(retry_budget_ms=600_000)
     shard = env.shard()
     index, _ = parts(shard)

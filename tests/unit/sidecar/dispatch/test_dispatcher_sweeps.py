@@ -1,4 +1,4 @@
-"""Goal: a sweep of a bulk control takes turns with due entries, and waits, goes on and ends when it should.
+"""Goal: the sweep of a bulk control takes turns with due entries, and waits, continues and ends at the right times.
 
 Method: as `test_dispatcher`.
 """
@@ -97,7 +97,7 @@ def test_a_piece_of_a_sweep_that_is_aborted_is_repeated(env: ShardEnvironment, m
     assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
     with monkeypatch.context() as fault:
         refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
-        for _ in range(4):  # in turn with due entries, and parked ones first
+        for _ in range(4):  # in turn with due entries, and parked entries first
             assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
     assert shard.ctx.counts.transactions["aborted"] == 1
     assert env.log()[-1].fates == [BulkProgress(1, 0, SWEPT, 0)]
@@ -108,7 +108,7 @@ def test_a_piece_of_a_sweep_that_is_aborted_is_repeated(env: ShardEnvironment, m
 
 
 def test_a_bulk_control_moves_an_even_spread_to_no_time_that_has_passed(env: ShardEnvironment) -> None:
-    """Its new window began ten minutes ago, and is almost over."""
+    """The new window began ten minutes ago, and is almost over."""
     env.format_version = 3
     shard = env.shard()
     index, ownership = parts(shard)

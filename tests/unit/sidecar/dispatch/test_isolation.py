@@ -1,8 +1,8 @@
-"""Goal: a target that refuses, is slow or is missing delays only its own messages; so do Postdate's own topics, and
-metadata.
+"""Goal: a target that refuses records, is slow or is missing delays only the messages for it. The same holds for
+Postdate's own topics and for metadata requests.
 
-Method: one shard on the simulated cluster, whose broker refuses records of a topic, takes few at a time, or whose
-admin requests get no answer. What was delivered, and when, is read from the topics.
+Method: one shard on the simulated cluster. The broker refuses the records of a topic, accepts only a few at a time, or
+does not answer admin requests. The test reads from the topics which messages were delivered, and when.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def env(tmp_path: Path) -> ShardEnvironment:
-    """A cluster with a second target, that works."""
+    """A cluster with the targets `orders` and `mails`."""
     made = ShardEnvironment(tmp_path)
     made.admin.create_topics([NewTopic("mails", 1, 1, {})])
     made.dispatch = DispatchConfig(retry_budget_ms=30_000)
@@ -48,7 +48,7 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def _arrive(env: ShardEnvironment, shard: Shard, topic: str, count: int, within_ms: float) -> float:
-    """Milliseconds until so many messages have been delivered to a topic."""
+    """Returns the time in ms until `count` messages have been delivered to a topic."""
     began = env.time.now_ms
     env.until(shard, lambda: len(env.read(topic)) >= count, within_ms)
     return env.time.now_ms - began
@@ -74,7 +74,7 @@ def test_a_slow_target_gets_all_its_messages_and_delays_no_other(
     assert shard._dispatcher._faults.any
     ends = env.time.now_ms + 2_000
     env.until(shard, lambda: env.time.now_ms > ends)
-    assert shard._dispatcher.parked_in_ms() == inf  # still isolated, but no trial is due while nothing waits
+    assert shard._dispatcher.parked_in_ms() == inf  # still isolated, but no trial is due while no message waits
     shard.close()
 
 
@@ -82,7 +82,7 @@ def test_a_slow_target_gets_all_its_messages_and_delays_no_other(
 def test_a_slow_target_gets_its_messages_in_order(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Also those that come while later ones of it are parked already."""
+    """This includes messages that arrive while later messages for the target are already parked."""
     slow_down(monkeypatch, "orders", 100)
     shard, chance = env.shard(), random.Random(seed)
     for _ in range(200):
@@ -103,7 +103,8 @@ def test_a_slow_target_gets_its_messages_in_order(
 def test_new_messages_do_not_overtake_parked_ones(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    """Neither after a restart, which has forgotten the isolation, nor while the parked ones are moved back in parts."""
+    """This holds after a restart, which forgets the isolation, and while the parked messages are moved back in
+    parts."""
     monkeypatch.setattr(parking, "UNPARK_ENTRIES_MAX", 40)
     target = "later" if why == "missing" else "orders"
     with monkeypatch.context() as fault:
@@ -138,7 +139,7 @@ def test_new_messages_do_not_overtake_parked_ones(
 
 
 def test_messages_that_are_parked_all_the_time_delay_no_other(env: ShardEnvironment) -> None:
-    """In each turn a message of a held target becomes due, and is parked."""
+    """In each turn, a message for a held target becomes due and is parked."""
     shard = env.shard()
     env.schedule(1)
     env.schedule(1, target=b"mails")
@@ -158,7 +159,7 @@ def test_messages_that_are_parked_all_the_time_delay_no_other(env: ShardEnvironm
 def test_a_backlog_of_others_does_not_stop_the_trials_of_a_slow_target(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even one that is older than all that is parked, and that nothing takes."""
+    """Not even a backlog that is older than all parked messages, and of which no message leaves."""
     slow_down(monkeypatch, "orders", 100)
     shard = env.shard()
     for _ in range(300):
@@ -188,14 +189,14 @@ def test_a_target_that_refuses_everything_stops_no_other(
     assert len(env.letters()) == 0
     env.until(shard, lambda: len(env.read(OWN.dead_letters)) == 1_500, 200_000)
     assert Counter(env.letters()) == {(b"record-refused", b"v"): 1_500}
-    assert max(len(fates) for fates in env.fates()) > 1  # condemned ones leave together
+    assert max(len(fates) for fates in env.fates()) > 1  # condemned entries leave together
     shard.close()
 
 
 def test_looking_for_spent_messages_reads_none_that_wait(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands may wait for a target, and the shard looks twice a second."""
+    """Thousands of messages may wait for a target, and the shard searches twice a second."""
     refuse(monkeypatch, lambda topic, value: topic == "orders", KafkaError.MSG_SIZE_TOO_LARGE)
     shard = env.shard()
     for _ in range(500):
@@ -264,7 +265,7 @@ def test_a_permanently_refused_record_is_a_dead_letter_at_once(
     env.until(shard, lambda: env.ended() == 100)
     assert env.time.now_ms - began < 2_000  # the retry budget is 30 s
     assert env.letters() == [(b"record-refused", b"bad")]
-    assert shard._dispatcher.parked_in_ms() > 0  # nothing is left to do at once
+    assert shard._dispatcher.parked_in_ms() > 0  # no work is due immediately
     shard.close()
 
 
@@ -338,7 +339,7 @@ def test_a_slow_store_does_not_delay_messages(env: ShardEnvironment, monkeypatch
 def test_messages_behind_some_that_wait_for_a_slow_store_are_delivered(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if as many wait as the first transaction after a fault may have, which is small."""
+    """This holds even if more entries wait than the first, small transaction after a fault may have."""
     shard, count = env.shard(RequestTopicConfig(R, store_after_ms=1_000)), 300
     due_ms = env.time.now_ms + 60_000
     for _ in range(count):
@@ -356,8 +357,8 @@ def test_messages_behind_some_that_wait_for_a_slow_store_are_delivered(
 def test_a_control_and_its_entry_stay_together_in_a_slow_store(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 1, cut: each pair of an entry and its cancel is in one transaction, also if a piece may hold one entry. What
-    lies between the two stays, also if the timer index removes runs of entries as ranges."""
+    """Rule 1: an entry and its cancel are in the same transaction, even if a piece may have only one entry. The entries
+    between them stay, even though the timer index removes runs of entries as ranges."""
     monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)
     slow_down(monkeypatch, OWN.store, 4)
     shard = env.shard(RequestTopicConfig(R, store_after_ms=1_000))
@@ -375,7 +376,8 @@ def test_a_control_and_its_entry_stay_together_in_a_slow_store(
 
 
 def _unanswered(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, ends: float) -> list[float]:
-    """Look-ups get no answer before `ends`, as if the controller hung; returns what they held the shard up, ms."""
+    """Leaves look-ups unanswered before `ends`, as if the controller hung. Returns a list that collects how long each
+    poll blocked the shard, in ms."""
     waits: list[float] = []
     honest = SimAdmin.look_up
 
@@ -407,7 +409,7 @@ def test_a_controller_that_does_not_answer_delays_nothing_for_known_targets(
     waits = _unanswered(env, monkeypatch, ends)
     late = []
     for number in range(80):
-        env.schedule(1)  # nobody has ever looked at it
+        env.schedule(1)  # this target has never been looked up
         env.schedule(1, target=b"mails")
         late.append(_arrive(env, shard, "mails", number + 2, 10_000))
         env.until(shard, lambda: env.time.now_ms > ends - 100_000 + 1_000 * (number + 1))  # noqa: B023
@@ -441,7 +443,7 @@ def test_a_housekeeping_duty_that_kafka_fails_comes_before_no_message(
 
 
 def test_a_message_for_a_target_that_was_created_does_not_wait_for_the_next_probe(env: ShardEnvironment) -> None:
-    """A target that is missing for a while is looked at every ten seconds."""
+    """A target that has been missing for some time is looked up every ten seconds."""
     shard = env.shard()
     env.schedule(env.broker.now_ms(), target=b"late")
     began = env.time.now_ms
@@ -454,7 +456,7 @@ def test_a_message_for_a_target_that_was_created_does_not_wait_for_the_next_prob
 
 
 def test_a_message_at_the_end_of_its_budget_waits_for_a_look_up_of_its_target(env: ShardEnvironment) -> None:
-    """As after `dead-letters requeue` of a message with an absolute due time."""
+    """The message is overdue, as after `dead-letters requeue` of a message with an absolute due time."""
     shard = env.shard()
     env.schedule(1, target=b"late")
     env.until(shard, lambda: len(env.letters()) == 1)
@@ -470,8 +472,8 @@ def test_a_message_at_the_end_of_its_budget_waits_for_a_look_up_of_its_target(en
 
 @pytest.mark.parametrize("budget_ms", [0, 2_000])
 def test_a_look_up_before_the_end_of_its_budget_ends_no_message(env: ShardEnvironment, budget_ms: int) -> None:
-    """The target was missing when it was last looked up, and exists when the message falls due. The shard does not run
-    for the rest of the budget, as if its machine were suspended."""
+    """The target was missing at its last look-up, and exists when the message becomes due. The shard does not run for
+    the rest of the budget, as if its machine were suspended."""
     env.dispatch = DispatchConfig(retry_budget_ms=budget_ms)
     shard = env.shard()
     env.schedule(1, target=b"late")
@@ -489,7 +491,8 @@ def test_a_look_up_before_the_end_of_its_budget_ends_no_message(env: ShardEnviro
 def test_the_time_without_an_answer_of_the_cluster_is_no_part_of_the_retry_budget(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All brokers stop in good order, and start five minutes later: the first answers name no leader of the target."""
+    """All brokers shut down cleanly, and start five minutes later: their first answers contain no leader for the
+    target."""
     began_ms = env.time.now_ms
     honest = SimAdmin.look_up
 
@@ -514,7 +517,7 @@ def test_the_time_without_an_answer_of_the_cluster_is_no_part_of_the_retry_budge
 def test_a_topic_whose_look_up_fails_does_not_keep_messages_for_a_missing_target(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its look-ups begin as soon as those of the missing target are answered."""
+    """A look-up of the failing topic begins as soon as the look-up of the missing target is answered."""
     honest = SimAdmin.look_up
 
     def look_up(self: SimAdmin, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
@@ -539,7 +542,8 @@ def test_a_topic_whose_look_up_fails_does_not_keep_messages_for_a_missing_target
 def test_an_answer_that_is_older_than_a_message_ends_no_message(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look was sent before its topic was created; the answer is read after a message for the topic was accepted."""
+    """The shard requests the metadata before the topic is created. The answer arrives after a message for the topic was
+    accepted."""
     shard = env.shard()
     env.schedule(1, target=b"late")
     env.until(shard, lambda: len(env.letters()) == 1)

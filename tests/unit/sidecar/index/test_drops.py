@@ -1,8 +1,8 @@
 """Goal: a request with `postdate-if-ended: drop` ends without a delivery if and only if the dispatch log shows that a
 message of its id was delivered within the window, whichever owner reads it.
 
-Method: traces over a real timer index (`support.shards.long_delays`). What another owner decided is played by its
-records.
+Method: traces on a real timer index (`support.shards.long_delays`). The records of another owner stand for its
+decisions.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from support.shards.long_delays import (
     verdicts,
 )
 
-#: Of a `Shard`.
+#: The time of a `Shard`.
 WINDOW_MS, HOUR_MS = 60_000, 3_600_000
-#: When the dispatch log says that a message was delivered.
+#: The time at which a message was delivered, by the dispatch log.
 ENDED_MS = SOON_MS + 10
 ROW = (0, id_digest(b"a"))
 
 
 @pytest.fixture
 def shard(tmp_path: Path) -> Iterator[LongDelayShard]:
-    """A shard that has read nothing."""
+    """A shard that has read no requests."""
     one = LongDelayShard(tmp_path, mode="control")
     one.begin()
     yield one
@@ -76,7 +76,7 @@ def delivered(shard: LongDelayShard, record: Record, at_ms: int = ENDED_MS) -> N
 
 
 def kinds(shard: LongDelayShard) -> dict[int, Kind]:
-    """Requests offset -> kind of its entry."""
+    """Returns the kind of the entry of each request."""
     return {offset: kind for offset, (kind, _, _) in shard.held().items()}
 
 
@@ -108,7 +108,7 @@ def test_the_timestamp_of_the_request_and_that_of_the_record_decide(
 
 
 def test_the_last_delivery_counts(shard: LongDelayShard) -> None:
-    """The window of the first one is over, and the second lies in another hour."""
+    """The window of the first delivery is over, and the second delivery is in another hour."""
     delivered(shard, dropping(0))
     delivered(shard, dropping(1, ENDED_MS + WINDOW_MS + 1), ENDED_MS + HOUR_MS)
     shard.feed(dropping(2, ENDED_MS + HOUR_MS))
@@ -116,7 +116,7 @@ def test_the_last_delivery_counts(shard: LongDelayShard) -> None:
 
 
 def test_a_later_delivery_of_the_same_hour_hides_no_earlier_one(shard: LongDelayShard) -> None:
-    """The owner before dropped request 1 but did not commit that; request 2, behind the window, was delivered."""
+    """The previous owner dropped request 1 without a commit; request 2, after the window, was delivered."""
     shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
     late = dropping(2, ENDED_MS + WINDOW_MS + 1)
     shard.recover(PlainFate(2, SOON_MS, DELIVERED), ids=[(2, ROW[1])], at_ms=ENDED_MS + 2 * WINDOW_MS)
@@ -225,7 +225,7 @@ def shard_reasons(shard: LongDelayShard) -> list[str]:
 def test_a_pending_request_that_the_log_drops_contradicts_it(
     shard: LongDelayShard, second: list[Record], at_ms: int
 ) -> None:
-    """Another owner, with an older disk, has delivered the message that was to end here."""
+    """Another owner, with an older disk, has delivered the message that ingest dropped for here."""
     shard.feed(dropping(0), *second, dropping(2, at_ms))
     with pytest.raises(Contradicted, match="request 2 was accepted here, though request 0"):
         shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
@@ -292,7 +292,7 @@ def test_without_room_a_repetition_is_delivered_and_counted(shard: LongDelayShar
 
 
 def test_a_transaction_names_a_bounded_number_of_ids(shard: LongDelayShard) -> None:
-    """Then the message waits for the next one, with all behind it."""
+    """Beyond that number, a message waits for the next transaction, with all later messages."""
     with patch.object(batch, "IDS_MAX", 2):
         shard.feed(*(timed(schedule(n, SOON_MS, id=f"{n}", **{"if-ended": "drop"}), BASE_MS) for n in range(5)))
         sizes = [(len(done.fates), len(done.ids)) for done in (shard.commit(SOON_MS + 1) for _ in range(3))]

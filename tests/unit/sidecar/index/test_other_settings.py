@@ -1,8 +1,8 @@
 """Goal: two owners that judge a request by different settings still end each request once (docs/protocol.md, Settings).
 
-Method: an index ingests by one set of rules and recovers fates that an owner with other rules has committed. The first
-tests do so with `apply_fate` alone; the last two let two shards with different settings and disks take turns on one
-simulated cluster.
+Method: an index ingests by one set of rules, and recovers fates that an owner with other rules has committed. The first
+tests use `apply_fate` alone. In the last two, two shards with different settings and disks take turns on one simulated
+cluster.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def recover(index: TimerIndex, *fates: Fate, replaceable: bool = True) -> None:
 
 
 def held(index: TimerIndex) -> dict[int, int]:
-    """Requests offset -> present due time."""
+    """Returns the current due time of each request."""
     keys, values = index.timer_log.scan(None, b"\xff" * 16, 1000)
     return {split_key(key)[1]: decode_entry(value).due for key, value in zip(keys, values, strict=True)}
 
@@ -227,7 +227,7 @@ def test_fates_of_an_unread_bulk_control_contradict_nothing(index: TimerIndex) -
 
 
 def test_a_bulk_control_that_has_ended_waits_for_nothing_once_it_is_read(index: TimerIndex) -> None:
-    """Its progress is read again behind its end if the log has lost its end and has grown again."""
+    """If the log has lost its end and has grown again, recovery reads the control's progress after its end."""
     recover(index, BulkProgress(0, 0, APPLIED, 5))
     recover(index, BulkProgress(0, 0, SWEPT, 3))
     feed(index, bulk_cancel(0), rules=BULK)

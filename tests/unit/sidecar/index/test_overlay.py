@@ -1,7 +1,7 @@
-"""Goal: an overlay shows the index as its write will leave it, and learns from the log what other owners have decided.
+"""Goal: an overlay shows the index as its write will leave it, and adopts decisions of other owners from the log.
 
-Method: an overlay over a real timer index in a temporary directory. How requests and fates use it is tested in
-`test_apply_requests`.
+Method: an overlay on a real timer index in a temporary directory. `test_apply_requests` tests how requests and fates
+use it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def index(tmp_path: Path) -> Iterator[TimerIndex]:
 
 
 def learn(index: TimerIndex, *rows: PolicyRow) -> tuple[PolicyRow, ...]:
-    """Returns the policies of the index after a record with these."""
+    """Applies a record with these policies. Returns the policies of the index."""
     overlay = IndexOverlay(index)
     overlay.learn_policies(list(rows))
     overlay.write()
@@ -57,7 +57,7 @@ def test_a_policy_of_requests_that_were_ingested_without_it_contradicts_the_log(
 
 
 def test_a_policy_that_no_pending_request_needs_is_passed_over(index: TimerIndex) -> None:
-    """All requests below 5 have ended, and for later ones another row counts."""
+    """All requests below 5 have ended, and another row applies to later requests."""
     known = learn(index, (5, "slow", NEW))
     assert learn(index, (4, "slow", OLD)) == known
 
@@ -85,7 +85,7 @@ def test_a_request_was_sent_if_it_became_an_entry_that_no_control_has_ended(inde
     for offset, first_due_ms in enumerate((NOW_MS, ENDING_DUE, NOW_MS)):
         overlay.saw_first_due(offset, first_due_ms)
     overlay.note_end(2, b"", sent=False)
-    is_sent = [True, False, False, False]  # the last one was never read
+    is_sent = [True, False, False, False]  # the last request was never read
     assert [overlay.was_sent(offset) for offset in range(4)] == is_sent
     overlay.note_first_dues()
     overlay.write()

@@ -1,8 +1,8 @@
-"""Goal: a recurring schedule is one entry that is always stored; each occurrence is decided once, in whatever order its
-request, its fates and its STORE record are read.
+"""Goal: a recurring schedule is one entry that is always stored, and each occurrence is decided once, in whatever order
+an owner reads its request, its fates and its STORE record.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`). Nominal
-times are computed here by arithmetic. The rules are those of docs/protocol.md, "Schedules".
+Method: traces on a real timer index and the STORE that its transactions write (`support.shards.long_delays`). The tests
+compute nominal times by arithmetic. The rules are those of docs/protocol.md, "Schedules".
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ LAST_OF_TWO = occurred(0, 2, last=True)
 
 
 def state(shard: LongDelayShard) -> dict[int, tuple[Kind, int, Next | None, bool]]:
-    """Requests offset -> kind, due time of its key, next occurrence, whether it is stored."""
+    """Returns for each request: kind, due time of its key, next occurrence, True if it is stored."""
     return {o: (Kind(e.kind), due_ms, e.next, e.stored) for o, (due_ms, e) in shard.entries().items()}
 
 
@@ -158,7 +158,8 @@ def test_a_record_has_room_for_all_its_fates(make: Make, monkeypatch: pytest.Mon
 
 
 def test_a_schedule_that_completes_leaves_less_room_for_messages(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has one more fate than entries. Messages have one each, and the number of entries is limited."""
+    """The schedule has one more fate than its entry. Each message has one fate, and the number of entries is
+    limited."""
     monkeypatch.setattr(batch_module, "_FATES_MAX", 10)
     shard = stored(make(), calendar(0, count=1), *(request(o, topic="orders", at=FIRST_MS) for o in range(1, 14)))
     assert len(shard.commit(FIRST_MS + 1).fates) == 10 + 1
@@ -220,7 +221,7 @@ def test_a_transaction_ends_before_the_grace_of_its_occurrences(make: Make) -> N
 def test_behind_the_gate_the_time_decides_how_late_an_occurrence_is(
     make: Make, headers: dict[str, str], expected: list[Fate]
 ) -> None:
-    """Occurrences 3, 4 and 5 are due as well, and wait for requests that are unread."""
+    """Occurrences 3, 4 and 5 are due as well, but wait for unread requests."""
     shard = stored(make(), calendar(0, **headers))
     fates = shard.commit(nominal_ms(5) + 1, behind_ms=nominal_ms(5) - nominal_ms(2)).fates
     assert [fate for fate in fates if fate.name != COMPLETED] == expected
@@ -235,7 +236,7 @@ def test_a_trial_takes_one_occurrence_at_a_time(make: Make) -> None:
 
 @pytest.mark.parametrize(("surplus_max", "fates"), [(0, 2 + 1), (5, 2 + 5)])
 def test_fates_beyond_one_for_each_schedule_are_bounded(make: Make, surplus_max: int, fates: int) -> None:
-    """The first schedule also completes, which cannot be put off."""
+    """The first schedule also completes, which cannot be postponed."""
     shard = stored(make(), calendar(0, count=1), calendar(1, id="d"))
     due = Due(*shard.index.scan_due(nominal_ms(9), 10), now_ms=nominal_ms(9), surplus_max=surplus_max)
     assert len(shard._builder.build(IndexOverlay(shard.index, BASE_MS), due, 0.0).fates) == fates
@@ -311,7 +312,7 @@ def test_a_mark_keeps_the_largest_number(make: Make) -> None:
 
 
 def test_a_published_time_is_final(make: Make) -> None:
-    """Another owner, with other rules for time zones, has published times that this one would not compute."""
+    """Another owner, with other time zone rules, has published times that this owner would not compute."""
     other_ms = FIRST_MS + 137
     for is_ahead in (False, True):
         shard = make()
@@ -358,7 +359,7 @@ def test_a_cancel_ends_a_schedule(make: Make) -> None:
 
 
 def test_an_occurrence_of_another_owner_does_not_disturb_one_that_a_control_ends(make: Make) -> None:
-    """This owner has read the cancel, and the other one has delivered an occurrence before it read it."""
+    """This owner has read the cancel. The other owner had delivered an occurrence before it read the cancel."""
     shard = stored(make(), calendar(0))
     shard.feed(request(1, action="cancel", id="c"))
     shard.recover(occurred(0, 1))
@@ -411,7 +412,7 @@ def test_an_occurrence_that_its_target_refuses_is_a_dead_letter_and_the_schedule
 
 @pytest.mark.parametrize("room", [0, -1])
 def test_an_occurrence_that_is_too_large_for_its_target_is_a_dead_letter(make: Make, room: int) -> None:
-    """The size check includes the occurrence number, with the digits of the largest one in the transaction."""
+    """The size check includes the occurrence number, with the digits of the largest number in the transaction."""
     shard = stored(make(), calendar(0))
     shard.recover(occurred(0, 999))
     entry = shard.entries()[0][1]

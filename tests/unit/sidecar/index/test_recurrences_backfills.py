@@ -1,8 +1,8 @@
-"""Goal: a backfill delivers the message of its schedule once for each nominal time that it asks for, in bounded
-transactions, whatever owner, disk and order of records the shard has; and its verdict is true.
+"""Goal: a backfill delivers the message of its schedule once for each requested nominal time, in bounded transactions,
+for every owner, disk and order of records; and its verdict is true.
 
-Method: as `test_recurrences_triggers`, whose rules hold for a backfill, too. Tested here is what differs: several times
-that have passed, each published by the fate before it.
+Method: as `test_recurrences_triggers`, whose rules hold for a backfill, too. These tests cover the difference: several
+past times, each published by the fate before it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_a_backfill_is_stored_and_answered_and_delivers_each_time_once(make: Mak
 
 
 def test_the_size_of_a_schedule_counts_the_longest_origin_of_its_extra_deliveries(make: Make) -> None:
-    """They are the largest behind the last occurrence."""
+    """After the last occurrence, its extra deliveries are the largest records."""
     shard = stored(make())
     shard.feed(backfill(1, -2, 0))
     shard.commit(AT_MS)
@@ -200,7 +200,7 @@ def test_fates_applied_twice_are_as_once(make: Make) -> None:
 @pytest.mark.parametrize("is_ahead", [False, True])
 @pytest.mark.parametrize("done", [0, 1, 3])
 def test_an_owner_with_an_older_disk_goes_on(make: Make, is_ahead: bool, done: int) -> None:
-    """It has read neither the backfill, nor if `is_ahead` the schedule itself."""
+    """This owner has not read the backfill nor, if `is_ahead`, the schedule."""
     shard = make()
     if not is_ahead:
         stored(shard)
@@ -221,7 +221,7 @@ def test_a_transaction_that_was_committed_and_not_written(make: Make) -> None:
 
 
 def test_a_published_time_is_final(make: Make) -> None:
-    """Other zone rules have published another second time."""
+    """Other time zone rules have published another second time."""
     shard, other_ms = stored(make()), nominal_ms(-1) + 300
     shard.recover(*_ASKED, ExtraFate(0, FIRST_MS, EXTRA, 1, 1, nominal_ms(-2), other_ms))
     shard.feed(backfill(1, -2, 0))
@@ -322,7 +322,7 @@ def test_members_without_the_setting_refuse_a_backfill(make: Make) -> None:
 
 
 def test_times_are_searched_only_as_far_as_they_leave(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backfill whose target takes one message at a time costs one search a transaction."""
+    """A backfill whose target takes one message at a time costs one search per transaction."""
     shard, searched = stored(make()), list[Any]()
     shard.feed(backfill(1, -900, 0))
     shard.commit(AT_MS)

@@ -1,7 +1,7 @@
-"""Goal: a pause skips exactly the nominal times from its timestamp to that of the resume, whatever owner, disk and
-order of records the shard has; and its verdict is true.
+"""Goal: a pause skips exactly the nominal times from its timestamp to that of the resume, for every owner, disk and
+order of records; and its verdict is true.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`), as in
+Method: traces on a real timer index and the STORE that its transactions write (`support.shards.long_delays`), as in
 `test_recurrences`. The rules are those of docs/protocol.md, "Pauses".
 """
 
@@ -215,7 +215,7 @@ def test_the_same_fates_twice_leave_the_same_state(make: Make) -> None:
 
 
 def test_an_owner_with_an_older_disk_is_paused(make: Make) -> None:
-    """It has read neither the pause, nor in the second case the schedule itself."""
+    """This owner has not read the pause nor, in the second case, the schedule."""
     for is_ahead in (False, True):
         shard = make()
         if not is_ahead:
@@ -244,7 +244,7 @@ def test_a_rebuild_from_store_is_paused(make: Make) -> None:
 
 
 def test_a_forgotten_pause_is_not_added_again(make: Make) -> None:
-    """The trace of docs/protocol.md: this owner has read both controls, and the other one has committed only the
+    """The trace of docs/protocol.md: this owner has read both controls; the other owner has committed only the
     pause."""
     shard = stored(make())
     shard.recover(occurred(1), occurred(2))

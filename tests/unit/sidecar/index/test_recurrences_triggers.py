@@ -1,7 +1,7 @@
-"""Goal: a trigger delivers the message of its schedule once more, whatever owner, disk and order of records the shard
-has, and consumes no occurrence number; and its verdict is true.
+"""Goal: a trigger delivers the message of its schedule once more, for every owner, disk and order of records. It
+consumes no occurrence number, and its verdict is true.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`), as in
+Method: traces on a real timer index and the STORE that its transactions write (`support.shards.long_delays`), as in
 `test_recurrences`. The rules are those of docs/protocol.md, "Extra deliveries".
 """
 
@@ -126,7 +126,7 @@ def test_the_size_of_what_a_schedule_delivers_counts_all_its_headers(make: Make,
         for message in shard.commit(nominal_ms(1) + 1).messages
         if message[1] == "orders"
     ]
-    digits = 18  # that an offset may have and these have not
+    digits = 18  # digits that an offset may have, but these do not
     assert len(sent) == 1 + has_trigger
     assert max(sent) + digits <= size_bytes <= max(sent) + 3 * digits
 
@@ -195,7 +195,7 @@ def test_fates_applied_twice_are_as_once(make: Make) -> None:
 
 @pytest.mark.parametrize("is_ahead", [False, True])
 def test_an_owner_with_an_older_disk_delivers_it(make: Make, is_ahead: bool) -> None:
-    """It has read neither the trigger, nor in the second case the schedule itself."""
+    """This owner has not read the trigger nor, in the second case, the schedule."""
     at_ms = BASE_MS + 500
     for done in ([], [extra(1, at_ms)]):
         shard = make()

@@ -1,6 +1,7 @@
-"""Goal: what another scheduler's records do to a shard is what they do there: schedule, replace, cancel by tombstone.
+"""Goal: the records of another scheduler have the same effect in a shard as in that scheduler: they schedule, replace,
+and cancel by tombstone.
 
-Method: batches of records as those systems' clients write them go through `ingest` over a real timer index.
+Method: the test ingests batches of records, as the clients of those systems write them, into a real timer index.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def cancelled(offset: int, example: Example) -> Record:
 
 
 def entries(index: TimerIndex) -> list[Entry]:
-    """What the shard holds, what ends without a delivery first."""
+    """Returns the entries of the shard; entries that end without a delivery come first."""
     _, values = index.scan_due(2**63 - 1, 100, 1 << 20)
     return [decode_entry(value) for value in values]
 

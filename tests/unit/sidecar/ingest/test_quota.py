@@ -1,6 +1,6 @@
-"""Goal: a shard refuses exactly those requests that are beyond one of its limits.
+"""Goal: a shard refuses exactly the requests that exceed one of its limits.
 
-Method: the limits alone, over records and totals that the test makes up.
+Method: `Quota` alone, with made-up records and totals.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Goal: a bulk cancel ends every pending message that it selects, and no other; it goes on where its owner died, and
-its answer has the exact count.
+"""Goal: a bulk control acts on every pending message that it selects, and on no other. The next owner continues where
+the last one stopped, and the verdict has the exact count.
 
-Method: one shard after the other on a simulated cluster (`support.shards.simulated_shard`); what they did is read from
-the dispatch log. Small pieces let a test stop an owner in the middle.
+Method: one owner after the other on a simulated cluster (`support.shards.simulated_shard`). The tests read their fates
+from the dispatch log. Small pieces let a test stop an owner in the middle of a sweep.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def fates(env: ShardEnvironment) -> list[Fate]:
 
 
 def swept(env: ShardEnvironment) -> dict[int, int]:
-    """Requests -> the bulk control that cancelled it."""
+    """Returns the bulk control that cancelled each request."""
     return {fate.offset: fate.control for fate in fates(env) if isinstance(fate, BulkCancelled)}
 
 
@@ -133,7 +133,8 @@ def test_selectors(env: ShardEnvironment, selectors: dict[str, bytes], expected:
 
 
 def test_a_return_is_selected_by_the_id_with_which_it_is_delivered(env: ShardEnvironment) -> None:
-    """Its id is not registered, so a control of this id does not find it. A stored one is selected, too."""
+    """The index does not register the id of a return, so a control by id does not find it. A stored return is selected,
+    too."""
     shard = env.shard(RequestTopicConfig(R, store_after_ms=HOUR_MS))
     back = [("postdate-topic", b"orders"), ("postdate-id", b"customer-7/a")]
     returns = [env.ask(*back, ("postdate-retry", b"max=3h, base=" + base)) for base in (b"10m", b"2h")]
@@ -165,7 +166,8 @@ def test_the_next_owner_goes_on(env: ShardEnvironment, disk: str) -> None:
 
 
 def test_an_owner_with_an_old_disk_delivers_nothing_that_is_selected(env: ShardEnvironment) -> None:
-    """The trace: A sweeps half. B has read none of it, and everything is due when it takes over."""
+    """The trace: owner A sweeps half of the messages. Owner B has read none of this, and all messages are due when it
+    takes over."""
     env.shard().close()
     first = env.new_shard(place="a")
     env.until(first, lambda: first.state is State.RUNNING)
@@ -183,7 +185,8 @@ def test_an_owner_with_an_old_disk_delivers_nothing_that_is_selected(env: ShardE
 def test_nothing_leaves_before_a_control_that_has_begun_is_read(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trace: B has read the messages, but not the control that A begins. B takes over, and its reads are slow."""
+    """The trace: owner B has read the messages, but not the control that owner A begins. B takes over, and its reads
+    are slow."""
     second = env.new_shard(place="b")
     chosen = [far(env, in_ms=2_000) for n in range(8)]
     env.until(second, lambda: second.next_request == 8)
@@ -206,7 +209,7 @@ def test_nothing_leaves_before_a_control_that_has_begun_is_read(
 def test_a_sweep_shrinks_while_its_transactions_cannot_be_committed(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic of Postdate's own is so slow that no transaction of more than 50 entries ends in time."""
+    """One of Postdate's own topics is so slow that no transaction of more than 50 entries ends in time."""
     monkeypatch.setattr(bulk_sweep, "SWEPT_ENTRIES_MAX", 200)
     honest, tried = ShardOwnership.run, list[int]()
 
@@ -230,7 +233,7 @@ def test_a_sweep_shrinks_while_its_transactions_cannot_be_committed(
 
 
 def test_a_bulk_control_goes_on_after_the_isolation_of_key_0(env: ShardEnvironment) -> None:
-    """It waits while Postdate's own topics are in trouble. Nothing else may ever write to them again."""
+    """It waits while Postdate's own topics are isolated, and continues even if no other entry writes to them again."""
     shard = env.shard()
     shard._dispatcher._faults._isolate("", 1, None, shard.ctx.clock.steady_ms())
     chosen = far(env)
@@ -242,7 +245,7 @@ def test_a_bulk_control_goes_on_after_the_isolation_of_key_0(env: ShardEnvironme
 def test_nothing_is_cancelled_while_own_topics_are_isolated(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is selected is not delivered meanwhile, either."""
+    """The selected messages are not delivered in this time, either."""
     monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", lambda *_: False)
     shard = env.shard()
     faults = shard._dispatcher._faults
@@ -316,8 +319,8 @@ def test_one_that_was_begun_ends_where_its_headers_are_those_of_a_dialect(env: S
 def test_a_later_request_of_the_same_id_decides_what_is_too_late(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trace: q has the id of p, which is selected. q is delivered before the sweep reaches p. An owner with an old
-    disk replays both ends in this order."""
+    """The trace: request q has the id of p, which is selected. q is delivered before the sweep reaches p. An owner with
+    an old disk replays both ends in this order."""
     honest = bulk_sweep.BulkSweep.may_run
     monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", lambda *_: False)
     first = env.shard()
@@ -352,7 +355,7 @@ def test_format_1_refuses_a_new_one(env: ShardEnvironment) -> None:
 
 @pytest.mark.parametrize("disk", ["same", "empty"])
 def test_a_schedule_that_comes_into_the_due_range_behind_the_sweep_ends(env: ShardEnvironment, disk: str) -> None:
-    """The sweep has passed its next occurrence, which is due before the range, when that occurrence is delivered."""
+    """The sweep has passed the schedule when its next occurrence, which is due before the range, is delivered."""
     env.format_version = 3
     shard = env.shard()
     every = [("postdate-id", b"c"), ("postdate-every", b"1s"), ("postdate-topic", b"orders")]
@@ -388,7 +391,8 @@ def test_two_run_one_after_the_other(env: ShardEnvironment) -> None:
 
 
 def test_a_request_keeps_nothing_that_a_waiting_one_may_end(env: ShardEnvironment) -> None:
-    """The trace: `two` waits for `one`. If a request kept a message that `two` then cancels, its id would get none."""
+    """The trace: bulk control `two` waits for `one`. If a request kept a message that `two` later cancels, no message
+    would be delivered for its id."""
     shard = env.shard()
     for number in range(8):
         far(env, in_ms=HOUR_MS + number)
@@ -405,14 +409,14 @@ def test_a_request_keeps_nothing_that_a_waiting_one_may_end(env: ShardEnvironmen
 
 
 def move(env: ShardEnvironment, by: bytes = b"", **selectors: bytes) -> int:
-    """Returns a bulk reschedule by a time, or to the time of the request."""
+    """Sends a bulk reschedule by a time, or to the time of the request."""
     how = ("postdate-by", by) if by else ("postdate-delay", b"0s")
     chosen = ((f"postdate-select-{name}", value) for name, value in selectors.items())
     return env.ask(("postdate-action", b"reschedule"), how, *chosen)
 
 
 def moved(env: ShardEnvironment) -> dict[int, tuple[int, int]]:
-    """Requests -> the control that moved it, and its new due time."""
+    """Returns for each request the control that moved it, and its new due time."""
     return {fate.offset: (fate.control, fate.due_ms) for fate in fates(env) if isinstance(fate, Moved)}
 
 
@@ -466,7 +470,7 @@ def test_a_move_to_an_earlier_time_needs_no_store(env: ShardEnvironment, by: byt
 
 
 def test_a_move_that_has_begun_goes_on_without_a_store(env: ShardEnvironment) -> None:
-    """The next owner has other settings. What was decided before stays so."""
+    """The next owner has other settings. Moves that have begun continue."""
     first = env.shard(RequestTopicConfig(R, store_after_ms=24 * HOUR_MS))
     chosen = [far(env, in_ms=HOUR_MS + n) for n in range(8)]
     control = move(env, b"1h", topic=b"orders")

@@ -1,7 +1,7 @@
-"""Goal: each trial and each small transaction contains what it should, and no more.
+"""Goal: each trial and each small transaction contains exactly the entries that it may contain.
 
-Method: one shard on the simulated cluster. The test isolates a target as faults would, and reads the input of the next
-transactions, or what was committed.
+Method: one shard on the simulated cluster. The test isolates a target as faults would, and checks the input of the next
+transactions, or the committed fates.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ def env(tmp_path: Path) -> ShardEnvironment:
 def _isolated(
     env: ShardEnvironment, shard: Shard, count: int, messages_max: int, due_ms: int = 1
 ) -> tuple[TimerIndex, Isolated]:
-    """Returns the index and an isolated target, for which so many messages are parked, from request 1 on."""
+    """Isolates a target with `count` parked messages, from request 1 on. Returns the index and the state of the
+    target."""
     index = shard._index
     assert index is not None
     env.schedule(1)
-    env.until(shard, lambda: env.ended() == 1)  # the target is known
+    env.until(shard, lambda: env.ended() == 1)  # the target's metadata is known
     shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     for number in range(count):
         env.schedule(due_ms, ("postdate-id", b"%d" % (number + 1)))
@@ -51,14 +52,14 @@ def _isolated(
 
 
 def _trials(env: ShardEnvironment, shard: Shard, index: TimerIndex, count: int) -> list[list[int]]:
-    """Returns the requests in each of the next trials, if none of them has a result."""
+    """Returns the requests in each of the next trials, if no trial has a result."""
     reader, steady_ms, now_ms = shard._dispatcher._reader, shard.ctx.clock.steady_ms(), env.broker.now_ms()
     read = [reader.read(index, steady_ms, now_ms) for _ in range(count)]
     return [[split_key(key)[1] for key, _ in due.parked] for due in read if due.trial is not None]
 
 
 def test_refused_messages_and_the_others_take_turns(env: ShardEnvironment) -> None:
-    """Otherwise many messages that are refused again and again would hold up those that the target accepts."""
+    """Otherwise many messages that the target keeps refusing would hold up the messages that it accepts."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 6, messages_max=2)
     isolated.refused = {1: RefusedEntry(0.0, shard.ctx.clock.steady_ms()), 2: RefusedEntry(0.0, 0.0)}
@@ -78,7 +79,7 @@ def test_a_trial_is_full_although_the_first_messages_are_refused_or_condemned(en
 def test_a_trial_leaves_out_messages_on_which_entries_under_key_0_act(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 4: a request that request 1 makes unnecessary ends before request 1."""
+    """Rule 4: request 4 has the id of request 1, which it keeps. So request 4 ends before request 1."""
     env.format_version = 2
     shard = env.shard()
     index, _ = _isolated(env, shard, 3, messages_max=2)
@@ -90,7 +91,8 @@ def test_a_trial_leaves_out_messages_on_which_entries_under_key_0_act(
 
 
 def test_a_trial_keeps_to_the_rate_of_its_target(env: ShardEnvironment) -> None:
-    """Ten messages a second, and tokens are saved for a tenth of a second. Refused ones count as well."""
+    """The rate is ten messages a second, and tokens are saved for a tenth of a second. Refused messages count as
+    well."""
     shard = env.shard(RequestTopicConfig(R, messages_per_second_max=("orders=10",)))
     index, isolated = _isolated(env, shard, 5, messages_max=4)
     rates = shard._dispatcher._rates
@@ -105,7 +107,7 @@ def test_a_trial_keeps_to_the_rate_of_its_target(env: ShardEnvironment) -> None:
 
 
 def test_a_trial_that_must_wait_is_not_repeated_at_once(env: ShardEnvironment) -> None:
-    """The thread of the shard would never rest."""
+    """Otherwise the shard's thread would never rest."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 2, messages_max=2)
     isolated.refused = {1: RefusedEntry(0.0, 1e12), 2: RefusedEntry(0.0, 1e12)}
@@ -125,7 +127,7 @@ def test_no_trial_is_due_while_nothing_waits_for_it(env: ShardEnvironment) -> No
 def test_a_trial_waits_for_an_earlier_message_that_is_not_parked_yet(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parked ones would overtake it."""
+    """Otherwise the parked messages would overtake it."""
     shard = env.shard()
     index, _ = _isolated(env, shard, 2, messages_max=2, due_ms=5)
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
@@ -139,7 +141,7 @@ def test_a_trial_waits_for_an_earlier_message_that_is_not_parked_yet(
 def test_a_message_that_waits_for_the_store_keeps_the_order_of_its_key(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shard did not dispatch for two seconds, and then the store topic was isolated. Request 1 is not due yet."""
+    """The shard did not dispatch for two seconds; then STORE was isolated. Request 1 is not due yet."""
     shard = env.shard(RequestTopicConfig(R, store_after_ms=1_000))
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
     index, started_ms = shard._index, env.time.now_ms
@@ -191,7 +193,8 @@ def test_a_trial_takes_the_messages_before_one_that_is_not_parked_yet(
 def test_only_refused_messages_that_are_still_parked_are_tried(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Request 99 has ended, 3 was moved back and will be parked again, and 4 was moved to a later time."""
+    """Request 99 has ended, request 3 was moved back and will be parked again, and request 4 was moved to a later
+    time."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 2, messages_max=2)
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
@@ -206,7 +209,7 @@ def test_only_refused_messages_that_are_still_parked_are_tried(
 
 
 def test_a_refused_message_is_not_tried_before_it_may_leave(env: ShardEnvironment) -> None:
-    """Nothing may leave while a bulk control waits for requests before it."""
+    """No message may leave while a bulk control waits for requests before it."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 1, messages_max=1, due_ms=9)
     isolated.refused = {1: RefusedEntry(0.0, 0.0)}
@@ -229,7 +232,8 @@ def test_a_trial_contains_no_message_that_the_cancel_gate_holds_back(
 def test_waiting_messages_may_leave_up_to_where_others_of_their_target_were_read(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, ordered: bool
 ) -> None:
-    """In a backlog of other targets the second cursor has read further, unless this transaction does not have it."""
+    """In a backlog of other targets, the second cursor has read further. This counts only if the transaction contains
+    its messages."""
     shard = env.shard()
     read_to, cleared = entry_key(5, 0), entry_key(9, 0)
     monkeypatch.setattr(BacklogBypass, "cleared_up_to", lambda *_: cleared)
@@ -278,7 +282,7 @@ def test_a_trial_of_a_target_contains_no_message_for_an_isolated_own_topic(
 def test_a_trial_of_own_topics_takes_controls_and_then_messages_that_write_to_them(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, messages_max: int, own_left: int | None
 ) -> None:
-    """Three controls: a smaller trial is a piece of them, and more follow."""
+    """There are three controls. A smaller trial contains a piece of them, and more follow."""
     shard = env.shard()
     index = hold_controls(env, shard, monkeypatch, 3)
     own = shard._dispatcher._faults._isolate(
@@ -319,7 +323,7 @@ def test_half_of_the_bytes_of_a_transaction_is_for_messages_that_waited_for_thei
 def test_entries_that_wait_for_an_isolated_own_topic_leave_room_for_messages(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are read first, since they lie under key 0, and nothing of them may leave."""
+    """The scan reads these entries first, since they lie under key 0, but none of them may leave."""
     env.dispatch = DispatchConfig(entries_max=20)
     shard = env.shard()
     index, faults = shard._index, shard._dispatcher._faults
@@ -357,7 +361,8 @@ def test_a_hold_ends_the_outage_of_its_target(env: ShardEnvironment) -> None:
 def test_missed_occurrences_leave_within_the_size_of_a_transaction(
     env: ShardEnvironment, entries_max: int, most: int
 ) -> None:
-    """The first one of a shard takes a fifth of the configured entries, beside the occurrence that is due next."""
+    """The first transaction of a shard takes a fifth of the configured entries, in addition to the next due
+    occurrence."""
     env.format_version, env.dispatch = 3, DispatchConfig(entries_max=entries_max)
     shard = env.shard()
     env.ask(("postdate-topic", b"orders"), ("postdate-id", b"c"), ("postdate-every", b"1s"))
@@ -406,7 +411,7 @@ def test_a_trial_of_own_topics_needs_something_to_send(env: ShardEnvironment) ->
 def test_controls_that_cannot_be_separated_leave_no_room_for_messages(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cancelled message and its cancel, in a trial of one entry."""
+    """A trial of one entry contains a cancelled message and its cancel."""
     shard = env.shard()
     index = shard._index
     assert index is not None
@@ -426,7 +431,7 @@ def test_controls_that_cannot_be_separated_leave_no_room_for_messages(
 def test_condemned_messages_end_where_they_are_parked_if_the_gate_admits_them(
     env: ShardEnvironment, before_ms: int, ending: list[int]
 ) -> None:
-    """Request 99 has ended meanwhile."""
+    """Request 99 has already ended."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 2, messages_max=1, due_ms=9)
     isolated.retry_at = inf
@@ -439,7 +444,7 @@ def test_condemned_messages_end_where_they_are_parked_if_the_gate_admits_them(
 
 
 def test_a_condemned_message_of_a_target_with_a_rate_ends_once(env: ShardEnvironment) -> None:
-    """The target may have returned from its isolation since, while the dead-letter topic did not accept records."""
+    """The isolation of the target may have ended while the dead-letter topic did not accept records."""
     shard = env.shard(RequestTopicConfig(R, messages_per_second_max=("orders=1000",)))
     _, isolated = _isolated(env, shard, 3, messages_max=2)
     faults = shard._dispatcher._faults

@@ -1,4 +1,5 @@
-"""Goal: a transaction takes what its limits allow of controls, a backlog, messages beside it and waiting messages.
+"""Goal: a transaction divides its limits between controls, a backlog, messages ahead of the backlog, and parked
+messages.
 
 Method: as `test_due_reader`.
 """
@@ -31,7 +32,7 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def backlog(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
-    """Returns the index of a shard that has read so many due messages, and dispatches none."""
+    """Returns the index of a shard that has read `count` due messages and dispatches none."""
     index = shard._index
     assert index is not None
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
@@ -85,7 +86,8 @@ def test_no_message_leaves_from_behind_a_backlog_before_controls_or_while_a_faul
 def test_the_rest_of_a_transaction_is_for_the_backlog_itself(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, searching: bool, ahead_count: int, limit: int
 ) -> None:
-    """Of 20 entries. While the second cursor searches, a transaction is short, so that what it finds leaves soon."""
+    """The limit is 20 entries. While the second cursor searches, transactions are short, so that the messages that it
+    takes leave soon."""
     env.dispatch = DispatchConfig(entries_max=100)
     shard = env.shard()
     backlog(env, shard, monkeypatch, 30)
@@ -120,7 +122,7 @@ _TRIAL = Isolated("orders", 1, 0.0, 0.0, 0.0)
 def test_the_second_cursor_begins_continues_and_ends_with_the_backlog(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, due: dict[str, Any], is_active: bool, calls: list[object]
 ) -> None:
-    """A backlog is compared with a full transaction, of which a short one is a quarter."""
+    """The size of a backlog is measured in full transactions; a short transaction is a quarter of one."""
     shard = env.shard()
     reader, found = shard._dispatcher._reader, list[object]()
     monkeypatch.setattr(BacklogBypass, "active", is_active)
@@ -138,7 +140,7 @@ def test_the_second_cursor_begins_continues_and_ends_with_the_backlog(
 def test_only_the_first_transaction_of_a_backlog_is_short(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages behind it wait for that one and for the search of the second cursor."""
+    """Messages behind the backlog wait for this transaction and for the search of the second cursor."""
     env.dispatch = DispatchConfig(entries_max=50)
     shard = env.shard()
     index = backlog(env, shard, monkeypatch, 30)
@@ -208,7 +210,7 @@ def test_behind_the_end_of_a_backlog_the_second_cursor_has_read_everything(
 def test_messages_that_waited_for_their_rate_get_half_of_what_controls_leave(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, entries_max: int, controls: int, waiting: int, scanned: int
 ) -> None:
-    """A fifth of the configured entries is the first limit. Without controls, at least one message gets a place."""
+    """The first limit is a fifth of the configured entries. Without controls, at least one parked message may leave."""
     env.dispatch = DispatchConfig(entries_max=entries_max)
     shard = env.shard(RequestTopicConfig(R, messages_per_second_max=("orders=1000",)))
     hold_controls(env, shard, monkeypatch, controls)
@@ -239,8 +241,8 @@ def test_messages_that_waited_for_their_rate_get_half_of_what_controls_leave(
 def test_a_transaction_has_room_for_all_controls(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, controls: int, is_own_isolated: bool, limit: int
 ) -> None:
-    """Rule 1. If Postdate's own topics are isolated, the controls are read and stay, so messages need room beside
-    them."""
+    """Rule 1. If Postdate's own topics are isolated, the transaction reads the controls but leaves them, so messages
+    need additional space."""
     env.dispatch = DispatchConfig(entries_max=50, size_bytes_max=1_000)
     shard = env.shard()
     index = hold_controls(env, shard, monkeypatch, controls)
@@ -255,7 +257,7 @@ def test_a_transaction_has_room_for_all_controls(
 def test_a_message_beside_a_backlog_may_fill_a_transaction(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of the backlog lies before it any more."""
+    """The first cursor has taken the whole backlog before it."""
     shard, key = env.shard(), entry_key(5, 0)
     ahead = BypassedMessages(key, [key], [bytes(shard._dispatcher._limit.size_bytes)])
     monkeypatch.setattr(BacklogBypass, "next_messages", lambda *_: ahead)
@@ -268,7 +270,7 @@ def test_a_message_beside_a_backlog_may_fill_a_transaction(
 def test_a_transaction_that_holds_all_its_bytes_is_full(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, ahead_bytes: int | None
 ) -> None:
-    """Messages beside a backlog have their part of the bytes."""
+    """Messages ahead of a backlog have a share of the bytes."""
     shard = env.shard()
     index = backlog(env, shard, monkeypatch, 9)
     (size_bytes,) = {len(raw) for raw in index.scan_due(9, 9)[1]}
