@@ -38,7 +38,7 @@ class Parts:
 
     def __init__(self) -> None:
         self.now_ms = _NOW_MS
-        self.looked_up_at: list[str] = []
+        self.looked_up: list[str] = []
         self.polls = self.failures = self.commits = 0
         self.works: dict[str, bool] = {}
         self.isolated: dict[str, object] = {}
@@ -59,7 +59,7 @@ class Parts:
         def limit(topic: str, size_bytes: int) -> None:
             self.limited.append((topic, size_bytes))
 
-        return SimpleNamespace(refresh_soon=self.looked_up_at.extend, get=get, poll=poll, limit=limit)
+        return SimpleNamespace(refresh_soon=self.looked_up.extend, get=get, poll=poll, limit=limit)
 
     def _faults(self) -> Any:
         def aborted(attempt: FinishedTransaction, _now_ms: int) -> Finding:
@@ -156,7 +156,7 @@ def test_an_own_topic_that_is_isolated_is_retried_soon(parts: Parts) -> None:
 
 def test_after_an_abort_without_a_cause_transactions_shrink_and_targets_are_looked_up(parts: Parts) -> None:
     parts.abort()
-    assert (parts.failures, sorted(parts.looked_up_at)) == (1, ["mails", "orders"])
+    assert (parts.failures, sorted(parts.looked_up)) == (1, ["mails", "orders"])
     parts.abort()
     assert parts.aborts.is_pausing
     (first, _) = parts.attempts
@@ -168,7 +168,7 @@ def test_after_an_abort_without_a_cause_transactions_shrink_and_targets_are_look
 def test_a_failed_trial_does_not_make_the_other_transactions_smaller(parts: Parts) -> None:
     parts.abort(trial=_isolated(OWN))
     assert parts.failures == 0
-    assert parts.looked_up_at
+    assert parts.looked_up
     parts.abort(trial=_isolated(OWN))
     assert parts.aborts.is_pausing
 
@@ -178,24 +178,24 @@ def test_after_an_abort_with_a_cause_the_shard_continues(parts: Parts) -> None:
     for _ in range(2):
         parts.abort(RecordRejected("too large"))
     assert [attempt.is_refused for attempt in parts.attempts] == [True, True]
-    assert (parts.failures, parts.looked_up_at, parts.aborts.is_pausing) == (0, [], False)
+    assert (parts.failures, parts.looked_up, parts.aborts.is_pausing) == (0, [], False)
 
 
 def test_an_abandoned_transaction_blames_no_target(parts: Parts) -> None:
     for _ in range(2):
         parts.abort(GivenUp("its target is gone"))
-    assert (parts.attempts, parts.failures, parts.looked_up_at, parts.aborts.is_pausing) == ([], 0, [], False)
+    assert (parts.attempts, parts.failures, parts.looked_up, parts.aborts.is_pausing) == ([], 0, [], False)
 
 
 def test_while_a_transaction_waits_its_targets_are_looked_up_once(parts: Parts) -> None:
     is_missing = parts.aborts.missing_target(Batch(targets={"orders": 1, "mails": 1}))
-    assert parts.looked_up_at == []
+    assert parts.looked_up == []
     assert not is_missing()
     parts.works = {"orders": True}
     assert not is_missing()
     parts.works["mails"] = False
     assert is_missing()
-    assert (sorted(parts.looked_up_at), parts.polls) == (["mails", "orders"], 3)
+    assert (sorted(parts.looked_up), parts.polls) == (["mails", "orders"], 3)
 
 
 def test_a_shard_may_begin_at_any_time_of_the_steady_clock(parts: Parts) -> None:

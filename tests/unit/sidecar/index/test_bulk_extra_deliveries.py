@@ -103,9 +103,9 @@ def test_a_range_compares_the_timestamp_of_the_backfill(
 ) -> None:
     shard = only_extras_left(make)
     shard.feed(bulk(2, from_ms, until_ms))
-    found = drained(shard, FIRST_MS + 2)
-    assert (cancelled(2) in found) is is_selected
-    assert sum(isinstance(fate, ExtraFate) for fate in found) == (0 if is_selected else 5)
+    fates = drained(shard, FIRST_MS + 2)
+    assert (cancelled(2) in fates) is is_selected
+    assert sum(isinstance(fate, ExtraFate) for fate in fates) == (0 if is_selected else 5)
 
 
 def test_a_later_control_finds_no_schedule(make: Make) -> None:
@@ -137,16 +137,16 @@ def test_a_schedule_ends_when_the_next_control_of_its_extras_is_selected(make: M
     shard.feed(control(2, "trigger", AT_MS + 100, id="c"))
     shard.commit(AT_MS)
     shard.feed(bulk(3, AT_MS + 100, AT_MS + 101))
-    found = [fate for fate in shard.commit(FIRST_MS + 1).fates if fate.offset == 0]
-    assert found[0] == OCCURRED_ONCE
-    assert [fate.control for fate in found if isinstance(fate, ExtraFate)] == [1, 1, 1]
-    assert found[-1] == cancelled(3)
+    fates = [fate for fate in shard.commit(FIRST_MS + 1).fates if fate.offset == 0]
+    assert fates[0] == OCCURRED_ONCE
+    assert [fate.control for fate in fates if isinstance(fate, ExtraFate)] == [1, 1, 1]
+    assert fates[-1] == cancelled(3)
 
 
 def test_a_later_trigger_with_an_earlier_timestamp_does_not_come_first(make: Make) -> None:
     """The trace: the sweep may have passed the schedule when the trigger is read."""
     shard = only_extras_left(make)
     shard.feed(bulk(2, AT_MS - 100, AT_MS), control(3, "trigger", AT_MS - 50, id="c"))
-    found = drained(shard, FIRST_MS + 2)
-    assert [fate.control for fate in found if isinstance(fate, ExtraFate)] == [1] * 5
-    assert cancelled(2) in found, "then it comes first"
+    fates = drained(shard, FIRST_MS + 2)
+    assert [fate.control for fate in fates if isinstance(fate, ExtraFate)] == [1] * 5
+    assert cancelled(2) in fates, "then it comes first"

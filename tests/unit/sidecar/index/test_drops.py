@@ -107,7 +107,7 @@ def test_the_timestamp_of_the_request_and_that_of_the_record_decide(
     assert kinds(shard) == {1: Kind.DROPPED if is_dropped else Kind.DELIVER}
 
 
-def test_the_last_delivery_counts(shard: LongDelayShard) -> None:
+def test_the_last_delivery_of_an_id_counts(shard: LongDelayShard) -> None:
     """The window of the first delivery is over, and the second delivery is in another hour."""
     delivered(shard, dropping(0))
     delivered(shard, dropping(1, ENDED_MS + WINDOW_MS + 1), ENDED_MS + HOUR_MS)
@@ -132,7 +132,7 @@ def test_both_requests_need_the_header(shard: LongDelayShard, first: bool) -> No
     assert kinds(shard) == {1: Kind.DELIVER}
 
 
-def test_another_id_and_a_message_that_was_not_delivered_drop_nothing(shard: LongDelayShard) -> None:
+def test_another_id_or_a_message_that_was_not_delivered_drops_no_request(shard: LongDelayShard) -> None:
     delivered(shard, timed(schedule(0, SOON_MS, id="b", **{"if-ended": "drop"}), BASE_MS))
     shard.feed(dropping(1), request(2, action="cancel", id="a"))
     shard.commit(BASE_MS)
@@ -149,7 +149,7 @@ def test_a_pending_message_is_replaced_unless_it_was_to_be_kept(shard: LongDelay
     assert kinds(shard) == {1: Kind.DELIVER}
 
 
-def test_a_dropped_request_changes_nothing_of_a_pending_one(shard: LongDelayShard) -> None:
+def test_a_dropped_request_does_not_change_a_pending_one(shard: LongDelayShard) -> None:
     delivered(shard, dropping(0))
     shard.feed(schedule(1, SOON_MS, id="a"), dropping(2, ENDED_MS + 1))
     assert kinds(shard) == {1: Kind.DELIVER, 2: Kind.DROPPED}
@@ -299,7 +299,7 @@ def test_a_transaction_names_a_bounded_number_of_ids(shard: LongDelayShard) -> N
     assert sizes == [(2, 2), (2, 2), (1, 1)]
 
 
-def test_hours_are_bounded(shard: LongDelayShard) -> None:
+def test_the_memory_of_delivered_ids_is_bounded(shard: LongDelayShard) -> None:
     for hour in range(limits.DELIVERED_HOURS_MAX + 5):
         shard.recover(ids=[ROW], at_ms=ENDED_MS + hour * HOUR_MS)
     shard.index.forget_outcomes(ENDED_MS, ENDED_MS)

@@ -133,7 +133,7 @@ def test_a_keep_that_the_log_has_committed_before_the_delivery_is_no_contradicti
     assert shard.entries() == {}
 
 
-def test_a_rebuild_accepts_what_the_log_has_not_kept(make: Make) -> None:
+def test_a_rebuild_accepts_a_request_that_the_log_has_not_kept(make: Make) -> None:
     shard = make()
     shard.recover(PlainFate(0, SOON_MS, DELIVERED))
     shard.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS, id="a", **{"if-pending": "keep"}))
@@ -151,7 +151,7 @@ def test_a_rebuild_keeps_in_favour_of_a_stored_message(make: Make) -> None:
     assert pending(rebuilt) == 0
 
 
-def test_a_request_that_an_earlier_owner_has_stored_keeps_nothing(make: Make) -> None:
+def test_a_request_that_an_earlier_owner_has_stored_keeps_no_message(make: Make) -> None:
     """Rule 5: its mark is not final, so it was accepted, regardless of pending entries here."""
     shard = make()
     shard.feed(schedule(0, SOON_MS, id="a"))
@@ -253,7 +253,7 @@ def test_a_stored_message_keeps_the_start_of_its_series(make: Make) -> None:
         assert each.commit(BASE_MS).fates[0] == SeriesFate(1, FAR_MS, REPLACED, 2, BASE_MS)
 
 
-def test_a_reschedule_gives_exactly_its_time_and_the_series_goes_on(make: Make) -> None:
+def test_a_reschedule_sets_exactly_its_time_and_the_series_continues(make: Make) -> None:
     shard = make()
     shard.feed(debounced(0, WITHIN_MS), request(1, action="reschedule", id="a", at=BASE_MS + 4_000))
     shard.commit(BASE_MS)
@@ -332,5 +332,5 @@ def test_a_window_begins_at_the_limited_due_time(make: Make) -> None:
 def test_dead_letters_keep_the_headers_of_the_policies(make: Make) -> None:
     shard = make()
     shard.feed(schedule(0, SOON_MS, id="a", grace=0, latest="1s", **{"if-pending": "replace"}))
-    (letter,) = [message for message in shard.commit(FAR_MS).messages if message[1] == OWN.dead_letters]
-    assert {("postdate-latest", b"1s"), ("postdate-if-pending", b"replace")} <= set(letter[5])
+    (dead_letter,) = [message for message in shard.commit(FAR_MS).messages if message[1] == OWN.dead_letters]
+    assert {("postdate-latest", b"1s"), ("postdate-if-pending", b"replace")} <= set(dead_letter[5])

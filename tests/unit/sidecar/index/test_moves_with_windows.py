@@ -165,14 +165,14 @@ def test_a_bulk_control_keeps_the_draw_of_a_reschedule_for_an_owner_that_has_not
     make: Make, is_read_first: bool
 ) -> None:
     """If owners computed different times, a message could leave after a later message of its key."""
-    shard, asked = make(), schedule(0, SOON_MS, window=WINDOW_MS)
+    shard, scheduled = make(), schedule(0, SOON_MS, window=WINDOW_MS)
     if is_read_first:
-        shard.feed(asked)
+        shard.feed(scheduled)
     shard.recover(Moved(0, SOON_MS, MOVED, SOON_MS + 500, 1), PlainFate(1, 0, APPLIED))
     for due_ms, control in ((SOON_MS + 900, 60), (LATER_MS, 61)):
         shard.recover(BulkProgress(control, 0, SWEPT, 0), Moved(0, SOON_MS, MOVED, due_ms, control))
     if not is_read_first:
-        shard.feed(asked)
+        shard.feed(scheduled)
     chosen_ms = LATER_MS + drawn_ms(1)
     assert dues(shard) == {0: (chosen_ms, chosen_ms, Window(LATER_MS, WINDOW_MS, SOON_MS + drawn_ms(0)))}
     assert shard.entries()[0][1].moved_by == 61
@@ -234,15 +234,15 @@ def test_only_a_record_with_a_chosen_time_has_version_2() -> None:
     chosen = DispatchRecord(**common, fates=[ChosenFate(0, 5, DELIVERED, 9), PlainFate(1, 5, DEAD)])  # type: ignore[arg-type]
     assert (plain.v, chosen.v) == (1, 2)
     assert encode_record(chosen).endswith(b'"fates":[[0,5,"delivered",9],[1,5,"dead"]]}')
-    assert [decode_record(encode_record(each)) for each in (plain, chosen)] == [plain, chosen]
+    assert [decode_record(encode_record(record)) for record in (plain, chosen)] == [plain, chosen]
 
 
 def test_dead_letters_keep_the_headers_of_the_window(make: Make) -> None:
     shard = make()
     shard.feed(schedule(0, SOON_MS, window=WINDOW_MS, grace=0))
     batch = shard.commit(SOON_MS + 2 * WINDOW_MS)
-    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
-    assert ("postdate-window", b"%d" % WINDOW_MS) in letter[5]
+    (dead_letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+    assert ("postdate-window", b"%d" % WINDOW_MS) in dead_letter[5]
 
 
 EVEN = "even"
@@ -325,7 +325,7 @@ def test_a_time_is_chosen_once_the_time_of_the_broker_is_known(make: Make, monke
     assert {counts[SOON_MS // 100 + tick] for tick in range(1, 10)} <= {11, 12}
 
 
-def test_a_time_that_another_owner_has_moved_is_drawn_again_and_chosen_later(make: Make) -> None:
+def test_a_time_moved_by_another_owner_is_drawn_again_and_chosen_later(make: Make) -> None:
     """The broker's time is unknown in a recovery."""
     shard = make()
     shard.feed(schedule(0, SOON_MS, window="1s", spread=EVEN))

@@ -114,7 +114,7 @@ def test_a_trigger_is_stored_and_answered_and_delivers_once(make: Make) -> None:
 
 
 @pytest.mark.parametrize("has_trigger", [False, True])
-def test_the_size_of_what_a_schedule_delivers_counts_all_its_headers(make: Make, has_trigger: bool) -> None:
+def test_the_size_of_a_scheduled_delivery_counts_all_its_headers(make: Make, has_trigger: bool) -> None:
     shard = stored(make())
     if has_trigger:
         shard.feed(trigger(1, nominal_ms(1)))
@@ -144,7 +144,7 @@ def test_occurrences_and_triggers_leave_together(make: Make) -> None:
     shard.commit(BASE_MS)
     batch = shard.commit(nominal_ms(2) + 1)
     assert batch.fates == [occurred(1), occurred(2), extra(1, nominal_ms(1)), extra(2, nominal_ms(2))]
-    assert [found.get("postdate-occurrence") for found in delivered(batch)] == [b"1", b"2", None, None]
+    assert [headers.get("postdate-occurrence") for headers in delivered(batch)] == [b"1", b"2", None, None]
     assert len(batch.dues_ms) == 4
 
 
@@ -173,16 +173,16 @@ def test_a_refused_message_becomes_a_dead_letter_for_the_extra(make: Make) -> No
     shard.commit(at_ms)
     batch = shard.commit(at_ms + 1)
     assert batch.fates == [ExtraFate(0, FIRST_MS, EXTRA_DEAD, 1, 1, at_ms, 0)]
-    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
-    assert dict(letter[5])["postdate-at"] == b"%d" % at_ms
-    assert not {"postdate-every", "postdate-id"} & dict(letter[5]).keys()
+    (dead_letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+    assert dict(dead_letter[5])["postdate-at"] == b"%d" % at_ms
+    assert not {"postdate-every", "postdate-id"} & dict(dead_letter[5]).keys()
     assert state(shard) == (Kind.DELIVER, FIRST_MS, Next(1, FIRST_MS))
 
 
 # ---- other owners and older disks ------------------------------------------------------------------------------------
 
 
-def test_fates_applied_twice_are_as_once(make: Make) -> None:
+def test_fates_that_are_applied_twice_have_one_effect(make: Make) -> None:
     at_ms = BASE_MS + 500
     traces: list[list[Fate]] = [
         [IS_STORED, triggered(1, at_ms), applied(1)],
@@ -258,7 +258,7 @@ def test_a_trigger_that_was_refused_here_contradicts_the_log(make: Make) -> None
 # ---- refusals and other controls -------------------------------------------------------------------------------------
 
 
-def test_what_is_no_schedule_is_not_triggered(make: Make) -> None:
+def test_only_a_schedule_is_triggered(make: Make) -> None:
     shard = make()
     shard.feed(request(0, topic="orders", id="c", delay="1h"), trigger(1, BASE_MS))
     shard.commit()
@@ -268,7 +268,7 @@ def test_what_is_no_schedule_is_not_triggered(make: Make) -> None:
     assert shard.entries() == before
 
 
-def test_nothing_to_trigger(make: Make) -> None:
+def test_a_trigger_without_a_pending_schedule_is_answered(make: Make) -> None:
     shard = stored(make(), count=1)
     shard.feed(control(1, "trigger", BASE_MS, id="other"))
     assert verdict_texts(shard.commit()) == [("not-found", "requests/0/1", None, None)]

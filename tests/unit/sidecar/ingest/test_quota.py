@@ -39,7 +39,7 @@ def _begin(quota: Quota, count: int, totals: Totals) -> None:
     ],
     ids=["none", "requests", "bytes", "rate"],
 )
-def test_each_limit_is_enough(topic: RequestTopicConfig, limits: bool) -> None:
+def test_each_limit_alone_refuses_requests(topic: RequestTopicConfig, limits: bool) -> None:
     assert Quota(topic).limits == limits
 
 

@@ -39,7 +39,7 @@ def _ownership_of(shard: Shard) -> ShardOwnership:
     return shard._ownership
 
 
-def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
+def test_a_late_commit_of_an_aborted_heartbeat_affects_no_other_transaction(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit of a heartbeat is sent twice. The second copy fails, the heartbeat is aborted, and then the first copy
@@ -123,22 +123,22 @@ def test_an_ownership_settles_at_each_end_and_refuses_to_begin_before(
 
 
 @pytest.mark.parametrize(("refused", "topics", "again"), [(True, 5, False), (True, 4, True), (False, 5, True)])
-def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
+def test_a_producer_whose_next_transaction_would_be_refused_is_dropped(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, refused: bool, topics: int, again: bool
 ) -> None:
     """One record of a transaction is refused, or the transaction fails for another reason, and the client drops the
     rest."""
     shard = env.shard()
     ownership = _ownership_of(shard)
-    given: list[OnDelivery] = []
+    reports: list[OnDelivery] = []
 
     def produce(self: SimTransactionalProducer, topic: str, *record: Any) -> None:
-        given.append(record[-1])
+        reports.append(record[-1])
 
     def flush(self: SimTransactionalProducer, timeout_s: float) -> int:
         purged = AbortRequired("purged", KafkaError._PURGE_QUEUE)
         first = RecordRejected("too large", KafkaError.MSG_SIZE_TOO_LARGE) if refused else purged
-        for number, report in enumerate(given):
+        for number, report in enumerate(reports):
             report(purged if number else first, -1, -1)
         raise AbortRequired("it has failed")
 
@@ -148,7 +148,7 @@ def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
     with pytest.raises(AbortRequired):
         ownership.run(Content(BEAT, messages), 0, 0, report_all=True)
     assert ownership.reusable is again
-    assert not ownership.log_acknowledged, "it was given up"
+    assert not ownership.log_acknowledged, "the client dropped it"
     shard.close()
 
 
@@ -157,13 +157,13 @@ def test_the_outcomes_name_the_topic_that_was_acknowledged_first(
 ) -> None:
     shard = env.shard()
     ownership = _ownership_of(shard)
-    given: list[OnDelivery] = []
-    monkeypatch.setattr(SimTransactionalProducer, "produce", lambda self, *record: given.append(record[-1]))
+    reports: list[OnDelivery] = []
+    monkeypatch.setattr(SimTransactionalProducer, "produce", lambda self, *record: reports.append(record[-1]))
 
     def flush(self: SimTransactionalProducer, timeout_s: float) -> int:
         for number in (1, 0, 1):
             env.time.wait(5.0)
-            given[number](None, number, 0)
+            reports[number](None, number, 0)
         raise AbortRequired("it has failed")
 
     monkeypatch.setattr(SimTransactionalProducer, "flush", flush)
@@ -263,7 +263,7 @@ def test_no_transaction_of_any_kind_begins_on_a_producer_that_did_not_settle(
     shard.close()
 
 
-def test_a_fault_while_the_end_is_settled_leaves_the_decision_to_the_log(
+def test_after_a_fault_in_settling_a_transaction_the_log_decides(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit is known, but the local write is missing: the takeover finds the record, and no message is
@@ -295,7 +295,7 @@ def test_only_an_ownership_begins_commits_and_aborts() -> None:
     assert {path.name for path in modules if any(call in path.read_text() for call in calls)} == {"transaction.py"}
 
 
-def test_a_log_record_without_an_offset_aborts_and_teaches_no_time(
+def test_a_log_record_without_an_offset_aborts_and_is_no_clock_sample(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = env.shard()

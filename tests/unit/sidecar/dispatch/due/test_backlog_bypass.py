@@ -87,10 +87,10 @@ def test_each_target_leaves_in_order_and_each_message_once(
     env.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=choose.choice([10, 40, 80]))
     shard = env.shard()
     now = env.time.now_ms
-    asked: dict[int, str] = {}
+    target_of: dict[int, str] = {}
     ids = 0
 
-    def ask(count: int) -> None:
+    def schedule_some(count: int) -> None:
         nonlocal ids
         for _ in range(count):
             target = choose.choices(_TARGETS, [32] + 16 * [1])[0]
@@ -98,26 +98,26 @@ def test_each_target_leaves_in_order_and_each_message_once(
             due = now + choose.choice(
                 [1_000, choose.randrange(900, 1_100), env.time.now_ms - now - choose.randrange(50)]
             )
-            asked[env.schedule(due, ("postdate-id", b"%d" % ids), target=target.encode())] = target
+            target_of[env.schedule(due, ("postdate-id", b"%d" % ids), target=target.encode())] = target
             if choose.random() < 0.05:
                 victim = b"%d" % choose.randrange(1, ids + 1)
                 action = choose.choice([b"cancel", b"reschedule"])
                 at = [("postdate-at", b"%d" % (now + 1_200))] if action == b"reschedule" else []
                 env.ask(("postdate-action", action), ("postdate-id", victim), *at)
 
-    ask(500)
+    schedule_some(500)
     env.time.wait(1_000)
     for _ in range(25):
         later = env.time.now_ms + choose.randrange(1, 20)
         env.until(shard, lambda later=later: env.time.now_ms >= later)  # type: ignore[misc]
-        ask(choose.randrange(10))
+        schedule_some(choose.randrange(10))
     finals = ("delivered", "cancelled", "dead", "replaced")
-    env.until(shard, lambda: {o for fates in env.fates() for o, fate in fates if fate in finals} >= set(asked))
+    env.until(shard, lambda: {o for fates in env.fates() for o, fate in fates if fate in finals} >= set(target_of))
     left = [(target, offset) for target in _TARGETS for _, offset in delivered(env, target)]
-    said = [offset for fates in env.fates() for offset, fate in fates if fate == "delivered"]
-    assert sorted(offset for _, offset in left) == sorted(said)
-    assert len(said) == len(set(said))
-    assert all(asked[offset] == target for target, offset in left)
+    delivered_offsets = [offset for fates in env.fates() for offset, fate in fates if fate == "delivered"]
+    assert sorted(offset for _, offset in left) == sorted(delivered_offsets)
+    assert len(delivered_offsets) == len(set(delivered_offsets))
+    assert all(target_of[offset] == target for target, offset in left)
     check_order(env, _TARGETS)
     shard.close()
 

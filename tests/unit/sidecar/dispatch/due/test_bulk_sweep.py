@@ -35,7 +35,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardEnvironment:
 
 
 def fates(env: ShardEnvironment) -> list[Fate]:
-    return [fate for said in env.log() for fate in said.fates]
+    return [fate for record in env.log() for fate in record.fates]
 
 
 def swept(env: ShardEnvironment) -> dict[int, int]:
@@ -63,7 +63,7 @@ def ends(env: ShardEnvironment, shard: Shard, control: int) -> None:
     env.until(shard, lambda: "applied" in dict(progress(env, control)))
 
 
-def test_all_that_is_selected_is_cancelled_in_pieces_and_counted(env: ShardEnvironment) -> None:
+def test_all_selected_messages_are_cancelled_in_pieces_and_counted(env: ShardEnvironment) -> None:
     shard = env.shard()
     chosen = [far(env, in_ms=HOUR_MS + n) for n in range(8)]
     others = [far(env, target=b"mails") for _ in range(3)]
@@ -92,7 +92,7 @@ def test_the_id_of_a_cancelled_message_is_free_again(env: ShardEnvironment) -> N
     shard.close()
 
 
-def test_a_cancelled_message_hides_the_one_that_had_its_id_before(env: ShardEnvironment) -> None:
+def test_a_cancelled_message_hides_the_earlier_message_of_its_id(env: ShardEnvironment) -> None:
     shard = env.shard()
     env.schedule(1, ("postdate-id", b"a"))
     env.until(shard, lambda: len(env.read("orders")) == 1)
@@ -114,7 +114,9 @@ def test_a_cancelled_message_hides_the_one_that_had_its_id_before(env: ShardEnvi
         ({"topic": b"mails", "id": b"customer-7-"}, []),
     ],
 )
-def test_selectors(env: ShardEnvironment, selectors: dict[str, bytes], expected: list[int]) -> None:
+def test_each_selector_selects_its_messages(
+    env: ShardEnvironment, selectors: dict[str, bytes], expected: list[int]
+) -> None:
     shard, now = env.shard(), env.broker.now_ms()
     sent = [
         far(env, ("postdate-id", b"customer-7-a")),
@@ -125,8 +127,8 @@ def test_selectors(env: ShardEnvironment, selectors: dict[str, bytes], expected:
         far(env, ("postdate-id", b"customer-70")),
     ]
     bounds = {b"from": now + 4 * HOUR_MS, b"until": now + 6 * HOUR_MS}
-    asked = {name: value % bounds[name.encode()] if b"%" in value else value for name, value in selectors.items()}
-    control = select(env, **asked)
+    chosen = {name: value % bounds[name.encode()] if b"%" in value else value for name, value in selectors.items()}
+    control = select(env, **chosen)
     ends(env, shard, control)
     assert sorted(swept(env)) == [sent[n] for n in expected]
     assert progress(env, control)[-1] == ("applied", len(expected))
@@ -182,7 +184,7 @@ def test_an_owner_with_an_old_disk_delivers_nothing_that_is_selected(env: ShardE
     assert env.read("orders") == []
 
 
-def test_nothing_leaves_before_a_control_that_has_begun_is_read(
+def test_no_message_leaves_before_a_bulk_control_that_has_begun_is_read(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The trace: owner B has read the messages, but not the control that owner A begins. B takes over, and its reads
@@ -242,7 +244,7 @@ def test_a_bulk_control_goes_on_after_the_isolation_of_key_0(env: ShardEnvironme
     assert swept(env) == {chosen: control}
 
 
-def test_nothing_is_cancelled_while_own_topics_are_isolated(
+def test_no_message_is_cancelled_while_own_topics_are_isolated(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The selected messages are not delivered in this time, either."""
@@ -261,7 +263,7 @@ def test_nothing_is_cancelled_while_own_topics_are_isolated(
     assert env.read("orders") == []
 
 
-def test_what_comes_up_while_the_sweep_runs_is_cancelled_too(
+def test_a_selected_message_that_arrives_during_the_sweep_is_cancelled_too(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", lambda *_: False)
@@ -274,7 +276,7 @@ def test_what_comes_up_while_the_sweep_runs_is_cancelled_too(
     assert env.read("orders") == []
 
 
-def test_later_controls_find_what_is_selected_gone(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_controls_do_not_find_selected_messages(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = env.shard()
     for number in range(7):
         far(env, in_ms=HOUR_MS + number)
@@ -292,7 +294,7 @@ def test_later_controls_find_what_is_selected_gone(env: ShardEnvironment, monkey
     assert shard._index.timer_log.id_key(b"order-9") == shard._index.timer_log.find(again)
 
 
-def test_one_that_was_begun_ends_under_format_1_as_well(env: ShardEnvironment) -> None:
+def test_a_bulk_control_that_has_begun_ends_under_format_1_as_well(env: ShardEnvironment) -> None:
     first = env.shard()
     chosen = [far(env, in_ms=HOUR_MS + n) for n in range(8)]
     control = select(env, topic=b"orders")
@@ -304,7 +306,7 @@ def test_one_that_was_begun_ends_under_format_1_as_well(env: ShardEnvironment) -
     assert swept(env) == dict.fromkeys(chosen, control)
 
 
-def test_one_that_was_begun_ends_where_its_headers_are_those_of_a_dialect(env: ShardEnvironment) -> None:
+def test_a_bulk_control_that_has_begun_ends_under_a_dialect_with_its_headers(env: ShardEnvironment) -> None:
     first = env.shard()
     chosen = [far(env, in_ms=HOUR_MS + n) for n in range(8)]
     control = env.ask(CANCEL, ("postdate-select-topic", b"orders"), ("x-delay", b"1"))
@@ -316,7 +318,7 @@ def test_one_that_was_begun_ends_where_its_headers_are_those_of_a_dialect(env: S
     assert env.letters() == []
 
 
-def test_a_later_request_of_the_same_id_decides_what_is_too_late(
+def test_the_last_request_of_an_id_decides_if_a_control_is_too_late(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The trace: request q has the id of p, which is selected. q is delivered before the sweep reaches p. An owner with
@@ -344,7 +346,7 @@ def test_a_later_request_of_the_same_id_decides_what_is_too_late(
     )
 
 
-def test_format_1_refuses_a_new_one(env: ShardEnvironment) -> None:
+def test_format_1_refuses_a_new_bulk_control(env: ShardEnvironment) -> None:
     env.format_version = 1
     shard = env.shard()
     far(env)
@@ -380,29 +382,29 @@ def test_a_schedule_that_comes_into_the_due_range_behind_the_sweep_ends(env: Sha
     assert env.read(OWN.store)[-1].value is None
 
 
-def test_two_run_one_after_the_other(env: ShardEnvironment) -> None:
+def test_two_bulk_controls_run_one_after_the_other(env: ShardEnvironment) -> None:
     shard = env.shard()
-    ours = [far(env, in_ms=HOUR_MS + n) for n in range(4)]
+    orders = [far(env, in_ms=HOUR_MS + n) for n in range(4)]
     mails = [far(env, target=b"mails") for _ in range(4)]
-    one, two = select(env, topic=b"orders"), select(env, topic=b"mails")
-    ends(env, shard, two)
-    assert swept(env) == dict.fromkeys(ours, one) | dict.fromkeys(mails, two)
-    assert progress(env, one)[-1] == progress(env, two)[-1] == ("applied", 4)
+    first, second = select(env, topic=b"orders"), select(env, topic=b"mails")
+    ends(env, shard, second)
+    assert swept(env) == dict.fromkeys(orders, first) | dict.fromkeys(mails, second)
+    assert progress(env, first)[-1] == progress(env, second)[-1] == ("applied", 4)
 
 
-def test_a_request_keeps_nothing_that_a_waiting_one_may_end(env: ShardEnvironment) -> None:
-    """The trace: bulk control `two` waits for `one`. If a request kept a message that `two` later cancels, no message
+def test_a_request_keeps_no_message_that_a_waiting_bulk_control_may_end(env: ShardEnvironment) -> None:
+    """The trace: bulk control `second` waits for `first`. If a request kept a message that `second` later cancels, no message
     would be delivered for its id."""
     shard = env.shard()
     for number in range(8):
         far(env, in_ms=HOUR_MS + number)
     pending = far(env, ("postdate-id", b"order-9"), target=b"mails")
-    one, two = select(env, topic=b"orders"), select(env, topic=b"mails")
+    first, second = select(env, topic=b"orders"), select(env, topic=b"mails")
     again = far(env, ("postdate-id", b"order-9"), ("postdate-if-pending", b"keep"), target=b"mails")
-    ends(env, shard, two)
+    ends(env, shard, second)
     env.until(shard, lambda: shard.next_request == again + 1)
-    assert swept(env)[pending] == two
-    assert progress(env, one)[-1] == ("applied", 8)
+    assert swept(env)[pending] == second
+    assert progress(env, first)[-1] == ("applied", 8)
     assert not any(fate.name == "kept" for fate in fates(env))
     assert shard._index is not None
     assert shard._index.timer_log.id_key(b"order-9") == shard._index.timer_log.find(again)
@@ -410,9 +412,9 @@ def test_a_request_keeps_nothing_that_a_waiting_one_may_end(env: ShardEnvironmen
 
 def move(env: ShardEnvironment, by: bytes = b"", **selectors: bytes) -> int:
     """Sends a bulk reschedule by a time, or to the time of the request."""
-    how = ("postdate-by", by) if by else ("postdate-delay", b"0s")
+    time = ("postdate-by", by) if by else ("postdate-delay", b"0s")
     chosen = ((f"postdate-select-{name}", value) for name, value in selectors.items())
-    return env.ask(("postdate-action", b"reschedule"), how, *chosen)
+    return env.ask(("postdate-action", b"reschedule"), time, *chosen)
 
 
 def moved(env: ShardEnvironment) -> dict[int, tuple[int, int]]:
@@ -421,7 +423,7 @@ def moved(env: ShardEnvironment) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("by", "by_ms"), [(b"2h", 2 * HOUR_MS), (b"-30m", -HOUR_MS // 2)])
-def test_all_that_is_selected_moves_once(env: ShardEnvironment, by: bytes, by_ms: int) -> None:
+def test_each_selected_message_moves_once(env: ShardEnvironment, by: bytes, by_ms: int) -> None:
     first = env.shard(RequestTopicConfig(R, store_after_ms=90 * 60_000))
     due_ms = env.broker.now_ms() + HOUR_MS
     chosen = {env.schedule(due_ms + n): due_ms + n for n in range(8)}
@@ -438,7 +440,7 @@ def test_all_that_is_selected_moves_once(env: ShardEnvironment, by: bytes, by_ms
 
 
 @pytest.mark.parametrize("window", [b"", b"10m"])
-def test_all_that_is_selected_is_delivered_now(env: ShardEnvironment, window: bytes) -> None:
+def test_all_selected_messages_can_be_delivered_now(env: ShardEnvironment, window: bytes) -> None:
     shard = env.shard()
     given = [("postdate-window", window)] if window else []
     chosen = [far(env, *given, in_ms=HOUR_MS + n) for n in range(8)]

@@ -58,7 +58,7 @@ def _trials(env: ShardEnvironment, shard: Shard, index: TimerIndex, count: int) 
     return [[split_key(key)[1] for key, _ in due.parked] for due in read if due.trial is not None]
 
 
-def test_refused_messages_and_the_others_take_turns(env: ShardEnvironment) -> None:
+def test_refused_and_other_messages_take_turns(env: ShardEnvironment) -> None:
     """Otherwise many messages that the target keeps refusing would hold up the messages that it accepts."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 6, messages_max=2)
@@ -71,7 +71,7 @@ def test_a_trial_is_full_although_the_first_messages_are_refused_or_condemned(en
     shard = env.shard()
     index, isolated = _isolated(env, shard, 8, messages_max=2)
     isolated.refused = {1: RefusedEntry(0.0, 1e12)}
-    shard._dispatcher._faults.condemned = {each: Refusal(Reason.TOO_LARGE, "") for each in (2, 3, 4)}
+    shard._dispatcher._faults.condemned = {offset: Refusal(Reason.TOO_LARGE, "") for offset in (2, 3, 4)}
     assert _trials(env, shard, index, 1) == [[5, 6]]
     shard.close()
 
@@ -79,7 +79,7 @@ def test_a_trial_is_full_although_the_first_messages_are_refused_or_condemned(en
 def test_a_trial_leaves_out_messages_on_which_entries_under_key_0_act(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 4: request 4 has the id of request 1, which it keeps. So request 4 ends before request 1."""
+    """Rule 4: request 4 keeps the pending request 1, which has the same id. So request 4 must end before request 1."""
     env.format_version = 2
     shard = env.shard()
     index, _ = _isolated(env, shard, 3, messages_max=2)
@@ -90,7 +90,7 @@ def test_a_trial_leaves_out_messages_on_which_entries_under_key_0_act(
     shard.close()
 
 
-def test_a_trial_keeps_to_the_rate_of_its_target(env: ShardEnvironment) -> None:
+def test_a_trial_stays_within_the_rate_of_its_target(env: ShardEnvironment) -> None:
     """The rate is ten messages a second, and tokens are saved for a tenth of a second. Refused messages count as
     well."""
     shard = env.shard(RequestTopicConfig(R, messages_per_second_max=("orders=10",)))
@@ -116,7 +116,7 @@ def test_a_trial_that_must_wait_is_not_repeated_at_once(env: ShardEnvironment) -
     shard.close()
 
 
-def test_no_trial_is_due_while_nothing_waits_for_it(env: ShardEnvironment) -> None:
+def test_no_trial_is_due_while_no_message_waits_for_it(env: ShardEnvironment) -> None:
     shard = env.shard()
     index, _ = _isolated(env, shard, 0, messages_max=1)
     assert _trials(env, shard, index, 1) == []
@@ -229,7 +229,7 @@ def test_a_trial_contains_no_message_that_the_cancel_gate_holds_back(
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_waiting_messages_may_leave_up_to_where_others_of_their_target_were_read(
+def test_parked_messages_may_leave_up_to_the_key_to_which_their_target_was_read(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, ordered: bool
 ) -> None:
     """In a backlog of other targets, the second cursor has read further. This counts only if the transaction contains
@@ -243,7 +243,9 @@ def test_waiting_messages_may_leave_up_to_where_others_of_their_target_were_read
 
 
 @pytest.mark.parametrize("why", ["works", "unknown", "held", "fails", "isolated"])
-def test_waiting_messages_leave_unless_their_target_is_known_to_be_in_trouble(env: ShardEnvironment, why: str) -> None:
+def test_parked_messages_leave_unless_their_target_is_held_or_fails_or_is_isolated(
+    env: ShardEnvironment, why: str
+) -> None:
     shard = env.shard()
     if why != "unknown":
         env.schedule(1)
@@ -320,7 +322,7 @@ def test_half_of_the_bytes_of_a_transaction_is_for_messages_that_waited_for_thei
     shard.close()
 
 
-def test_entries_that_wait_for_an_isolated_own_topic_leave_room_for_messages(
+def test_entries_that_wait_for_an_isolated_own_topic_leave_space_for_messages(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scan reads these entries first, since they lie under key 0, but none of them may leave."""
@@ -343,7 +345,7 @@ def test_entries_that_wait_for_an_isolated_own_topic_leave_room_for_messages(
     shard.close()
 
 
-def test_a_hold_ends_the_outage_of_its_target(env: ShardEnvironment) -> None:
+def test_a_hold_restarts_the_retry_budget_of_its_target(env: ShardEnvironment) -> None:
     """Otherwise the first failed trial after a long hold would end all parked messages."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 1, messages_max=1)
@@ -400,7 +402,7 @@ def test_while_a_fault_is_being_attributed_no_missed_occurrences_leave_with_the_
     shard.close()
 
 
-def test_a_trial_of_own_topics_needs_something_to_send(env: ShardEnvironment) -> None:
+def test_a_trial_of_own_topics_needs_an_entry(env: ShardEnvironment) -> None:
     shard = env.shard()
     own = shard._dispatcher._faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
     assert read_due(env, shard).trial is None
@@ -408,7 +410,7 @@ def test_a_trial_of_own_topics_needs_something_to_send(env: ShardEnvironment) ->
     shard.close()
 
 
-def test_controls_that_cannot_be_separated_leave_no_room_for_messages(
+def test_controls_that_cannot_be_separated_leave_no_space_for_messages(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial of one entry contains a cancelled message and its cancel."""
@@ -428,7 +430,7 @@ def test_controls_that_cannot_be_separated_leave_no_room_for_messages(
 
 
 @pytest.mark.parametrize(("before_ms", "ending"), [(9, []), (10, [1, 2])])
-def test_condemned_messages_end_where_they_are_parked_if_the_gate_admits_them(
+def test_parked_condemned_messages_end_if_the_gate_admits_them(
     env: ShardEnvironment, before_ms: int, ending: list[int]
 ) -> None:
     """Request 99 has already ended."""

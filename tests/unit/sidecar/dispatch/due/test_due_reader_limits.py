@@ -43,7 +43,7 @@ def backlog(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("entries_max", [10_000, 5])
-def test_half_of_a_transaction_is_for_messages_beside_a_backlog(
+def test_half_of_a_transaction_is_for_messages_ahead_of_a_backlog(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, entries_max: int
 ) -> None:
     env.dispatch = DispatchConfig(entries_max=entries_max)
@@ -63,7 +63,7 @@ def test_half_of_a_transaction_is_for_messages_beside_a_backlog(
 @pytest.mark.parametrize(
     ("why", "is_used"), [("", True), ("controls", False), ("a fault is attributed", False), ("own topics", False)]
 )
-def test_no_message_leaves_from_behind_a_backlog_before_controls_or_while_a_fault_is_attributed(
+def test_the_second_cursor_stops_for_controls_own_topics_and_fault_attribution(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str, is_used: bool
 ) -> None:
     shard = env.shard()
@@ -124,16 +124,16 @@ def test_the_second_cursor_begins_continues_and_ends_with_the_backlog(
 ) -> None:
     """The size of a backlog is measured in full transactions; a short transaction is a quarter of one."""
     shard = env.shard()
-    reader, found = shard._dispatcher._reader, list[object]()
+    reader, noted = shard._dispatcher._reader, list[object]()
     monkeypatch.setattr(BacklogBypass, "active", is_active)
-    monkeypatch.setattr(BacklogBypass, "end", lambda _: found.append("ends"))
-    monkeypatch.setattr(BacklogBypass, "committed", lambda *_: found.append("continues"))
-    monkeypatch.setattr(BacklogBypass, "begin", lambda *arguments: found.extend(("begins", arguments[-1])))
+    monkeypatch.setattr(BacklogBypass, "end", lambda _: noted.append("ends"))
+    monkeypatch.setattr(BacklogBypass, "committed", lambda *_: noted.append("continues"))
+    monkeypatch.setattr(BacklogBypass, "begin", lambda *arguments: noted.extend(("begins", arguments[-1])))
     monkeypatch.setattr(BacklogBypass, "wanted", lambda _index, _before_ms, count: count in calls)
     keys = [entry_key(5, offset) for offset in range(3)]
     assert shard._index is not None
     reader.ended(shard._index, Due(keys, [b"v"] * 3, **{"ordered": True, **due}), set(), 9)
-    assert found == calls
+    assert noted == calls
     shard.close()
 
 
@@ -155,7 +155,7 @@ def test_only_the_first_transaction_of_a_backlog_is_short(
 
 
 @pytest.mark.parametrize(("count", "full"), [(9, False), (10, True)])
-def test_a_transaction_that_is_not_full_has_read_everything(
+def test_a_transaction_that_is_not_full_has_read_all_due_entries(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, count: int, full: bool
 ) -> None:
     env.dispatch = DispatchConfig(entries_max=50)
@@ -190,7 +190,7 @@ def test_the_smallest_transaction_still_contains_a_message(
     shard.close()
 
 
-def test_behind_the_end_of_a_backlog_the_second_cursor_has_read_everything(
+def test_past_the_end_of_a_backlog_the_second_cursor_has_read_all_due_entries(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = env.shard()
@@ -207,7 +207,7 @@ def test_behind_the_end_of_a_backlog_the_second_cursor_has_read_everything(
     ("entries_max", "controls", "waiting", "scanned"),
     [(10_000, 0, 1_000, 1_000), (15, 0, 1, 2), (5, 0, 1, 1), (50, 2, 1, 4), (50, 7, 0, 7)],
 )
-def test_messages_that_waited_for_their_rate_get_half_of_what_controls_leave(
+def test_messages_that_waited_for_their_rate_get_half_of_the_space_after_controls(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, entries_max: int, controls: int, waiting: int, scanned: int
 ) -> None:
     """The first limit is a fifth of the configured entries. Without controls, at least one parked message may leave."""
@@ -238,7 +238,7 @@ def test_messages_that_waited_for_their_rate_get_half_of_what_controls_leave(
 @pytest.mark.parametrize(
     ("controls", "is_own_isolated", "limit"), [(0, False, 10), (3, False, 5), (8, False, 8), (8, True, 18)]
 )
-def test_a_transaction_has_room_for_all_controls(
+def test_a_transaction_has_space_for_all_controls(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, controls: int, is_own_isolated: bool, limit: int
 ) -> None:
     """Rule 1. If Postdate's own topics are isolated, the transaction reads the controls but leaves them, so messages
@@ -254,7 +254,7 @@ def test_a_transaction_has_room_for_all_controls(
     shard.close()
 
 
-def test_a_message_beside_a_backlog_may_fill_a_transaction(
+def test_a_message_ahead_of_a_backlog_may_fill_a_transaction(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first cursor has taken the whole backlog before it."""

@@ -325,7 +325,7 @@ def test_the_probations_of_a_thousand_targets_are_remembered(
     assert _probation_ms(faults, clock) == next_ms
 
 
-def test_work_for_own_topics_is_split_and_no_entry_is_blamed(
+def test_entries_for_own_topics_are_split_and_not_blamed(
     faults: FaultAttribution, clock: StepClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     attempt = finished(None, 40, {STORE: 40}, {STORE: outcome(0, *range(40), why=TIMED_OUT)}, 2_000.0)
@@ -369,7 +369,7 @@ def test_a_target_with_a_long_round_trip_gets_large_trials_and_stays_isolated(fa
     assert isolated_target(faults) is isolated
 
 
-def test_a_target_that_takes_its_time_for_each_message_gets_one_at_a_time(faults: FaultAttribution) -> None:
+def test_a_target_with_a_fixed_time_per_message_gets_one_at_a_time(faults: FaultAttribution) -> None:
     isolated = isolate(faults, 2)
     maxima = [_tried(faults, isolated, took_ms) for took_ms in (33.0, 53.0, 33.0, 33.0)]
     assert maxima == [2, 1, 1, 1]
@@ -396,7 +396,7 @@ def _waits_for_a_trial(faults: FaultAttribution, clock: StepClock, isolated: Iso
 
 
 @pytest.mark.parametrize(("late_ms", "pauses"), [(19.0, False), (20.0, True)])
-def test_trials_for_which_others_waited_too_long_again_and_again_pause_the_target(
+def test_trials_that_repeatedly_delay_others_too_long_pause_the_target(
     faults: FaultAttribution, clock: StepClock, late_ms: float, pauses: bool
 ) -> None:
     """The credit covers five such trials. Each further trial costs 150 times its excess of 20 ms, that is 3 s. The
@@ -448,7 +448,7 @@ def test_only_the_first_transaction_after_a_trial_waited_for_it(faults: FaultAtt
     assert faults.ready_trials(clock.now + 99) == [isolated]
 
 
-def test_work_under_key_0_keeps_a_quarter_of_the_time(faults: FaultAttribution, clock: StepClock) -> None:
+def test_entries_under_key_0_keep_a_quarter_of_the_time(faults: FaultAttribution, clock: StepClock) -> None:
     """Controls come before messages, and ingest stops while they wait."""
     faults.aborted(finished(None, 2, {STORE: 2}, {STORE: outcome(0, 1, 2, why=TIMED_OUT)}, 2_000.0), 0)
     own = isolated_target(faults, OWN)

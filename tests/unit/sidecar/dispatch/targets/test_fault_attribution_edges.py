@@ -90,7 +90,7 @@ def test_the_pause_after_a_trial_holds_for_all_targets(faults: FaultAttribution,
     assert faults.next_at() == clock.now + 500
 
 
-def test_a_target_is_tried_as_long_as_something_waits_for_it(faults: FaultAttribution, clock: StepClock) -> None:
+def test_a_target_is_tried_while_messages_wait_for_it(faults: FaultAttribution, clock: StepClock) -> None:
     isolated = isolate(faults, 1)
     faults.nothing_waits(isolated)
     assert faults.ready_trials(clock.now) == []
@@ -289,7 +289,7 @@ def _common(took_ms: float, late_ms: float = 0.0) -> FinishedTransaction:
     return finished(None, 20, {"good": 20}, {"good": outcome(20)}, took_ms, late_ms=late_ms)
 
 
-def test_trials_for_which_nothing_waits_neither_use_credit_nor_add_to_it(
+def test_trials_that_delay_no_message_neither_use_credit_nor_add_to_it(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
     isolated = isolate(faults, 1)

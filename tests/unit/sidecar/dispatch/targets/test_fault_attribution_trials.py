@@ -85,17 +85,17 @@ class _Shard:
             self.faults.parked([*self.rates])
 
     def _try_one(self) -> None:
-        for each in self.faults.ready_trials(self.now):
-            size = min(self.due(each.name), each.messages_max)
+        for isolated in self.faults.ready_trials(self.now):
+            size = min(self.due(isolated.name), isolated.messages_max)
             if not size:
-                self.faults.nothing_waits(each)
+                self.faults.nothing_waits(isolated)
                 continue
-            name = each.name
+            name = isolated.name
             if name == REFUSING:
-                self._refuse(each)
+                self._refuse(isolated)
                 return
             slow_ms = self._slow_ms(name, size)
-            attempt = finished(each, size, {name: size}, {name: TopicOutcome(size)}, slow_ms)
+            attempt = finished(isolated, size, {name: size}, {name: TopicOutcome(size)}, slow_ms)
             self.sent[name] += size if self._commit(attempt) else 0
             return
 
@@ -129,7 +129,7 @@ class _Shard:
         for name, count in counts.items():
             slow_ms = self._slow_ms(name, count)
             outcomes[name] = TopicOutcome(count, [slow_ms] if slow_ms >= SLOW_RECORD_MS else [])
-        slow_ms = sum(sum(each.waits_ms) for each in outcomes.values())
+        slow_ms = sum(sum(outcome.waits_ms) for outcome in outcomes.values())
         size = healthy + sum(counts.values())
         if self._commit(finished(None, size, {"good": healthy, **counts}, outcomes, slow_ms, late_ms=late_ms)):
             self.waits_ms += [self.now - (first + n) / self.healthy_per_ms for n in range(healthy)]
@@ -183,7 +183,9 @@ def test_a_target_that_is_fast_again_catches_up_and_returns(beside: Mapping[str,
     ("busy", "rate", "late_ms"),
     [(2.0, 10.0, 2_500), (2.0, 100.0, 2_500), (2.0, 1_000.0, 2_500), (10.0, 10.0, 6_500), (10.0, 100.0, 6_500)],
 )
-def test_it_does_so_on_a_busy_machine(busy: float, rate: float, late_ms: float, seed: int) -> None:
+def test_a_target_that_is_fast_again_returns_on_a_busy_machine(
+    busy: float, rate: float, late_ms: float, seed: int
+) -> None:
     """On a busy machine all transactions take longer, some of them ten times as long as others."""
     shard, most_ms = _Shard({"back": rate}, busy, seed=seed), 0.0
     while shard.now < 60_000:
@@ -194,7 +196,7 @@ def test_it_does_so_on_a_busy_machine(busy: float, rate: float, late_ms: float, 
 
 
 @pytest.mark.parametrize("base_ms", [8.0, 12.0, 16.0, 30.0])
-def test_its_messages_do_not_wait_for_its_return(base_ms: float) -> None:
+def test_messages_of_a_target_that_is_fast_again_do_not_wait_for_its_return(base_ms: float) -> None:
     """A trial of one message takes as long as any other transaction, so its duration does not show how long a larger
     trial takes. The target has been isolated before, so it stays isolated for half a minute."""
     shard, most = _Shard({"back": 100.0}, base_ms=base_ms), 0
@@ -236,7 +238,7 @@ def test_a_target_that_is_often_slow_delays_few_messages_of_the_others(share: fl
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
-def test_others_wait_a_fifth_of_the_time_at_most_for_a_target_that_hangs(share: float) -> None:
+def test_others_wait_at_most_a_fifth_of_the_time_for_a_target_that_hangs(share: float) -> None:
     """Each trial that hangs takes two seconds, and the pause after it takes at most ten."""
     shard = _Shard({"hanging": 100.0}, erratic=share)
     shard.run(240)
@@ -244,7 +246,7 @@ def test_others_wait_a_fifth_of_the_time_at_most_for_a_target_that_hangs(share: 
 
 
 @pytest.mark.parametrize("cut_ms", [500.0, 1_500.0, 4_000.0, 12_000.0])
-def test_a_cut_of_the_network_delays_an_isolated_target_hardly_longer_than_the_others(cut_ms: float) -> None:
+def test_a_network_outage_delays_an_isolated_target_hardly_longer_than_the_others(cut_ms: float) -> None:
     """The outage hits a trial or a common transaction, depending on its begin."""
     hits = 0
     for begin_ms in range(500, 600, 10):

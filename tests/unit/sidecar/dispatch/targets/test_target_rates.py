@@ -58,16 +58,17 @@ def left_at(env: ShardEnvironment, target: str) -> list[int]:
     """Returns the commit time of each message for a target, by the broker's clock, ascending."""
     offsets = {offset for _, offset in delivered(env, target)}
     stamps = zip(env.read(OWN.dispatch_log), env.log(), strict=True)
-    return sorted(r.timestamp_ms for r, said in stamps for fate in said.fates if fate.offset in offsets)
+    return sorted(stamped.timestamp_ms for stamped, record in stamps for fate in record.fates if fate.offset in offsets)
 
 
 def check_rate(env: ShardEnvironment, target: str, per_second: float) -> None:
     """Asserts that the messages in each interval stay within the rate."""
-    at = left_at(env, target)
-    for first in range(len(at)):
-        for last in range(first, len(at)):
-            most = per_second * ((at[last] - at[first] + _STAMPED_MS) / 1000 + RATE_SAVED_S) + 1
-            assert last - first + 1 <= most, f"{last - first + 1} within {at[last] - at[first]} ms"
+    times_ms = left_at(env, target)
+    for first in range(len(times_ms)):
+        for last in range(first, len(times_ms)):
+            interval_ms = times_ms[last] - times_ms[first]
+            count_max = per_second * ((interval_ms + _STAMPED_MS) / 1000 + RATE_SAVED_S) + 1
+            assert last - first + 1 <= count_max, f"{last - first + 1} within {interval_ms} ms"
 
 
 def pass_ms(env: ShardEnvironment, shard: Shard, time_ms: float) -> None:
@@ -179,7 +180,7 @@ def test_after_a_slice_the_shard_rests_until_the_next_one(env: ShardEnvironment)
     shard.close()
 
 
-def test_below_its_rate_a_message_is_not_made_to_wait(env: ShardEnvironment) -> None:
+def test_a_message_below_the_rate_of_its_target_does_not_wait(env: ShardEnvironment) -> None:
     shard = env.shard(rated("*=10"))
     pass_ms(env, shard, 1_000)
     due = env.time.now_ms + 100
@@ -296,7 +297,7 @@ def test_a_late_request_with_an_earlier_due_time_leaves_first(env: ShardEnvironm
     shard.close()
 
 
-def test_one_that_kafka_refuses_is_found_among_those_that_wait(env: ShardEnvironment) -> None:
+def test_a_message_that_kafka_refuses_is_found_among_waiting_messages(env: ShardEnvironment) -> None:
     """The refused message is moved back and retried alone. Neither this nor the rate keeps the others from leaving."""
     shard = env.shard(rated("small=10"))
     due = env.time.now_ms + 500
@@ -343,15 +344,15 @@ def test_each_message_leaves_once_and_in_order(
     env.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=choose.choice([10, 60, 500]))
     topic = rated("orders=80", "small=30")
     shard = env.shard(topic)
-    asked: set[int] = set()
+    scheduled: set[int] = set()
     now = env.time.now_ms
     for step in range(12):
         for _ in range(choose.randrange(40)):
             due = choose.choice([now + 1_000, env.time.now_ms - choose.randrange(50), now + choose.randrange(3_000)])
             target = choose.choice(_TARGETS).encode()
-            asked.add(env.schedule(due, ("postdate-id", b"%d" % len(asked)), target=target))
+            scheduled.add(env.schedule(due, ("postdate-id", b"%d" % len(scheduled)), target=target))
             if choose.random() < 0.05:
-                victim = b"%d" % choose.randrange(len(asked))
+                victim = b"%d" % choose.randrange(len(scheduled))
                 env.ask(("postdate-action", b"cancel"), ("postdate-id", victim))
         pass_ms(env, shard, choose.randrange(1, 400))
         shard.ctx.held.current = Holds(targets=frozenset({"small"})) if step == 4 else NOTHING
@@ -359,10 +360,10 @@ def test_each_message_leaves_once_and_in_order(
             shard.close()
             shard = env.shard(topic)
     finals = ("delivered", "cancelled")
-    env.until(shard, lambda: {o for fates in env.fates() for o, fate in fates if fate in finals} >= asked)
-    said = sorted(offset for fates in env.fates() for offset, fate in fates if fate == "delivered")
-    assert sorted(offset for target in _TARGETS for _, offset in delivered(env, target)) == said
-    assert len(said) == len(set(said))
+    env.until(shard, lambda: {o for fates in env.fates() for o, fate in fates if fate in finals} >= scheduled)
+    delivered_offsets = sorted(offset for fates in env.fates() for offset, fate in fates if fate == "delivered")
+    assert sorted(offset for target in _TARGETS for _, offset in delivered(env, target)) == delivered_offsets
+    assert len(delivered_offsets) == len(set(delivered_offsets))
     check_order(env, _TARGETS)
     check_rate(env, "orders", 80)
     check_rate(env, "small", 30)
@@ -390,7 +391,7 @@ def test_a_message_does_not_overtake_an_unread_one(
     index.close()
 
 
-def test_a_waiting_message_that_is_not_due_yet_stays_and_is_looked_at_again_soon(tmp_path: Path) -> None:
+def test_a_waiting_message_that_is_not_due_yet_stays_and_is_checked_again_soon(tmp_path: Path) -> None:
     index = waiting(tmp_path, ("orders", 0))
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 10_000.0)
@@ -463,7 +464,7 @@ def test_the_limits_of_a_transaction_hold_over_all_targets(
     index.close()
 
 
-def test_a_target_whose_tokens_were_spent_meanwhile_waits_for_the_next(tmp_path: Path) -> None:
+def test_a_target_whose_tokens_were_spent_waits_for_the_next_token(tmp_path: Path) -> None:
     index = waiting(tmp_path, ("orders", 0))
     rates = TargetRates(RateRules.of(("orders=4",)), 0.0)
     rates.begin(index, 0.0)
@@ -492,7 +493,7 @@ def test_after_a_rebuild_waiting_messages_leave_first_with_an_empty_bucket(tmp_p
 
 
 @pytest.mark.parametrize(("steady_ms", "count"), [(0.0, 2), (3_600_000.0, 2), (3_600_000.0, 9)])
-def test_a_target_that_got_more_than_its_rate_has_no_room(tmp_path: Path, steady_ms: float, count: int) -> None:
+def test_a_target_that_got_more_than_its_rate_gets_no_message(tmp_path: Path, steady_ms: float, count: int) -> None:
     """A message that is retried alone counts but does not wait. Tokens are saved for only a tenth of a second."""
     rates = TargetRates(RateRules.of(("orders=10",)), 0.0)
     index = open_index(tmp_path)
@@ -502,7 +503,7 @@ def test_a_target_that_got_more_than_its_rate_has_no_room(tmp_path: Path, steady
     index.close()
 
 
-def test_a_target_of_which_nothing_waits_any_more_gets_its_next_message_at_once(
+def test_a_target_without_waiting_messages_gets_its_next_message_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next messages need no further seek."""
@@ -529,7 +530,7 @@ def test_messages_that_are_parked_in_any_order_leave_in_order(tmp_path: Path) ->
     index.close()
 
 
-def test_nothing_leaves_before_the_first_request_is_read(tmp_path: Path) -> None:
+def test_no_message_leaves_before_the_first_request_is_read(tmp_path: Path) -> None:
     """Until then the cancel gate admits only messages due before 0, and a message may be due at 1."""
     index = open_index(tmp_path)
     put = EntryChanges()

@@ -1,7 +1,7 @@
 """Goal: a slow target is isolated even if its transactions have no messages for other targets, provided that such
 messages wait for them. Stalls of the machine isolate no target by this rule.
 
-Method: as `test_fault_attribution_slow_topics`. After each slow transaction comes one with messages for other targets.
+Method: as `test_slow_topics`. After each slow transaction comes one with messages for other targets.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _after(
     """Commits the next transaction after a pause. Its first message had been due for `waited_ms` when the previous
     transaction ended."""
     clock.now += pause_ms + took_ms
-    counts = {name: each.acknowledged for name, each in outcomes.items()}
+    counts = {name: outcome.acknowledged for name, outcome in outcomes.items()}
     late_ms = waited_ms + pause_ms
     faults.committed(finished(None, 20, counts, outcomes, took_ms, late_ms=late_ms), first_ms, 0.0)
 

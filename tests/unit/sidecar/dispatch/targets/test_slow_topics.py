@@ -47,7 +47,7 @@ def test_the_topic_that_transactions_wait_for_is_slow(faults: FaultAttribution) 
     assert isolated_target(faults).messages_max == 2
 
 
-def test_they_stay_small_while_a_topic_is_suspected(faults: FaultAttribution) -> None:
+def test_transactions_stay_small_while_a_topic_is_suspected(faults: FaultAttribution) -> None:
     quick(faults)
     isolate(faults, 1)
     for _ in range(3):
@@ -270,7 +270,7 @@ def test_a_slow_transaction_without_others_keeps_a_suspicion(faults: FaultAttrib
     assert faults.get("bad") is not None
 
 
-def test_what_is_usual_is_forgotten_if_nothing_has_shown_it_for_long(
+def test_the_usual_wait_is_forgotten_if_no_transaction_has_shown_it_for_long(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
     """The machine has become busy. Until now, transactions had one topic only, or were too large for delivery
