@@ -379,7 +379,7 @@ def test_a_message_has_the_whole_retry_budget_from_its_due_time_and_its_target_t
 
 
 @pytest.mark.parametrize(
-    ("due_ms", "now_ms", "looked_ms"),
+    ("due_ms", "now_ms", "looked_up_ms"),
     [
         (BASE_MS - 2 * BUDGET_MS, BASE_MS + 60_000, BASE_MS),
         (BASE_MS - 2 * BUDGET_MS, BASE_MS + 10, BASE_MS),

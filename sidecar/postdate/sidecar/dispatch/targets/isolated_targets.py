@@ -48,11 +48,11 @@ class RecentDurations:
     """The durations of the last transactions, in ms.
 
     >>> recent = RecentDurations()
-    >>> recent.least, recent.median
+    >>> recent.shortest, recent.median
     (0.0, 0.0)
     >>> for took_ms in (5.0, 300.0, 4.0):
     ...     recent.add(took_ms)
-    >>> recent.least, recent.median
+    >>> recent.shortest, recent.median
     (4.0, 5.0)
     """
 

@@ -393,8 +393,8 @@ def test_two_bulk_controls_run_one_after_the_other(env: ShardEnvironment) -> Non
 
 
 def test_a_request_keeps_no_message_that_a_waiting_bulk_control_may_end(env: ShardEnvironment) -> None:
-    """The trace: bulk control `second` waits for `first`. If a request kept a message that `second` later cancels, no message
-    would be delivered for its id."""
+    """The trace: bulk control `second` waits for `first`. If a request kept a message that `second` later cancels, no
+    message would be delivered for its id."""
     shard = env.shard()
     for number in range(8):
         far(env, in_ms=HOUR_MS + number)
