@@ -296,10 +296,10 @@ def test_a_message_without_an_id_that_a_control_acts_on_leaves_no_place_behind(
     shard: _Shard, action: dict[str, str | int]
 ) -> None:
     shard.feed(schedule(0, SOON_MS), request(1, origin="requests/0/0", **action))
-    assert shard.index.timer_log.shard(0) is not None
+    assert shard.index.timer_log.place(0) is not None
     shard.commit(SOON_MS)
     shard.commit(SOON_MS + 10)
-    assert shard.index.timer_log.shard(0) is None
+    assert shard.index.timer_log.place(0) is None
 
 
 def test_an_own_topic_whose_limit_is_unknown_is_looked_up(shard: _Shard) -> None:
