@@ -1,5 +1,4 @@
-"""Goal: a transaction contains the right records: verdicts that are true when it commits, and dead letters that fit
-their topic.
+"""Goal: a transaction contains the right records: true verdicts when it commits, and dead letters that fit their topic.
 
 Method: the test ingests requests into a real timer index, builds transactions from the due entries with `BatchBuilder`,
 and calls `finish` as after a commit. `apply_fate` stands in for the actions of a successor.
