@@ -34,8 +34,8 @@ DELIBERATE = (
     Deliberate(
         "a control acts on a request behind it",
         f"{_SIDECAR}/index/apply_requests.py",
-        "return (acts_on, at) if acts_on < offset else (-1, None)",
-        "return acts_on, at",
+        "return (acts_on, id_key) if acts_on < offset else (-1, None)",
+        "return acts_on, id_key",
         "unit/sidecar/index/test_apply_requests.py",
     ),
     Deliberate(

@@ -134,7 +134,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _APPLY,
-        "_meet_pending",
+        "_resolve_pending",
         "another number for no survivor",
         "only an entry that ends without a delivery uses it",
         ("return (None, -1)\n    if keeps", "return (None, -2)\n    if keeps"),
@@ -150,7 +150,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _APPLY,
-        "_meet_pending",
+        "_resolve_pending",
         "an id that refers to the request that is being read",
         "an id refers only to earlier or later requests",
         ("other > offset", "other >= offset"),

@@ -36,7 +36,7 @@ DISPATCH: tuple[Undetectable, ...] = (
     ),
     _of(
         _BATCH,
-        "BatchBuilder._go_on",
+        "BatchBuilder._continue_schedule",
         "a schedule that continues lies within a run of ended entries",
         "a write deletes first and puts the entry back under its new key",
         ("batch.cut()", "pass"),
@@ -138,7 +138,7 @@ DISPATCH: tuple[Undetectable, ...] = (
     ),
     _of(
         _DISPATCHER,
-        "_LOOKS",
+        "_LOOKUPS_MAX",
         "a third look-up in a turn",
         "nothing is unknown then",
         ("= 2", "= 3"),
@@ -157,8 +157,8 @@ DISPATCH: tuple[Undetectable, ...] = (
         "half of one entry, or two bytes instead of one",
         "half of one is rounded to 0, and every entry has more bytes",
         ("index.ending_count, 1)", "index.ending_count, 0)"),
-        ("limit - room, 1), max(size_max // 2, 1)", "limit - room, 1), max(size_max // 2, 2)"),
-        ("room, max(size_max // 2, 1)", "room, max(size_max // 2, 2)"),
+        ("limit - parked_max, 1), max(size_max // 2, 1)", "limit - parked_max, 1), max(size_max // 2, 2)"),
+        ("parked_max, max(size_max // 2, 1)", "parked_max, max(size_max // 2, 2)"),
     ),
     *(
         _of(
@@ -247,7 +247,7 @@ DISPATCH: tuple[Undetectable, ...] = (
         "FaultAttribution._rest_longer",
         "a duration that equals its limit exactly",
         "the limits have no exact values",
-        ("least < aim_ms", "least <= aim_ms"),
+        ("shortest < aim_ms", "shortest <= aim_ms"),
     ),
     _of(
         _ABORTS,
@@ -287,7 +287,7 @@ DISPATCH: tuple[Undetectable, ...] = (
     ),
     _of(
         _RATES,
-        "TargetRates._look",
+        "TargetRates._note_parked",
         "more than the first parked message is read",
         "only the first one is used",
         ("scan_parked(target, 1, 1,", "scan_parked(target, 2, 1,"),
@@ -295,7 +295,7 @@ DISPATCH: tuple[Undetectable, ...] = (
     ),
     _of(
         _RATES,
-        "TargetRates._look",
+        "TargetRates._note_parked",
         "the last parked message that was read, instead of the first",
         "one is read",
         ("keys[0]", "keys[-1]"),

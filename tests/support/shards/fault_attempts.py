@@ -68,7 +68,7 @@ def isolated_target(faults: FaultAttribution, name: str = "bad") -> Isolated:
 
 def isolate(faults: FaultAttribution, count: int, why: RecordRejected = TIMED_OUT, *, target: str = "bad") -> Isolated:
     refused = {target: outcome(0, *range(count), why=why)}
-    assert faults.aborted(common({target: count}, **refused), 0) is Finding.GO_ON
+    assert faults.aborted(common({target: count}, **refused), 0) is Finding.ATTRIBUTED
     return isolated_target(faults, target)
 
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Aborts:
-    """The aborts of one shard, and the pause after them."""
+    """Handles the aborts of one shard, and the pause after an abort."""
 
     def __init__(self, ctx: ShardContext, targets: Targets, faults: FaultAttribution, limit: BatchLimit) -> None:
         self._ctx = ctx
@@ -46,20 +46,21 @@ class Aborts:
         return self._ctx.clock.steady_ms() < self._retry_at
 
     def retry_at(self) -> float | None:
-        """The steady time in ms of the next retry; None if no retry is pending."""
+        """Returns the steady time in ms of the next retry; None if no retry is pending."""
         steady = self._ctx.clock.steady_ms()
         if self._retry_at > steady:
             return self._retry_at
         return steady + OWN_RETRY_MS if self._faults.get(OWN) is not None else None
 
     def committed(self) -> None:
-        """A transaction was committed: the next abort is retried at once."""
+        """Resets the pause after a commit: the next abort is retried immediately."""
         self._delay_ms = 0.0
-        self._faults.kafka_works()
+        self._faults.note_commit()
 
     def aborted(self, ownership: ShardOwnership, batch: Batch, due: Due, fault: AbortRequired) -> None:
-        """Attribute the abort to a target, an entry, or neither; then wait, and retry with less."""
-        if isinstance(fault, GivenUp):  # nothing to attribute: from now on the target counts as failing
+        """Attributes an abort to a target, an entry, or neither. If the next attempt has to wait, schedules it, and
+        makes it smaller."""
+        if isinstance(fault, GivenUp):  # nothing to attribute: the target counts as failing from now on
             log.info("shard %s: %s", self._ctx.name, fault)
             return
         finished = finished_transaction(ownership, batch, due)
@@ -67,7 +68,7 @@ class Aborts:
         finished.is_refused, finished.log_failed = isinstance(fault, RecordRejected), ownership.log_failed
         finished.log_acknowledged = ownership.log_acknowledged
         self._limit_own(finished, batch)
-        if self._faults.aborted(finished, due.now_ms) is Finding.GO_ON:
+        if self._faults.aborted(finished, due.now_ms) is Finding.ATTRIBUTED:
             log.log(
                 logging.INFO if due.trial is None else logging.DEBUG,
                 "shard %s: a transaction was aborted: %s",
@@ -75,45 +76,46 @@ class Aborts:
                 fault,
             )
             return
-        self._targets.look_again(batch.targets)
+        self._targets.refresh_soon(batch.targets)
         if due.trial is None:
             self._limit.failed()
         self.back_off(fault)
 
     def back_off(self, fault: KafkaFault) -> None:
-        """Pause before the next transaction; each abort in a row doubles the pause."""
+        """Pauses before the next transaction; each abort in a row doubles the pause."""
         log.warning("shard %s: a transaction was aborted, next try in %d ms: %s", self._ctx.name, self._delay_ms, fault)
         self._retry_at = self._ctx.clock.steady_ms() + self._delay_ms
         self._delay_ms = min(max(self._delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
 
     def missing_target(self, batch: Batch) -> Callable[[], bool]:
-        """A function that returns True once a target of the transaction is gone; its first call requests their
-        metadata. Without it, the transaction, and every message in it, would wait until message.timeout.ms."""
-        is_asked = False
+        """Returns a function that returns True once a target of the transaction is gone; its first call requests the
+        metadata of its targets. Without this check, the transaction, and every message in it, would wait until
+        message.timeout.ms."""
+        is_requested = False
 
         def is_missing() -> bool:
-            nonlocal is_asked
-            if not is_asked:
-                self._targets.look_again(batch.targets)
-                is_asked = True
+            nonlocal is_requested
+            if not is_requested:
+                self._targets.refresh_soon(batch.targets)
+                is_requested = True
             self._targets.poll()
             return any((target := self._targets.get(name)) is not None and not target.works for name in batch.targets)
 
         return is_missing
 
     def _limit_own(self, finished: FinishedTransaction, batch: Batch) -> None:
-        """Record the size at which one of our own topics refused a record, if it was the topic's only record in the
-        transaction: size limits apply to batches."""
+        """Lowers the known size limit of one of Postdate's own topics that refused a record as too large. The record
+        must be the topic's only one in the transaction, since size limits apply to batches."""
         for _, topic, _, key, value, headers in batch.messages if finished.outcomes else ():
             if topic not in self._ctx.own.names() or finished.counts[topic] > 1:
                 continue
             outcome = finished.outcomes.get(topic)
-            if outcome is not None and any(blame(why) is Blame.TOO_LARGE for why in outcome.faults.values()):
+            if outcome is not None and any(blame(fault) is Blame.TOO_LARGE for fault in outcome.faults.values()):
                 self._targets.limit(topic, record_size_bytes(key, value, headers) - 1)
 
 
 def finished_transaction(ownership: ShardOwnership, batch: Batch, due: Due) -> FinishedTransaction:
-    """A summary of the transaction that has just ended; messages are counted only if some of them reported."""
+    """Returns a summary of the transaction that has just ended; messages are counted only if some of them reported."""
     trial, outcomes, took_ms = due.trial, ownership.outcomes, ownership.took_ms
     counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()
     if trial is not None:

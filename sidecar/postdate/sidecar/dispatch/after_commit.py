@@ -1,6 +1,6 @@
-"""The change of the timer index that follows a commit: `finish` deletes, moves and parks the entries of a batch.
+"""Changes the timer index after a commit: `finish` deletes, moves and parks the entries of a batch.
 
-Until it is written, the index lags behind the dispatch log; the crash table of docs/protocol.md covers that.
+Until this change is written, the index lags behind the dispatch log; the crash table of docs/protocol.md covers that.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -17,10 +17,10 @@ from postdate.wire.dispatch_log import APPLIED, SENT, BulkProgress
 
 
 def finish(overlay: IndexOverlay, batch: Batch) -> None:
-    """The local side of a committed batch. It has the effect of `apply_fate` for each fate, in as few changes as
-    possible.
+    """Adds the changes for a committed batch to `overlay`. They have the effect of `apply_fate` for each fate, in as
+    few changes as possible.
 
-    REQUIRES: `overlay` is the one that the batch was built with.
+    REQUIRES: the batch was built with `overlay`.
 
     `moved` fates need no change: ingest of their control has moved the entry (rule 3). Messages beyond the rate of
     their target are parked in the same write.
@@ -47,14 +47,14 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
         offset = split_key(key)[1]
         overlay.drop_place(offset)
         overlay.count_schedule(entry, -1)
-        if fate in SENT or entry.kind == Kind.DELIVER:  # an entry that another control has ended has no id any more
+        if fate in SENT or entry.kind == Kind.DELIVER:  # an entry that another control ended has no id any more
             overlay.drop_id(entry.id, offset)
-        if fate in SENT:  # the end of another was noted when the batch was built
+        if fate in SENT:  # other ends were noted when the batch was built
             overlay.note_end(offset, entry.id, sent=True)
 
 
 def note_bulk(overlay: IndexOverlay, fate: BulkProgress) -> None:
-    """The local side of a committed fate of the bulk control in force."""
+    """Applies a committed fate of the bulk control in force to its row."""
     row = overlay.bulk(fate.offset)
     assert row is not None, "only a bulk control in force has such fates"
     if fate.name == APPLIED:

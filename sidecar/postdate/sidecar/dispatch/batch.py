@@ -71,11 +71,11 @@ from postdate.wire.topics import OwnTopics
 from postdate.wire.values.id_digests import id_digest
 from postdate.wire.verdicts import Verdict
 
-# A member of an enumeration is slow to look up.
+# Looking up a member of an enumeration is slow.
 _DELIVER_KIND: Final = int(Kind.DELIVER)
 _DELIVER: Final = Decision.DELIVER
 
-# One record names all fates. Beyond this many, an entry may add two, and a bulk control its progress.
+# One record contains all fates. Beyond this number, an entry may add two more, and a bulk control one for its progress.
 _FATES_MAX: Final = FATES_MAX - 5
 
 
@@ -103,8 +103,8 @@ class BatchBuilder:
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
     def build(self, overlay: IndexOverlay, due: Due, steady_ms: float) -> Batch:
-        """Build the transaction that ends as many of the due entries as may end now; `due` does not change. If it has
-        `unknown` targets, the caller looks these up and builds again."""
+        """Builds the transaction that ends as many of the due entries as may end now; `due` does not change. If the
+        batch has `unknown` targets, the caller looks them up and builds again."""
         trial = due.trial.name or None if due.trial is not None else None
         own_filter = due.own_filter.renewed() if due.own_filter is not None else None
         batch = Batch(due.now_ms, due.now_ms - due.behind_ms, due.surplus_max, due.surplus_bytes_max)
@@ -119,7 +119,7 @@ class BatchBuilder:
             if len(batch.fates) > _FATES_MAX and entry.kind == _DELIVER_KIND and _has_more_fates(batch, entry, bulk):
                 break
             if (deliver := entry.kind == _DELIVER_KIND) and bulk is not None and bulk.acts_on(entry, offset):
-                if own_filter is not None:  # it waits for the sweep, which waits for Postdate's own topics
+                if own_filter is not None:  # the message waits for the sweep, which waits for Postdate's own topics
                     batch.skip()
                     continue
                 if self._act_in_bulk(batch, overlay, (key, entry), bulk):
@@ -167,14 +167,14 @@ class BatchBuilder:
             first_due = entry.first_due if entry.window is None else entry.window.first  # `first_key_due`, inlined
             if was_parked or entry.id or entry.stored or first_due != (entry.due if deliver else 0):
                 self._unlink(batch, key, entry, offset)
-        batch.passed_own = own_filter is not None and own_filter.passed
+        batch.skipped_own = own_filter is not None and own_filter.skipped_own
         if bulk is not None and (batch.swept or due.ends_bulk):
             self._report_bulk(batch, bulk, due.ends_bulk)
         return batch
 
     def _act_in_bulk(self, batch: Batch, overlay: IndexOverlay, row: tuple[bytes, Entry], bulk: Bulk) -> bool:
-        """Move or end a message that the bulk control in force selects. `row`: its key and entry. True if it stays
-        pending."""
+        """Moves or ends a message that the bulk control in force selects. `row`: the key and the entry. Returns True if
+        the message stays pending."""
         key, entry = row
         offset = split_key(key)[1]
         batch.swept += 1
@@ -198,10 +198,11 @@ class BatchBuilder:
         if self._verdicts.all:
             batch.messages.append(self._verdicts.message(Verdict.CANCELLED, offset, entry.id))
         overlay.note_end(offset, entry.id if overlay.has_id(entry.id, offset) else b"", sent=False)
-        overlay.forget_choice(key, entry)  # its time may lie years ahead
+        overlay.forget_choice(key, entry)  # its due time may be years ahead
 
     def _report_bulk(self, batch: Batch, bulk: Bulk, ends: bool) -> None:
-        """Add the number of messages on which a bulk control has acted, and the answer to it if it ends."""
+        """Adds the fate with the number of messages on which a bulk control has acted and, if the control ends, its
+        verdict."""
         count = bulk.count + batch.swept
         batch.bulk = BulkProgress(bulk.offset, 0, APPLIED if ends else SWEPT, count)
         batch.fates.append(batch.bulk)
@@ -209,17 +210,17 @@ class BatchBuilder:
             batch.messages += self._verdicts.to_bulk(bulk.offset, count)
 
     def _unlink(self, batch: Batch, key: bytes, entry: Entry, offset: int) -> None:
-        """Remove the other references to an entry that ends: its STORE record, its id, its place."""
+        """Collects the other references to an entry that ends: its STORE record, its id, its place."""
         if entry.stored:
             batch.kept.add(key)
             batch.messages.append(self._store.tombstone(offset))
         fate = batch.fates[-1].name
-        if fate != APPLIED:  # the id of a control is that of another
+        if fate != APPLIED:  # the id of a control belongs to another entry
             batch.linked.append((key, entry, fate))
 
     def _passes(self, own_filter: OwnTopicsFilter, key: bytes, entry: Entry, is_dead: bool) -> bool:
-        """True if the filter takes a message. That depends on which of Postdate's own topics its end writes to.
-        `is_dead`: it becomes a dead letter."""
+        """True if the filter takes a message. This depends on the topics of Postdate that the end of the message writes
+        to. `is_dead`: the message becomes a dead letter."""
         needs_own = (
             (is_dead and self._own.dead_letters in own_filter.topics)
             or (entry.stored and self._own.store in own_filter.topics)
@@ -228,7 +229,7 @@ class BatchBuilder:
         return own_filter.takes(key, entry, is_dead, needs_own)
 
     def _fits(self, batch: Batch, name: str) -> bool:
-        """True if this target still fits into the transaction, which first has to add each of its partitions."""
+        """True if the transaction can still add the partitions of this target."""
         if name not in batch.targets:
             target = self._target_of(name)
             count = target.partitions if target is not None else 0
@@ -238,12 +239,12 @@ class BatchBuilder:
         return True
 
     def _fills(self, batch: Batch, key: bytes, entry: Entry) -> bool:
-        """True if the message under `key` still fits into one batch of a target whose limit is below the client's batch
-        size.
+        """True if the message under `key` still fits into one batch of its target. Always True if the target's limit is
+        at least the client's batch size.
 
         A topic limits the size of batches, and the client does not split a refused batch. A message that does not fit
-        waits for the next transaction, with all later messages of that target, so that their order is kept. A
-        message also waits if this transaction stores an earlier due message of its target: the next one delivers both.
+        waits for the next transaction, with all later messages of its target, so that their order is kept. A message
+        also waits if this transaction stores an earlier due message of its target: the next transaction delivers both.
         """
         stored = batch.stored_late.get(entry.target)
         if stored is not None and stored < key[-ENTRY_KEY_SIZE_BYTES:]:
@@ -260,7 +261,8 @@ class BatchBuilder:
         return fits
 
     def _remembers(self, batch: Batch, entry: Entry, offset: int) -> bool:
-        """Add the id of a message whose delivery is remembered. False if the transaction names as many as it may."""
+        """Adds the id of a message whose delivery is remembered. Returns False if the transaction already has the
+        maximum number of ids."""
         if len(batch.ids) >= IDS_MAX:
             return False
         if self._rules.writes_version_2:
@@ -268,7 +270,7 @@ class BatchBuilder:
         return True
 
     def _deliver(self, batch: Batch, entry: Entry, offset: int) -> bool:
-        """Add a message. False if the transaction has no room for its id."""
+        """Adds the delivery of a message. Returns False if the transaction already has the maximum number of ids."""
         if entry.drops and not self._remembers(batch, entry, offset):
             return False
         origin = self._origin_prefix + b"%d" % offset
@@ -301,9 +303,9 @@ class BatchBuilder:
         decision: Decision | Refusal,
         bulk: Bulk | None,
     ) -> bool:
-        """Deliver or skip the due occurrences of a schedule. If its target refuses them, the next delivery becomes a
-        dead letter with the headers of a request for it alone, unless the schedule skips it anyway. `row`: key and
-        value of the entry. True if the schedule continues."""
+        """Delivers or skips the due occurrences of a schedule. If its target refuses them, the next delivery becomes a
+        dead letter with the headers of a request for this delivery alone, unless the schedule skips it anyway. `row`:
+        key and value of the entry. Returns True if the schedule continues."""
         key, raw = row
         offset, accepted_ms = split_key(key)[1], entry.accepted_ms
         assert entry.next is not None
@@ -313,11 +315,11 @@ class BatchBuilder:
         first = decided.fates[0]
         if not isinstance(decision, Decision) and not isinstance(first, Skipped):
             self._undelivered.write_dead_letter(batch, entry, offset, decision, single_headers(entry, first.nominal_ms))
-            return self._go_on(batch, overlay, row, entry, undeliverable(entry, first), bulk)
+            return self._continue_schedule(batch, overlay, row, entry, undeliverable(entry, first), bulk)
         if bulk is not None:
             decided = _until_selected(decided, entry, offset, bulk)
         extras = entry.next.extras
-        asked_ms = {control: at_ms for control, *_, at_ms in extras}
+        requested_ms = {control: at_ms for control, *_, at_ms in extras}
         for fate in decided.fates:
             if isinstance(fate, Skipped):
                 continue
@@ -329,23 +331,24 @@ class BatchBuilder:
                 if grace_end < batch.grace_end_ms:
                     batch.grace_end_ms = grace_end
             else:
-                extra, due_ms = self._origin_prefix + b"%d/%d" % (fate.control, fate.number), asked_ms[fate.control]
+                extra, due_ms = self._origin_prefix + b"%d/%d" % (fate.control, fate.number), requested_ms[fate.control]
                 headers = extra_headers(entry.headers, origin, entry.id, extra, fate.nominal_ms)
             batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
             batch.dues_ms.append(due_ms if due_ms > accepted_ms else accepted_ms)
             if self._rates is not None and self._rates.limits(entry.target):
                 batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
-        return self._go_on(batch, overlay, row, entry, decided, bulk)
+        return self._continue_schedule(batch, overlay, row, entry, decided, bulk)
 
     def _surplus_max(self, batch: Batch, entry: Entry, size_bytes: int) -> int:
-        """How many missed occurrences may leave with the next one; 0 if the target takes few messages at a time."""
+        """Returns how many missed occurrences may leave together with the next one; 0 if the target takes few messages
+        at a time."""
         is_limited = self._rates is not None and self._rates.limits(entry.target)
         if is_limited or entry.target not in batch.ready:
             return 0
-        room = min(batch.surplus_max - batch.surplus, _FATES_MAX - len(batch.fates))
-        return max(min(room, batch.surplus_bytes_left // size_bytes), 0)
+        fates_left = min(batch.surplus_max - batch.surplus, _FATES_MAX - len(batch.fates))
+        return max(min(fates_left, batch.surplus_bytes_left // size_bytes), 0)
 
-    def _go_on(
+    def _continue_schedule(
         self,
         batch: Batch,
         overlay: IndexOverlay,
@@ -354,9 +357,9 @@ class BatchBuilder:
         decided: Decided,
         bulk: Bulk | None,
     ) -> bool:
-        """Add the new state of a schedule, and write it to STORE, or complete the schedule. True if it continues.
+        """Writes the new state of a schedule to STORE, or completes the schedule. Returns True if it continues.
 
-        It ends if the bulk control in force selects it now, perhaps behind the sweep.
+        The schedule ends if the bulk control in force selects it now; the sweep may already have passed it.
         """
         (key, raw), following = row, decided.following
         offset = split_key(key)[1]
@@ -364,7 +367,7 @@ class BatchBuilder:
         if surplus := len(decided.fates) - 1:
             batch.surplus += surplus
             batch.surplus_bytes_left -= surplus * len(entry.value or b"")
-        if batch.now_ms > batch.due_max_ms:  # skips must be true by the broker's clock
+        if batch.now_ms > batch.due_max_ms:  # the broker's clock must confirm the skips
             batch.due_max_ms = batch.now_ms
         if is_over(following):
             batch.surplus += 1
@@ -383,30 +386,30 @@ class BatchBuilder:
 
 
 def _has_more_fates(batch: Batch, entry: Entry, bulk: Bulk | None) -> bool:
-    """True if the transaction may need fates beside those of entries: for the progress of a bulk control, or for the
-    end of a schedule."""
+    """True if the transaction may need additional fates: for the progress of a bulk control, or for the end of a
+    schedule."""
     return bulk is not None or batch.surplus > 0 or entry.next is not None
 
 
 def _until_selected(decided: Decided, entry: Entry, offset: int, bulk: Bulk) -> Decided:
-    """The decided fates of a schedule, up to the first one after which a bulk control selects it."""
+    """Returns the decided fates of a schedule up to the first fate after which a bulk control selects the schedule."""
     assert entry.next is not None
     following = entry.next
-    for at, fate in enumerate(decided.fates, 1):
+    for count, fate in enumerate(decided.fates, 1):
         following = after_fates(following, fate)
         if not is_over(following) and bulk.may_act_on(entry, offset, following.requested_due):
-            return Decided(decided.fates[:at], following)
+            return Decided(decided.fates[:count], following)
     return decided
 
 
 def _rows(
     keys: list[bytes], values: list[bytes], parked: Sequence[tuple[bytes, bytes]]
 ) -> Iterable[tuple[bytes, bytes]]:
-    """Keys and values merged in delivery order; both inputs are ascending."""
+    """Merges keys and values with parked rows in delivery order. Both inputs are ascending."""
     rows = zip(keys, values, strict=True)
     return merge(rows, parked, key=_place) if parked else rows
 
 
 def _place(row: tuple[bytes, bytes]) -> bytes:
-    """The sort key of an entry in delivery order, whether or not it is parked."""
+    """Returns the sort key of an entry in delivery order, whether or not it is parked."""
     return row[0][-ENTRY_KEY_SIZE_BYTES:]

@@ -20,65 +20,68 @@ from postdate.wire.limits import INTEGER_END
 @dataclass(slots=True)
 class Batch:
     """A transaction under construction. `runs`: the keys of entries that end or are parked, in key order; a new run
-    begins after each entry that stays. `unparked`: parked keys that end, with the sizes of their values."""
+    begins after each entry that stays. `sizes`: the sizes of their values. `unparked`: parked keys that end, with the
+    sizes of their values."""
 
     now_ms: int = 0
-    until_ms: int = 0  # entries due later wait for the cancel gate
-    surplus_max: int = 0  # missed occurrences beside the first one of each schedule
-    surplus_bytes_left: int = 0  # what the values of further missed occurrences may add
-    surplus: int = 0  # fates beyond one for each entry
+    until_ms: int = 0  # the cancel gate holds back entries that are due later
+    surplus_max: int = 0  # the most missed occurrences, without the first of each schedule
+    surplus_bytes_left: int = 0  # the bytes that values of further missed occurrences may add
+    surplus: int = 0  # fates beyond the first of each entry
     messages: list[OutgoingRecord] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
     runs: list[list[bytes]] = field(default_factory=lambda: [[]])
     sizes: list[list[int]] = field(default_factory=lambda: [[]])
-    linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
+    linked: list[tuple[bytes, Entry, str]] = field(
+        default_factory=list
+    )  # ended entries with an id or place: key, entry, fate
     stored: list[tuple[bytes, int, Entry]] = field(default_factory=list)
-    """Pending entries that are in STORE from now on: key and size of the value, the entry before."""
+    """Pending entries that this transaction writes to STORE: key, size of the value, the entry before."""
     stored_late: dict[str, bytes] = field(default_factory=dict)
     """By target, the place (due time and offset) of the first due entry in `stored`."""
-    unstored: set[int] = field(default_factory=set)  # requests that STORE did not take: they are dead letters now
+    unstored: set[int] = field(default_factory=set)  # requests too large for STORE, now dead letters
     unparked: list[tuple[bytes, int]] = field(default_factory=list)
     recurred: list[tuple[bytes, int, Entry, Entry]] = field(default_factory=list)
-    """Continued schedules: key and size of the value, the entry before and after."""
-    kept: set[bytes] = field(default_factory=set)  # those of the keys in runs and unparked whose truth is STORE
+    """Continued schedules: key, size of the value, the entry before and after."""
+    kept: set[bytes] = field(default_factory=set)  # keys in `runs` and `unparked` whose entries are stored
     rewritten: set[int] = field(default_factory=set)  # moved requests whose STORE record was rewritten
-    park: list[tuple[bytes, Entry]] = field(default_factory=list)  # their target fails or is held
-    over: list[tuple[bytes, bytes, Entry]] = field(default_factory=list)  # key, value: over the rate of their target
+    park: list[tuple[bytes, Entry]] = field(default_factory=list)  # entries whose target fails, is isolated or is held
+    over: list[tuple[bytes, bytes, Entry]] = field(default_factory=list)  # key, value, entry: over the target's rate
     rated: dict[str, int] = field(default_factory=dict)  # messages for each target that has a rate
     unknown: dict[str, list[tuple[bytes, Entry]]] = field(default_factory=dict)
-    """Topics that must be looked up first, or again, with what waits for them and is not parked."""
-    ids: list[IdRow] = field(default_factory=list)  # of delivered messages: these are remembered
+    """Topics that must be looked up first, or again, with the unparked entries that wait for them."""
+    ids: list[IdRow] = field(default_factory=list)  # of delivered messages that are remembered
     due_max_ms: int = 0
     grace_end_ms: int = INTEGER_END  # the earliest end of grace of a delivered message
-    dues_ms: list[int] = field(default_factory=list)  # from when each delivered message could have left
+    dues_ms: list[int] = field(default_factory=list)  # the time from which each delivered message could have left
     dead: list[str] = field(default_factory=list)  # the reason of each dead letter
     moved: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # by a bulk control: key, before, after
     swept: int = 0  # entries on which the bulk control in force acts
-    bulk: BulkProgress | None = None  # what it has done with this transaction
+    bulk: BulkProgress | None = None  # its fate in this transaction
     stayed: int = 0
-    passed_own: bool = False  # a message that writes to an isolated topic of Postdate's own stayed
+    skipped_own: bool = False  # a message stayed because it writes to an isolated topic of Postdate
     targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
-    ready: dict[str, Target] = field(default_factory=dict)  # targets that take every message that is not special
-    filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only
+    ready: dict[str, Target] = field(default_factory=dict)  # targets that accept every message that is not special
+    filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that accepts only small batches
 
     def gone(self) -> set[bytes]:
-        """The keys of all entries that end or become parked, except those that were parked before. O(entries)."""
+        """Returns the keys of all entries that end or become parked, except those parked before. O(entries)."""
         return {key for run in self.runs for key in run}.union(row[0] for row in self.recurred)
 
     def store(self, key: bytes, size_bytes: int, entry: Entry) -> None:
-        """Note that the transaction writes an entry of this encoded size to STORE; it stays pending."""
+        """Notes that the transaction writes an entry of this encoded size to STORE. The entry stays pending."""
         self.stored.append((key, size_bytes, entry))
         if entry.due <= self.until_ms:
             note_first(self.stored_late, entry.target, due_order_of(key, entry))
         self.cut()
 
     def skip(self) -> None:
-        """An entry between the ended ones stays where it is for now."""
+        """Leaves an entry where it is, and ends the current run."""
         self.stayed += 1
         self.cut()
 
     def postpone(self, key: bytes, raw: bytes, entry: Entry, decision: Decision) -> None:
-        """Carry out the decision about an entry that does not end now. An entry that is parked already stays parked."""
+        """Carries out the decision about an entry that does not end now. A parked entry stays parked."""
         is_parked = len(key) > ENTRY_KEY_SIZE_BYTES
         if decision is Decision.DEFER:
             rows = self.unknown.setdefault(entry.target, [])
@@ -96,7 +99,7 @@ class Batch:
             self.kept.add(key)
 
     def cut(self) -> None:
-        """End the current run, because an entry stays."""
+        """Ends the current run, because an entry stays."""
         if self.runs[-1]:
             self.runs.append([])
             self.sizes.append([])

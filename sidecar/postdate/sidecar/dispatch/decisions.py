@@ -1,7 +1,7 @@
-"""Decides whether a due message leaves, waits, or ends as a dead letter.
+"""Decides whether a due message leaves, waits, or becomes a dead letter.
 
-A pure step: it reads the metadata of the target, and changes nothing. `batch` carries the decision out. Most messages
-need no decision: if one message of a target may leave, the others of the transaction may too, unless they have special
+A pure step: it reads the metadata of the target, and changes nothing. `batch` carries out the decision. Most messages
+need none: if one message of a target may leave, all its messages in the transaction may, except those with special
 conditions (`is_special`).
 
 Thread rule: belongs to the shard's thread.
@@ -27,7 +27,7 @@ from postdate.wire.values.texts import counted
 
 
 class Decision(Enum):
-    """The decision about a due message that is not refused. A refused one becomes a dead letter: see `Refusal`."""
+    """The decision about a due message that is not refused. A refused message becomes a dead letter: see `Refusal`."""
 
     DELIVER = auto()
     """It leaves with this transaction."""
@@ -51,7 +51,8 @@ class MessageRules:
         held: HoldState,
         origin_prefix: bytes,
     ) -> None:
-        """`rules`: of the shard's request topic. `origin_prefix`: that of the shard's requests."""
+        """`rules`: the rules of the shard's request topic. `origin_prefix`: the prefix of the origins of the shard's
+        requests."""
         self.target_of = target_of
         self._rules = rules
         self.faults = faults
@@ -63,8 +64,8 @@ class MessageRules:
     def decide(
         self, entry: Entry, size_bytes: int, now_ms: int, steady_ms: float, trial: str | None
     ) -> Decision | Refusal:
-        """Decide about a message of kind deliver. `size_bytes`: of its encoded entry. `trial`: the isolated target of
-        this transaction."""
+        """Decides about a message of kind DELIVER. `size_bytes`: the size of its encoded entry. `trial`: the isolated
+        target of this transaction, if it is a trial."""
         if not self._rules.permits(entry.target):  # the allow-list may be narrower than when the request was accepted
             detail = f"{entry.target} is not among the targets that {self._rules.topic} allows"
             return Refusal(Reason.FORBIDDEN_TARGET, detail)
@@ -79,25 +80,26 @@ class MessageRules:
             return Refusal(Reason.EXPIRED, detail)
         if not target.works:
             waited, spent_ms = steady_ms - target.failing_since, entry.due + self._budget_ms
-            looked_ms = now_ms - (steady_ms - target.looked_at)
-            # A look-up before the end of the budget must be fresh, since the target may be usable by now. A look-up
-            # cannot follow a request that is stamped in the future, so there a fresh one is enough.
+            looked_up_ms = now_ms - (steady_ms - target.looked_up_at)
+            # A look-up before the end of the budget must be fresh, since the target may be usable by now. No look-up
+            # can follow a request that is stamped in the future; then a fresh look-up is enough.
             fresh_ms = now_ms - TARGET_FRESH_MS_MAX
             accepted_ms = entry.accepted_ms if entry.accepted_ms <= now_ms else fresh_ms
-            is_known = looked_ms >= max(accepted_ms, min(spent_ms, fresh_ms))
+            is_known = looked_up_ms >= max(accepted_ms, min(spent_ms, fresh_ms))
             if waited >= self._budget_ms and now_ms >= spent_ms and is_known:
                 return Refusal(target.reason, target.detail)
             return Decision.PARK
         if self.faults.any and entry.target != trial and self.faults.get(entry.target) is not None:
             return self.faults.spent(entry.target, entry.due, now_ms) or Decision.PARK
         refusal = self._refusal(entry, size_bytes, target)
-        age_ms = steady_ms - target.looked_at
+        age_ms = steady_ms - target.looked_up_at
         if refusal is not None and age_ms > TARGET_FRESH_MS_MAX and now_ms - age_ms < entry.accepted_ms:
             return Decision.DEFER  # the topic may have been changed before the request was written
         return refusal or Decision.DELIVER
 
     def _refusal(self, entry: Entry, size_bytes: int, target: Target) -> Refusal | None:
-        """Why a target cannot take a message, by its metadata; None: it can. `size_bytes`: of its encoded entry."""
+        """Returns why a target cannot accept a message, by its metadata; None if it can. `size_bytes`: the size of the
+        encoded entry."""
         if entry.partition >= target.partitions:
             partitions = counted(target.partitions, "partition")
             detail = f"topic {entry.target} has {partitions}, there is no {entry.partition}"
@@ -112,8 +114,8 @@ class MessageRules:
         return None
 
     def delivered_size_bytes(self, entry: Entry) -> int:
-        """The size of the delivered record, with the longest origin; of a schedule the largest one that the next
-        transaction may deliver. O(headers)."""
+        """Returns the size of the delivered record, with the longest origin. For a schedule, this is the largest record
+        that the next transaction may deliver. O(headers)."""
         origin, following = self._longest_origin, entry.next
         if following is None:
             headers = delivered_headers(entry.headers, origin, entry.requested_due, entry.id)
@@ -128,7 +130,7 @@ class MessageRules:
 
 
 def is_special(entry: Entry, size_bytes: int, target: Target) -> bool:
-    """True if delivering a message depends on more than whether its target accepts messages."""
+    """True if the delivery of a message depends on more than the state of its target."""
     return (
         entry.grace_ms >= 0
         or entry.partition >= target.partitions

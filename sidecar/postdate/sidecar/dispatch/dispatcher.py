@@ -1,7 +1,7 @@
 """Dispatch: turns due entries of the timer index into committed transactions, one at a time.
 
 Steps 1 and 2 of docs/protocol.md, "Running". `due_reader` reads the entries that may leave, `batch` builds their
-transaction, `aborts` deals with one that failed (step 3), and `parking` moves waiting entries aside. Steps 4 and 5
+transaction, `aborts` handles one that failed (step 3), and `parking` moves waiting entries aside. Steps 4 and 5
 (unknown outcome, fenced) are exceptions that `dispatch` raises: the shard drops the ownership and takes over again.
 
 Thread rule: the shard's thread.
@@ -38,19 +38,20 @@ from postdate.sidecar.transaction.verdict_records import VerdictWriter
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import BEAT, FATES, SWEPT, BulkProgress
 
-#: At most two topics of a message are unknown: its target, and the dead letters if the target refuses it.
-_LOOKS = 2
+#: A message has at most two unknown topics: its target, and the dead-letter topic if the target refuses it.
+_LOOKUPS_MAX = 2
 
 
 class Dispatched(NamedTuple):
-    """The number of committed fates, and whether to call again without a wait: more may be due."""
+    """The number of committed fates. `more`: more entries may be due, so the caller should call again without a
+    wait."""
 
     fates: int
     more: bool
 
 
 class Dispatcher:
-    """Dispatches for one shard. The ownership is passed to each call; all other state lives as long as the shard."""
+    """Dispatches the entries of one shard. Each call gets the ownership; all other state lives as long as the shard."""
 
     def __init__(self, ctx: ShardContext, targets: Targets) -> None:
         self._ctx = ctx
@@ -70,16 +71,16 @@ class Dispatcher:
         self._reader = DueReader(ctx, targets, self._faults, self._limit, self._rates)
         self._aborts = Aborts(ctx, targets, self._faults, self._limit)
         self.has_tried = False
-        """Whether the last transaction was a trial of an isolated target."""
+        """True if the last transaction was a trial of an isolated target."""
 
     def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int, now_ms: int) -> Dispatched:
-        """Run one transaction with entries due before `before_ms`.
+        """Runs one transaction with entries due before `before_ms`.
 
-        `now_ms`: the broker's time, which decides how late an entry is. It equals `before_ms` unless something holds
-        later entries back.
+        `now_ms`: the broker's time, by which lateness is measured. It equals `before_ms` unless something holds back
+        later entries.
 
-        Raises UnknownOutcome, Fenced, FatalClient: drop the ownership. Raises Unreachable: nothing was begun; try
-        later.
+        Raises UnknownOutcome, Fenced, FatalClient: the caller drops the ownership. Raises Unreachable: no transaction
+        was begun; the caller tries again later.
         """
         steady, held = self._ctx.clock.steady_ms(), self._ctx.held.current
         self.has_tried = False
@@ -94,7 +95,7 @@ class Dispatcher:
             self._rates.begin(index, steady)
         self._parking.begin(index)
         if bulk is not None and self.wants_bulk(index):
-            self._is_bulk_next = not self._is_bulk_next  # in turn with due entries
+            self._is_bulk_next = not self._is_bulk_next  # bulk controls and due entries take turns
             if self._is_bulk_next and self._bulk_sweep.may_run(index, bulk):
                 return Dispatched(self._dispatch_bulk(index, ownership, bulk, now_ms), more=True)
         due = self._reader.read(index, steady, before_ms)
@@ -102,25 +103,25 @@ class Dispatcher:
         if not due.keys and not due.parked:
             return Dispatched(0, bulk is not None and self.wants_bulk(index))
         overlay, batch = self._build(index, due)
-        for _ in range(_LOOKS):
+        for _ in range(_LOOKUPS_MAX):
             if batch.unknown:
-                self._targets.learn(batch.unknown, again=True)
+                self._targets.look_up(batch.unknown, again=True)
                 overlay, batch = self._build(index, due)
-        for rows in batch.unknown.values():  # the look-up is late: only these wait for it
+        for rows in batch.unknown.values():  # the look-up is late: only these entries wait for it
             batch.park += rows
         has_parked = bool(batch.park)
         if has_parked:
             self._parking.park(index, batch)
             if due.keys_after_gaps:
                 return Dispatched(0, more=True)
-            # Now, not in the next turn: then further entries to park may be due, and so on for ever.
+            # In this turn: in the next one, further entries to park may be due, and so on for ever.
             due.leave_out({key for key, _ in batch.park})
             overlay, batch = self._build(index, due)
             if batch.park or not batch.fates:
                 if due.trial is not None and not batch.park:
                     self._faults.nothing_waits(due.trial)
                 return Dispatched(0, more=True)
-        if due.trial is None and batch.passed_own:
+        if due.trial is None and batch.skipped_own:
             self._faults.parked((OWN,))
         if not batch.fates and not batch.over:
             if due.trial is not None:
@@ -137,14 +138,14 @@ class Dispatcher:
             self._limit.committed(due.full and not due.short, ownership.took_ms)
         if self._rates is not None:
             self._note_rates(self._rates, index, batch)
-        if has_parked:  # the transaction was smaller than the input, so it shows nothing about either
+        if has_parked:  # the transaction was smaller than the input, so it shows nothing about the backlog
             return Dispatched(len(batch.fates), more=True)
         self._reader.ended(index, due, batch.gone(), before_ms)
-        more = due.goes_on or batch.stayed > 0 or not batch.fates or due.trial is not None
+        more = due.has_more or batch.stayed > 0 or not batch.fates or due.trial is not None
         return Dispatched(len(batch.fates), more)
 
     def before_ms(self, index: TimerIndex, before_ms: int) -> int:
-        """Messages due before this time may leave; `before_ms` is the limit without bulk controls."""
+        """Returns the time before which messages must be due to leave. `before_ms`: the same without bulk controls."""
         bulks = index.timer_log.bulks
         return min(before_ms, 1) if bulks and are_ahead(bulks, read_up_to(index)) else before_ms
 
@@ -155,8 +156,8 @@ class Dispatcher:
         return bool(bulks) and in_force(bulks) is not None and not self._faults.is_isolated(OWN)
 
     def _begin_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> Dispatched:
-        """Run a transaction that does nothing but show a bulk control in force, before any other: from now on no
-        owner delivers what it selects."""
+        """Runs a transaction that only records that a bulk control is in force. From then on no owner delivers the
+        messages that the control selects."""
         fate = BulkProgress(bulk.offset, 0, SWEPT, 0)
         try:
             with self._ctx.counts.transaction(self._ctx.clock):
@@ -172,8 +173,8 @@ class Dispatcher:
         return Dispatched(1, more=True)
 
     def _dispatch_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk, now_ms: int) -> int:
-        """Run a transaction with the next entries on which a bulk control acts; returns the number of its fates, 0 if
-        there was none. Raises as `dispatch`."""
+        """Runs a transaction with the next entries on which a bulk control acts. Returns the number of its fates, 0 if
+        none was committed. Raises as `dispatch`."""
         entries_max = self._faults.entries_max(self._limit.entries)
         due = self._bulk_sweep.read(index, bulk, entries_max, self._limit.size_bytes)
         due.now_ms, due.short = now_ms - 1, self._faults.is_attributing
@@ -185,7 +186,7 @@ class Dispatcher:
         return len(batch.fates)
 
     def _note_rates(self, rates: TargetRates, index: TimerIndex, batch: Batch) -> None:
-        """Update the rates after a write: messages that were sent, and messages that were parked."""
+        """Updates the rates after a write, from the messages that were sent and those that were parked."""
         rates.spend(batch.rated)
         for key, _, entry in batch.over:
             rates.parked(entry.target, key)
@@ -198,8 +199,8 @@ class Dispatcher:
         return self._limit.ending
 
     def commit_beat(self, index: TimerIndex, ownership: ShardOwnership) -> bool:
-        """Commit a record without fates: it keeps the log from becoming empty and samples the broker's clock. False if
-        it was aborted, or must wait after another abort. Raises as `dispatch`."""
+        """Commits a record without fates: it keeps the log from becoming empty, and samples the broker's clock. Returns
+        False if it was aborted, or if the pause after an abort is not over. Raises as `dispatch`."""
         if self._aborts.is_pausing:
             return False
         try:
@@ -213,9 +214,9 @@ class Dispatcher:
         return True
 
     def maintain(self, index: TimerIndex, now_ms: int) -> bool:
-        """Maintain waiting entries: refresh target metadata, move back entries that may leave, and store entries that
-        have waited for long. True if entries were moved back: more may follow. Waits for Kafka no longer than a first
-        look-up may take."""
+        """Refreshes target metadata, moves back parked entries that may leave, and stores entries that have waited for
+        long. Returns True if entries were moved back: more may follow. Waits for Kafka no longer than the first look-up
+        of a target may take."""
         self._sweep.step(index, now_ms)
         self._targets.refresh()
         if self._rates is not None:
@@ -223,15 +224,16 @@ class Dispatcher:
         return self._parking.maintain(index, now_ms)
 
     def needs_maintenance(self, index: TimerIndex) -> bool:
-        """True if `maintain` must run at its interval: something is parked, or a bulk control waits.
+        """True if `maintain` must run at its interval: entries are parked, or a bulk control has not ended.
 
-        A failing or isolated target needs no check until a message for it is parked, which requests its metadata."""
+        A failing or isolated target needs no check until a message for it is parked; parking requests its metadata."""
         return index.parked_count > 0 or bool(index.timer_log.bulks)
 
     # ---- one batch -------------------------------------------------------------------------------------------------
 
     def _build(self, index: TimerIndex, due: Due) -> tuple[IndexOverlay, Batch]:
-        """A transaction, and the overlay that contains its changes. Each attempt needs a new overlay."""
+        """Builds a transaction. Returns it with the overlay that contains its changes. Each attempt needs a new
+        overlay."""
         after_ms = self._ctx.long_delays.store_after_ms
         overlay = IndexOverlay(index, self._ctx.clock.wall_ms(), store_after_ms=after_ms)
         return overlay, self._builder.build(overlay, due, self._ctx.clock.steady_ms())
@@ -239,8 +241,8 @@ class Dispatcher:
     def _commit(
         self, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, batch: Batch, due: Due, held: Holds
     ) -> bool:
-        """Run the transaction of a batch; False if nothing was committed. Nothing is sent if the holds have changed
-        from `held` while the batch waited for a slot, or if the shard is being released."""
+        """Runs the transaction of a batch. Returns False if nothing was committed. Nothing is sent if the holds have
+        changed from `held` while the batch waited for a slot, or if the shard is being released."""
         content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms, batch.ids, batch.grace_end_ms)
         low_water = ownership.low_water_of(index)
         report_all = self._faults.must_report(due.trial, len(batch.fates))
@@ -261,8 +263,8 @@ class Dispatcher:
             self._aborts.aborted(ownership, batch, due, fault)
             return False
         except KafkaFault:
-            self._targets.look_again(batch.targets)  # a deleted one can end the producer, and would end the next one
-            if self._rates is not None:  # it may be committed all the same
+            self._targets.refresh_soon(batch.targets)  # a deleted target can end each producer in turn
+            if self._rates is not None:  # the transaction may be committed nevertheless
                 self._rates.spend(batch.rated)
             raise
         recurs = bool(batch.recurred or batch.surplus)
@@ -284,18 +286,18 @@ class Dispatcher:
         return True
 
     def _write(self, ownership: ShardOwnership, overlay: IndexOverlay, log_offset: int) -> None:
-        """Step 2 of Running: after the known commit, update the local state in one WriteBatch."""
+        """Updates the local state in one WriteBatch after a known commit: step 2 of "Running"."""
         overlay.advance(seq=ownership.seq, next_dispatch=log_offset + 1)
         overlay.write()
         failpoints.reached("dispatch.written")
 
     def retry_at(self) -> float | None:
-        """The steady time in ms of the next retry; None if no retry is pending."""
+        """Returns the steady time in ms of the next retry; None if no retry is pending."""
         return self._aborts.retry_at()
 
     def parked_in_ms(self) -> float:
-        """Milliseconds until a parked entry may leave, by the rate of its target or in a trial; infinite if none
-        may."""
+        """Returns the time in ms until a parked entry may leave, by the rate of its target or in a trial; infinite if
+        none may."""
         if self._ctx.held.current.delivery:
             return inf
         rated_at = self._rates.next_at() if self._rates is not None else None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-# A transaction must add each of its partitions before it writes to it; with more, the coordinator responds slowly.
+# A transaction must add each of its partitions before it writes to it; with more of them, the coordinator responds
+# slowly.
 TARGET_PARTITIONS_PER_TRANSACTION_MAX: Final = 1_000
 
-# Targets a shard remembers: a few hundred bytes each; a request topic with more live targets looks some up again.
+# Targets that a shard remembers: a few hundred bytes each. A request topic with more live targets looks up some of them
+# again and again.
 TARGETS_KNOWN_MAX: Final = 10_000
 
 # The metadata of a working target is refreshed this often, to detect a deleted topic or a new size limit.
@@ -21,8 +23,9 @@ TARGET_LOOKUP_WAIT_MS: Final = 100.0
 # `maintain`) or was requested after the end of the entry's retry budget.
 TARGET_FRESH_MS_MAX: Final = 1_000
 
-# A failing target is looked up again after this, doubling up to the maximum: quick for a topic that was just created.
-# If another message for it becomes due, it is looked up as soon as its metadata is older than TARGET_FRESH_MS_MAX.
+# A failing target is looked up again after this, doubling up to the maximum: the first ones come quickly, for a topic
+# that was just created. If another message for it becomes due, it is looked up as soon as its metadata is older than
+# TARGET_FRESH_MS_MAX.
 TARGET_PROBE_MS_MIN: Final = 500
 TARGET_PROBE_MS_MAX: Final = 10_000
 
@@ -30,13 +33,14 @@ TARGET_PROBE_MS_MAX: Final = 10_000
 HELD_BACK_MS_MAX: Final = 100.0
 HELD_BACK_AIM_MS: Final = 40.0
 
-# The least share of the configured size to which a transaction shrinks: because it was slow, and because it could not
-# be committed at all. Below 1,000 messages it is hardly faster, and takes no slot (LARGE_TRANSACTION_FATES).
+# The least share of the configured size to which a transaction shrinks: after slow transactions, and after transactions
+# that could not be committed at all. A transaction of less than 1,000 messages is hardly faster, and takes no slot
+# (LARGE_TRANSACTION_FATES).
 SLOW_BATCH_SHARE_MIN: Final = 0.1
 BATCH_SHARE_MIN: Final = 1 / 65_536
 
-# A backlog of more full transactions than this gets a second cursor. The entries and bytes that it visits in one step,
-# some 100 ms, and the number of waiting targets that it remembers, a set of names.
+# A backlog of more full transactions than this gets a second cursor. The other limits: the entries and bytes that it
+# visits in one step, about 100 ms, and the number of waiting targets whose names it remembers.
 BACKLOG_TRANSACTIONS: Final = 2
 BYPASS_ENTRIES_MAX: Final = 150_000
 BYPASS_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -48,56 +52,57 @@ HEAVY_SHARE: Final = 1 / 8
 # If the second cursor took fewer messages than this, the share of a target in them is not significant.
 HEAVY_TAKEN_MIN: Final = 20
 
-# Refused entries of a target that are retried alone: each costs a transaction, and is skipped in every trial.
+# Refused entries of a target that are retried alone: each costs a transaction, and every other trial skips it.
 REFUSED_MAX: Final = 1_000
 
 # Entries of a transaction in which every message has its own delivery report, to find the refused one.
 REPORTED_ENTRIES_MAX: Final = 1_000
 
-# A topic is slow if at least SLOW_TRANSACTIONS in a row waited longest for it, and this many of its records took
-# SLOW_RECORD_MS or longer. Their number does not matter if their times add up to SLOW_WAIT_MS: while they wait, more
-# entries fall due, and each transaction takes about twice as long as the one before. One transaction alone may have met
-# a stall of the machine. These numbers hold while at most SLOW_SHARE_MIN of the records of other topics are slow. On a
-# busy machine every topic is slow at times, so more slow records in a row are needed, which keeps a coincidence as
-# unlikely. The maximum share bounds that number: 24 records at most. All numbers hold for transactions of weight 1: a
-# record of one with less counts as that part of a record.
+# A topic is slow if at least SLOW_TRANSACTIONS in a row waited longest for it, and SLOW_IN_A_ROW of its records took
+# SLOW_RECORD_MS or longer. The number of records does not matter if their times add up to SLOW_WAIT_MS: while a
+# transaction waits, more entries become due, and each transaction takes about twice as long as the previous one. One
+# transaction alone may have met a stall of the machine. These numbers hold while at most SLOW_SHARE_MIN of the records
+# of other topics are slow. On a busy machine every topic is slow at times, so more slow records in a row are needed to
+# keep a coincidence as unlikely. SLOW_SHARE_MAX bounds that number: 24 records at most. All numbers hold for
+# transactions of weight 1: a record of a transaction with less weight counts as that fraction of a record.
 SLOW_TRANSACTIONS: Final = 2
 SLOW_IN_A_ROW: Final = 4
 SLOW_SHARE_MIN: Final = 0.05
 SLOW_SHARE_MAX: Final = 0.6
 SLOW_WAIT_MS: Final = 300.0
 
-# The least weight of a slow transaction that has messages for other targets. Without it hundreds of slow records would
-# be needed to isolate a target that gets almost all messages. If only the next one has some, it counts from this weight
-# on.
+# The least weight of a slow transaction that has messages for other targets. Without it, isolating a target that gets
+# almost all messages would take hundreds of slow records. If only the next transaction has messages for other targets,
+# the slow transaction counts from this weight on.
 SLOW_WEIGHT_MIN: Final = 1 / 8
 
-# From this weight on, transactions stay small while a topic is suspected, after a fault of any target. Below it, most
-# of their entries are for the suspected target, and small transactions could not carry them.
+# After a fault of any target, transactions stay small while a topic is suspected with at least this weight. Below it,
+# most entries are for the suspected target, and small transactions would fall behind.
 SLOW_WEIGHT_SMALLER: Final = 1 / 2
 
-# Entries of the transaction after one that a target's fault aborted, or that waited for a topic for SLOW_WAIT_MS. Other
-# targets may be slow as well, and a small transaction waits for fewer of their messages.
+# The most entries of a transaction after one that a target's fault aborted, or that waited for a topic for
+# SLOW_WAIT_MS. Other targets may be slow as well, and a small transaction waits for fewer of their messages.
 AFTER_FAULT_ENTRIES_MAX: Final = 20
 
-# Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
+# Targets that are isolated at the same time: each has a state of some hundred bytes, and a place in the round of
+# trials.
 ISOLATED_MAX: Final = 1_000
 
-# The aim for the duration of a trial; one that took longer than the maximum makes the next ones smaller. All other
-# targets of the shard wait meanwhile.
+# The aim for the duration of a trial; one that took longer than the maximum makes the next trials smaller. All other
+# targets of the shard wait during a trial.
 TRIAL_AIM_MS: Final = 20.0
 TRIAL_MS_MAX: Final = 50.0
 
-# A fast trial enlarges the next one up to this, however long it took: a trial of one message takes as long as any other
-# transaction, so its duration does not show how long a larger one takes.
+# A fast trial enlarges the next one up to this size, regardless of its duration: a trial of one message takes as long
+# as any other transaction, so its duration does not show how long a larger trial takes.
 SMALL_TRIAL_MESSAGES: Final = 16
 
 # The pause after a trial as a multiple of its duration: other transactions get three quarters of the time.
 TRIAL_REST: Final = 3.0
 
-# A target earns 1 ms of credit in this many ms. Trials that delay messages for others by more than the aim, and by more
-# than common transactions do, use it up. So less than a hundredth of the other messages wait longer, and p99 of their
-# lateness hardly changes.
+# A target earns 1 ms of credit in this many ms. Trials that delay messages for other targets by more than the aim, and
+# by more than common transactions do, use it up. So less than a hundredth of these messages wait longer, and p99 of
+# their lateness hardly changes.
 LATE_TRIAL_REST: Final = 150.0
 
 # The maximum credit, as a multiple of the aim.
@@ -106,65 +111,70 @@ LATE_CREDIT: Final = 5
 # The longest pause of a target whose credit is used up: the same as for a target that acknowledges nothing.
 LATE_TRIAL_REST_MS_MAX: Final = TARGET_PROBE_MS_MAX
 
-# The limit of the first long pause. Each long pause doubles the limit; PROBATION_MS after the last one it starts again.
+# The limit of the first long pause. Each long pause doubles the limit; PROBATION_MS after the last long pause it is
+# back at this value.
 FIRST_PAUSE_MS_MAX: Final = 1_000.0
 
-# The pause of a target after a refused trial, as a multiple of the longest time that a message of another target waited
-# for the trial. Such a trial delivers nothing, and a target that refuses everything needs one for each message. With
-# TRIAL_REST alone they took 22 % of a shard's time.
+# The pause of a target after a refused trial, as a multiple of the longest time that a message for another target
+# waited for the trial. Such a trial delivers no message, and a target that refuses all messages needs a trial for each.
+# With TRIAL_REST alone, these trials took 22 % of a shard's time.
 REFUSED_TRIAL_REST: Final = 30.0
 
-# Only for a target that has accepted nothing for this long. If one in ten messages is refused, each costs two refused
-# trials, and with longer pauses the others would be late, further and further.
+# REFUSED_TRIAL_REST applies only to a target that has accepted nothing for this long. If one in ten messages is
+# refused, each of them costs two refused trials, and with longer pauses the other messages would become later and
+# later.
 REFUSING_MS: Final = 2_000.0
 
 # The least pause after a trial: the broker still writes its markers, and the next transaction would wait for them.
 TRIAL_REST_MS_MIN: Final = 20.0
 
-# Due entries that a trial looks through for one of its target that is not parked yet, to keep the order.
+# Due entries that a trial searches for an unparked message of its target, to keep the order.
 TRIAL_LOOKED_AHEAD_MAX: Final = 100
 
 # A refused entry is tried again alone after this, doubling up to the maximum, until its retry budget is used up.
 REFUSED_RETRY_MS_MIN: Final = 1_000.0
 REFUSED_RETRY_MS_MAX: Final = 15_000.0
 
-# The longest probation: a target stays isolated for this long after its last fault. Otherwise one that refuses a record
-# in a hundred, or is slow from time to time, would abort or delay the transactions of all others again and again. The
-# first probation of a target is shorter, since a network outage or a busy machine also isolates healthy targets. Each
-# further isolation doubles it. The probation is short again PROBATION_FORGOTTEN_MS after the last one.
+# The longest probation: a target stays isolated for this long after its last fault. Otherwise a target that refuses one
+# record in a hundred, or is slow from time to time, would abort or delay the transactions of all other targets again
+# and again. The first probation of a target is shorter, since a network outage or a busy machine also isolates healthy
+# targets. Each further isolation doubles it. PROBATION_FORGOTTEN_MS after the last probation, it is short again.
 PROBATION_MS: Final = 30_000.0
 FIRST_PROBATION_MS: Final = 1_000.0
 
-# A probation that is shorter than PROBATION_MS needs so many acknowledged trials: a single one may be fast by chance.
+# A probation that is shorter than PROBATION_MS needs this many acknowledged trials: a single trial may be fast by
+# chance.
 GOOD_TRIALS: Final = 8
 
-# How long after the probation that followed it an isolation is forgotten.
+# The time after the end of its probation at which an isolation is forgotten.
 PROBATION_FORGOTTEN_MS: Final = 10 * PROBATION_MS
 
 # How soon entries under key 0 are retried while they wait for Postdate's own topics to recover.
 OWN_RETRY_MS: Final = 10.0
 
-# Parked entries of a target that are moved back in one local write, and how soon more follow: 25 ms of every 100. This
-# limits a target that has recovered to 50,000 messages a second, since new ones wait behind those that are parked.
+# Parked entries of a target that are moved back in one local write, and the time until the next write: writes take 25
+# ms of every 100. This limits a target that has recovered to 50,000 messages per second, since new messages wait behind
+# the parked ones.
 UNPARK_ENTRIES_MAX: Final = 5_000
 UNPARK_INTERVAL_MS: Final = 100
 
 # Messages of a target at its rate limit are sent in slices of this length, in at most 20 transactions per second. The
-# bucket holds twice that, so that a shard that is a little late does not fall behind the rate.
+# bucket holds tokens for two slices, so that a shard that is a little late does not fall behind the rate.
 RATE_SLICE_S: Final = 0.05
 RATE_SAVED_S: Final = 0.1
 
-# How soon a target is checked again if its messages may not leave for another reason.
+# The time until a target is checked again if another reason keeps its messages from leaving.
 RATE_RETRY_MS: Final = 50.0
 
-# The client library packs records of one partition into batches of up to this size, and a topic's limit is on batches.
+# The client library packs records of one partition into batches of up to this size, and a topic limits the size of
+# batches.
 CLIENT_BATCH_BYTES: Final = 1_000_000
 
 # The headers that Postdate adds to a delivered record: names, an origin with the longest topic name, a due time, an id.
 DELIVERED_HEADERS_SIZE_BYTES_MAX: Final = 1_024
 
-# Missed occurrences of schedules that leave with one transaction, beside the first one of each schedule: as many as a
-# large transaction has messages, and a fraction of the bytes that one may have.
+# Missed occurrences of schedules that leave with one transaction, in addition to the first of each schedule: as many as
+# a large transaction has messages, and a fraction of the bytes that a transaction may have.
 SURPLUS_FATES_MAX: Final = 1_000
 SURPLUS_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -172,14 +182,15 @@ SURPLUS_BYTES_MAX: Final = 4 * 1024 * 1024
 MAINTENANCE_INTERVAL_MS: Final = 500
 
 # Entries on which a bulk control acts in one transaction, and entries that it visits to find them. Other messages wait
-# meanwhile: 5 to 10 ms. Each visit costs 1 to 3 us. Measured with four shards and a million entries: 72,000 a second
-# with 2,000, and p99 of the others' lateness 5.1 times the undisturbed one; 58,000 and 2.1 times with 700; 46,000 and
-# 1.3 times with 500. From LARGE_TRANSACTION_FATES on, shards also wait for one another.
+# for it: 5 to 10 ms. Each visit costs 1 to 3 us. Measured with four shards and a million entries, as entries per
+# second, and as p99 of the lateness of other messages relative to an undisturbed shard: 72,000 and 5.1 times with 2,000
+# entries; 58,000 and 2.1 times with 700; 46,000 and 1.3 times with 500. From LARGE_TRANSACTION_FATES on, shards also
+# wait for one another.
 SWEPT_ENTRIES_MAX: Final = 700
 SWEPT_VISITED_MAX: Final = 5_000
-# Bytes of these entries: those that move may be written to the store topic.
+# Bytes of these entries: moved entries may be written to STORE.
 SWEPT_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# Requests whose age is checked in one sweep, by some point reads each: some 20 ms twice a second, and only while old
+# Requests whose age is checked in one sweep, by a few point reads each: about 20 ms twice a second, and only while old
 # requests are pending and not stored.
 SWEEP_OFFSETS_MAX: Final = 2_000

@@ -1,11 +1,12 @@
 """Parks entries whose target fails, is isolated or held, or has a rate limit.
 
-They are moved under parked keys, ordered by target and then by delivery order, so that they delay nothing else. Parking
-is a local change that does not appear in the dispatch log. An owner that starts from the topics finds the entries due,
-and parks them again.
+Parked entries lie under parked keys, ordered by target and then by delivery order, so that they delay no other entries.
+Parking is a local change that does not appear in the dispatch log. An owner that starts from the topics finds the
+entries due, and parks them again.
 
-While entries of a target are parked, later ones of it are parked too, for whatever reason the first ones were parked:
-otherwise they would overtake them, in particular after a restart, which forgets that a target was isolated.
+While entries of a target are parked, later entries of that target are parked too, whatever the reason for parking the
+first: otherwise they would overtake the parked entries, in particular after a restart, which forgets that a target was
+isolated.
 
 Thread rule: the shard's thread.
 """
@@ -42,25 +43,26 @@ class Parking:
         self._rates = rates
         self._budget_ms = ctx.config.dispatch.retry_budget_ms
         self._index: TimerIndex | None = None
-        self._names: set[str] = set()  # all targets with parked entries, perhaps others
+        self._names: set[str] = set()  # all targets with parked entries, and perhaps others
         self._first: dict[str, bytes | None] = {}
 
     def begin(self, index: TimerIndex) -> None:
-        """Start a turn. O(1), and a seek for each target with parked entries if the index is another one."""
+        """Starts a turn. O(1), plus a seek for each target with parked entries if `index` is not that of the last
+        turn."""
         if index is not self._index:
             self._index, self._names = index, set(_parked_targets(index))
         self._first.clear()
 
     @property
     def any(self) -> bool:
-        """True if `precedes` may be true of some target. O(1)."""
+        """True if `precedes` may return True for some target. O(1)."""
         return bool(self._names)
 
     def precedes(self, target: str, key: bytes) -> bool:
-        """True if a parked entry of a target comes before the entry under `key`, which therefore has to be parked too.
+        """True if a parked entry of a target comes before the entry under `key`, which must therefore be parked too.
 
-        REQUIRES: `begin` for this turn. A target with a rate never counts: `TargetRates.admits` keeps its order. O(1),
-        and a seek for the first message of a target with parked entries.
+        REQUIRES: `begin` for this turn. Always False for a target with a rate: `TargetRates.admits` keeps its order.
+        O(1), plus a seek for the first message of a target with parked entries.
         """
         if target not in self._names or self._index is None or (self._rates is not None and self._rates.limits(target)):
             return False
@@ -71,7 +73,7 @@ class Parking:
         return first is not None and first < key
 
     def park(self, index: TimerIndex, batch: Batch) -> None:
-        """Move entries of held, failing and isolated targets under parked keys."""
+        """Moves entries of held, failing and isolated targets under parked keys."""
         overlay = IndexOverlay(index)
         for key, entry in batch.park:
             _rekey(overlay, key, entry, parked=True)
@@ -85,11 +87,12 @@ class Parking:
                 self._rates.parked(name)
 
     def maintain(self, index: TimerIndex, now_ms: int) -> bool:
-        """Check the targets of parked entries, and move back the entries that may leave; True if entries moved."""
+        """Checks the targets of parked entries, and moves back the entries that may leave. Returns True if entries
+        moved."""
         moved = False
         self._names = set(parked := _parked_targets(index))
         names = [name for name in parked if name not in self._ctx.held.current.targets]
-        self._targets.learn(names)
+        self._targets.look_up(names)
         self._faults.parked(names)
         for name in names:
             target = self._targets.get(name)
@@ -98,20 +101,21 @@ class Parking:
             if not target.works or self._faults.get(name) is not None:
                 moved |= self._end_spent(index, target, now_ms)
             elif self._rates is not None and self._rates.limits(name):
-                self._rates.wait(name)  # it reads them where they are parked
+                self._rates.wait(name)  # it reads them under their parked keys
             else:
                 moved |= self._move_back(index, *index.timer_log.scan_parked(name, UNPARK_ENTRIES_MAX))
         return moved
 
     def _end_spent(self, index: TimerIndex, target: Target, now_ms: int) -> bool:
-        """Move back the entries whose retry budget is used up: the next transaction ends them as dead letters."""
+        """Moves back the entries whose retry budget is used up: the next transaction makes them dead letters. Returns
+        True if entries moved."""
         steady, spent_ms = self._ctx.clock.steady_ms(), now_ms - self._budget_ms
         if target.works:
             may_end = self._faults.spent(target.name, spent_ms, now_ms) is not None
         else:
             may_end = steady - target.failing_since >= self._budget_ms
-            if may_end and steady - target.looked_at > TARGET_FRESH_MS_MAX:  # it may have come back since
-                self._targets.look_again((target.name,))
+            if may_end and steady - target.looked_up_at > TARGET_FRESH_MS_MAX:  # the target may be usable again
+                self._targets.refresh_soon((target.name,))
                 may_end = False
         if not may_end:
             return False
@@ -139,7 +143,7 @@ def _rekey(overlay: IndexOverlay, key: bytes, entry: Entry, parked: bool) -> Non
 
 
 def _parked_targets(index: TimerIndex) -> list[str]:
-    """The targets with parked entries; one seek each."""
+    """Returns the targets with parked entries; one seek each."""
     names: list[str] = []
     start = b""
     while keys := index.timer_log.scan_parked_keys(start, 1):

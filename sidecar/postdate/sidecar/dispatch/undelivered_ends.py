@@ -1,6 +1,7 @@
-"""Adds to a transaction what ends without a delivery: dead letters, controls, and entries that a request has ended.
+"""Adds entries that end without a delivery to a transaction: dead letters, controls, and entries that a request has
+ended.
 
-The effect of a control is decided here, from the present state of the entry, not from its state at ingest (rule 2).
+The effect of a control is decided here, from the current state of the entry, not from its state at ingest (rule 2).
 Records on the store and dead-letter topics never exceed the limits of these topics.
 
 Thread rule: belongs to the shard's thread.
@@ -49,7 +50,7 @@ from postdate.wire.verdicts import Verdict
 
 
 class UndeliveredEnds:
-    """Ends the entries of one shard without a delivery, and writes those that stay pending to STORE."""
+    """Ends entries of one shard without a delivery, and writes entries that stay pending to STORE."""
 
     def __init__(self, own: OwnTopics, partition: int, rules: MessageRules, verdicts: VerdictWriter) -> None:
         self._own = own
@@ -61,7 +62,8 @@ class UndeliveredEnds:
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
     def end_undelivered(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
-        """End an entry that ingest has decided about: refused, a control, or ended by one."""
+        """Ends an entry that ingest has decided about: a refused request, a control, or an entry that another request
+        has ended."""
         if entry.kind == Kind.DEAD:
             self.dead_letter(batch, entry, offset, Refusal(Reason(entry.reason), entry.detail))
         elif entry.kind == Kind.APPLIED:
@@ -69,11 +71,11 @@ class UndeliveredEnds:
         else:
             batch.fates.append(self._end_by_another(entry, offset))
             batch.messages += self._verdicts.to_ended(entry, offset)
-            # Now, because a later control in this transaction looks it up.
+            # Note it now, because a later control in this transaction looks it up.
             overlay.note_end(offset, b"" if entry.kind in ENDED_BY_EARLIER else entry.id, sent=False)
 
     def dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
-        """End a message as a dead letter, with its fate and its verdict."""
+        """Ends a message as a dead letter, with its fate and its verdict."""
         self.write_dead_letter(batch, entry, offset, refusal, sent_headers(entry.headers, stripped_of(entry)))
         batch.fates.append(
             PlainFate(offset, entry.first_due, DEAD)
@@ -86,9 +88,9 @@ class UndeliveredEnds:
             batch.messages.append(self._verdicts.message(Verdict.DEAD, offset, entry.id))
 
     def write_dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal, original: Headers) -> None:
-        """Write a dead letter with these headers of a request."""
+        """Writes a dead letter with the headers `original` of a request."""
         reason, detail = refusal.reason, refusal.detail
-        if reason is Reason.EXPIRED:  # the broker's clock must confirm it
+        if reason is Reason.EXPIRED:  # the broker's clock must confirm the expiry
             batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
         origin = self._origin_prefix + b"%d" % offset
         (key,) = entry.own_key or (entry.key,)
@@ -103,8 +105,8 @@ class UndeliveredEnds:
         batch.dead.append(reason)
 
     def _end_by_another(self, entry: Entry, offset: int) -> Fate:
-        """The fate of an entry that another request ends: its survivor, and the start of the series that it continues,
-        if the deployment writes version 2."""
+        """Returns the fate of an entry that another request ends. If the deployment writes version 2, it names the
+        survivor, and the start of the series that the survivor continues."""
         if entry.kind == Kind.CANCELLED:
             return PlainFate(offset, entry.first_due, CANCELLED)
         if entry.kind in ENDED_BY_EARLIER:
@@ -116,8 +118,7 @@ class UndeliveredEnds:
         return PlainFate(offset, entry.first_due, REPLACED)
 
     def store(self, batch: Batch, entry: Entry, offset: int) -> bool:
-        """Write an entry to STORE. Returns False if that topic does not accept it; then the entry has become a dead
-        letter."""
+        """Writes an entry to STORE. If it is too large for that topic, makes it a dead letter and returns False."""
         record = self._store.record(entry, offset)
         *_, key, value, headers = record
         size = record_size_bytes(key, value, headers)
@@ -134,10 +135,10 @@ class UndeliveredEnds:
         return True
 
     def _size_max(self, batch: Batch, own_topic: str) -> int:
-        """The largest record that one of our topics accepts. If the topic is unknown, the caller looks it up and builds
-        again.
+        """Returns the size in bytes of the largest record that one of Postdate's own topics accepts. If the topic is
+        unknown, the caller looks it up and builds again.
 
-        An unknown limit does not exclude a record: if it is too large, it is refused, and the batch is built again.
+        An unknown limit excludes no record: the broker refuses one that is too large, and the batch is built again.
         """
         topic = self._target_of(own_topic)
         if topic is None:
@@ -156,7 +157,7 @@ class UndeliveredEnds:
             if other.kind in PENDING:
                 batch.fates.append(_changed(entry, offset, other))
             if other.kind == Kind.DELIVER and other.stored and entry.acts_on not in batch.rewritten:
-                # A successor stored it before it read the control, which had moved it here already.
+                # A successor stored this entry before it read the control, which had already moved the entry here.
                 batch.rewritten.add(entry.acts_on)
                 batch.messages.append(self._store.rewritten(other, entry.acts_on))
         batch.fates.append(PlainFate(offset, 0, APPLIED))
@@ -164,7 +165,7 @@ class UndeliveredEnds:
 
 
 def _changed(entry: Entry, control: int, other: Entry) -> Moved | Switched | Triggered | Backfilled:
-    """The fate of another entry that a control has changed: `entry` at the offset `control`."""
+    """Returns the fate of the entry `other`, which the control `entry` at the offset `control` has changed."""
     offset, first_due_ms, at_ms = entry.acts_on, other.first_due, entry.new_due
     match action_of(entry):
         case Action.BACKFILL:

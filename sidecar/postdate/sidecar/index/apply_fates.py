@@ -1,8 +1,8 @@
-"""The effect of fates on the state of a shard: in recovery, `apply_fate` gives the index what the log has committed.
+"""Applies fates to the state of a shard: in recovery, `apply_fate` brings the index up to the committed dispatch log.
 
-After an own commit, `after_commit.finish` has the same effect in bulk. The result depends only on the overlay and the
-arguments, so a restart that reads the same records reaches the same state. Comments mark where rules 3 and 5 of
-`docs/protocol.md` apply.
+After a commit of this owner, `after_commit.finish` has the same effect in bulk. The result depends only on the overlay
+and the arguments, so a restart that reads the same records reaches the same state. Comments mark the places of rules 3
+and 5 of `docs/protocol.md`.
 
 Thread rule: that of the overlay.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from postdate.sidecar.index.bulk import moved_to
 from postdate.sidecar.index.contradictions import check_moved, check_series, has_moved
-from postdate.sidecar.index.moves import due_at, go_on, mark_stored, move
+from postdate.sidecar.index.moves import continue_schedule, due_at, mark_stored, move
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import after_control_fate, after_fates, compared_ms
 from postdate.wheel.entry import Entry, Kind, Mark, Next
@@ -40,10 +40,11 @@ from postdate.wire.dispatch_log import (
 
 
 def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
-    """Apply one committed fate; `next_request` is R.
+    """Applies one committed fate; `next_request` is R.
 
-    A pending entry is changed or ended. A request at or above R gets a mark (rule 5). Any other request has already
-    ended. Raises Contradicted if the log decided a control differently than ingest did here: the index must be rebuilt.
+    A pending entry is changed or ended. A request at or above R gets a mark (rule 5). If a request below R has no
+    entry, it has already ended, and its fate has no effect. Raises Contradicted if the log decided a control
+    differently from ingest here: the index must be rebuilt.
     """
     if type(fate) is SeriesFate:
         _continue_series(overlay, fate, next_request)
@@ -60,8 +61,8 @@ def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
 
 
 def _bulk_progress(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
-    """Apply a fate of a bulk control to its row. A refused control has no such fates, and the index has decided later
-    controls by its judgement, so a difference contradicts the log."""
+    """Applies a fate of a bulk control to its row. If the control is refused, it has no such fates, and ingest has
+    decided later controls by its own judgement of this one, so a difference contradicts the log."""
     row, offset = overlay.bulk(fate.offset), fate.offset
     if not isinstance(fate, BulkProgress):
         if offset < next_request:
@@ -79,7 +80,7 @@ def _bulk_progress(overlay: IndexOverlay, fate: Fate, next_request: int) -> None
 def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
     offset, old = fate.offset, overlay.entry(key)
     if isinstance(fate, Moved):
-        if overlay.bulk(fate.control) is not None:  # its request may be unread
+        if overlay.bulk(fate.control) is not None:  # the request of the control may be unread
             if old.moved_by < fate.control:
                 move(overlay, key, old, moved_to(old, fate.due_ms, fate.control, overlay.left_ms))
         elif fate.control >= next_request or not has_moved(overlay, fate, fate.due_ms):  # rule 3
@@ -87,7 +88,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
     elif isinstance(fate, Switched | Triggered | Backfilled):
         is_new = fate.control >= next_request or not has_moved(overlay, fate, compared_ms(fate))
         if is_new and old.next is not None:
-            go_on(overlay, key, old, after_control_fate(old.next, fate))
+            continue_schedule(overlay, key, old, after_control_fate(old.next, fate))
     elif fate.name in FINAL:
         if old.kind == Kind.APPLIED:
             check_moved(overlay, offset, old)
@@ -99,22 +100,22 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
             overlay.note_end(offset, old.id if is_noted else b"", fate.name in SENT)
     elif isinstance(fate, Occurred | Skipped | ExtraFate):
         if old.next is not None and (following := after_fates(old.next, fate)) != old.next:
-            go_on(overlay, key, old, following)
+            continue_schedule(overlay, key, old, following)
     else:
         _publish_first(overlay, key, old, fate.first_due_ms)
 
 
 def _publish_first(overlay: IndexOverlay, key: bytes, old: Entry, first_due_ms: int) -> None:
-    """Apply the fate `stored`, of another owner, to a schedule: it publishes the first nominal time."""
+    """Applies a fate `stored` to an entry. If the entry is a schedule, the fate publishes its first nominal time."""
     if old.next is not None and old.next.number == 1 and old.first_due != first_due_ms:
-        key = go_on(overlay, key, old, msgspec.structs.replace(old.next, nominal_ms=first_due_ms))
+        key = continue_schedule(overlay, key, old, msgspec.structs.replace(old.next, nominal_ms=first_due_ms))
         old = msgspec.structs.replace(overlay.entry(key), first_due=first_due_ms)
     mark_stored(overlay, key, old)
 
 
 def _continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int) -> None:
-    """A committed `replaced` gives the start of the series of its survivor: the survivor has that start here, or gets
-    it with its mark."""
+    """Applies the start of a series from a committed `replaced` to its survivor: an unread survivor gets it in its
+    mark; a pending survivor must have the same start here."""
     survivor, start_ms = fate.survivor, fate.start_ms
     if survivor >= next_request:
         mark = overlay.mark(survivor) or Mark(final=False, stored=False, due=-1)

@@ -1,7 +1,8 @@
-"""The effect of requests on the state of a shard: ingest calls `apply_request` for each.
+"""Applies requests to the state of a shard: ingest calls `apply_request` for each.
 
 The result depends only on the overlay and the arguments, so a restart that reads the same records reaches the same
-state. Comments mark where rules 2 and 5 of `docs/protocol.md` apply; `dispatch` decides what a control does in the end.
+state. Comments mark the places of rules 2 and 5 of `docs/protocol.md`; `dispatch` decides the final effect of a
+control.
 
 Thread rule: that of the overlay.
 """
@@ -40,7 +41,7 @@ from postdate.wire.values.durations import format_duration
 
 
 def apply_request(overlay: IndexOverlay, record: Record, request: Request | RequestRefused) -> int:
-    """Ingest one request. Returns the first due time of its new entry, or NO_FIRST_DUE if there is no entry.
+    """Ingests one request. Returns the first due time of its new entry, or NO_FIRST_DUE if there is no entry.
 
     REQUIRES: `record.offset` is at or above the overlay's R, and requests are applied in offset order.
     """
@@ -66,43 +67,45 @@ def apply_request(overlay: IndexOverlay, record: Record, request: Request | Requ
 
 
 def _bulk_control(overlay: IndexOverlay, record: Record, request: Request, selection: Selection) -> int:
-    """A bulk control has no entry. It is in force once all bulk controls before it have ended.
+    """Adds a bulk control, which has no entry. It is in force once all earlier bulk controls have ended.
 
-    Without stored entries, each entry must be rebuilt from its request (invariant I5), so none may move to a later time
-    in bulk: that could exceed the horizon of some.
+    If no entries are stored, each entry must be rebuilt from its request (invariant I5). Then no bulk control may move
+    messages to a later time, since this could exceed the horizon of some.
     """
-    begun, is_move = overlay.bulk(record.offset), request.action == Action.RESCHEDULE
+    known, is_move = overlay.bulk(record.offset), request.action == Action.RESCHEDULE
     is_later = is_move and (request.by_ms > 0 or request.due_ms > record.timestamp_ms)
-    if is_later and not overlay.store_after_ms and begun is None:
+    if is_later and not overlay.store_after_ms and known is None:
         refusal = RequestRefused(Reason.BEYOND_HORIZON, "to move many messages to a later time, set store_after_ms")
         return _put_control(overlay, record.offset, refused_entry(record, refusal))
     encoded = encode_bulk(BulkRequest(selection, is_move, request.due_ms, request.by_ms, record.timestamp_ms))
-    overlay.set_bulk(BulkRow(record.offset, encoded, -1 if begun is None else begun.count))
+    overlay.set_bulk(BulkRow(record.offset, encoded, -1 if known is None else known.count))
     return NO_FIRST_DUE
 
 
 def _catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) -> None:
-    """Apply what fates alone do not contain: the id that has ended, and the grace that a reschedule gave."""
+    """Applies the parts of an ended request that its fate does not contain: the id that has ended, and the grace that a
+    reschedule set."""
     if request.action == Action.SCHEDULE:
         if request.id:
             overlay.note_end(offset, b"" if mark.kept else request.id, mark.sent)
     elif request.grace_ms >= 0 and not mark.refused:
-        acts_on, at = _acts_on(overlay, offset, request)
-        pending = _pending(overlay, acts_on, at)
+        acts_on, id_key = _acts_on(overlay, offset, request)
+        pending = _pending(overlay, acts_on, id_key)
         if pending is not None and pending[1].next is None:
             key, old = pending
             overlay.move(key, acts_on, old, msgspec.structs.replace(old, grace_ms=request.grace_ms))
 
 
 def _acts_on(overlay: IndexOverlay, offset: int, request: Request) -> tuple[int, bytes | None]:
-    """The offset of the request that a control names, and where its id says it lies; -1: none before the control."""
-    at = overlay.pending_id(request.id) if request.id else None
-    acts_on = split_key(at)[1] if at is not None else request.acts_on
-    return (acts_on, at) if acts_on < offset else (-1, None)
+    """Returns the offset of the request that a control acts on, and the key under which its id is pending, if the
+    control names an id. Returns -1 and None if there is no such request before the control."""
+    id_key = overlay.pending_id(request.id) if request.id else None
+    acts_on = split_key(id_key)[1] if id_key is not None else request.acts_on
+    return (acts_on, id_key) if acts_on < offset else (-1, None)
 
 
 def refused_entry(record: Record, refusal: RequestRefused, stored: bool = False) -> Entry:
-    """The entry of a request that ends as a dead letter: its record as sent, with the reason.
+    """Returns the entry of a request that becomes a dead letter: its record as sent, with the reason.
 
     `stored`: the request was accepted and stored under other rules, so its end must remove it from STORE.
     """
@@ -157,14 +160,14 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
         return first_key_due
     kind, ended_by = Kind.DELIVER, -1
     due, stored = first_key_due, False
-    if mark is not None:  # rule 5: what is not final is carried over
+    if mark is not None:  # rule 5: a fate that is not final carries over
         stored = mark.stored
         if mark.due >= 0:
             due, window = moved_within(overlay, window, mark.due, mark.drawn_by if mark.in_bulk else mark.control)
     if not stored and overlay.is_long(due - record.timestamp_ms):
         kind = Kind.STORE
     if request.id:
-        ended_as, ended_by = _meet_id(overlay, record, request, mark, series_ms)
+        ended_as, ended_by = _resolve_id(overlay, record, request, mark, series_ms)
         kind = kind if ended_as is None else ended_as
     entry = Entry(
         kind=kind,
@@ -195,25 +198,26 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
     return first_key_due
 
 
-def _meet_id(
+def _resolve_id(
     overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None, series_ms: int
 ) -> tuple[Kind | None, int]:
-    """As `_meet_pending`, for the policies of a request: it may also be dropped for a delivered message of its id."""
-    is_new = mark is None  # otherwise an earlier owner has accepted it
+    """Does the same as `_resolve_pending`, by the id policies of a request: a delivered message of its id may also drop
+    it."""
+    is_new = mark is None  # otherwise an earlier owner has accepted the request
     if is_new and request.drops:
         delivered = overlay.delivered(request.id, record.offset, record.timestamp_ms)
         if delivered >= 0:
             return Kind.DROPPED, delivered
-    return _meet_pending(overlay, request.id, record.offset, is_new and request.keeps, series_ms)
+    return _resolve_pending(overlay, request.id, record.offset, is_new and request.keeps, series_ms)
 
 
-def _meet_pending(
+def _resolve_pending(
     overlay: IndexOverlay, caller_id: bytes, offset: int, keeps: bool, series_ms: int
 ) -> tuple[Kind | None, int]:
-    """End the pending message of an id in favour of request `offset`, or the other way round.
+    """Ends either the pending message of an id or the request `offset`, in favour of the other.
 
-    Returns how the request ends, and the offset of its survivor; None and -1 if it stays. `series_ms`: the start of its
-    series, -1 if it has none.
+    Returns the kind of the request's entry and the offset of its survivor if the request ends; None and -1 if it stays.
+    `series_ms`: the start of its series, -1 if it has none.
     """
     pending = overlay.pending_id(caller_id)
     if pending is None:
@@ -221,34 +225,35 @@ def _meet_pending(
     other = split_key(pending)[1]
     if other > offset:
         return Kind.REPLACED, other
-    key = overlay.find(other, at=pending)
+    key = overlay.find(other, hint_key=pending)
     assert key is not None, "an id points at an entry that is not there"
     old = overlay.entry(key)
     if _is_swept(overlay, old, other):
         return None, -1
     if keeps:
         return Kind.KEPT, other
-    if old.series_ms >= 0:  # the start of the series that continues; -1: it ends
+    if old.series_ms >= 0:  # the start of the series that continues; -1: the series ends
         old = msgspec.structs.replace(old, series_ms=series_ms)
     _end(overlay, key, old, Kind.REPLACED, by=offset)
     return None, -1
 
 
 def _series_ms(overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None) -> int:
-    """The start of the series of a debounced request: the smallest timestamp in it, which is that of its first request
-    unless a clock went back."""
+    """Returns the start of the series of a debounced request: the smallest timestamp in the series, which is that of
+    its first request unless a clock went back."""
     if mark is not None and mark.series_ms >= 0:
         return mark.series_ms
     pending = overlay.pending_id(request.id)
     other = split_key(pending)[1] if pending is not None else record.offset
-    key = overlay.find(other, at=pending) if other < record.offset else None
+    key = overlay.find(other, hint_key=pending) if other < record.offset else None
     old = overlay.entry(key) if key is not None else None
     series_ms = old.series_ms if old is not None and not _is_swept(overlay, old, other) else -1
     return min(series_ms, record.timestamp_ms) if series_ms >= 0 else record.timestamp_ms
 
 
 def _recur(overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None) -> int:
-    """Put a schedule. It is stored at once, so that no request must be kept for it (docs/protocol.md, "Schedules")."""
+    """Adds a schedule. It is stored immediately, so that its request need not be kept (docs/protocol.md,
+    "Schedules")."""
     offset = record.offset
     if mark is None and not overlay.store_after_ms:
         detail = "schedules are kept in the store topic, and store_after_ms = 0 stores nothing"
@@ -257,7 +262,7 @@ def _recur(overlay: IndexOverlay, record: Record, request: Request, mark: Mark |
     first_due = following.nominal_ms if following.number == 1 else request.due_ms
     stripped = pack_stripped(request.stripped)
     due, stored = overlay.chosen_ms(offset, stripped, following), mark is not None and mark.stored
-    ended_as, ended_by = _meet_pending(overlay, request.id, offset, keeps=False, series_ms=-1)
+    ended_as, ended_by = _resolve_pending(overlay, request.id, offset, keeps=False, series_ms=-1)
     kind = ended_as or (Kind.DELIVER if stored else Kind.STORE)
     entry = Entry(
         kind=kind,
@@ -285,8 +290,8 @@ def _recur(overlay: IndexOverlay, record: Record, request: Request, mark: Mark |
 
 def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
     offset = record.offset
-    acts_on, at = _acts_on(overlay, offset, request)
-    pending = _pending(overlay, acts_on, at)
+    acts_on, id_key = _acts_on(overlay, offset, request)
+    pending = _pending(overlay, acts_on, id_key)
     is_swept = pending is not None and _is_swept(overlay, pending[1], acts_on)
     new_due = -1 if is_swept else request.due_ms
     if pending is not None and not is_swept:
@@ -310,20 +315,20 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
         headers=[],
         id=request.id,
         reason=Action(request.action).name.lower(),
-        acts_on=acts_on,  # rule 2: the transaction decides whether it finds that entry
+        acts_on=acts_on,  # rule 2: the transaction decides whether that entry still exists
         new_due=new_due,
     )
     return _put_control(overlay, offset, entry)
 
 
 def action_of(entry: Entry) -> Action:
-    """The action of the control for which an entry of the kind APPLIED stands. The entry has its name as `reason`."""
+    """Returns the action of the control behind an entry of kind APPLIED. The entry keeps its name in `reason`."""
     return Action[entry.reason.upper()]
 
 
 def _beyond_horizon(overlay: IndexOverlay, old: Entry, request: Request) -> RequestRefused | None:
-    """The reason why a reschedule must be refused, if any. Without stored entries the horizon counts from the request
-    that is moved, since the entry would be rebuilt from that request (invariant I5)."""
+    """Returns why a reschedule must be refused; None if it need not be. If no entries are stored, the horizon counts
+    from the moved request, since the entry would be rebuilt from it (invariant I5)."""
     if request.action != Action.RESCHEDULE or overlay.store_after_ms:
         return None
     delay_ms = request.due_ms + (old.window.length_ms if old.window is not None else 0) - old.accepted_ms
@@ -335,9 +340,10 @@ def _beyond_horizon(overlay: IndexOverlay, old: Entry, request: Request) -> Requ
     )
 
 
-def _pending(overlay: IndexOverlay, offset: int, at: bytes | None) -> tuple[bytes, Entry] | None:
-    """Key and entry of a request that a control may act on: it is held, and no other control has ended it."""
-    key = overlay.find(offset, at=at) if offset >= 0 else None
+def _pending(overlay: IndexOverlay, offset: int, id_key: bytes | None) -> tuple[bytes, Entry] | None:
+    """Returns key and entry of a request that a control may act on; None if it is not pending, or if another control
+    has ended it."""
+    key = overlay.find(offset, hint_key=id_key) if offset >= 0 else None
     if key is None:
         return None
     entry = overlay.entry(key)
@@ -345,13 +351,13 @@ def _pending(overlay: IndexOverlay, offset: int, at: bytes | None) -> tuple[byte
 
 
 def _is_swept(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
-    """True if the bulk control in force ends this pending entry: for later requests it is no longer pending."""
+    """True if the bulk control in force ends this pending entry: for later requests, the entry is no longer pending."""
     bulk = in_force(overlay.bulks) if overlay.bulks else None
     return bulk is not None and not bulk.request.moves and bulk.acts_on(entry, offset)
 
 
 def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> None:
-    """Rewrite a pending entry so that its transaction ends it without a delivery; its message is no longer needed."""
+    """Rewrites a pending entry so that its transaction ends it without a delivery; its message is no longer needed."""
     offset = split_key(key)[1]
     overlay.move(key, offset, old, msgspec.structs.replace(_without_message(old), kind=kind, acts_on=by))
     overlay.drop_id(old.id, offset)
@@ -362,8 +368,8 @@ def _without_message(entry: Entry) -> Entry:
 
 
 def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> None:
-    """Give a pending entry another due time. An entry that is stored, or becomes stored, is written to STORE again, in
-    the transaction of its control."""
+    """Gives a pending entry another due time. If the entry is stored, or becomes stored, the transaction of the control
+    writes it to STORE again."""
     new = due_at(overlay, old, request.due_ms, record.offset)
     is_long = overlay.is_long(new.due - record.timestamp_ms)
     kind = Kind.STORE if old.stored or is_long else Kind.DELIVER
@@ -372,7 +378,7 @@ def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, r
 
 
 def _control_schedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> int:
-    """Pause, resume, trigger or backfill a schedule. It is written to STORE again, in the transaction of its control.
+    """Pauses, resumes, triggers or backfills a schedule. The transaction of the control writes it to STORE again.
     Returns the time that the fate of the control must have."""
     following, compared_ms = after_control_request(old, record.offset, record.timestamp_ms, request)
     due_ms = overlay.chosen_ms(split_key(key)[1], old.stripped, following)

@@ -1,8 +1,8 @@
-"""Bulk controls: which entries they select, and which of them is in force.
+"""Decides which entries a bulk control selects, and which bulk control is in force.
 
-The bulk controls of a shard that have not ended are rows of the timer index, ascending by offset. The first one is *in
-force* once its request is ingested; the others wait. It acts on every pending entry below its offset that its selection
-describes, in bounded transactions (docs/protocol.md, "Bulk control").
+The bulk controls of a shard that have not ended are rows of the timer index, ascending by offset. The first is *in
+force* once its request is ingested; the others wait. A bulk control acts on every pending entry below its offset that
+it selects, in bounded transactions (docs/protocol.md, "Bulk control").
 
 Thread rule: that of the overlay.
 """
@@ -33,14 +33,14 @@ class Bulk:
     """The number of entries on which it has acted; -1 before its first transaction."""
 
     def acts_on(self, entry: Entry, offset: int) -> bool:
-        """True if it ends or moves this entry, which is that of the request at `offset`. O(1).
+        """True if the control ends or moves this entry, which belongs to the request at `offset`. O(1).
 
-        An entry that a later control has moved belongs to that control. A recurring schedule is never moved.
+        It leaves an entry that a later control has moved to that control, and never moves a recurring schedule.
         """
         return self.may_act_on(entry, offset, entry.requested_due)
 
     def may_act_on(self, entry: Entry, offset: int, due_ms: int | None = None) -> bool:
-        """The same if the entry is due at `due_ms`; None: at any time."""
+        """True if the control would end or move this entry if it were due at `due_ms`; None: at some time."""
         selection = self.request.selection
         return (
             offset < self.offset
@@ -50,7 +50,7 @@ class Bulk:
         )
 
     def moved(self, entry: Entry, now_ms: int) -> Entry:
-        """The entry as it moves it at `now_ms`, the broker's time."""
+        """Returns the moved entry. `now_ms`: the broker's time."""
         due_ms = self.request.due_ms
         if due_ms < 0:
             due_ms = min(max(entry.requested_due + self.request.by_ms, DUE_MS_MIN), INTEGER_END - 1 - WINDOW_MS_MAX)
@@ -64,12 +64,13 @@ def selects(selection: Selection, entry: Entry, due_ms: int) -> bool:
 
 
 def delivered_id(entry: Entry) -> bytes:
-    """The id of the delivered message, which for a return is only in its headers; b"": no id."""
+    """Returns the id of the delivered message, which for a return is only in its headers; b"": no id."""
     return entry.id or returned_id(entry.headers)
 
 
 def moved_to(entry: Entry, due_ms: int, control: int, left_ms: int) -> Entry:
-    """The entry with the due time that the bulk control at offset `control` gives it. `left_ms`: as of the overlay."""
+    """Returns the entry with the due time that the bulk control at offset `control` gives it. `left_ms`: that of the
+    overlay."""
     if entry.window is None:
         return msgspec.structs.replace(entry, due=due_ms, moved_by=control)
     chosen_ms, window = shifted(entry.window, entry.due, due_ms, left_ms)
@@ -77,8 +78,9 @@ def moved_to(entry: Entry, due_ms: int, control: int, left_ms: int) -> Entry:
 
 
 def shifted(window: Window, chosen_ms: int, due_ms: int, left_ms: int) -> tuple[int, Window]:
-    """The chosen time of a message, and its window, with another due time. The message keeps its distance from the due
-    time, unless an even spread would then have a time up to `left_ms`."""
+    """Returns the chosen time of a message and its window after a move to another due time. The chosen time keeps its
+    distance from the due time. If that puts the time of an even spread at or before `left_ms`, it becomes a later
+    one."""
     chosen_ms += due_ms - window.due
     if window.spread != Spread.DRAWN:
         chosen_ms = not_before(chosen_ms, left_ms, due_ms + window.length_ms)
@@ -86,35 +88,35 @@ def shifted(window: Window, chosen_ms: int, due_ms: int, left_ms: int) -> tuple[
 
 
 def in_force(rows: BulkRows) -> Bulk | None:
-    """The bulk control in force; None if there is none. Raises Corrupt. O(1)."""
-    return _read(rows[0]) if rows and rows[0].encoded_request else None
+    """Returns the bulk control in force; None if there is none. Raises Corrupt. O(1)."""
+    return _decode(rows[0]) if rows and rows[0].encoded_request else None
 
 
 def may_end_later(rows: BulkRows, entry: Entry, offset: int) -> bool:
-    """True if a bulk cancel that waits for another control may end the entry of the request at `offset`. The entry may
-    have another due time by then. O(rows)."""
-    waiting = (_read(row) for row in rows[1:] if row.encoded_request)
-    return any(not each.request.moves and each.may_act_on(entry, offset) for each in waiting)
+    """True if a bulk cancel that waits for another control may end the entry of the request at `offset`, which may have
+    another due time by then. O(rows)."""
+    waiting = (_decode(row) for row in rows[1:] if row.encoded_request)
+    return any(not bulk.request.moves and bulk.may_act_on(entry, offset) for bulk in waiting)
 
 
 def are_ahead(rows: BulkRows, next_request: int) -> bool:
-    """True if a bulk control has begun whose request is not ingested yet: R is `next_request`. No message may leave
-    before it is, since that control may select it."""
+    """True if a bulk control has begun whose request is not ingested yet. `next_request`: R. Until it is ingested, no
+    message may leave, since the control may select it."""
     return bool(rows) and rows[-1].offset >= next_request
 
 
 def with_row(rows: BulkRows, row: BulkRow) -> BulkRows:
-    """The rows with one that replaces that of the same offset."""
-    return tuple(sorted((*without_row(rows, row.offset), row), key=lambda each: each.offset))
+    """Returns the rows with `row`, which replaces the row of the same offset."""
+    return tuple(sorted((*without_row(rows, row.offset), row), key=lambda other: other.offset))
 
 
 def without_row(rows: BulkRows, offset: int) -> BulkRows:
-    """The rows without that of `offset`."""
+    """Returns the rows without the row of `offset`."""
     return tuple(row for row in rows if row.offset != offset)
 
 
 @lru_cache(maxsize=64)
-def _read(row: BulkRow) -> Bulk:
+def _decode(row: BulkRow) -> Bulk:
     try:
         return Bulk(row.offset, decode_bulk(row.encoded_request), row.count)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Detects that the log decided a control differently than ingest did here (docs/protocol.md, "Contradictions").
+"""Detects that the log decided a control differently from ingest here (docs/protocol.md, "Contradictions").
 
 Ingest applies a control before the log contains its fate. If another owner, with other settings, judged that control
 differently, the index must be rebuilt. Each check raises Contradicted, or logs a warning if only this disk holds the
@@ -23,9 +23,10 @@ _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
 
 def has_moved(overlay: IndexOverlay, fate: Moved | Switched | Triggered | Backfilled, at_ms: int) -> bool:
-    """True if ingest of the control moved the entry to the same time as the log (rule 3), or paused, resumed or
-    triggered it at the same time, or backfilled it from the same nominal time on; or if the control has ended since.
-    `at_ms`: that time by the log."""
+    """True if ingest of the control changed the entry as the log does (rule 3): it moved it to the same time, or
+    paused, resumed or triggered it at the same time, or backfilled it from the same nominal time on. Also True if the
+    control has ended since. `at_ms`: that time in the log. Raises Contradicted otherwise, or returns False if the index
+    cannot be rebuilt."""
     key = overlay.find(fate.control, ENDING_DUE)
     if key is None:
         return True
@@ -40,8 +41,8 @@ def has_moved(overlay: IndexOverlay, fate: Moved | Switched | Triggered | Backfi
 
 
 def check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
-    """A control ends, and its ingest changed an entry here. If that entry is still pending, the log
-    must contain that."""
+    """Checks a control that ends, if its ingest changed an entry here: the log must contain that change, or the entry
+    must have ended."""
     if entry.new_due < 0 or entry.acts_on < 0 or overlay.is_move_confirmed(control):
         return
     if overlay.find(entry.acts_on) is not None:
@@ -49,8 +50,8 @@ def check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
 
 
 def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
-    """An entry ends that was to end as replaced by one that continues its series. If the log ended it otherwise, that
-    one has another start."""
+    """Checks the end of an entry that ingest let end as replaced by a request that continues its series. If the log
+    ended it otherwise, the series of that request has another start."""
     expected = (old.acts_on, old.series_ms)
     if type(fate) is SeriesFate and (fate.survivor, fate.start_ms) == expected:
         return
@@ -59,16 +60,16 @@ def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
 
 
 def check_delivered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int, next_request: int) -> None:
-    """Check that no pending request was accepted here which the log shows to be dropped: one of these messages, which
-    a record at `at_ms` has delivered, has its id, and was read before it.
+    """Checks that ingest accepted no pending request that the log shows to be dropped. It is dropped if it follows one
+    of the messages in `rows`, which a record at `at_ms` has delivered, and has the same id.
 
     REQUIRES: the fates of that record are not applied yet. `next_request`: R. Raises Contradicted. O(rows).
     """
     for offset, _ in rows:
         key = overlay.find(offset) if offset < next_request else None
-        at = overlay.pending_id(overlay.entry(key).id) if key is not None else None
-        later = split_key(at)[1] if at is not None else -1
-        if later <= offset or (place := overlay.find(later, at=at)) is None:
+        id_key = overlay.pending_id(overlay.entry(key).id) if key is not None else None
+        later = split_key(id_key)[1] if id_key is not None else -1
+        if later <= offset or (place := overlay.find(later, hint_key=id_key)) is None:
             continue
         entry = overlay.entry(place)
         if entry.drops and not entry.stored and entry.accepted_ms <= at_ms + overlay.window_ms:
@@ -76,10 +77,10 @@ def check_delivered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int, ne
 
 
 def check_times(overlay: IndexOverlay) -> None:
-    """Check that no schedule or backfill waits to publish its first time.
+    """Checks that no schedule or backfills waits to publish its first time.
 
-    REQUIRES: the dispatch log is replayed, and these times were computed by other time zone rules than those of this
-    process. Raises Contradicted. O(entries under key 0), at most `ENDING_ENTRIES_MAX`.
+    REQUIRES: the dispatch log is replayed, and the times in the index were computed by other time zone rules than those
+    of this process. Raises Contradicted. O(entries under key 0), at most `ENDING_ENTRIES_MAX`.
     """
     for offset, raw in overlay.controls():
         entry = decode_entry(raw)
@@ -90,11 +91,11 @@ def check_times(overlay: IndexOverlay) -> None:
 
 
 def check_causes(overlay: IndexOverlay) -> None:
-    """Check that no entry waits to be ended by a request that has already ended.
+    """Checks that no entry waits to be ended by a request that has already ended.
 
-    REQUIRES: the dispatch log is replayed. A cancelled entry ends together with its control, and a replaced or kept one
-    no later than its survivor (rules 1 and 4). So while either is pending, its cause is pending too. Raises
-    Contradicted. O(entries under key 0), at most `ENDING_ENTRIES_MAX`.
+    REQUIRES: the dispatch log is replayed. A cancelled entry ends together with its control, and a replaced or kept
+    entry no later than its survivor (rules 1 and 4). So while such an entry is pending, its cause is pending too.
+    Raises Contradicted. O(entries under key 0), at most `ENDING_ENTRIES_MAX`.
     """
     if not overlay.ending_count:
         return

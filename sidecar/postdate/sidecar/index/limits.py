@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-# Entries whose moment within a window one step chooses: at 20 us each, deliveries wait 10 ms.
+# Entries for which one step chooses a time within their windows: at 20 us each, deliveries wait 10 ms.
 DEFERRED_ENTRIES_MAX: Final = 500

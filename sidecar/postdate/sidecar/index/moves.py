@@ -1,4 +1,4 @@
-"""Gives a pending entry another due time: at ingest of a control, by a fate, or as its window gets known.
+"""Gives pending entries another due time: at ingest of a control, by a fate, or once the fine ring covers a window.
 
 Thread rule: that of the overlay.
 """
@@ -16,7 +16,8 @@ from postdate.wheel.keys import split_key
 
 
 def move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> bytes:
-    """Re-key an entry to another due time; one that a control has ended only notes the time. Returns the new key."""
+    """Moves an entry to another due time; an entry that a control has ended keeps its place and only notes the time.
+    Returns the new key."""
     offset = split_key(key)[1]
     key = overlay.move(key, offset, old, new)
     if overlay.has_id(old.id, offset):
@@ -24,29 +25,30 @@ def move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> bytes:
     return key
 
 
-def go_on(overlay: IndexOverlay, key: bytes, old: Entry, following: Next) -> bytes:
-    """Re-key a schedule to its next occurrence; one that a control has ended only notes it. Returns the new key."""
+def continue_schedule(overlay: IndexOverlay, key: bytes, old: Entry, following: Next) -> bytes:
+    """Moves a schedule to its next occurrence; a schedule that a control has ended keeps its place and only notes it.
+    Returns the new key."""
     is_pending, offset = old.kind in PENDING, split_key(key)[1]
     due_ms = overlay.chosen_ms(offset, old.stripped, following) if is_pending else following.nominal_ms
     return move(overlay, key, old, msgspec.structs.replace(old, due=due_ms, next=following))
 
 
 def mark_stored(overlay: IndexOverlay, key: bytes, old: Entry, size_bytes: int = -1) -> None:
-    """Apply the fate `stored` to the entry under `key`, after an own commit and in recovery: STORE holds the entry from
-    now on. `size_bytes`: as for `IndexOverlay.remove`."""
+    """Applies the fate `stored` to the entry under `key`, after a commit and in recovery: STORE has the entry from now
+    on. `size_bytes`: as for `IndexOverlay.remove`."""
     kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
     overlay.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True), size_bytes)
 
 
 def due_at(overlay: IndexOverlay, old: Entry, due_ms: int, control: int) -> Entry:
-    """The entry with the due time that a control gives it; within a window the time is drawn again."""
+    """Returns the entry with the due time that a control gives it; its time within a window is chosen again."""
     due_ms, window = moved_within(overlay, old.window, due_ms, control)
     return msgspec.structs.replace(old, due=due_ms, window=window, moved_by=control)
 
 
 def moved_within(overlay: IndexOverlay, window: Window | None, due_ms: int, control: int) -> tuple[int, Window | None]:
-    """The time at which a message leaves, and its window, after it got this due time. The time is drawn from the origin
-    of `control`; -1: of the request."""
+    """Returns the time at which a message leaves, and its window, after it got this due time. `control`: the offset of
+    the control whose origin determines the time; -1: the origin of the request does."""
     if window is None:
         return due_ms, None
     if control < 0:
@@ -56,13 +58,13 @@ def moved_within(overlay: IndexOverlay, window: Window | None, due_ms: int, cont
 
 
 def choose_deferred(index: TimerIndex, now_ms: int) -> bool:
-    """Choose the times of some entries with an even spread whose windows the fine ring knows by now; True while there
-    are more.
+    """Chooses the times of some entries with an even spread whose windows the fine ring now covers. Returns True if
+    more such entries may follow.
 
-    `now_ms`: the broker's time. An entry moves only from and to a time after it: otherwise it could leave behind a
-    message of its key that comes after it. O(entries), at most DEFERRED_ENTRIES_MAX of them.
+    `now_ms`: the broker's time. The old and the new time of an entry must be later: otherwise a later message of its
+    key could leave first. O(entries), at most DEFERRED_ENTRIES_MAX.
     """
-    if index.timer_log.bulks:  # a sweep passes each entry once, so none may move to behind it
+    if index.timer_log.bulks:  # a bulk sweep visits each entry once, so no entry may move behind it
         return False
     keys = index.deferred(DEFERRED_ENTRIES_MAX)
     if not keys:

@@ -1,9 +1,9 @@
-"""The state of a shard as it will be after one WriteBatch: the timer index, overlaid with the changes made so far.
+"""Shows the state of a shard after the next WriteBatch: the timer index, overlaid with the changes made so far.
 
-`apply` reads and changes only an `IndexOverlay`. So live ingest, recovery and the write after an own commit see the
-same state, and each of their steps becomes durable as a whole or not at all.
+Requests and fates read and change only an `IndexOverlay`. So ingest, recovery and the write after a commit see the same
+state, and each of their steps becomes durable as a whole or not at all.
 
-Thread rule: belongs to the thread that owns the timer index. An overlay is written once (`write`) and dropped.
+Thread rule: belongs to the thread that owns the timer index. An overlay is written once (`write`), then dropped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 def read_up_to(index: TimerIndex) -> int:
-    """R of an index that is in use. REQUIRES: a takeover has given it one."""
+    """Returns R of an index that is in use. REQUIRES: a takeover has set it."""
     offset = index.checkpoint.next_request
     assert offset is not None, "a new index has no R before step 5 of a takeover"
     return offset
@@ -64,18 +64,18 @@ class IndexOverlay:
         replaceable: bool = True,
         origin_prefix: bytes = b"",
     ) -> None:
-        """`at_ms`: the time of these changes, epoch ms. It only decides how long the ends of ids are remembered.
+        """`at_ms`: the time of these changes, epoch ms. It only determines how long the ends of ids are remembered.
 
-        `horizon_ms`: the longest delay of an entry after its request, if nothing is stored. `store_after_ms`: longer
-        delays are stored; 0: none is. `ending_count` and `ending_bytes` describe key 0 after these changes.
-        `replaceable`: the topics hold everything that a rebuild of the index needs. `origin_prefix`: what the origins
-        of the shard's requests begin with; changes that give a request a due time need it.
+        `horizon_ms`: the longest delay of an entry after its request, if no entries are stored. `store_after_ms`:
+        entries with longer delays are stored; 0: no entries are. `ending_count` and `ending_bytes` describe key 0 after
+        these changes. `replaceable`: the topics hold everything that a rebuild of the index needs. `origin_prefix`: the
+        prefix of the origins of the shard's requests; changes that give a request a due time need it.
         """
         self._index = index
         self._timer_log = index.timer_log
         self._origin_prefix = origin_prefix
         self.now_ms = -1  # the broker's time; -1: unknown, and choices of even spreads are deferred
-        self.logged_ms = -1  # in recovery: the time of the last record of the dispatch log
+        self.logged_ms = -1  # in recovery: the time of the last dispatch-log record
         self._spread: EvenSpread | None = None
         self._replaceable = replaceable
         self.at_ms = at_ms
@@ -88,20 +88,21 @@ class IndexOverlay:
         # The last look-ups and their results: an entry or an id is usually looked up again at once.
         self._entry: tuple[bytes, bytes | None] = (b"", None)
         self._id: tuple[bytes, bytes | None] = (b"", None)
-        self._first_dues: list[tuple[int, list[int]]] = []  # rows: an offset, and what it and those behind it became
-        self._firsts_end = -1  # the offset behind the last row
+        self._first_dues: list[tuple[int, list[int]]] = []  # rows: an offset, first due times from it on
+        self._firsts_end = -1  # the offset after the last row
 
     # ---- reads -----------------------------------------------------------------------------------------------------
 
     def mark(self, offset: int) -> Mark | None:
-        """The fates already read for a request that is not ingested yet; O(1) if there are no marks."""
+        """Returns the mark of a request that is not ingested yet: its fates so far; None if it has no fates. O(1) if
+        there are no marks."""
         marks = self._changes.marks
         if marks and offset in marks:
             return marks[offset]
         return self._timer_log.mark(offset) if offset < self._marks_end else None
 
     def raw(self, key: bytes) -> bytes | None:
-        """The encoded entry under a present key, in `entries` or, for a longer key, in `parked`."""
+        """Returns the encoded entry under a present key, in `entries` or, for a longer key, in `parked`."""
         if len(key) > ENTRY_KEY_SIZE_BYTES:
             overlay = self._changes.parked
             return overlay[key] if key in overlay else self._timer_log.parked(key)
@@ -112,15 +113,15 @@ class IndexOverlay:
             self._entry = key, self._timer_log.entry(key)
         return self._entry[1]
 
-    def find(self, offset: int, hint_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
-        """The present key of the entry of request `offset`, or None if it is not pending.
+    def find(self, offset: int, hint_due_ms: int | None = None, hint_key: bytes | None = None) -> bytes | None:
+        """Returns the present key of the entry of request `offset`, or None if it is not pending.
 
-        Only the offset decides. `at` and `hint_due_ms` save look-ups if the entry lies under that key: `at` is where an
-        id leads, `hint_due_ms` the first due time that a fate names. The writer of the fate may have judged the request
-        by other settings, so the entry may lie under another first due time here.
+        Only the offset decides. The hints save look-ups if the entry lies there. `hint_key`: the key under which an id
+        is pending. `hint_due_ms`: the first due time in a fate. The writer of the fate may have judged the request by
+        other settings, so the entry may lie under another first due time here.
         """
-        if at is not None and self.raw(at) is not None:
-            return at
+        if hint_key is not None and self.raw(hint_key) is not None:
+            return hint_key
         places = self._changes.places
         place = places[offset] if offset in places else self._timer_log.place(offset)
         if place is not None:
@@ -134,7 +135,7 @@ class IndexOverlay:
         return key if self.raw(key) is not None else None
 
     def pending_id(self, caller_id: bytes) -> bytes | None:
-        """The key under which the caller's id is pending, as (due, offset), or None."""
+        """Returns the key under which the caller's id is pending, as (due, offset), or None."""
         if not caller_id:
             return None
         ids = self._changes.ids
@@ -145,7 +146,7 @@ class IndexOverlay:
         return self._id[1]
 
     def outcome(self, caller_id: bytes) -> RecentOutcome | None:
-        """How the last request of an id ended, if that was within the window; otherwise None."""
+        """Returns the outcome of the last request of an id, if it is still remembered; otherwise None."""
         for key in self._timer_log.outcomes.keys(caller_id, self.at_ms):
             raw = self._changes.ended[key] if key in self._changes.ended else self._timer_log.ended(key)
             if raw is not None:
@@ -153,28 +154,30 @@ class IndexOverlay:
         return None
 
     def delivered(self, caller_id: bytes, offset: int, at_ms: int) -> int:
-        """The offset of the request of this id that was delivered within the window before `at_ms`, or later; -1: none.
+        """Returns the offset of a request of this id that was delivered within the window before `at_ms`, or later; -1:
+        none was.
 
         Requests at or above `offset` do not count. The time of a delivery is that of its dispatch-log record, so the
-        answer is the same for every owner. REQUIRES: no ids remembered by this overlay.
+        result is the same for every owner. REQUIRES: this overlay has remembered no ids.
         """
         ids = self._timer_log.delivered
         if ids.window_ms and offset > 0:
             for key in ids.keys(digest_bytes(id_digest(caller_id)), offset - 1, at_ms - ids.window_ms):
                 row = self._timer_log.last_ended(key)
                 if row is not None and is_same_id(row[0], key):
-                    found = decode_delivered(*row)
-                    if at_ms <= found.at_ms + ids.window_ms:
-                        return found.offset
+                    delivery = decode_delivered(*row)
+                    if at_ms <= delivery.at_ms + ids.window_ms:
+                        return delivery.offset
         return -1
 
     @property
     def window_ms(self) -> int:
-        """How long a delivery of an id counts; 0: it never does."""
+        """The time for which a delivery of an id is remembered; 0: it is not remembered."""
         return self._timer_log.delivered.window_ms
 
     def was_sent(self, offset: int) -> bool:
-        """True if a request that is not pending was delivered or dead-lettered; False also if its end is forgotten."""
+        """True if a request that is not pending was delivered or became a dead letter; False also if its end is
+        forgotten."""
         first_due = self._first_due(offset)
         if first_due is None or first_due == ENDING_DUE:
             return False
@@ -182,7 +185,7 @@ class IndexOverlay:
         return key not in self._changes.ended and self._timer_log.ended(key) is None
 
     def entry(self, key: bytes) -> Entry:
-        """The entry under a present key. REQUIRES: the key is present."""
+        """Returns the entry under `key`. REQUIRES: the key is present."""
         raw = self.raw(key)
         assert raw is not None, "a place, an id or a scan names an entry that is not there"
         return decode_entry(raw)
@@ -192,8 +195,8 @@ class IndexOverlay:
         return control in self._confirmed_moves
 
     def controls(self) -> Iterator[tuple[int, bytes]]:
-        """Offset and encoded entry of all that lies under key 0 in the index, ascending. REQUIRES: no changes so far,
-        and no write before the end. O(found)."""
+        """Yields offset and encoded entry of all entries under key 0 in the index, ascending. REQUIRES: no changes so
+        far, and no write before the end. O(entries)."""
         rows = self._timer_log.walk(FIRST_KEY, entry_key(ENDING_DUE + 1, 0))
         try:
             while (key := rows.key()) is not None and (raw := rows.value()) is not None:
@@ -213,8 +216,8 @@ class IndexOverlay:
         takeover: int | None = None,
         zones: str | None = None,
     ) -> None:
-        """Set R, D, the seq and takeover of the last dispatch-log record, and the version of the time zones; None: as
-        it is."""
+        """Sets R, D, the seq and takeover of the last dispatch-log record, and the version of the time zones. None
+        keeps a value."""
         changes = self._changes
         changes.next_request = changes.next_request if next_request is None else next_request
         changes.next_dispatch = changes.next_dispatch if next_dispatch is None else next_dispatch
@@ -223,14 +226,14 @@ class IndexOverlay:
         changes.zones = changes.zones if zones is None else zones
 
     def set_policies(self, policies: NamedPolicies) -> None:
-        """Replace the named retry policies of the shard."""
+        """Replaces the named retry policies of the shard."""
         self._changes.policies = policies.rows
 
     def learn_policies(self, rows: list[PolicyRow]) -> None:
-        """Take over the named retry policies of a committed record.
+        """Adds the named retry policies of a committed record.
 
-        Raises Contradicted if a policy applied to requests that were ingested here without it. A row that a known one
-        replaces for all pending requests is an old one, and is passed over.
+        Raises Contradicted if a policy applied to requests that were ingested here without it. An old row is skipped: a
+        known row replaces it for all pending requests.
         """
         known = self._timer_log.policies if self._changes.policies is None else self._changes.policies
         fresh = [row for row in rows if row not in known]
@@ -250,47 +253,47 @@ class IndexOverlay:
         return self._timer_log.bulks if self._changes.bulks is None else self._changes.bulks
 
     def bulk(self, offset: int) -> BulkRow | None:
-        """The bulk control at an offset, if it has not ended."""
+        """Returns the bulk control at an offset, if it has not ended."""
         return next((row for row in self.bulks if row.offset == offset), None)
 
     def set_bulk(self, row: BulkRow) -> None:
-        """Add a bulk control, or replace what is known of it."""
+        """Adds the row of a bulk control, or replaces it."""
         self._changes.bulks = with_row(self.bulks, row)
 
     def drop_bulk(self, offset: int) -> None:
-        """Remove a bulk control, if there is one at this offset."""
+        """Removes a bulk control, if there is one at this offset."""
         if self.bulk(offset) is not None:
             self._changes.bulks = without_row(self.bulks, offset)
 
     def set_mark(self, offset: int, mark: Mark | None) -> None:
-        """Set or remove the mark of a request that is not ingested yet."""
+        """Sets or removes the mark of a request that is not ingested yet."""
         self._changes.marks[offset] = mark
 
     def put_accepted(self, offset: int, due_ms: int, raw: bytes) -> None:
-        """Add an encoded message under its first due time: no id, not stored. O(1)."""
+        """Adds an encoded message without an id, not stored, under its first due time. O(1)."""
         self._changes.entries[entry_key(due_ms, offset)] = raw
         if self._spread is not None:
             self._spread.count(due_ms, 1)
 
     def defer(self, key: bytes) -> None:
-        """Note that the time of the entry under `key` is chosen later. O(1)."""
+        """Notes that the time of the entry under `key` must be chosen later. O(1)."""
         self._changes.deferred[key] = b""
 
     def drop_deferred(self, key: bytes) -> None:
-        """Undo `defer`. O(1)."""
+        """Undoes `defer`. O(1)."""
         self._changes.deferred[key] = None
 
     def forget_choice(self, key: bytes, entry: Entry) -> None:
-        """Undo `defer` for an entry that leaves its key, if its time is still to be chosen. O(1)."""
+        """Undoes `defer` for an entry that leaves its key, if its time has not been chosen yet. O(1)."""
         if entry.window is not None and entry.window.spread == Spread.DEFERRED:
             self.drop_deferred(key)
 
     def put(self, offset: int, key_due_ms: int, entry: Entry) -> bytes:
-        """Add an entry under (key_due_ms, offset). Its place is recorded if that is not its first key, or if it is
-        stored."""
+        """Adds an entry under (key_due_ms, offset). Records its place if that is not its first key, or if it is stored.
+        Returns the key."""
         key, raw = entry_key(key_due_ms, offset), encode_entry(entry)
         self._changes.insert(key, raw, stored=entry.stored)
-        if key_due_ms != entry.first_key_due or entry.stored:  # first due times are not kept below the low-water mark
+        if key_due_ms != entry.first_key_due or entry.stored:  # first due times below the low-water mark are not kept
             self._changes.places[offset] = key
         if key_due_ms == ENDING_DUE:
             self.ending_count += 1
@@ -302,13 +305,13 @@ class IndexOverlay:
         return key
 
     def park(self, offset: int, due_ms: int, target: str, raw: bytes, stored: bool) -> None:
-        """Add an encoded entry to the parked ones of its target, as its place. O(1)."""
+        """Adds an encoded entry to the parked entries of its target, and records its place. O(1)."""
         self._changes.places[offset] = key = parked_key(target, due_ms, offset)
         self._changes.insert_parked(key, raw, stored=stored)
 
     def remove(self, key: bytes, stored: bool, size_bytes: int = -1) -> None:
-        """Remove an entry, parked or not. The caller must remove its place and id. `size_bytes`: of its value, if it is
-        known; otherwise the entry is read."""
+        """Removes an entry, parked or not. The caller must remove its place and id. `size_bytes`: the size of its
+        value; -1: unknown, so the entry is read."""
         if size_bytes < 0:
             raw = self.raw(key)
             assert raw is not None, "only a present entry can be removed"
@@ -325,11 +328,11 @@ class IndexOverlay:
                 self._spread.count(due_ms, -1)
 
     def count_schedule(self, entry: Entry, change: int) -> None:
-        """If the entry is a schedule, count that it is added (`change` 1) or ends (-1). O(1)."""
+        """Counts the addition (`change` 1) or the end (-1) of an entry, if it is a schedule. O(1)."""
         self._changes.schedules += change if entry.next is not None else 0
 
     def end(self, key: bytes, entry: Entry) -> None:
-        """Remove an entry, parked or not, with its place, its id and its deferred choice."""
+        """Removes an entry, parked or not, with its place, its id and its deferred choice."""
         offset = split_key(key)[1]
         self.count_schedule(entry, -1)
         self.remove(key, entry.stored)
@@ -338,20 +341,20 @@ class IndexOverlay:
         self.drop_id(entry.id, offset)
 
     def remove_run(self, keys: list[bytes], sizes_bytes: list[int], stored: Collection[bytes]) -> None:
-        """Remove entries without counting `ending_count`: the last step before the write. The caller must remove their
-        places and ids.
+        """Removes entries as the last step before the write: `ending_count` does not change. The caller must remove
+        their places and ids.
 
-        `keys`: all present keys from the first to the last, ascending; `sizes_bytes`: of their values; `stored`: those
-        whose truth is STORE.
+        `keys`: all present keys from the first to the last, ascending. `sizes_bytes`: the sizes of their values.
+        `stored`: keys of stored entries.
         """
         self._changes.delete_span(keys[0], keys[-1], keys, sizes_bytes, stored)
 
     def remove_parked(self, key: bytes, size_bytes: int, stored: bool) -> None:
-        """Remove a parked entry; `size_bytes`: of its value. The caller must remove its place and id."""
+        """Removes a parked entry. `size_bytes`: the size of its value. The caller must remove its place and id."""
         self._changes.delete_parked(key, size_bytes, stored=stored)
 
     def drop_place(self, offset: int) -> None:
-        """Remove the place of a request, if it has one."""
+        """Removes the place of a request, if it has one."""
         self._changes.places[offset] = None
 
     def is_long(self, delay_ms: int) -> bool:
@@ -359,20 +362,20 @@ class IndexOverlay:
         return 0 < self.store_after_ms < delay_ms
 
     def draw_ms(self, offset: int, window_ms: int) -> int:
-        """How long after its due time a message leaves, if request `offset` gave it that time. REQUIRES:
+        """Returns the time in ms from the due time that request `offset` set until the message leaves. REQUIRES:
         `origin_prefix`."""
         assert self._origin_prefix, "a time is drawn from an origin"
         return draw_ms(self._origin_prefix + b"%d" % offset, window_ms)
 
     @property
     def left_ms(self) -> int:
-        """Messages with times up to it may have left, so no time of an even spread is chosen before it."""
+        """Messages with times up to this one may have left, so no time of an even spread is chosen before it."""
         return max(self.now_ms, self.logged_ms)
 
     def choose_ms(self, offset: int, due_ms: int, length_ms: int, is_even: bool) -> tuple[int, Spread]:
-        """The time at which a message with a window leaves, if request `offset` gave it its due time, and how it was
-        chosen. With `is_even` it is not in the past, unless the whole window is. REQUIRES: `origin_prefix`. O(1) unless
-        `is_even`: see `timing_wheel.even_spread`."""
+        """Returns the time at which a message with a window leaves, if request `offset` set its due time, and the way
+        of choosing it. With `is_even`, the time is not in the past, unless the whole window is. REQUIRES:
+        `origin_prefix`. O(1) unless `is_even`: see `timing_wheel.even_spread`."""
         drawn_ms = due_ms + self.draw_ms(offset, length_ms)
         if not is_even:
             return drawn_ms, Spread.DRAWN
@@ -381,25 +384,25 @@ class IndexOverlay:
         return not_before(at_ms, self.left_ms, due_ms + length_ms), spread
 
     def emptiest_ms(self, due_ms: int, length_ms: int, drawn_ms: int, is_counted: bool = False) -> int | None:
-        """The emptiest moment of a window that begins at `due_ms`, as `EvenSpread.choose` returns it. It takes account
-        of the changes made so far. REQUIRES: `now_ms`."""
+        """Returns the time with the fewest messages in a window that begins at `due_ms`, as `EvenSpread.choose` does.
+        Considers the changes made so far. REQUIRES: `now_ms`."""
         if self._spread is None:
             self._spread = self._index.even_spread(self.now_ms, self._changes)
         return self._spread.choose(due_ms, due_ms + length_ms, drawn_ms, is_counted)
 
     def chosen_ms(self, offset: int, stripped: msgspec.Raw, following: Next) -> int:
-        """When the next occurrence of schedule `offset` leaves, given its packed stripped headers. REQUIRES:
+        """Returns the time at which schedule `offset` leaves next. `stripped`: its packed stripped headers. REQUIRES:
         `origin_prefix`."""
         assert self._origin_prefix, "a time is drawn from an origin"
         return leaves_ms(self._origin_prefix + b"%d" % offset, stripped, following)
 
     def claim_id(self, entry: Entry, offset: int) -> None:
-        """Let the id of a pending entry, if any, refer to it. REQUIRES: no later request has taken the id over."""
+        """Makes the id of a pending entry, if any, refer to it. REQUIRES: no later request has taken over the id."""
         if entry.id:
             self._changes.ids[entry.id] = entry_key(entry.due, offset)
 
     def move(self, key: bytes, offset: int, old: Entry, new: Entry, size_bytes: int = -1) -> bytes:
-        """Replace the entry under `key` by `new`, under the key that `new` determines. Returns that key. `size_bytes`:
+        """Replaces the entry under `key` by `new`, under the key that `new` determines. Returns that key. `size_bytes`:
         as for `remove`."""
         self.remove(key, old.stored, size_bytes)
         self.forget_choice(key, old)
@@ -408,40 +411,41 @@ class IndexOverlay:
         return self.put(offset, due, new)
 
     def confirm_move(self, control: int) -> None:
-        """Note that ingest carried out a control, and that its `moved` has been applied to this overlay."""
+        """Notes that the log confirms a control that ingest has carried out."""
         self._confirmed_moves.add(control)
 
     def contradicted(self, why: str) -> None:
-        """The log decided a control differently than ingest here. Raises Contradicted: rebuild the index.
+        """Raises Contradicted: the log decided a control differently from ingest here, so the index must be rebuilt.
 
-        An index that only this disk holds is kept; from here on it follows the log.
+        If only this disk holds the index, logs a warning and returns; from here on the index follows the log.
         """
         if self._replaceable:
             raise Contradicted(why)
         log.warning("the dispatch log contradicts the index, which cannot be rebuilt: %s", why)
 
     def has_id(self, caller_id: bytes, offset: int) -> bool:
-        """True if an id refers to the pending request at `offset`. A later request may have taken it over, also from an
-        entry that a bulk cancel selects; then the outcome of that request counts for the id."""
+        """True if an id refers to the pending request at `offset`. A later request may have taken over the id, even
+        from an entry that a bulk cancel selects; then the outcome of that request counts for the id."""
         key = self.pending_id(caller_id)
         return key is not None and split_key(key)[1] == offset
 
     def drop_id(self, caller_id: bytes, offset: int) -> None:
-        """Free an id if it still refers to `offset`."""
+        """Frees an id if it still refers to `offset`."""
         if self.has_id(caller_id, offset):
             self._changes.ids[caller_id] = None
 
     def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:
-        """Remember that a request has ended: with `sent`, by a delivery or dead letter, otherwise by a control."""
-        if not sent and offset >= self._timer_log.first_dues_from:  # otherwise `was_sent` cannot know it any more
+        """Remembers that a request has ended. `sent`: by a delivery or a dead letter; otherwise another request has
+        ended it."""
+        if not sent and offset >= self._timer_log.first_dues_from:  # below it, `was_sent` has no first due time
             self._changes.ended[control_end_key(offset)] = b""
         key = self._timer_log.outcomes.key(caller_id, self.at_ms) if caller_id else None
         if key is not None:
             self._changes.ended[key] = encode_outcome(RecentOutcome(offset, sent))
 
     def remember_ids(self, rows: Iterable[IdRow], at_ms: int) -> int:
-        """Remember the ids of messages that a dispatch-log record of this time has delivered; returns the number of
-        those for which there was no room. O(rows)."""
+        """Remembers the ids of messages that a dispatch-log record of this time has delivered. Returns the number of
+        ids that were not remembered, since their memory is full. O(rows)."""
         ids, missed = self._timer_log.delivered, 0
         for offset, digest in rows:
             key = ids.key(digest_bytes(digest), offset, at_ms)
@@ -452,13 +456,14 @@ class IndexOverlay:
         return missed
 
     def write(self) -> None:
-        """Make all changes visible in one write, once. Raises as `TimerIndex.write`."""
+        """Makes all changes visible in one write, once. Raises as `TimerIndex.write`."""
         self._index.write(self._changes)
 
     # ---- first due times of the requests of this batch -------------------------------------------------------------
 
     def saw_first_due(self, offset: int, first_due_ms: int) -> None:
-        """Record the first due time of a request, so that a control can name the request by its offset. Offsets ascend.
+        """Records the first due time of a request, so that a control can name the request by its offset. Offsets
+        ascend.
 
         A small gap is filled; a large one, such as an aborted transaction of millions of records, starts a new row.
         """
@@ -473,14 +478,14 @@ class IndexOverlay:
         self._firsts_end = offset + 1
 
     def note_first_dues(self) -> None:
-        """Add the first due times of this batch to its changes."""
+        """Adds the first due times of this batch to its changes."""
         for base, row in self._first_dues:
             self._changes.firsts.append((base, struct.pack(f"<{len(row)}Q", *row)))
 
     def _first_due(self, offset: int) -> int | None:
-        at = bisect_right(self._first_dues, offset, key=itemgetter(0)) - 1
-        if at < 0:
+        row_index = bisect_right(self._first_dues, offset, key=itemgetter(0)) - 1
+        if row_index < 0:
             return self._timer_log.first_due(offset)
-        base, row = self._first_dues[at]
+        base, row = self._first_dues[row_index]
         first_due = row[offset - base] if offset - base < len(row) else NO_FIRST_DUE
         return None if first_due == NO_FIRST_DUE else first_due

@@ -1,7 +1,7 @@
-"""Schedules in the timer index: computes due times, fates and next occurrences from the headers of an entry.
+"""Computes due times, fates and next occurrences of schedules from the headers of their entries.
 
-An entry keeps the headers that describe its schedule as they were sent, so they are read again for each occurrence. All
-times that a fate has published are final; only those behind them are computed here.
+An entry keeps the headers that describe its schedule as they were sent, and each occurrence reads them again. A time
+that a fate has published is final; only later times are computed here.
 
 Pure functions.
 """
@@ -41,27 +41,30 @@ from postdate.wire.schedules.pauses import OPEN_MS, Switch, pause_at, pauses_of,
 from postdate.wire.schedules.schedule import Gap, Schedule, read_schedule
 from postdate.wire.values.instants import format_instant
 
-#: The due time of a paused schedule: never.
+#: The due time of a paused schedule, which means never.
 PAUSED_MS: Final = INTEGER_END - 1
 
-_DESCRIBES = SCHEDULE | {WINDOW, GRACE}
-_NOT_OF_ONE = _DESCRIBES | {ID}
+_SCHEDULE_HEADERS = SCHEDULE | {WINDOW, GRACE}
+_NOT_IN_DEAD_LETTER = _SCHEDULE_HEADERS | {ID}
 
-#: Packed stripped headers contain their names as they are.
+#: Packed stripped headers contain their names unchanged.
 _WINDOW, _GRACE = WINDOW.encode(), GRACE.encode()
 
 
 class Decided(NamedTuple):
-    """The fates of one transaction for a schedule, and the state after them, which may be its end (`is_over`)."""
+    """The fates of one transaction for a schedule, and the state after them, which may be the end of the schedule
+    (`is_over`)."""
 
     fates: list[Occurred | Skipped | ExtraFate]
     following: Next
 
 
 def schedule_of(stripped: msgspec.Raw) -> Schedule:
-    """The schedule that the stripped headers of an entry describe. 2 us; 9 us if no other one of the same headers
-    was read lately."""
-    return _schedule(tuple([(name, value) for _, name, value in unpack_stripped(stripped) if name in _DESCRIBES]))
+    """Returns the schedule that the stripped headers of an entry describe. 2 us, or 9 us if the same headers were not
+    read lately."""
+    return _schedule(
+        tuple([(name, value) for _, name, value in unpack_stripped(stripped) if name in _SCHEDULE_HEADERS])
+    )
 
 
 @lru_cache(maxsize=SCHEDULES_REMEMBERED_MAX)
@@ -70,14 +73,15 @@ def _schedule(described: tuple[tuple[str, bytes | None], ...]) -> Schedule:
 
 
 def leaves_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
-    """When a schedule leaves: for an extra delivery, or for its next occurrence; PAUSED_MS: not before a resume."""
+    """Returns the time at which a schedule leaves next, for an extra delivery or its next occurrence; PAUSED_MS: not
+    before a resume."""
     occurs_ms = _occurs_ms(origin, stripped, following)
     return min(occurs_ms, *map(asked_ms, following.extras)) if following.extras else occurs_ms
 
 
 def _occurs_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
-    """When the next occurrence leaves: at its nominal time, or at the chosen time of its window; PAUSED_MS: not before
-    a resume, or never."""
+    """Returns the time at which the next occurrence leaves: its nominal time, or the chosen time of its window;
+    PAUSED_MS: not before a resume, or never."""
     if not following.nominal_ms or (following.switches and is_held(following)):
         return PAUSED_MS
     if _WINDOW not in bytes(stripped):
@@ -86,7 +90,7 @@ def _occurs_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
 
 
 def grace_end_ms(entry: Entry, origin: bytes, number: int, nominal_ms: int) -> int:
-    """The end of grace of an occurrence of a schedule; INTEGER_END: it has none."""
+    """Returns the end of grace of an occurrence of a schedule; INTEGER_END if it has no grace."""
     schedule = schedule_of(entry.stripped) if _GRACE in bytes(entry.stripped) else None
     if schedule is None or schedule.grace_ms < 0:
         return INTEGER_END
@@ -94,15 +98,16 @@ def grace_end_ms(entry: Entry, origin: bytes, number: int, nominal_ms: int) -> i
 
 
 def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: int, surplus_max: int) -> Decided:
-    """Decide the occurrences of a schedule that are due up to `until_ms`, and then its extra deliveries: at least one
-    fate, and at most `surplus_max` more. Their lateness is measured at `now_ms`.
+    """Decides the occurrences of a schedule that are due up to `until_ms`, and then its extra deliveries. Returns at
+    least one fate, and at most `surplus_max` more. Lateness is measured at `now_ms`.
 
     REQUIRES: the schedule is due at `until_ms`.
     """
     assert entry.next is not None
     fates: list[Occurred | Skipped | ExtraFate] = []
     due = [extra for extra in entry.next.extras if asked_ms(extra) <= until_ms]
-    # If no extra delivery is due, the occurrence is, though another owner may have chosen an earlier time for it.
+    # If no extra delivery is due, the occurrence is due, even if this process computes a later time for it than its
+    # previous owner.
     if not due or _occurs_ms(origin, entry.stripped, entry.next) <= until_ms:
         fates += _decide_occurrences(entry, entry.next, offset, origin, now_ms, until_ms)[: 1 + surplus_max]
     for extra in due:
@@ -118,17 +123,17 @@ def _decide_occurrences(
     if schedule.delivers_all and not following.switches and nominal_ms <= until_ms:
         successor = next_occurrence(schedule, Occurrence(following.number, nominal_ms))
         next_ms = successor.nominal_ms if successor is not None else 0
-        if not 0 < next_ms <= until_ms:  # the usual case; `decide` finds the same
+        if not 0 < next_ms <= until_ms:  # the usual case; `decide` would return the same
             return [Occurred(offset, entry.first_due, OCCURRED, following.number, nominal_ms, next_ms)]
     position = _position(schedule, following)
-    if schedule.window_ms:  # by the rules of another owner for time zones, it may have been chosen earlier
+    if schedule.window_ms:  # other time zone rules may have chosen an earlier time
         until_ms = max(until_ms, chosen_ms(schedule, origin, position))
         now_ms = max(now_ms, until_ms)
     decision = decide(schedule, origin, position, now_ms, following.switches, until_ms)
     nominals = decision.nominals_ms
     steps = sorted(
-        [(each.number, each.number, "") for each in decision.delivered]
-        + [(each.first, each.last, each.reason.value) for each in decision.skips]
+        [(occurrence.number, occurrence.number, "") for occurrence in decision.delivered]
+        + [(skip.first, skip.last, skip.reason.value) for skip in decision.skips]
     )
     fates: list[Occurred | Skipped] = []
     for first, last, reason in steps:
@@ -140,12 +145,12 @@ def _decide_occurrences(
     return fates
 
 
-def _decide_extras(entry: Entry, extra: Extra, offset: int, room: int) -> list[ExtraFate]:
-    """The next deliveries of one control, at most `room`."""
+def _decide_extras(entry: Entry, extra: Extra, offset: int, fates_max: int) -> list[ExtraFate]:
+    """Returns the fates of the next deliveries of one control, at most `fates_max`."""
     control, number, nominal_ms, end_ms, _ = extra
-    schedule = schedule_of(entry.stripped) if room > 0 and nominal_ms < end_ms else None
+    schedule = schedule_of(entry.stripped) if fates_max > 0 and nominal_ms < end_ms else None
     fates: list[ExtraFate] = []
-    while nominal_ms and len(fates) < room:
+    while nominal_ms and len(fates) < fates_max:
         next_ms = next_filled(schedule, nominal_ms, end_ms) if schedule is not None else 0
         fates.append(ExtraFate(offset, entry.first_due, EXTRA, control, number + len(fates), nominal_ms, next_ms))
         nominal_ms = next_ms
@@ -153,7 +158,7 @@ def _decide_extras(entry: Entry, extra: Extra, offset: int, room: int) -> list[E
 
 
 def after_fates(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
-    """The state after these fates. Fates that it contains already change nothing."""
+    """Returns the state after these fates. Fates that the state already contains have no effect."""
     for fate in fates:
         if isinstance(fate, ExtraFate):
             extras = after_extra(following.extras, fate.control, fate.number, fate.next_ms)
@@ -171,7 +176,7 @@ def is_over(following: Next) -> bool:
 
 
 def control_refusal(entry: Entry, request: Request) -> RequestRefused | None:
-    """Return why a control cannot act on a pending entry, which is a schedule or a single message; None: it can."""
+    """Returns why a control cannot act on a pending entry, a schedule or a single message; None if it can."""
     name, following = Action(request.action).name.lower(), entry.next
     if following is None:
         if request.action not in OF_SCHEDULES:
@@ -190,7 +195,7 @@ def control_refusal(entry: Entry, request: Request) -> RequestRefused | None:
 
 
 def _backfill_refusal(entry: Entry, start_ms: int, end_ms: int) -> RequestRefused | None:
-    """Return why a schedule cannot be backfilled for these times; None: it can."""
+    """Returns why a schedule cannot be backfilled for these times; None if it can."""
     schedule = schedule_of(entry.stripped)
     first_ms = first_filled(schedule, start_ms, end_ms)
     times = f"{format_instant(start_ms)} to {format_instant(end_ms)}"
@@ -203,10 +208,10 @@ def _backfill_refusal(entry: Entry, start_ms: int, end_ms: int) -> RequestRefuse
 
 
 def after_control_request(entry: Entry, control: int, at_ms: int, request: Request) -> tuple[Next, int]:
-    """Return the state after a control of a schedule, the request at the offset `control`, and the time that its fate
-    must have: the timestamp `at_ms`, or of a backfill the first nominal time.
+    """Returns the state after a control of a schedule, and the time that the fate of the control must have: the
+    timestamp `at_ms`; for a backfill, its first nominal time. `control`: the offset of the control.
 
-    REQUIRES: `control_refusal` returns None for it.
+    REQUIRES: `control_refusal` returns None.
     """
     assert entry.next is not None
     if request.action not in EXTENDS:
@@ -219,12 +224,12 @@ def after_control_request(entry: Entry, control: int, at_ms: int, request: Reque
 
 
 def compared_ms(fate: Switched | Triggered | Backfilled) -> int:
-    """Return the time of a fate that must equal that of `after_control_request`."""
+    """Returns the time of a fate that must equal the time from `after_control_request`."""
     return fate.first_ms if isinstance(fate, Backfilled) else fate.at_ms
 
 
 def after_control_fate(following: Next, fate: Switched | Triggered | Backfilled) -> Next:
-    """Return the state after the fate of a control of a schedule."""
+    """Returns the state after the fate of a control of a schedule."""
     if isinstance(fate, Switched):
         return with_switches(following, (fate.control, fate.at_ms, fate.name == PAUSED))
     end_ms = fate.end_ms if isinstance(fate, Backfilled) else fate.at_ms
@@ -232,7 +237,7 @@ def after_control_fate(following: Next, fate: Switched | Triggered | Backfilled)
 
 
 def backfill_fate(entry: Entry, offset: int, control: int) -> Backfilled:
-    """Return the fate of a schedule that the backfill at the offset `control` extends.
+    """Returns the fate of a schedule that the backfill at the offset `control` extends.
 
     REQUIRES: none of its deliveries has left.
     """
@@ -248,7 +253,8 @@ def _extended(following: Next, control: int, first_ms: int, end_ms: int, at_ms: 
 
 
 def with_switches(following: Next, *switches: Switch) -> Next:
-    """The next occurrence after further pauses and resumes of its schedule, which do not matter if there is none."""
+    """Returns the next occurrence after further pauses and resumes of its schedule. Without a next occurrence, they
+    have no effect."""
     if not following.nominal_ms:
         return following
     settles = settled(following.switches, following.nominal_ms, *switches)
@@ -256,14 +262,14 @@ def with_switches(following: Next, *switches: Switch) -> Next:
 
 
 def is_held(following: Next) -> bool:
-    """True if an occurrence lies in a pause without a resume."""
+    """True if the next occurrence lies in a pause without a resume."""
     pause = pause_at(pauses_of(following.switches), following.nominal_ms)
     return pause is not None and pause.until_ms == OPEN_MS
 
 
 def next_occurrences(entry: Entry, limit: int, now_ms: int = 0) -> list[Occurrence]:
-    """Return the next occurrences of a schedule, at most `limit`, as this process computes them now. Those of a paused
-    schedule are not before `now_ms`, since a resume skips the earlier ones."""
+    """Returns the next occurrences of a schedule, at most `limit`, as this process computes them now. For a paused
+    schedule, they are not before `now_ms`, since a resume skips earlier ones."""
     assert entry.next is not None
     if not entry.next.nominal_ms:
         return []
@@ -273,7 +279,7 @@ def next_occurrences(entry: Entry, limit: int, now_ms: int = 0) -> list[Occurren
 
 
 def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
-    """The fate of the next delivery of a schedule if it becomes a dead letter, from the fate that it would have had."""
+    """Returns the fate of the next delivery of a schedule if it becomes a dead letter. `fate`: its fate otherwise."""
     assert entry.next is not None
     dead: Skipped | ExtraFate
     if isinstance(fate, ExtraFate):
@@ -284,16 +290,17 @@ def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
 
 
 def single_headers(entry: Entry, nominal_ms: int) -> Headers:
-    """The headers of a request for one delivery of a schedule, as its dead letter contains them."""
+    """Returns the headers of a request for one delivery of a schedule, for its dead letter."""
     sent = sent_headers(entry.headers, stripped_of(entry))
-    kept = [(name, value) for name, value in sent if name not in _NOT_OF_ONE]
+    kept = [(name, value) for name, value in sent if name not in _NOT_IN_DEAD_LETTER]
     return [*kept, (AT, b"%d" % nominal_ms)]
 
 
 def _position(schedule: Schedule, following: Next) -> Occurrence:
-    """The next occurrence, and whether the schedule skips it as lying in a gap, by the rules of this process."""
+    """Returns the next occurrence, marked if it lies in a gap by the time zone rules of this process and the schedule
+    skips it."""
     number, nominal_ms = following.number, following.nominal_ms
     if schedule.gap is not Gap.SKIP:
         return Occurrence(number, nominal_ms)
-    found = next_after(schedule, nominal_ms - 1)
-    return Occurrence(number, nominal_ms, found == (nominal_ms, True))
+    occurrence = next_after(schedule, nominal_ms - 1)
+    return Occurrence(number, nominal_ms, occurrence == (nominal_ms, True))

@@ -1,7 +1,7 @@
-"""Turns a polled batch into one WriteBatch: parse each request, apply it, and move R past the batch.
+"""Turns a polled batch into one WriteBatch: parses each request, applies it, and moves R past the batch.
 
-Thread rule: the shard's thread. Cost: one pass; the common request (a target and one time) is a parse, an encode, a
-put.
+Thread rule: the shard's thread. Cost: one pass; the common request (a target and one time) takes a parse, an encode and
+a put.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _CONTROLS: dict[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """The rules by which the requests of one shard are accepted. `store_after_ms`: a request that is due later than
-    this after its record's timestamp is stored; 0: none is. `counts`: the counters to update. `traces`: the queue for
+    """The rules by which the requests of one shard are accepted. `store_after_ms`: a request that is due more than this
+    after its record's timestamp is stored; 0: no request is. `counts`: the counters to update. `traces`: the queue for
     spans."""
 
     rules: RequestRules
@@ -65,21 +65,21 @@ def ingest(
     ending_max: int = ENDING_ENTRIES_MAX,
     now_ms: int = -1,
 ) -> int:
-    """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
+    """Applies a batch of requests and makes it durable with R. Returns how many of `records` were used.
 
-    Fewer than all are used if entries under key 0 pile up (rule 1), or if a request must wait for a bulk control. The
+    Fewer are used if too many entries wait under key 0 (rule 1), or if a request must wait for a bulk control. The
     caller offers the rest again after a dispatch. `ending_max`: the most entries that may wait under key 0. Records
-    below R are skipped. `at_ms`: the present, epoch ms; `now_ms`: that of the broker's clock, -1 if it is not known.
+    below R are skipped. `at_ms`: the current time, epoch ms. `now_ms`: the broker's time, -1 if unknown.
     """
     rules, partition, quota, counts = intake.rules, intake.partition, intake.quota, intake.counts
     overlay = _overlay(index, intake, at_ms, now_ms)
     if quota is not None:
         quota.begin(index)
     expected = read_up_to(index)
-    used = passed_over = 0
+    used = skipped = 0
     policies: NamedPolicies | None = None
-    has_bulks = bool(overlay.bulks)  # looked up once: there are rarely any
-    others: list[str] = []  # the kind of each request that schedules nothing
+    has_bulks = bool(overlay.bulks)  # looked up once, since bulk controls are rare
+    kinds: list[str] = []  # the kind of each request that schedules nothing
     accepted: list[tuple[Record, Request]] | None = None if intake.traces is None else []
     for record in records:
         offset = record.offset
@@ -106,23 +106,23 @@ def ingest(
             except RequestRefused as refusal:
                 request = _reschedule_in_log(overlay, intake, record) or refusal
             if isinstance(request, RequestRefused):
-                others.append(REFUSED)
+                kinds.append(REFUSED)
             elif request.action:
-                others.append(_CONTROLS[request.action])
+                kinds.append(_CONTROLS[request.action])
                 has_bulks = has_bulks or request.selection is not None
             elif accepted is not None:
                 accepted.append((record, request))
             overlay.saw_first_due(offset, apply_request(overlay, record, request))
             expected = offset + 1
         else:
-            passed_over += 1
+            skipped += 1
         used += 1
     failpoints.reached("ingest.parsed")
     overlay.note_first_dues()
     overlay.advance(next_request=expected)
     overlay.write()
     if counts is not None:
-        counts.read(used - passed_over, others)
+        counts.read(used - skipped, kinds)
     if intake.traces is not None and accepted:
         intake.traces.accepted(Partition(rules.topic, partition), accepted, at_ms)
     failpoints.reached("ingest.written")
@@ -138,18 +138,19 @@ def _overlay(index: TimerIndex, intake: Intake, at_ms: int, now_ms: int) -> Inde
 
 def _must_wait(overlay: IndexOverlay, request: Request) -> bool:
     """True if bulk controls must end before this request is applied: their maximum is reached, or the request would
-    keep a message that a waiting bulk cancel may still end, and nothing would be delivered for the id. O(rows)."""
+    keep a message that a waiting bulk cancel may still end, so that no message would be delivered for the id.
+    O(rows)."""
     if sum(1 for row in overlay.bulks if row.encoded_request) >= BULK_CONTROLS_MAX:
         return True
-    at = overlay.pending_id(request.id) if request.keeps else None
-    offset = split_key(at)[1] if at is not None else -1
-    key = overlay.find(offset, at=at) if at is not None else None
+    id_key = overlay.pending_id(request.id) if request.keeps else None
+    offset = split_key(id_key)[1] if id_key is not None else -1
+    key = overlay.find(offset, hint_key=id_key) if id_key is not None else None
     return key is not None and may_end_later(overlay.bulks, overlay.entry(key), offset)
 
 
 def _reschedule_in_log(overlay: IndexOverlay, intake: Intake, record: Record) -> Request | None:
-    """Return a reschedule that this owner refuses, but another owner has carried out: its fates contain the new time,
-    not the new grace. None for other requests."""
+    """Returns a reschedule that this owner refuses but another owner has carried out: its fates contain the new time,
+    but not the new grace. Returns None for all other requests."""
     mark = overlay.mark(record.offset)
     if mark is None or not mark.final or mark.refused:
         return None
@@ -162,14 +163,16 @@ def _reschedule_in_log(overlay: IndexOverlay, intake: Intake, record: Record) ->
 
 
 def _newest(rules: RequestRules) -> RequestRules:
-    """The rules for reading a control that another owner has begun or carried out, whatever the settings here."""
+    """Returns the rules for parsing a control that another owner has begun or carried out, regardless of the settings
+    here."""
     return replace(rules, format_version=FORMAT_VERSION_MAX, horizon_ms=INTEGER_END, dialects=())
 
 
 def pass_markers(ctx: ShardContext, index: TimerIndex) -> int:
-    """Move R past offsets without a request and return it. If retention deletes them, nothing is lost.
+    """Moves R past offsets without requests, such as transaction markers. Returns R. If retention deletes these
+    offsets, no request is lost.
 
-    Reads the log itself from R on: R must never depend on the position of a consumer before it was moved.
+    Reads the request topic from R on: R must never depend on the position of a consumer that may since have been moved.
     """
     offset = read_up_to(index)
     reader = ctx.kafka.log_reader(ctx.requests, offset, Isolation.READ_COMMITTED)

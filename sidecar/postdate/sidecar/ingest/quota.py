@@ -1,11 +1,12 @@
-"""Limits what one shard accepts: pending entries, pending bytes, requests per second. Beyond a limit it refuses
-requests.
+"""Limits the pending entries, the pending bytes and the requests per second of one shard. Beyond a limit, the shard
+refuses requests.
 
-A request topic belongs to one tenant. A tenant that exceeds a limit gets dead letters (`limit-exceeded`), and delays
-nobody else. Only requests to schedule count: a cancel frees what is pending.
+A request topic belongs to one tenant. A tenant that exceeds a limit gets dead letters (`limit-exceeded`), and delays no
+other tenant. Only requests to schedule count: a cancel reduces the pending entries.
 
-The rate is a token bucket over the timestamps of the requests, with the capacity of one second. So catching up after an
-outage refuses no request that would have been accepted in time. It is in memory; a restart begins with a full bucket.
+The rate is a token bucket over the timestamps of the requests, with the capacity of one second. So a shard that catches
+up after an outage refuses no request that it would have accepted in time. The bucket is in memory only; a restart
+begins with a full bucket.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -20,7 +21,7 @@ from postdate.wire.reasons import Reason
 
 
 class Quota:
-    """The limits of one partition of a request topic, 0 for none."""
+    """The limits of one partition of a request topic. A limit of 0 in the configuration means no limit."""
 
     def __init__(self, topic: RequestTopicConfig) -> None:
         self._pending_max = topic.pending_max
@@ -33,17 +34,18 @@ class Quota:
         self._from_offset = 0
 
     def resume(self, offset: int) -> None:
-        """Requests below this offset were accepted before, and are accepted again when they are read again."""
+        """Exempts requests below this offset: they were accepted before, and must be accepted when they are read
+        again."""
         self._from_offset = offset
 
     def begin(self, index: TimerIndex) -> None:
-        """Read the pending totals of the index before a batch."""
+        """Reads the pending totals of the index before a batch."""
         totals = index.checkpoint.totals
         self._pending = index.count
         self._size_bytes = totals.entries_bytes + totals.parked_bytes
 
     def refusal(self, record: Record) -> RequestRefused | None:
-        """None, and the request is counted; or the reason for refusing it."""
+        """Counts a request and returns None, or returns the reason for refusing it."""
         if record.offset < self._from_offset:
             return None
         size_bytes = len(record.key or b"") + len(record.value or b"")

@@ -1,5 +1,5 @@
-"""One Kafka transaction of a shard from its begin to its one end, and the records that go into it.
+"""One Kafka transaction of a shard from its begin to its end, and the records that it writes.
 
-Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`.
-Thread rule: the shard's thread.
+Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`. Thread rule:
+the shard's thread.
 """

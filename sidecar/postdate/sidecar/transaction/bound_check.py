@@ -1,9 +1,9 @@
-"""Verifies the bound of a recovery: the first record of an ownership must directly follow the last record that was
+"""Verifies the bound of a recovery: the first record of an ownership must directly follow the last record that recovery
 read.
 
-The bound is the answer of the broker that the client believes to be the leader. A leader that was deposed while it was
+The bound is the end offset from the broker that the client takes for the leader. A leader that was deposed while it was
 frozen returns an old end offset, and recovery would miss the fates after it. A write, in contrast, is acknowledged only
-by the true leader and lies after all older records. So before its commit, the first transaction of an ownership
+by the current leader, and lies after all older records. So before its commit, the first transaction of an ownership
 compares the offset of its dispatch-log record with D (docs/protocol.md, takeover 7).
 
 Thread rule: the shard's thread.
@@ -20,13 +20,13 @@ from postdate.sidecar.transaction.limits import BOUND_CHECK_MS_MAX
 
 
 class UnverifiedBound(AbortRequired):
-    """Unread records may exist between D and the first record of the ownership: abort, drop the ownership and take over
-    again."""
+    """Unread records may exist between D and the first record of the ownership. The transaction is aborted; the caller
+    drops the ownership and takes over again."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundCheck:
-    """The check: the dispatch log was replayed up to `replayed_to` and must end there."""
+    """Checks that the dispatch log ends at `replayed_to`, the offset up to which recovery has replayed it."""
 
     kafka: Kafka
     log: Partition
@@ -34,10 +34,10 @@ class BoundCheck:
     clock: Clock
 
     def verify(self, offset: int) -> None:
-        """Return if no committed record lies in [replayed_to, offset). `offset` is that of a record of the open
-        transaction, and so the last stable offset. Costs nothing if the two are equal, otherwise one reader.
+        """Returns if no committed record lies in [replayed_to, offset). `offset`: the offset of a record of the open
+        transaction, and so the last stable offset. Free if the two are equal, otherwise opens one reader.
 
-        Raises UnverifiedBound, also if the gap could not be read in time.
+        Raises UnverifiedBound if there is such a record, or if the gap could not be read in time.
         """
         if offset == self.replayed_to:
             return

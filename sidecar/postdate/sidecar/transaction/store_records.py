@@ -1,8 +1,8 @@
-"""Long delays: the records of the store topic (STORE), which keep an entry after its request is deleted.
+"""Converts entries to records of the store topic (STORE), which keep an entry after its request is deleted, and back.
 
-An entry and its STORE record have the same content: a shard without a disk rebuilds the entry from the record.
+A STORE record has the full content of its entry: a shard without a disk rebuilds the entry from the record.
 
-Thread rule: `StoreRecords` belongs to the shard's thread; the others are functions.
+Thread rule: `StoreRecords` belongs to the shard's thread; the functions are pure.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class StoreRecords:
         self._partition = partition
 
     def record(self, entry: Entry, offset: int) -> OutgoingRecord:
-        """The record that keeps the present entry of request `offset`."""
+        """Returns the record that keeps the current entry of request `offset`."""
         return offset, *self._record(entry, offset)
 
     def rewritten(self, entry: Entry, offset: int) -> OutgoingRecord:
-        """The same for an entry that is not the cause of this transaction, so that a refusal is not attributed to
-        it."""
+        """Returns the same record for an entry that the transaction does not end, so that a refusal is not attributed
+        to it."""
         return NOBODY, *self._record(entry, offset)
 
     def _record(self, entry: Entry, offset: int) -> tuple[str, int, bytes, bytes | None, Headers]:
@@ -36,12 +36,12 @@ class StoreRecords:
         return self._topic, self._partition, key, value, headers
 
     def tombstone(self, offset: int) -> OutgoingRecord:
-        """The record that marks request `offset` as ended."""
+        """Returns the record that marks request `offset` as ended."""
         return NOBODY, self._topic, self._partition, stored_key(offset), None, []
 
 
 def stored_of(entry: Entry, offset: int) -> StoredRequest:
-    """The STORE form of a pending entry."""
+    """Returns the STORE form of a pending entry."""
     return StoredRequest(
         offset=offset,
         accepted_ms=entry.accepted_ms,
@@ -68,7 +68,7 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
 
 
 def entry_of(request: StoredRequest) -> Entry:
-    """The entry from a STORE record: the one that was passed to `stored_of`, marked as stored."""
+    """Returns the entry from a STORE record: the inverse of `stored_of`, with the entry marked as stored."""
     has_window, spread = request.window_ms > 0, Spread.DEFERRED if request.is_even else Spread.DRAWN
     return Entry(
         kind=Kind.DELIVER,

@@ -1,9 +1,10 @@
-"""One dispatch transaction: the messages on their targets and, last, the one dispatch-log record that names them.
+"""Runs one dispatch transaction: it writes the messages to their targets and, last, the dispatch-log record with their
+fates.
 
-Steps 1 to 5 of docs/protocol.md, "Running". A `ShardOwnership` is the right to run them: only `takeover` makes one,
-after the fence and the recovery, and it is dropped with its producer at the first sign of doubt. Every transaction of
-the sidecar is a call of `ShardOwnership.run`, which settles its end, whether commit or abort, before it returns
-("Recycle").
+Steps 1 to 5 of docs/protocol.md, "Running". A `ShardOwnership` is the right to run transactions: only `takeover`
+creates one, after the fence and the recovery, and the shard drops it with its producer as soon as an outcome is in
+doubt. Every transaction of the sidecar is a call of `ShardOwnership.run`, which settles the end of the transaction,
+commit or abort, before it returns ("Recycle").
 
 Thread rule: an ownership belongs to the thread of its shard.
 """
@@ -36,19 +37,19 @@ from postdate.wire.limits import INTEGER_END
 from postdate.wire.requests.retry_policies import NamedPolicies
 from postdate.wire.requests.returns import NO_POLICIES
 
-#: Instead of a request offset: a record of Postdate's own, for whose failure no entry is to blame.
+#: Replaces the request offset for a record of Postdate whose failure is not to be attributed to an entry.
 NOBODY = -1
 
-#: One record that a transaction produces: the offset of the request that it ends (or NOBODY), topic, partition (-1: by
-#: key), key, value, headers. A plain tuple, since there is one for every message: a named one costs 0.3 us more.
+#: One record that a transaction produces: the offset of its request (or NOBODY), topic, partition (-1: by key), key,
+#: value, headers. A plain tuple, since there is one for every message: a NamedTuple costs 0.3 us more.
 OutgoingRecord = tuple[int, str, int, bytes | None, bytes | None, Headers]
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What one transaction writes: the kind of its dispatch-log record, the messages and their fates, the latest
-    due time (for an expired message: the end of its grace), the ids of delivered messages that are remembered, and the
-    earliest end of grace of a delivered message."""
+    """The content of one transaction. `kind`: of its dispatch-log record. `due_max_ms`: the latest due time of a
+    message; for an expired message, the end of its grace. `ids`: the remembered ids of delivered messages.
+    `grace_end_ms`: the earliest end of grace of a delivered message."""
 
     kind: str
     messages: list[OutgoingRecord] = field(default_factory=list)
@@ -60,9 +61,9 @@ class Content:
 
 @dataclass(slots=True)
 class TopicOutcome:
-    """The delivery reports of one transaction for one topic: the number of acknowledged records, the times (ms) of
-    those that came SLOW_RECORD_MS or longer after the acknowledgement before, and the faults of refused ones by request
-    offset. `is_first`: the first acknowledgement of the transaction was for this topic."""
+    """The delivery reports of one transaction for one topic. `acknowledged`: the number of acknowledged records.
+    `waits_ms`: the times since the previous acknowledgement, if SLOW_RECORD_MS or longer. `faults`: the faults of
+    refused records, by request offset. `is_first`: the first acknowledgement of the transaction was for this topic."""
 
     acknowledged: int = 0
     waits_ms: list[float] = field(default_factory=list)
@@ -75,12 +76,13 @@ class GivenUp(AbortRequired):
 
 
 class AppendedEarly(AbortRequired):
-    """The broker's timestamp of the dispatch-log record is before a due time that it names: its clock went back."""
+    """The broker's timestamp of the dispatch-log record is before the due time of a message in the transaction: the
+    broker's clock went back."""
 
 
 class GraceOver(AbortRequired):
-    """The dispatch-log record came later after the end of grace of a message than a transaction may take: the process
-    was frozen after its decision. A smaller bound would abort transactions again and again while graces end."""
+    """The dispatch-log record was appended after the end of a message's grace, by more than a transaction may take: the
+    process was frozen after its decision. A smaller bound would abort transactions again and again while graces end."""
 
 
 @dataclass(slots=True)
@@ -97,41 +99,43 @@ class ShardOwnership:
     clock: Clock
     broker_clock: BrokerClock
     verify: Callable[[int], None] | None
-    """Called by the first transaction before its commit, with the offset of its dispatch-log record; None: verified.
-    Raises UnverifiedBound."""
+    """Called by the first transaction before its commit, with the offset of its dispatch-log record; None once
+    verified. Raises UnverifiedBound."""
     before_commit: Callable[[int], None] | None
-    """Called with the offset of the dispatch-log record before each commit; None: nothing is."""
+    """Called before each commit with the offset of the dispatch-log record; None: no call."""
     remembers: Callable[[], bool]
-    """True if the index remembers ids of delivered messages, as each record says."""
+    """Returns True if the index remembers ids of delivered messages; each record states this."""
     accepted: list[AcceptedLoss] = field(default_factory=list)
     """The losses that the takeover accepted: the owner record, the first of the ownership, lists them."""
     policies: NamedPolicies = NO_POLICIES
-    """The named retry policies of the shard, as each record repeats them."""
+    """The named retry policies of the shard; each record repeats them."""
     tz: str = ""
-    """The version of the time zones of this process, which the owner record names; empty: it names none."""
+    """The version of the time zones of this process, for the owner record; empty: left out."""
     outcomes: dict[str, TopicOutcome] = field(default_factory=dict)
-    """The outcomes of the last transaction by topic: of records with a report, and of one that the client refused at
-    once."""
+    """The outcomes of the last transaction by topic: for records with a delivery report, and for a record that the
+    client refused immediately."""
     low_water: int = -1
     """L of the last committed record of this ownership; -1 before the first."""
     ingested_to: int = 0
-    """Earlier owners have ingested the requests below this offset; this one may read some of them again."""
+    """Earlier owners have ingested the requests below this offset; this owner may read some of them again."""
     low_water_floor: int = 0
     """The highest L committed before this ownership: an index from an older disk must not lower it."""
     acknowledged_ms: float = 0.0
-    """How long the records of the last transaction took from the first produce to the last acknowledgement."""
+    """The time of the last transaction from its begin to its last acknowledgement."""
     began_at: float = 0.0
-    """When the last transaction began; steady ms."""
+    """The begin of the last transaction, steady ms."""
     first_wait_ms: float = 0.0
-    """How long the last transaction waited for its first acknowledgement: round trips, and the coordinator."""
+    """The time for which the last transaction waited for its first acknowledgement: round trips, and the
+    coordinator."""
     log_waited_ms: float = 0.0
-    """How long it waited for its log record after the acknowledgement before that."""
+    """The time between the acknowledgement of its log record and the previous one."""
     took_ms: float = 0.0
-    """How long it took from its begin to its commit."""
+    """The time of the last committed transaction from its begin to the end of its commit."""
     reusable: bool = True
-    """False while a transaction is open, and after one whose end was not settled cleanly: drop the ownership."""
+    """False while a transaction is open, and after a transaction whose end was not settled cleanly: then the caller
+    drops the ownership."""
     is_refuted: bool = False
-    """True after the bound of the recovery proved wrong: `reusable` is False for good."""
+    """True after the bound of the recovery proved wrong; `reusable` then stays False."""
     _log_offset: int = -1
     _log_appended: int = -1
     _log_fault: KafkaFault | None = None
@@ -146,17 +150,18 @@ class ShardOwnership:
         report_all: bool = False,
         must_give_up: Callable[[], bool] | None = None,
     ) -> int:
-        """Commit messages together with one dispatch-log record; returns the record's offset.
+        """Commits messages together with one dispatch-log record. Returns the record's offset.
 
-        If the broker stamps that record before `due_max_ms`, or long after `grace_end_ms`, it is aborted (I6).
-        `next_request`, `low_water`: R and L for the record. `report_all`: each message gets its own entry in
-        `outcomes`. `must_give_up`: called while records stay unacknowledged for long; True aborts the transaction.
-        Requires `reusable`. The end of the transaction is settled before this returns or raises; after that, `reusable`
-        is True only if the next transaction may begin on this producer.
+        If the broker stamps that record before `due_max_ms`, or long after `grace_end_ms`, the transaction is aborted
+        (I6). `next_request`, `low_water`: R and L for the record. `report_all`: `outcomes` covers every message.
+        `must_give_up`: called while records stay unacknowledged for long; True aborts the transaction. REQUIRES:
+        `reusable`. The end of the transaction is settled before `run` returns or raises; afterwards `reusable` is True
+        only if the next transaction may begin on this producer.
 
         Raises AbortRequired (the transaction is aborted, and no part of it is visible; see `outcomes` and
         `log_failed`), as UnverifiedBound if this was the first transaction and the log holds records that recovery has
-        not read. Raises UnknownOutcome, Fenced, FatalClient: drop the ownership, and let the dispatch log decide.
+        not read. Raises UnknownOutcome, Fenced, FatalClient: the caller drops the ownership, and the dispatch log
+        decides.
         """
         assert self.reusable, "no transaction begins before the end of the last one was settled"
         self.reusable, self.outcomes = False, {}
@@ -168,7 +173,7 @@ class ShardOwnership:
         self.policies = self.policies.needed_from(low_water)
         try:
             self._produce(content.messages, report_all)
-            reads_from = max(next_request, low_water)  # an older disk is still catching up with L
+            reads_from = max(next_request, low_water)  # an index from an older disk is still catching up with L
             record = DispatchRecord(
                 seq=self.seq + 1,
                 takeover=self.takeover,
@@ -210,7 +215,8 @@ class ShardOwnership:
         return self._log_offset
 
     def _prepare(self) -> None:
-        """Runs between the flush and the commit. Raises UnverifiedBound, TimerIndexError."""
+        """Calls `verify` and `before_commit` between the flush and the commit. Raises UnverifiedBound,
+        TimerIndexError."""
         if self.verify is not None:
             self.verify(self._log_offset)
             self.verify = None
@@ -218,7 +224,7 @@ class ShardOwnership:
             self.before_commit(self._log_offset)
 
     def low_water_of(self, index: TimerIndex) -> int:
-        """L, for the next record."""
+        """Returns L for the next record."""
         return max(index.timer_log.low_water(), self.low_water_floor)
 
     @property
@@ -228,7 +234,7 @@ class ShardOwnership:
 
     @property
     def log_failed(self) -> bool:
-        """True if the dispatch-log record itself was refused: then no entry is to blame."""
+        """True if the dispatch-log record was refused: then no entry is to blame."""
         return self._log_fault is not None
 
     @property
@@ -260,16 +266,17 @@ class ShardOwnership:
                     outcome.waits_ms.append(wait_ms)
             elif isinstance(fault, RecordRejected):
                 outcome.faults[offset] = fault
-            self._saw(fault)
+            self._note_report(fault)
 
         return delivered
 
-    def _saw(self, fault: KafkaFault | None) -> None:
-        """At each report: True in `_gave_up` if the client has given up a record unsent."""
+    def _note_report(self, fault: KafkaFault | None) -> None:
+        """Sets `_gave_up` if a report shows that the client dropped a record unsent."""
         self._gave_up = self._gave_up or (fault is not None and fault.code in PURGED_CODES)
 
     def _wait_ms(self) -> float:
-        """At an acknowledgement: milliseconds since the previous one; 0 at the first one, which counts for no topic."""
+        """Returns the time in ms since the previous acknowledgement, called at each one. Returns 0 at the first, which
+        counts for no topic, and sets `first_wait_ms`."""
         before, self._acknowledged_at = self._acknowledged_at, self.clock.steady_ms()
         if not self.first_wait_ms:
             self.first_wait_ms = max(self._acknowledged_at - before, 0.001)
@@ -277,7 +284,7 @@ class ShardOwnership:
         return self._acknowledged_at - before
 
     def _flush(self, must_give_up: Callable[[], bool] | None) -> int:
-        """Wait until every record has its report; returns how many have none."""
+        """Waits until every record has its report. Returns how many reports are missing."""
         left_s, slice_s = FLUSH_TIMEOUT_S, FLUSH_UNCHECKED_S
         while must_give_up is not None and left_s > slice_s:
             left = self.producer.flush(slice_s)
@@ -291,7 +298,7 @@ class ShardOwnership:
     def _log_delivered(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
         self._log_offset, self._log_appended = offset, timestamp_ms
         self._log_fault = fault if fault is None or fault.code not in PURGED_CODES else None
-        self._saw(fault)
+        self._note_report(fault)
         if fault is None:
             self.log_waited_ms = self._wait_ms()
             if offset >= 0:  # otherwise the timestamp is unknown, and `_check` aborts
@@ -304,10 +311,10 @@ class ShardOwnership:
             raise AbortRequired(f"{left} records were not acknowledged within {FLUSH_TIMEOUT_S:.0f} s")
         if self._log_offset < 0:
             faults = [fault for outcome in self.outcomes.values() for fault in outcome.faults.values()]
-            what = (
+            detail = (
                 "the dispatch-log record has no offset: another record of the transaction failed, or an answer was lost"
             )
-            raise RecordRejected(str(faults[0]), faults[0].code) if faults else AbortRequired(what)
+            raise RecordRejected(str(faults[0]), faults[0].code) if faults else AbortRequired(detail)
         appended_ms, due_max_ms = self._log_appended, content.due_max_ms
         if appended_ms < due_max_ms:
             self.broker_clock.forget()
@@ -316,11 +323,11 @@ class ShardOwnership:
             raise GraceOver(f"a grace ended at {content.grace_end_ms}, but the record was appended at {appended_ms}")
 
     def _has_gap(self, messages: list[OutgoingRecord]) -> bool:
-        """True if the next transaction of this producer would be refused, too."""
+        """True if the brokers would also refuse the next transaction of this producer."""
         is_refused = any(outcome.faults for outcome in self.outcomes.values())
         return is_refused and self._gave_up and len({message[1] for message in messages}) >= GAP_TOPICS_MIN
 
     def _settle(self, is_sound: bool) -> None:
-        """The one step that follows every commit and every abort (docs/protocol.md, "Recycle"). `is_sound`: False if
-        this producer must not be used again, however its transaction ended."""
+        """Settles the end of the transaction, after every commit and every abort (docs/protocol.md, "Recycle").
+        `is_sound`: False if this producer must not be used again, whatever the end."""
         self.reusable = self.producer.settle() and is_sound

@@ -1,4 +1,4 @@
-"""Verdicts: the outcome of a request, written to the verdicts topic in the transaction that makes it true.
+"""Writes verdicts: the outcome of a request, on the verdicts topic, in the transaction that makes it true.
 
 A verdict is decided when the transaction is built, never at ingest (rule 2 of docs/protocol.md). By then a successor
 may have delivered the entry that a control acts on.
@@ -37,7 +37,8 @@ _CHANGED = {
 
 
 class VerdictWriter:
-    """Creates the verdict records of one shard; `controls` and `all` state which ones the setting requires."""
+    """Creates the verdict records of one shard. `controls`, `all`: the requests that the setting requires to be
+    answered."""
 
     def __init__(self, own: OwnTopics, partition: int, mode: Verdicts, wall_ms: Callable[[], int]) -> None:
         self.controls = mode != "none"
@@ -47,59 +48,62 @@ class VerdictWriter:
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
         self._wall_ms = wall_ms
 
-    def message(self, verdict: Verdict, offset: int, caller_id: bytes, of: int = -1, by: int = -1) -> OutgoingRecord:
-        """The record that answers request `offset`; `of`: the offset of the request that it acted on, -1 for none;
-        `by`: that of the request that survived it, -1 for none."""
-        named = self._origin_prefix + b"%d" % of if of >= 0 else b""
-        survivor = self._origin_prefix + b"%d" % by if by >= 0 else b""
+    def message(
+        self, verdict: Verdict, offset: int, caller_id: bytes, acted_on: int = -1, survivor: int = -1
+    ) -> OutgoingRecord:
+        """Returns the record that answers request `offset`. `acted_on`: the offset of the request that it acted on,
+        `survivor`: that of the request that survived it; -1: none."""
+        acted_on_origin = self._origin_prefix + b"%d" % acted_on if acted_on >= 0 else b""
+        survivor_origin = self._origin_prefix + b"%d" % survivor if survivor >= 0 else b""
         origin = self._origin_prefix + b"%d" % offset
-        key, value = encode_verdict(verdict, origin, caller_id, named, self._wall_ms(), survivor)
+        key, value = encode_verdict(verdict, origin, caller_id, acted_on_origin, self._wall_ms(), survivor_origin)
         return NOBODY, self._topic, self._partition, key, value, []
 
     def to_ended(self, entry: Entry, offset: int) -> list[OutgoingRecord]:
-        """The answers after another request has ended an entry: to that entry, and to the request that replaced it."""
+        """Returns the answers after another request has ended an entry: for that entry, and for the request that
+        replaced it."""
         if entry.kind in ENDED_BY_EARLIER:
             verdict = Verdict.KEPT if entry.kind == Kind.KEPT else Verdict.DROPPED
-            return [self.message(verdict, offset, entry.id, by=entry.acts_on)] if self.controls else []
+            return [self.message(verdict, offset, entry.id, survivor=entry.acts_on)] if self.controls else []
         replaced = entry.kind == Kind.REPLACED
         answers: list[OutgoingRecord] = []
         if self.all and replaced:
-            answers.append(self.message(Verdict.REPLACED, offset, entry.id, by=entry.acts_on))
+            answers.append(self.message(Verdict.REPLACED, offset, entry.id, survivor=entry.acts_on))
         elif self.all:
             answers.append(self.message(Verdict.CANCELLED, offset, entry.id))
         if replaced and self.controls:
-            answers.append(self.message(Verdict.REPLACED, entry.acts_on, entry.id, of=offset))
+            answers.append(self.message(Verdict.REPLACED, entry.acts_on, entry.id, acted_on=offset))
         return answers
 
     def to_refused(self, entry: Entry, offset: int) -> list[OutgoingRecord]:
-        """The answer to a request that was refused when it was read."""
-        action, caller_id = _asked(entry.headers)
+        """Returns the answer to a request that ingest refused."""
+        action, caller_id = _action_and_id(entry.headers)
         if self.all or (self.controls and action not in (None, b"schedule")):
             return [self.message(Verdict.REJECTED, offset, caller_id)]
         return []
 
     def to_bulk(self, offset: int, count: int) -> list[OutgoingRecord]:
-        """The answer to a bulk control that has acted on `count` messages."""
+        """Returns the answer to a bulk control that has acted on `count` messages."""
         if not self.controls:
             return []
         value = encode_bulk_verdict(self._origin_prefix + b"%d" % offset, count, self._wall_ms())
         return [(NOBODY, self._topic, self._partition, None, value, [])]
 
     def too_late(self, entry: Entry, offset: int) -> list[OutgoingRecord]:
-        """The answer to a control on a request that this transaction makes a dead letter."""
+        """Returns the answer to a control on a request that this transaction makes a dead letter."""
         return [self.message(Verdict.TOO_LATE, offset, entry.id, entry.acts_on)] if self.controls else []
 
     def to_control(self, overlay: IndexOverlay, entry: Entry, offset: int) -> list[OutgoingRecord]:
-        """The answer to a control, from the present state of the entry that it acts on."""
+        """Returns the answer to a control, from the current state of the entry that it acts on."""
         if not self.controls:
             return []
-        verdict, of = _outcome(overlay, entry, offset)
-        return [self.message(verdict, offset, entry.id, of)]
+        verdict, acted_on = _outcome(overlay, entry, offset)
+        return [self.message(verdict, offset, entry.id, acted_on)]
 
 
 def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict, int]:
-    """The verdict on the control at `offset`, and the offset of the request it acts on, or -1. It came too late if that
-    request, or the last one of its id before it, was delivered or became a dead letter."""
+    """Returns the verdict on the control at `offset`, and the offset of the request that it acts on, or -1. The control
+    is too late if that request, or the last earlier request of its id, was delivered or became a dead letter."""
     acts_on = entry.acts_on
     key = overlay.find(acts_on) if acts_on >= 0 else None
     if key is not None:
@@ -108,7 +112,7 @@ def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict,
         if action is Action.CANCEL:
             if other.kind == Kind.CANCELLED and other.acts_on == offset:
                 return Verdict.CANCELLED, acts_on
-        elif other.kind in PENDING and entry.new_due >= 0:  # else a bulk control ends it
+        elif other.kind in PENDING and entry.new_due >= 0:  # otherwise a bulk control ends it
             return _CHANGED[action], acts_on
         return Verdict.NOT_FOUND, -1
     outcome = overlay.outcome(entry.id) if entry.id else None
@@ -119,8 +123,8 @@ def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict,
     return Verdict.NOT_FOUND, -1
 
 
-def _asked(headers: Headers) -> tuple[bytes | None, bytes]:
-    """The action and the id of a request that could not be parsed, if they are readable."""
+def _action_and_id(headers: Headers) -> tuple[bytes | None, bytes]:
+    """Returns the action and the id of a request that could not be parsed, if they are readable."""
     fields = {name: value for name, value in headers if name in (ACTION, ID)}
     caller_id = fields.get(ID) or b""
     try:

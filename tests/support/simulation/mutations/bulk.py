@@ -89,12 +89,12 @@ def _parked_left_out(_: SimulatedRun) -> AbstractContextManager[object]:
 
 def _schedules_come_in(_: SimulatedRun) -> AbstractContextManager[object]:
     """A schedule continues although a bulk control selects its next occurrence."""
-    honest = BatchBuilder._go_on
+    honest = BatchBuilder._continue_schedule
 
-    def go_on(self: BatchBuilder, content: Batch, *arguments: Any) -> bool:
+    def continue_schedule(self: BatchBuilder, content: Batch, *arguments: Any) -> bool:
         return honest(self, content, *arguments[:-1], None)  # type: ignore[call-arg]
 
-    return patch.object(BatchBuilder, "_go_on", go_on)
+    return patch.object(BatchBuilder, "_continue_schedule", continue_schedule)
 
 
 def _without_mover(entry: Entry, due_ms: int, control: int, left_ms: int) -> Entry:

@@ -78,9 +78,11 @@ def _fates_by_first_due(_: SimulatedRun) -> AbstractContextManager[object]:
     """A fate finds its entry only under the first due time that its writer saw, or in `places`."""
     honest = IndexOverlay.find
 
-    def find(self: IndexOverlay, offset: int, hint_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
+    def find(
+        self: IndexOverlay, offset: int, hint_due_ms: int | None = None, hint_key: bytes | None = None
+    ) -> bytes | None:
         if hint_due_ms is None:
-            return honest(self, offset, hint_due_ms, at)
+            return honest(self, offset, hint_due_ms, hint_key)
         places = self._changes.places
         place = places[offset] if offset in places else self._index.timer_log.place(offset)
         if place is not None:

@@ -33,15 +33,15 @@ Mutation = Callable[[SimulatedRun], AbstractContextManager[object]]
 
 def _store_not_rewritten(_: SimulatedRun) -> AbstractContextManager[object]:
     """An occurrence does not rewrite the record of STORE: a rebuild begins at an earlier one."""
-    honest = BatchBuilder._go_on
+    honest = BatchBuilder._continue_schedule
 
-    def go_on(self: BatchBuilder, batch: Batch, *arguments: Any) -> bool:
-        goes_on = honest(self, batch, *arguments)
-        if goes_on:
+    def continue_schedule(self: BatchBuilder, batch: Batch, *arguments: Any) -> bool:
+        continues = honest(self, batch, *arguments)
+        if continues:
             batch.messages.pop()
-        return goes_on
+        return continues
 
-    return patch.object(BatchBuilder, "_go_on", go_on)
+    return patch.object(BatchBuilder, "_continue_schedule", continue_schedule)
 
 
 def _marks_without_number(_: SimulatedRun) -> AbstractContextManager[object]:
@@ -57,7 +57,7 @@ def _marks_without_number(_: SimulatedRun) -> AbstractContextManager[object]:
 
 def _occurrences_not_replayed(_: SimulatedRun) -> AbstractContextManager[object]:
     """Recovery skips the occurrences of other owners."""
-    return patch.object(apply_fates, "go_on", lambda overlay, key, old, following: key)
+    return patch.object(apply_fates, "continue_schedule", lambda overlay, key, old, following: key)
 
 
 def _skips_unrecorded(_: SimulatedRun) -> AbstractContextManager[object]:

@@ -1,7 +1,8 @@
-"""Goal: after an abort without a known cause, a shard waits and sends less; a commit resets this.
+"""Goal: after an abort without a known cause, a shard pauses and makes its transactions smaller; a commit ends the
+pauses.
 
-Method: `Aborts` between parts that the test plays: a clock that stands still, an attribution that blames nobody, and
-targets that note what they are asked.
+Method: `Aborts` runs with stand-ins: a clock that stands still, an attribution that blames no target, and targets that
+record their look-ups.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _NOW_MS = 5_000.0
 
 
 class Parts:
-    """What surrounds the aborts of one shard."""
+    """`Aborts` of one shard with stand-ins for its collaborators."""
 
     def __init__(self) -> None:
         self.now_ms = _NOW_MS
-        self.looked_at: list[str] = []
+        self.looked_up: list[str] = []
         self.polls = self.failures = self.commits = 0
         self.works: dict[str, bool] = {}
         self.isolated: dict[str, object] = {}
@@ -58,17 +59,17 @@ class Parts:
         def limit(topic: str, size_bytes: int) -> None:
             self.limited.append((topic, size_bytes))
 
-        return SimpleNamespace(look_again=self.looked_at.extend, get=get, poll=poll, limit=limit)
+        return SimpleNamespace(refresh_soon=self.looked_up.extend, get=get, poll=poll, limit=limit)
 
     def _faults(self) -> Any:
         def aborted(attempt: FinishedTransaction, _now_ms: int) -> Finding:
             self.attempts.append(attempt)
             return self.finding
 
-        def kafka_works() -> None:
+        def note_commit() -> None:
             self.commits += 1
 
-        return SimpleNamespace(get=self.isolated.get, aborted=aborted, kafka_works=kafka_works)
+        return SimpleNamespace(get=self.isolated.get, aborted=aborted, note_commit=note_commit)
 
     def _limit(self) -> Any:
         def failed() -> None:
@@ -83,7 +84,7 @@ class Parts:
         topics: tuple[str, ...] = ("orders", "mails"),
         outcomes: dict[str, TopicOutcome] | None = None,
     ) -> None:
-        """The abort of a transaction with a message for each of these topics."""
+        """Aborts a transaction with a message for each of these topics."""
         ownership = _ownership(outcomes or {}, began_at=self.began_at)
         self.aborts.aborted(ownership, _batch(*topics), Due([], [], trial=trial), fault)
 
@@ -93,7 +94,7 @@ def _ownership(outcomes: dict[str, TopicOutcome], began_at: float = 0.0) -> Any:
 
 
 def _batch(*topics: str) -> Batch:
-    """A message for each of these topics, two of them with fates."""
+    """Returns a batch with a message for each of these topics, two of them with fates."""
     return Batch(
         messages=[(offset, topic, 0, b"key", b"value", []) for offset, topic in enumerate(topics)],
         fates=[PlainFate(0, 1, DELIVERED), PlainFate(1, 1, DELIVERED)],
@@ -155,7 +156,7 @@ def test_an_own_topic_that_is_isolated_is_retried_soon(parts: Parts) -> None:
 
 def test_after_an_abort_without_a_cause_transactions_shrink_and_targets_are_looked_up(parts: Parts) -> None:
     parts.abort()
-    assert (parts.failures, sorted(parts.looked_at)) == (1, ["mails", "orders"])
+    assert (parts.failures, sorted(parts.looked_up)) == (1, ["mails", "orders"])
     parts.abort()
     assert parts.aborts.is_pausing
     (first, _) = parts.attempts
@@ -167,34 +168,34 @@ def test_after_an_abort_without_a_cause_transactions_shrink_and_targets_are_look
 def test_a_failed_trial_does_not_make_the_other_transactions_smaller(parts: Parts) -> None:
     parts.abort(trial=_isolated(OWN))
     assert parts.failures == 0
-    assert parts.looked_at
+    assert parts.looked_up
     parts.abort(trial=_isolated(OWN))
     assert parts.aborts.is_pausing
 
 
 def test_after_an_abort_with_a_cause_the_shard_continues(parts: Parts) -> None:
-    parts.finding = Finding.GO_ON
+    parts.finding = Finding.ATTRIBUTED
     for _ in range(2):
         parts.abort(RecordRejected("too large"))
     assert [attempt.is_refused for attempt in parts.attempts] == [True, True]
-    assert (parts.failures, parts.looked_at, parts.aborts.is_pausing) == (0, [], False)
+    assert (parts.failures, parts.looked_up, parts.aborts.is_pausing) == (0, [], False)
 
 
 def test_an_abandoned_transaction_blames_no_target(parts: Parts) -> None:
     for _ in range(2):
         parts.abort(GivenUp("its target is gone"))
-    assert (parts.attempts, parts.failures, parts.looked_at, parts.aborts.is_pausing) == ([], 0, [], False)
+    assert (parts.attempts, parts.failures, parts.looked_up, parts.aborts.is_pausing) == ([], 0, [], False)
 
 
 def test_while_a_transaction_waits_its_targets_are_looked_up_once(parts: Parts) -> None:
     is_missing = parts.aborts.missing_target(Batch(targets={"orders": 1, "mails": 1}))
-    assert parts.looked_at == []
+    assert parts.looked_up == []
     assert not is_missing()
     parts.works = {"orders": True}
     assert not is_missing()
     parts.works["mails"] = False
     assert is_missing()
-    assert (sorted(parts.looked_at), parts.polls) == (["mails", "orders"], 3)
+    assert (sorted(parts.looked_up), parts.polls) == (["mails", "orders"], 3)
 
 
 def test_a_shard_may_begin_at_any_time_of_the_steady_clock(parts: Parts) -> None:

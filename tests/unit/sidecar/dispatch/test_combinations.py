@@ -1,7 +1,7 @@
-"""Goal: mechanisms of dispatch that are right alone are right together: isolation, holds, rates, controls, STORE.
+"""Goal: the mechanisms of dispatch work in combination: isolation, holds, rates, controls, STORE.
 
-Method: one shard on the simulated cluster. The test brings it into a state that two mechanisms share, and reads from
-the topics what was delivered.
+Method: one shard on the simulated cluster. The test brings it into a state that involves two mechanisms, and reads the
+deliveries from the topics.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _isolate(shard: Shard, name: str) -> Isolated:
 
 
 def _park(env: ShardEnvironment, shard: Shard) -> None:
-    """Request 1 is parked for an isolated target that is known."""
+    """Parks request 1 for an isolated target whose metadata is known."""
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
     shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
@@ -66,7 +66,7 @@ def test_a_refused_message_that_was_moved_does_not_keep_its_target_isolated(env:
 
 
 def test_a_condemned_message_leaves_with_a_trial_of_own_topics(env: ShardEnvironment) -> None:
-    """Its dead letter writes to one of them."""
+    """Its dead letter goes to one of these topics."""
     shard = env.shard()
     _park(env, shard)
     shard._dispatcher._faults.condemned = {1: Refusal(Reason.TOO_LARGE, "")}
@@ -77,7 +77,7 @@ def test_a_condemned_message_leaves_with_a_trial_of_own_topics(env: ShardEnviron
 
 @pytest.mark.parametrize("topic", [OWN.store, OWN.dead_letters])
 def test_a_condemned_message_leaves_at_once_if_nothing_waits_for_own_topics(env: ShardEnvironment, topic: str) -> None:
-    """With a common transaction if its dead letter needs no isolated topic, or else with a trial."""
+    """The message leaves in a common transaction if its dead letter needs no isolated topic, otherwise in a trial."""
     shard = env.shard()
     _park(env, shard)
     own = _isolate(shard, OWN_TOPICS)
@@ -89,7 +89,7 @@ def test_a_condemned_message_leaves_at_once_if_nothing_waits_for_own_topics(env:
 
 
 def test_a_condemned_message_waits_for_the_next_trial_of_own_topics(env: ShardEnvironment) -> None:
-    """Until then the thread of the shard rests: no other transaction can contain the dead letter."""
+    """Until then the shard's thread rests: no other transaction can contain the dead letter."""
     shard = env.shard()
     _park(env, shard)
     shard._dispatcher._faults.condemned = {1: Refusal(Reason.TOO_LARGE, "")}
@@ -100,7 +100,7 @@ def test_a_condemned_message_waits_for_the_next_trial_of_own_topics(env: ShardEn
 
 
 def test_a_held_target_does_not_hold_up_others_while_own_topics_are_tried(env: ShardEnvironment) -> None:
-    """A trial of Postdate's own topics takes messages of all targets, and parks those of held ones."""
+    """A trial of Postdate's own topics takes messages for all targets, and parks those for held targets."""
     shard = env.shard()
     shard.ctx.held.current = Holds(targets=frozenset({"mails"}))
     env.schedule(1)
@@ -118,7 +118,8 @@ def test_a_held_target_does_not_hold_up_others_while_own_topics_are_tried(env: S
 
 
 def test_a_bulk_control_does_not_wait_for_work_that_tries_own_topics(env: ShardEnvironment) -> None:
-    """After a failed trial of Postdate's own topics no work for them is left."""
+    """After a failed trial, no entry that writes to Postdate's own topics is left, so no further trial can end the
+    isolation."""
     env.format_version = 2
     shard = env.shard()
     own, now_ms = _isolate(shard, OWN_TOPICS), shard.ctx.clock.steady_ms()

@@ -1,6 +1,8 @@
-"""Goal: a transaction of the dispatcher uses the time that it was given, and leaves the timer index up to date.
+"""Goal: each turn of the dispatcher runs the right transaction at the given time, parks what must wait, and leaves the
+timer index up to date.
 
-Method: a shard on a simulated cluster that has read its requests but dispatched none; the test calls the dispatcher.
+Method: a shard on a simulated cluster has read its requests but dispatched none. The test calls the dispatcher
+directly.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ def env(tmp_path: Path) -> ShardEnvironment:
     return ShardEnvironment(tmp_path)
 
 
-def at(now_ms: int) -> tuple[int, int]:
-    """The times of a transaction at `now_ms` while the cancel gate is open."""
+def times_at(now_ms: int) -> tuple[int, int]:
+    """Returns the times of a transaction at `now_ms` while the cancel gate is open."""
     return now_ms, now_ms
 
 
@@ -47,13 +49,13 @@ def test_a_message_expires_one_millisecond_after_its_grace(env: ShardEnvironment
     due_ms = env.broker.now_ms() - 10_000
     env.schedule(due_ms, ("postdate-grace", b"1s"))
     read_requests(env, shard)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(due_ms + late_ms + 1)) == (1, False)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(due_ms + late_ms + 1)) == (1, False)
     assert env.fates() == [[(0, fate)]]
     shard.close()
 
 
 def test_grace_ends_by_the_clock_and_not_by_the_gate(env: ShardEnvironment) -> None:
-    """While a shard catches up, the gate admits what was due minutes ago."""
+    """While a shard catches up, the cancel gate admits only messages that were due minutes ago."""
     shard = env.shard()
     due_ms = env.broker.now_ms() - 60_000
     env.schedule(due_ms, ("postdate-grace", b"30s"))
@@ -66,7 +68,7 @@ def test_grace_ends_by_the_clock_and_not_by_the_gate(env: ShardEnvironment) -> N
 def test_a_transaction_that_outlasts_a_grace_is_repeated_without_the_message(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that was frozen after it decided would deliver the message long after its grace."""
+    """Otherwise a process that was frozen after its decision would deliver the message long after its grace."""
     shard = env.shard()
     due_ms = env.broker.now_ms() - 1_000
     env.schedule(due_ms, ("postdate-grace", b"5s"))
@@ -81,15 +83,16 @@ def test_a_transaction_that_outlasts_a_grace_is_repeated_without_the_message(
 
     monkeypatch.setattr(SimTransactionalProducer, "begin", begin)
     now_ms = env.broker.now_ms()
-    assert shard._dispatcher.dispatch(*parts(shard), *at(now_ms)) == (0, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(now_ms)) == (0, True)
     assert shard._dispatcher.retry_at() is None
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (2, False)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (2, False)
     assert env.fates() == [[(0, "dead"), (1, "delivered")]]
     shard.close()
 
 
 def test_a_target_that_has_grown_since_it_was_looked_up_refuses_no_message(env: ShardEnvironment) -> None:
-    """The request was written when the target had the partition, and the metadata here is three seconds old."""
+    """The target gets the partition before the request is written. The shard's metadata is three seconds old and lacks
+    it."""
     shard = env.shard()
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
@@ -99,13 +102,13 @@ def test_a_target_that_has_grown_since_it_was_looked_up_refuses_no_message(env: 
     env.schedule(1, ("postdate-partition", b"%d" % count))
     env.schedule(1, ("postdate-partition", b"%d" % (count + 1)))
     read_requests(env, shard)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (2, False), "in the same turn"
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (2, False), "in the same turn"
     assert [fate for fates in env.fates() for _, fate in fates] == ["delivered", "delivered", "dead"]
     shard.close()
 
 
-def test_a_beat_leaves_the_index_behind_its_record(env: ShardEnvironment) -> None:
-    """Otherwise an index would look as if it had missed records, once retention deletes beats."""
+def test_a_heartbeat_advances_the_index_past_its_record(env: ShardEnvironment) -> None:
+    """Otherwise an index would seem to have missed records once retention deletes heartbeats."""
     shard = env.shard()
     index, ownership = parts(shard)
     assert shard._dispatcher.commit_beat(index, ownership)
@@ -115,7 +118,9 @@ def test_a_beat_leaves_the_index_behind_its_record(env: ShardEnvironment) -> Non
     shard.close()
 
 
-def test_nothing_begins_in_the_pause_after_aborts(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_transaction_begins_during_the_pause_after_aborts(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shard = env.shard()
     owned, dispatcher = parts(shard), shard._dispatcher
     env.schedule(1)
@@ -129,16 +134,18 @@ def test_nothing_begins_in_the_pause_after_aborts(env: ShardEnvironment, monkeyp
     monkeypatch.undo()
     begun = len(env.log())
     assert not dispatcher.commit_beat(*owned)
-    assert dispatcher.dispatch(*owned, *at(before_ms)) == (0, False)
+    assert dispatcher.dispatch(*owned, *times_at(before_ms)) == (0, False)
     assert len(env.log()) == begun
     env.time.wait(1_000)
-    assert dispatcher.dispatch(*owned, *at(before_ms)) == (1, False)
+    assert dispatcher.dispatch(*owned, *times_at(before_ms)) == (1, False)
     shard.close()
 
 
 @pytest.mark.parametrize("kind", ["beat", "message", "bulk control"])
-def test_a_commit_ends_a_row_of_aborts(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Otherwise the next abort, hours later, would be followed by a long pause."""
+def test_a_commit_resets_the_pause_after_aborts(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Otherwise a long pause would follow the next abort, even hours later."""
     env.format_version = 2
     shard = env.shard()
     owned, dispatcher = parts(shard), shard._dispatcher
@@ -146,7 +153,7 @@ def test_a_commit_ends_a_row_of_aborts(env: ShardEnvironment, monkeypatch: pytes
     def attempt() -> bool:
         if kind == "beat":
             return dispatcher.commit_beat(*owned)
-        return dispatcher.dispatch(*owned, *at(env.broker.now_ms()))[0] == 1
+        return dispatcher.dispatch(*owned, *times_at(env.broker.now_ms()))[0] == 1
 
     for number in range(2):
         if kind == "message":
@@ -166,35 +173,35 @@ def test_a_commit_ends_a_row_of_aborts(env: ShardEnvironment, monkeypatch: pytes
     shard.close()
 
 
-def test_after_an_unknown_outcome_the_targets_are_looked_up(
+def test_the_targets_are_looked_up_after_an_unknown_outcome(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deleted one can end the producer, and would end the next one."""
+    """A deleted target can end the producer, and would end the next producer as well."""
     shard = env.shard()
     env.schedule(1)
     read_requests(env, shard)
-    asked: list[str] = []
+    refreshed: list[str] = []
 
     def commit(_: SimTransactionalProducer) -> None:
-        asked.clear()
+        refreshed.clear()
         raise UnknownOutcome("no answer came")
 
-    def look_again(_: Targets, names: Iterable[str]) -> None:
-        asked.extend(names)
+    def refresh_soon(_: Targets, names: Iterable[str]) -> None:
+        refreshed.extend(names)
 
-    monkeypatch.setattr(Targets, "look_again", look_again)
+    monkeypatch.setattr(Targets, "refresh_soon", refresh_soon)
     monkeypatch.setattr(SimTransactionalProducer, "commit", commit)
     with pytest.raises(UnknownOutcome):
-        shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
-    assert asked == ["orders"]
+        shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms()))
+    assert refreshed == ["orders"]
     shard.close()
 
 
 @pytest.mark.parametrize("is_trial", [True, False])
-def test_a_turn_in_which_nothing_may_leave_is_repeated_only_for_a_trial(
+def test_a_turn_without_a_message_that_may_leave_is_repeated_only_for_a_trial(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, is_trial: bool
 ) -> None:
-    """A trial that finds nothing ends; then the other messages have their turn."""
+    """A trial without messages ends, and the messages for other targets get the next turn."""
     shard = env.shard()
     env.schedule(1)
     read_requests(env, shard)
@@ -206,19 +213,19 @@ def test_a_turn_in_which_nothing_may_leave_is_repeated_only_for_a_trial(
 
     monkeypatch.setattr(DueReader, "read", read)
     monkeypatch.setattr(BatchBuilder, "build", lambda *_: Batch())
-    assert dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, is_trial)
+    assert dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, is_trial)
     assert trial is None or not trial.waits
     shard.close()
 
 
 @pytest.mark.parametrize(
-    ("passed_own", "is_trial", "notes"),
+    ("skipped_own", "is_trial", "notes"),
     [(True, False, [(OWN_NAME,)]), (False, False, []), (True, True, []), (False, True, [])],
 )
 def test_a_message_that_waits_for_an_own_topic_is_recorded_outside_of_trials(
     env: ShardEnvironment,
     monkeypatch: pytest.MonkeyPatch,
-    passed_own: bool,
+    skipped_own: bool,
     is_trial: bool,
     notes: list[tuple[str, ...]],
 ) -> None:
@@ -233,23 +240,21 @@ def test_a_message_that_waits_for_an_own_topic_is_recorded_outside_of_trials(
         return replace(honest(*arguments), trial=trial)
 
     monkeypatch.setattr(DueReader, "read", read)
-    monkeypatch.setattr(BatchBuilder, "build", lambda *_: Batch(passed_own=passed_own))
+    monkeypatch.setattr(BatchBuilder, "build", lambda *_: Batch(skipped_own=skipped_own))
     monkeypatch.setattr(shard._dispatcher._faults, "parked", parked.append)
-    shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
+    shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms()))
     assert parked == notes
     shard.close()
 
 
-def test_with_nothing_due_there_is_nothing_to_do(env: ShardEnvironment) -> None:
+def test_a_turn_without_due_entries_commits_nothing(env: ShardEnvironment) -> None:
     shard = env.shard()
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, False)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, False)
     shard.close()
 
 
 @pytest.mark.parametrize("why", ["goes on", "stayed", "trial"])
-def test_more_may_be_due_if_something_was_left(
-    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
+def test_more_may_be_due_if_entries_stayed(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     shard = env.shard()
     env.schedule(1)
     read_requests(env, shard)
@@ -258,7 +263,7 @@ def test_more_may_be_due_if_something_was_left(
     def read_more(*arguments: Any) -> Due:
         return replace(
             read(*arguments),
-            goes_on=why == "goes on",
+            has_more=why == "goes on",
             trial=Isolated("orders", 1, 0.0, 0.0, 0.0) if why == "trial" else None,
         )
 
@@ -267,7 +272,7 @@ def test_more_may_be_due_if_something_was_left(
 
     monkeypatch.setattr(DueReader, "read", read_more)
     monkeypatch.setattr(BatchBuilder, "build", build_less)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (1, True)
     assert shard._dispatcher.has_tried == (why == "trial")
     shard.close()
 
@@ -278,7 +283,8 @@ def test_more_may_be_due_if_something_was_left(
 def test_only_a_full_transaction_changes_the_limit(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str, grows: bool
 ) -> None:
-    """Full by the limit, not by a shorter one for this transaction; and without the messages that were parked."""
+    """A transaction is full if it reaches the limit itself, not a limit that was reduced for this transaction. A turn
+    that parked messages does not count."""
     shard = env.shard()
     env.schedule(1)
     env.schedule(1, target=b"held" if why == "parked" else b"orders")
@@ -292,12 +298,12 @@ def test_only_a_full_transaction_changes_the_limit(
 
     monkeypatch.setattr(DueReader, "read", read)
     before = shard._dispatcher._limit.entries
-    shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
+    shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms()))
     assert (shard._dispatcher._limit.entries > before) == grows
     shard.close()
 
 
-def test_a_hold_that_comes_while_a_transaction_waits_for_its_turn_is_kept(
+def test_a_hold_that_starts_while_a_transaction_waits_for_a_slot_stops_it(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = env.shard()
@@ -310,7 +316,7 @@ def test_a_hold_that_comes_while_a_transaction_waits_for_its_turn_is_kept(
         yield
 
     monkeypatch.setattr(type(shard.ctx.large_transactions), "slot", slot)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, True)
     assert env.fates() == []
     shard.close()
 
@@ -321,7 +327,7 @@ def test_a_turn_that_only_parks_messages_commits_nothing_and_is_followed_by_anot
     read_requests(env, shard)
     shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     assert not shard._dispatcher.needs_maintenance(parts(shard)[0])
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, True)
     assert parts(shard)[0].parked_count == 1
     assert shard._dispatcher.needs_maintenance(parts(shard)[0]), "the hold may end"
     shard.close()
@@ -332,20 +338,20 @@ def test_a_message_behind_a_parked_one_is_parked_although_its_target_works(env: 
     shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     env.schedule(1)
     read_requests(env, shard)
-    shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
+    shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms()))
     env.schedule(2)
     read_requests(env, shard)
     shard.ctx.held.current = Holds()
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, True)
     assert parts(shard)[0].parked_count == 2
     shard.close()
 
 
 @pytest.mark.parametrize("why", ["not looked up in time", "held"])
-def test_only_messages_whose_target_is_in_trouble_are_parked(
+def test_only_messages_for_an_unusable_or_held_target_are_parked(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    """The others leave in the same turn."""
+    """The messages for other targets leave in the same turn."""
     shard = env.shard()
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
@@ -356,16 +362,17 @@ def test_only_messages_whose_target_is_in_trouble_are_parked(
         shard.ctx.held.current = Holds(targets=frozenset({"mails"}))
     else:
         monkeypatch.setattr(type(env.admin), "look_up", lambda *_: lambda wait_s: env.time.wait(wait_s * 1_000))
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (1, True)
     assert parts(shard)[0].parked_count == 1
     assert env.fates()[-1] == [(2, "delivered")]
     shard.close()
 
 
-def test_a_turn_that_parks_messages_beside_a_backlog_commits_nothing(
+def test_a_turn_that_parks_messages_ahead_of_a_backlog_commits_nothing(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The input of such a turn has a gap, and would have another one without the parked messages."""
+    """The input of such a turn has a gap after an unread key. Leaving out the parked messages would add a second
+    gap."""
     env.admin.create_topics([NewTopic("mails", 1, 1, {})])
     shard = env.shard()
     for target in (b"orders", b"orders", b"mails", b"orders"):
@@ -380,18 +387,19 @@ def test_a_turn_that_parks_messages_beside_a_backlog_commits_nothing(
         return replace(due, keys_after_gaps={due.keys[1]})
 
     monkeypatch.setattr(DueReader, "read", read)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, True)
     assert (env.fates(), parts(shard)[0].parked_count, parts(shard)[0].count) == ([], 1, 4)
     shard.close()
 
 
 def test_a_message_may_need_two_look_ups_in_a_turn(env: ShardEnvironment) -> None:
-    """Of its target, and of the dead letters if the target has no such partition: a letter must not be too large."""
+    """The shard looks up the target first. The target lacks the partition, so the message becomes a dead letter. Then
+    the shard looks up the dead-letter topic, since the dead letter must fit its size limit."""
     shard = env.shard()
     env.broker.topics[OWN.dead_letters].config["max.message.bytes"] = "2000"
     env.schedule(1, ("postdate-partition", b"99"), value=bytes(5_000))
     read_requests(env, shard)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, False)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (1, False)
     assert env.fates() == [[(0, "dead")]]
     shard.close()
 
@@ -408,7 +416,7 @@ def test_each_delivery_is_traced(env: ShardEnvironment, monkeypatch: pytest.Monk
     monkeypatch.setattr(shard._dispatcher, "_ctx", replace(shard.ctx, traces=traces))
     env.schedule(1)
     read_requests(env, shard)
-    shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
+    shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms()))
     assert traced == [(shard.ctx.requests, [(0, "orders", b"requests/0/0")]), (1, 1)]
     shard.close()
 
@@ -433,7 +441,7 @@ def test_a_shard_with_overdue_parked_messages_rests_only_during_a_hold(env: Shar
     shard.close()
 
 
-def test_fates_of_schedules_are_counted_as_such(env: ShardEnvironment) -> None:
+def test_fates_of_schedules_are_counted_by_name(env: ShardEnvironment) -> None:
     env.format_version = 3
     shard = env.shard()
     every = (("postdate-every", b"1s"), ("postdate-count", b"2"))
@@ -445,7 +453,7 @@ def test_fates_of_schedules_are_counted_as_such(env: ShardEnvironment) -> None:
 
 
 def test_a_transaction_is_as_late_as_its_first_message(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By that it is judged how long a trial made others wait."""
+    """This lateness shows how long a trial made the messages for other targets wait."""
     shard = env.shard()
     faults, due_ms = shard._dispatcher._faults, env.broker.now_ms() + 1_000
     faults._isolate("elsewhere", 1, None, shard.ctx.clock.steady_ms())
@@ -455,7 +463,7 @@ def test_a_transaction_is_as_late_as_its_first_message(env: ShardEnvironment, mo
     late_ms: list[float] = []
     monkeypatch.setattr(faults, "committed", lambda attempt, *_: late_ms.append(attempt.late_ms))
     env.time.wait(2_000)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(due_ms + 501)) == (2, False)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(due_ms + 501)) == (2, False)
     assert late_ms == [500]
     shard.close()
 
@@ -465,11 +473,11 @@ def test_an_aborted_transaction_is_tried_again(env: ShardEnvironment, monkeypatc
     env.schedule(1)
     read_requests(env, shard)
     refuse(monkeypatch, lambda topic, _: topic == OWN.dispatch_log)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, True)
     shard.close()
 
 
-def test_a_parked_message_must_be_tended_until_it_ends(env: ShardEnvironment) -> None:
+def test_a_parked_message_needs_maintenance_until_it_ends(env: ShardEnvironment) -> None:
     shard = env.shard()
     index, _ = parts(shard)
     env.schedule(1)
@@ -486,7 +494,7 @@ def test_a_parked_message_must_be_tended_until_it_ends(env: ShardEnvironment) ->
 
 
 def test_parked_entries_return_when_their_target_works(env: ShardEnvironment) -> None:
-    """Long before their retry budget is used up."""
+    """They return long before their retry budget is used up."""
     env.dispatch = DispatchConfig(retry_budget_ms=600_000)
     shard = env.shard()
     index, _ = parts(shard)

@@ -1,4 +1,4 @@
-"""Goal: a sweep of a bulk control takes turns with due entries, and waits, goes on and ends when it should.
+"""Goal: the sweep of a bulk control takes turns with due entries, and waits, continues and ends at the right times.
 
 Method: as `test_dispatcher`.
 """
@@ -25,8 +25,8 @@ def env(tmp_path: Path) -> ShardEnvironment:
     return ShardEnvironment(tmp_path)
 
 
-def at(now_ms: int) -> tuple[int, int]:
-    """The times of a transaction at `now_ms` while the cancel gate is open."""
+def times_at(now_ms: int) -> tuple[int, int]:
+    """Returns the times of a transaction at `now_ms` while the cancel gate is open."""
     return now_ms, now_ms
 
 
@@ -39,9 +39,9 @@ def test_a_bulk_control_whose_first_transaction_is_aborted_begins_again(
     read_requests(env, shard)
     with monkeypatch.context() as fault:
         refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
-        assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, False)
+        assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, False)
     shard._dispatcher.has_tried = True
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (1, True)
     assert not shard._dispatcher.has_tried
     assert env.log()[-1].fates == [BulkProgress(0, 0, SWEPT, 0)]
     shard.close()
@@ -55,7 +55,7 @@ def test_while_a_bulk_control_is_unread_only_entries_under_key_0_may_leave(
     index, ownership = parts(shard)
     env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
     read_requests(env, shard)
-    assert shard._dispatcher.dispatch(index, ownership, *at(env.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.dispatch(index, ownership, *times_at(env.broker.now_ms())) == (1, True)
     assert shard._dispatcher.before_ms(index, 5) == 5
     monkeypatch.setattr(dispatcher_module, "read_up_to", lambda _: 0)
     assert shard._dispatcher.before_ms(index, 5) == DUE_MS_MIN
@@ -73,17 +73,17 @@ def test_a_sweep_waits_while_own_topics_are_isolated_and_goes_on_where_it_finds_
         env.schedule(env.broker.now_ms() + 60_000 + number)
     env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"mails"))
     read_requests(env, shard)
-    assert dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
+    assert dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (1, True)
     own = faults._isolate(OWN_NAME, 1, None, shard.ctx.clock.steady_ms())
     own.retry_at = inf
     for _ in range(2):
-        assert dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, False)
+        assert dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, False)
     faults._return(own)
     monkeypatch.setattr(bulk_sweep, "SWEPT_VISITED_MAX", 2)
     for _ in range(4):
-        assert dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
+        assert dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, True)
     while len(env.fates()) < 2:
-        dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
+        dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms()))
     assert env.fates()[1] == [(4, "applied")]
     shard.close()
 
@@ -94,21 +94,21 @@ def test_a_piece_of_a_sweep_that_is_aborted_is_repeated(env: ShardEnvironment, m
     env.schedule(env.broker.now_ms() + 60_000)
     env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
     read_requests(env, shard)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (1, True)
     with monkeypatch.context() as fault:
         refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
-        for _ in range(4):  # in turn with due entries, and parked ones first
-            assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
+        for _ in range(4):  # in turn with due entries, and parked entries first
+            assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, True)
     assert shard.ctx.counts.transactions["aborted"] == 1
     assert env.log()[-1].fates == [BulkProgress(1, 0, SWEPT, 0)]
     while len(env.fates()) < 2:
-        shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
+        shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms()))
     assert env.fates()[1] == [(0, "cancelled"), (1, "applied")]
     shard.close()
 
 
 def test_a_bulk_control_moves_an_even_spread_to_no_time_that_has_passed(env: ShardEnvironment) -> None:
-    """Its new window began ten minutes ago, and is almost over."""
+    """The new window began ten minutes ago, and is almost over."""
     env.format_version = 3
     shard = env.shard()
     index, ownership = parts(shard)
@@ -116,11 +116,11 @@ def test_a_bulk_control_moves_an_even_spread_to_no_time_that_has_passed(env: Sha
     env.schedule(env.broker.now_ms() + 1_200_000, *even)
     env.ask(("postdate-action", b"reschedule"), ("postdate-delay", b"0s"), ("postdate-select-topic", b"orders"))
     read_requests(env, shard)
-    assert shard._dispatcher.dispatch(index, ownership, *at(env.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.dispatch(index, ownership, *times_at(env.broker.now_ms())) == (1, True)
     env.time.wait(599_000)
     now_ms = env.broker.now_ms()
     while len(env.fates()) < 2:
-        shard._dispatcher.dispatch(index, ownership, *at(now_ms))
+        shard._dispatcher.dispatch(index, ownership, *times_at(now_ms))
     key = index.timer_log.find(0)
     assert key is not None
     assert split_key(key)[0] == now_ms
@@ -138,11 +138,11 @@ def test_a_full_piece_of_a_sweep_lets_transactions_grow_unless_a_fault_is_being_
     env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
     read_requests(env, shard)
     monkeypatch.setattr(bulk_sweep, "SWEPT_ENTRIES_MAX", 2)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (1, True)
     before = shard._dispatcher._limit.entries
     monkeypatch.setattr(FaultAttribution, "is_attributing", is_attributing)
     while len(env.fates()) < 2:
-        shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
+        shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms()))
     assert [name for _, name in env.fates()[-1]] == ["cancelled", "cancelled", "swept"]
     assert (shard._dispatcher._limit.entries > before) is not is_attributing
     shard.close()

@@ -1,8 +1,8 @@
-"""Goal: a target that refuses, is slow or is missing delays only its own messages; so do Postdate's own topics, and
-metadata.
+"""Goal: a target that refuses records, is slow or is missing delays only the messages for it. The same holds for
+Postdate's own topics and for metadata requests.
 
-Method: one shard on the simulated cluster, whose broker refuses records of a topic, takes few at a time, or whose
-admin requests get no answer. What was delivered, and when, is read from the topics.
+Method: one shard on the simulated cluster. The broker refuses the records of a topic, accepts only a few at a time, or
+does not answer admin requests. The test reads from the topics which messages were delivered, and when.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def env(tmp_path: Path) -> ShardEnvironment:
-    """A cluster with a second target, that works."""
+    """A cluster with the targets `orders` and `mails`."""
     made = ShardEnvironment(tmp_path)
     made.admin.create_topics([NewTopic("mails", 1, 1, {})])
     made.dispatch = DispatchConfig(retry_budget_ms=30_000)
     return made
 
 
-def _arrive(env: ShardEnvironment, shard: Shard, topic: str, count: int, within_ms: float) -> float:
-    """Milliseconds until so many messages have been delivered to a topic."""
+def _time_until_delivered(env: ShardEnvironment, shard: Shard, topic: str, count: int, within_ms: float) -> float:
+    """Returns the time in ms until `count` messages have been delivered to a topic."""
     began = env.time.now_ms
     env.until(shard, lambda: len(env.read(topic)) >= count, within_ms)
     return env.time.now_ms - began
 
 
-def _has_tried(env: ShardEnvironment, shard: Shard) -> Callable[[], bool]:
+def _is_any_isolated(env: ShardEnvironment, shard: Shard) -> Callable[[], bool]:
     return lambda: shard._dispatcher._faults.any
 
 
@@ -66,15 +66,15 @@ def test_a_slow_target_gets_all_its_messages_and_delays_no_other(
     shard = env.shard(RequestTopicConfig(R, messages_per_second_max=rates))
     for _ in range(300):
         env.schedule(1)
-    env.until(shard, _has_tried(env, shard))
+    env.until(shard, _is_any_isolated(env, shard))
     env.schedule(1, target=b"mails")
-    assert _arrive(env, shard, "mails", 1, 10_000) < 3_000
+    assert _time_until_delivered(env, shard, "mails", 1, 10_000) < 3_000
     env.until(shard, lambda: len(env.read("orders")) == 300, 60_000)
     assert env.letters() == []
     assert shard._dispatcher._faults.any
     ends = env.time.now_ms + 2_000
     env.until(shard, lambda: env.time.now_ms > ends)
-    assert shard._dispatcher.parked_in_ms() == inf  # still isolated, but no trial is due while nothing waits
+    assert shard._dispatcher.parked_in_ms() == inf  # still isolated, but no trial is due while no message waits
     shard.close()
 
 
@@ -82,7 +82,7 @@ def test_a_slow_target_gets_all_its_messages_and_delays_no_other(
 def test_a_slow_target_gets_its_messages_in_order(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Also those that come while later ones of it are parked already."""
+    """This includes messages that arrive while later messages for the target are already parked."""
     slow_down(monkeypatch, "orders", 100)
     shard, chance = env.shard(), random.Random(seed)
     for _ in range(200):
@@ -103,7 +103,8 @@ def test_a_slow_target_gets_its_messages_in_order(
 def test_new_messages_do_not_overtake_parked_ones(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    """Neither after a restart, which has forgotten the isolation, nor while the parked ones are moved back in parts."""
+    """This holds after a restart, which forgets the isolation, and while the parked messages are moved back in
+    parts."""
     monkeypatch.setattr(parking, "UNPARK_ENTRIES_MAX", 40)
     target = "later" if why == "missing" else "orders"
     with monkeypatch.context() as fault:
@@ -122,14 +123,14 @@ def test_new_messages_do_not_overtake_parked_ones(
         env.admin.create_topics([NewTopic(target, 1, 1, {})])
     shard = env.shard()
 
-    asked, until_ms = 300, env.time.now_ms + 6_000
+    scheduled, until_ms = 300, env.time.now_ms + 6_000
 
     def schedule_more() -> bool:
-        nonlocal asked
+        nonlocal scheduled
         if env.time.now_ms >= until_ms:
-            return env.ended() == asked
+            return env.ended() == scheduled
         env.schedule(env.time.now_ms, target=target.encode())
-        asked += 1
+        scheduled += 1
         return False
 
     env.until(shard, schedule_more)
@@ -137,8 +138,8 @@ def test_new_messages_do_not_overtake_parked_ones(
     shard.close()
 
 
-def test_messages_that_are_parked_all_the_time_delay_no_other(env: ShardEnvironment) -> None:
-    """In each turn a message of a held target becomes due, and is parked."""
+def test_messages_that_are_parked_in_each_turn_delay_no_other(env: ShardEnvironment) -> None:
+    """In each turn, a message for a held target becomes due and is parked."""
     shard = env.shard()
     env.schedule(1)
     env.schedule(1, target=b"mails")
@@ -146,11 +147,11 @@ def test_messages_that_are_parked_all_the_time_delay_no_other(env: ShardEnvironm
     shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     env.schedule(env.time.now_ms, target=b"mails")
 
-    def another_and_the_mail() -> bool:
+    def schedule_another() -> bool:
         env.schedule(env.time.now_ms)
         return len(env.read("mails")) == 2
 
-    env.until(shard, another_and_the_mail, within_ms=200)
+    env.until(shard, schedule_another, within_ms=200)
     assert len(env.read("orders")) == 1
     shard.close()
 
@@ -158,12 +159,12 @@ def test_messages_that_are_parked_all_the_time_delay_no_other(env: ShardEnvironm
 def test_a_backlog_of_others_does_not_stop_the_trials_of_a_slow_target(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even one that is older than all that is parked, and that nothing takes."""
+    """Not even a backlog that is older than all parked messages, and of which no message leaves."""
     slow_down(monkeypatch, "orders", 100)
     shard = env.shard()
     for _ in range(300):
         env.schedule(env.time.now_ms)
-    env.until(shard, _has_tried(env, shard))
+    env.until(shard, _is_any_isolated(env, shard))
     index = shard._index
     assert index is not None
     env.until(shard, lambda: env.ended() > 0 and env.ended() + index.parked_count == 300)
@@ -184,18 +185,18 @@ def test_a_target_that_refuses_everything_stops_no_other(
         env.schedule(1)
     for _ in range(20):
         env.schedule(1, target=b"mails")
-    assert _arrive(env, shard, "mails", 20, 10_000) < 500
+    assert _time_until_delivered(env, shard, "mails", 20, 10_000) < 500
     assert len(env.letters()) == 0
     env.until(shard, lambda: len(env.read(OWN.dead_letters)) == 1_500, 200_000)
     assert Counter(env.letters()) == {(b"record-refused", b"v"): 1_500}
-    assert max(len(fates) for fates in env.fates()) > 1  # condemned ones leave together
+    assert max(len(fates) for fates in env.fates()) > 1  # condemned entries leave together
     shard.close()
 
 
-def test_looking_for_spent_messages_reads_none_that_wait(
+def test_the_search_for_spent_messages_reads_no_waiting_messages(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands may wait for a target, and the shard looks twice a second."""
+    """Thousands of messages may wait for a target, and the shard searches twice a second."""
     refuse(monkeypatch, lambda topic, value: topic == "orders", KafkaError.MSG_SIZE_TOO_LARGE)
     shard = env.shard()
     for _ in range(500):
@@ -235,21 +236,21 @@ def test_only_messages_whose_budget_is_used_up_are_moved_back(
 
 
 @pytest.mark.parametrize("has_slow", [False, True])
-def test_the_throttle_is_told_which_transactions_are_trials(
+def test_the_throttle_learns_which_transactions_are_trials(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, has_slow: bool
 ) -> None:
     if has_slow:
         slow_down(monkeypatch, "orders", 100)
     shard = env.shard()
-    told: list[bool] = []
-    monkeypatch.setattr(TransactionThrottle, "observe", lambda *_, is_trial: told.append(is_trial))
+    trial_flags: list[bool] = []
+    monkeypatch.setattr(TransactionThrottle, "observe", lambda *_, is_trial: trial_flags.append(is_trial))
     for _ in range(200):
         env.schedule(1)
     env.until(shard, lambda: len(env.read("orders")) == 200, 60_000)
-    assert any(told) == has_slow
+    assert any(trial_flags) == has_slow
     env.schedule(1, target=b"mails")
     env.until(shard, lambda: len(env.read("mails")) == 1, 60_000)
-    assert not told[-1]
+    assert not trial_flags[-1]
     shard.close()
 
 
@@ -264,34 +265,34 @@ def test_a_permanently_refused_record_is_a_dead_letter_at_once(
     env.until(shard, lambda: env.ended() == 100)
     assert env.time.now_ms - began < 2_000  # the retry budget is 30 s
     assert env.letters() == [(b"record-refused", b"bad")]
-    assert shard._dispatcher.parked_in_ms() > 0  # nothing is left to do at once
+    assert shard._dispatcher.parked_in_ms() > 0  # no work is due immediately
     shard.close()
 
 
 def test_a_target_that_takes_records_again_closes_its_breaker(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    away = [True]
-    refuse(monkeypatch, lambda topic, _: topic == "orders" and away[0])
+    is_away = [True]
+    refuse(monkeypatch, lambda topic, _: topic == "orders" and is_away[0])
     shard = env.shard()
     for _ in range(2_000):
         env.schedule(1)
-    env.until(shard, _has_tried(env, shard))
+    env.until(shard, _is_any_isolated(env, shard))
     env.time.wait(1_000)
-    away[0] = False
-    assert _arrive(env, shard, "orders", 2_000, 30_000) < 5_000
+    is_away[0] = False
+    assert _time_until_delivered(env, shard, "orders", 2_000, 30_000) < 5_000
     assert env.letters() == []
     shard.close()
 
 
-def test_one_refused_record_in_a_hundred_costs_the_others_little(
+def test_one_refused_record_in_a_hundred_hardly_delays_the_others(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, lambda topic, value: topic == "orders" and value == b"bad")
     shard = env.shard()
     for number in range(1_000):
         env.schedule(1, value=b"bad" if number % 100 == 50 else b"v")
-    assert _arrive(env, shard, "orders", 990, 30_000) < 5_000
+    assert _time_until_delivered(env, shard, "orders", 990, 30_000) < 5_000
     env.until(shard, lambda: len(env.letters()) == 10)
     assert set(env.letters()) == {(b"record-refused", b"bad")}
     shard.close()
@@ -300,17 +301,17 @@ def test_one_refused_record_in_a_hundred_costs_the_others_little(
 def test_refused_messages_are_tried_although_controls_keep_coming(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    away = [True]
-    refuse(monkeypatch, lambda topic, _: topic == "orders" and away[0])
+    is_away = [True]
+    refuse(monkeypatch, lambda topic, _: topic == "orders" and is_away[0])
     shard = env.shard()
     env.schedule(1)
-    env.until(shard, _has_tried(env, shard))
+    env.until(shard, _is_any_isolated(env, shard))
     controls, ends = 0, env.time.now_ms + 500
 
     def is_delivered() -> bool:
         nonlocal controls
         controls += 1
-        away[0] = env.time.now_ms < ends
+        is_away[0] = env.time.now_ms < ends
         env.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
         return len(env.read("orders")) == 1
 
@@ -325,30 +326,30 @@ def test_a_slow_store_does_not_delay_messages(env: ShardEnvironment, monkeypatch
     shard = env.shard(RequestTopicConfig(R, store_after_ms=1_000))
     for _ in range(300):
         env.schedule(env.time.now_ms + HOUR_MS)
-    env.until(shard, _has_tried(env, shard))
+    env.until(shard, _is_any_isolated(env, shard))
     assert len(env.read(OWN.store)) == 0
     env.schedule(1, target=b"mails")
-    assert _arrive(env, shard, "mails", 1, 10_000) < 3_000
+    assert _time_until_delivered(env, shard, "mails", 1, 10_000) < 3_000
     assert len(env.read(OWN.store)) < 300
     env.until(shard, lambda: len(env.read(OWN.store)) == 300, 60_000)
     assert env.letters() == []
     shard.close()
 
 
-def test_messages_behind_some_that_wait_for_a_slow_store_are_delivered(
+def test_messages_behind_those_that_wait_for_a_slow_store_are_delivered(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if as many wait as the first transaction after a fault may have, which is small."""
+    """This holds even if more entries wait than the first, small transaction after a fault may have."""
     shard, count = env.shard(RequestTopicConfig(R, store_after_ms=1_000)), 300
     due_ms = env.time.now_ms + 60_000
     for _ in range(count):
         env.schedule(due_ms)
     env.until(shard, lambda: len(env.read(OWN.store)) == count)
     slow_down(monkeypatch, OWN.store, 1)
-    env.until(shard, _has_tried(env, shard), 90_000)
+    env.until(shard, _is_any_isolated(env, shard), 90_000)
     for _ in range(50):
         env.schedule(due_ms + 1_000, target=b"mails")
-    assert _arrive(env, shard, "mails", 50, 20_000) < 10_000
+    assert _time_until_delivered(env, shard, "mails", 50, 20_000) < 10_000
     assert len(env.read("orders")) < count / 2
     shard.close()
 
@@ -356,8 +357,8 @@ def test_messages_behind_some_that_wait_for_a_slow_store_are_delivered(
 def test_a_control_and_its_entry_stay_together_in_a_slow_store(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 1, cut: each pair of an entry and its cancel is in one transaction, also if a piece may hold one entry. What
-    lies between the two stays, also if the timer index removes runs of entries as ranges."""
+    """Rule 1: an entry and its cancel are in the same transaction, even if a piece may have only one entry. The entries
+    between them stay, even though the timer index removes runs of entries as ranges."""
     monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)
     slow_down(monkeypatch, OWN.store, 4)
     shard = env.shard(RequestTopicConfig(R, store_after_ms=1_000))
@@ -375,16 +376,17 @@ def test_a_control_and_its_entry_stay_together_in_a_slow_store(
 
 
 def _unanswered(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, ends: float) -> list[float]:
-    """Look-ups get no answer before `ends`, as if the controller hung; returns what they held the shard up, ms."""
+    """Leaves look-ups unanswered before `ends`, as if the controller hung. Returns a list that collects how long each
+    poll blocked the shard, in ms."""
     waits: list[float] = []
     honest = SimAdmin.look_up
 
     def look_up(self: SimAdmin, topics: list[str], config: list[str]) -> Callable[[float], LookedUp]:
-        late_at, asked = env.time.now_ms + 15_000, honest(self, topics, config)
+        late_at, answer_to = env.time.now_ms + 15_000, honest(self, topics, config)
 
         def poll(wait_s: float) -> LookedUp:
             if env.time.now_ms >= ends:
-                return asked(wait_s)
+                return answer_to(wait_s)
             waits.append(wait_s * 1_000)
             env.time.wait(wait_s * 1_000)
             if env.time.now_ms >= late_at:
@@ -397,29 +399,29 @@ def _unanswered(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, ends: fl
     return waits
 
 
-def test_a_controller_that_does_not_answer_delays_nothing_for_known_targets(
+def test_a_controller_that_does_not_answer_delays_no_message_for_a_known_target(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = env.shard()
     env.schedule(1, target=b"mails")
-    _arrive(env, shard, "mails", 1, 1_000)
+    _time_until_delivered(env, shard, "mails", 1, 1_000)
     ends = env.time.now_ms + 100_000
     waits = _unanswered(env, monkeypatch, ends)
     late = []
     for number in range(80):
-        env.schedule(1)  # nobody has ever looked at it
+        env.schedule(1)  # this target has never been looked up
         env.schedule(1, target=b"mails")
-        late.append(_arrive(env, shard, "mails", number + 2, 10_000))
+        late.append(_time_until_delivered(env, shard, "mails", number + 2, 10_000))
         env.until(shard, lambda: env.time.now_ms > ends - 100_000 + 1_000 * (number + 1))  # noqa: B023
     assert max(late) < 2 * TARGET_LOOKUP_WAIT_MS
     assert sum(waits) < 80 * TARGET_LOOKUP_WAIT_MS / 4
     assert env.read("orders") == []
-    assert _arrive(env, shard, "orders", 80, 60_000) < 40_000
+    assert _time_until_delivered(env, shard, "orders", 80, 60_000) < 40_000
     assert env.letters() == []
     shard.close()
 
 
-def test_a_housekeeping_duty_that_kafka_fails_comes_before_no_message(
+def test_a_housekeeping_duty_that_fails_in_kafka_delays_no_message(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = env.shard(RequestTopicConfig(R, cancel_gate="always"))
@@ -441,7 +443,7 @@ def test_a_housekeeping_duty_that_kafka_fails_comes_before_no_message(
 
 
 def test_a_message_for_a_target_that_was_created_does_not_wait_for_the_next_probe(env: ShardEnvironment) -> None:
-    """A target that is missing for a while is looked at every ten seconds."""
+    """A target that has been missing for some time is looked up every ten seconds."""
     shard = env.shard()
     env.schedule(env.broker.now_ms(), target=b"late")
     began = env.time.now_ms
@@ -449,18 +451,18 @@ def test_a_message_for_a_target_that_was_created_does_not_wait_for_the_next_prob
     assert shard.turn() <= MAINTENANCE_INTERVAL_MS, "it looks for answers about parked targets that often"
     env.admin.create_topics([NewTopic("late", 1, 1, {})])
     env.schedule(env.broker.now_ms(), target=b"late")
-    assert _arrive(env, shard, "late", 2, 30_000) < 2_500
+    assert _time_until_delivered(env, shard, "late", 2, 30_000) < 2_500
     shard.close()
 
 
-def test_a_message_at_the_end_of_its_budget_waits_for_a_look_up_of_its_target(env: ShardEnvironment) -> None:
-    """As after `dead-letters requeue` of a message with an absolute due time."""
+def test_a_message_whose_budget_is_used_up_waits_for_a_look_up_of_its_target(env: ShardEnvironment) -> None:
+    """The message is overdue, as after `dead-letters requeue` of a message with an absolute due time."""
     shard = env.shard()
     env.schedule(1, target=b"late")
     env.until(shard, lambda: len(env.letters()) == 1)
     env.admin.create_topics([NewTopic("late", 1, 1, {})])
     env.schedule(1, target=b"late")
-    assert _arrive(env, shard, "late", 1, 30_000) < 2_500
+    assert _time_until_delivered(env, shard, "late", 1, 30_000) < 2_500
     assert len(env.letters()) == 1
     env.admin.delete_topics(["late"])
     env.schedule(1, target=b"late")
@@ -469,9 +471,9 @@ def test_a_message_at_the_end_of_its_budget_waits_for_a_look_up_of_its_target(en
 
 
 @pytest.mark.parametrize("budget_ms", [0, 2_000])
-def test_a_look_up_before_the_end_of_its_budget_ends_no_message(env: ShardEnvironment, budget_ms: int) -> None:
-    """The target was missing when it was last looked up, and exists when the message falls due. The shard does not run
-    for the rest of the budget, as if its machine were suspended."""
+def test_a_look_up_before_the_end_of_the_budget_ends_no_message(env: ShardEnvironment, budget_ms: int) -> None:
+    """The target was missing at its last look-up, and exists when the message becomes due. The shard does not run for
+    the rest of the budget, as if its machine were suspended."""
     env.dispatch = DispatchConfig(retry_budget_ms=budget_ms)
     shard = env.shard()
     env.schedule(1, target=b"late")
@@ -481,23 +483,24 @@ def test_a_look_up_before_the_end_of_its_budget_ends_no_message(env: ShardEnviro
     env.until(shard, lambda: env.time.now_ms >= due_ms - 1_000)
     env.admin.create_topics([NewTopic("late", 1, 1, {})])
     env.time.wait(1_000 + budget_ms)
-    assert _arrive(env, shard, "late", 1, 30_000) < 2_500
+    assert _time_until_delivered(env, shard, "late", 1, 30_000) < 2_500
     assert len(env.letters()) == 1
     shard.close()
 
 
-def test_the_time_without_an_answer_of_the_cluster_is_no_part_of_the_retry_budget(
+def test_the_time_without_an_answer_from_the_cluster_does_not_use_the_retry_budget(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All brokers stop in good order, and start five minutes later: the first answers name no leader of the target."""
+    """All brokers shut down cleanly, and start five minutes later: their first answers contain no leader for the
+    target."""
     began_ms = env.time.now_ms
     honest = SimAdmin.look_up
 
     def look_up(self: SimAdmin, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
-        passed_ms = env.time.now_ms - began_ms
-        if 3_000 <= passed_ms < 300_000:
+        elapsed_ms = env.time.now_ms - began_ms
+        if 3_000 <= elapsed_ms < 300_000:
             raise Unreachable("all brokers are away")
-        if passed_ms >= 310_000:
+        if elapsed_ms >= 310_000:
             return honest(self, topics, config)
         return lambda _: {name: TopicInfo(name, "id", {0: False}, {}) for name in topics}
 
@@ -506,7 +509,7 @@ def test_the_time_without_an_answer_of_the_cluster_is_no_part_of_the_retry_budge
     shard = env.shard()
     for due_ms in (began_ms + 1_000, began_ms + 200_000, began_ms + 301_000):
         env.schedule(due_ms, target=b"orders")
-    assert _arrive(env, shard, "orders", 3, 340_000) < 340_000
+    assert _time_until_delivered(env, shard, "orders", 3, 340_000) < 340_000
     assert env.letters() == []
     shard.close()
 
@@ -514,7 +517,7 @@ def test_the_time_without_an_answer_of_the_cluster_is_no_part_of_the_retry_budge
 def test_a_topic_whose_look_up_fails_does_not_keep_messages_for_a_missing_target(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its look-ups begin as soon as those of the missing target are answered."""
+    """A look-up of the failing topic begins as soon as the look-up of the missing target is answered."""
     honest = SimAdmin.look_up
 
     def look_up(self: SimAdmin, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
@@ -536,27 +539,28 @@ def test_a_topic_whose_look_up_fails_does_not_keep_messages_for_a_missing_target
     shard.close()
 
 
-def test_an_answer_that_is_older_than_a_message_ends_no_message(
+def test_metadata_that_is_older_than_a_message_ends_no_message(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look was sent before its topic was created; the answer is read after a message for the topic was accepted."""
+    """The shard requests the metadata before the topic is created. The answer arrives after a message for the topic was
+    accepted."""
     shard = env.shard()
     env.schedule(1, target=b"late")
     env.until(shard, lambda: len(env.letters()) == 1)
-    held, honest = [True], SimAdmin.look_up
-    asked: list[LookedUp] = []
+    is_held, honest = [True], SimAdmin.look_up
+    answers: list[LookedUp] = []
 
     def look_up(self: SimAdmin, topics: list[str], config: list[str]) -> Callable[[float], LookedUp]:
         answer = honest(self, topics, config)(1.0)
-        asked.append(answer)
-        return lambda _: None if held[0] else answer
+        answers.append(answer)
+        return lambda _: None if is_held[0] else answer
 
     monkeypatch.setattr(SimAdmin, "look_up", look_up)
-    env.until(shard, lambda: bool(asked))
+    env.until(shard, lambda: bool(answers))
     env.admin.create_topics([NewTopic("late", 1, 1, {})])
     env.schedule(1, target=b"late")
-    held[0] = False
-    assert _arrive(env, shard, "late", 1, 30_000) < 2_500
+    is_held[0] = False
+    assert _time_until_delivered(env, shard, "late", 1, 30_000) < 2_500
     assert len(env.letters()) == 1
     shard.close()
 
@@ -569,8 +573,8 @@ def test_a_deleted_target_is_found_while_its_transaction_waits(env: ShardEnviron
     env.admin.delete_topics(["orders"])
     env.schedule(1)
     env.schedule(1, target=b"mails")
-    assert _arrive(env, shard, "mails", 2, 5_000) < 200
+    assert _time_until_delivered(env, shard, "mails", 2, 5_000) < 200
     env.admin.create_topics([NewTopic("orders", 1, 1, {})])
-    assert _arrive(env, shard, "orders", 1, 30_000) < 5_000
+    assert _time_until_delivered(env, shard, "orders", 1, 30_000) < 5_000
     assert env.letters() == []
     shard.close()

@@ -1,7 +1,8 @@
 """Goal: requests and fates change a shard's state as docs/protocol.md describes, rule by rule and trace by trace.
 
-Method: `apply_request` and `apply_fate` over a real timer index in a temporary directory; each test plays one trace.
-The lines of the crash table that need no broker are here: they are states of the index and the fates read after them.
+Method: each test plays one trace with `apply_request` and `apply_fate` on a real timer index in a temporary directory.
+The tests include the rows of the crash table that need no broker: a state of the index, and the fates that are read
+afterwards.
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ def recover(index: TimerIndex, *fates: Fate) -> None:
 
 
 def held(index: TimerIndex) -> dict[int, tuple[Kind, int, int]]:
-    """Request offset -> (kind, due time of its key, first due time)."""
+    """Returns for each request: (kind, due time of its key, first due time)."""
     keys, values = index.timer_log.scan(None, b"\xff" * 16, 1000)
-    found = {}
+    entries = {}
     for key, value in zip(keys, values, strict=True):
         due_ms, offset = split_key(key)
         entry = decode_entry(value)
-        found[offset] = (Kind(entry.kind), due_ms, entry.first_due)
-    return found
+        entries[offset] = (Kind(entry.kind), due_ms, entry.first_due)
+    return entries
 
 
 def test_a_scheduled_request_is_held_under_its_due_time(index: TimerIndex) -> None:
@@ -142,7 +143,7 @@ def test_a_cancel_names_its_entry_by_origin_in_the_same_and_in_an_earlier_batch(
     }
 
 
-def test_a_cancel_of_nothing_only_applies(index: TimerIndex) -> None:
+def test_a_cancel_without_a_pending_message_only_applies(index: TimerIndex) -> None:
     feed(index, request(0, action="cancel", id="nobody"))
     assert held(index) == {0: (Kind.APPLIED, 0, 0)}
 
@@ -160,8 +161,8 @@ def test_a_reschedule_moves_the_entry_and_keeps_its_first_due_time(index: TimerI
     assert index.timer_log.id_key(b"a") == entry_key(BASE_MS + 100, 0)
 
 
-def test_a_woken_owner_finds_an_entry_that_it_moved_and_a_successor_delivered(index: TimerIndex) -> None:
-    """The trace behind `places`: the fate names the first due time, the key has changed since."""
+def test_an_owner_that_was_frozen_finds_an_entry_that_it_moved_and_a_successor_delivered(index: TimerIndex) -> None:
+    """The trace behind `places`: the fate contains the first due time, but the key has changed since."""
     feed(index, schedule(0, BASE_MS + 500, id="a"), request(1, action="reschedule", id="a", at=BASE_MS + 9_000))
     recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     assert list(held(index)) == [1]
@@ -235,17 +236,19 @@ def test_distant_offsets_cost_no_memory_in_between(index: TimerIndex) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1_000_000
-    found = [(offset, index.timer_log.first_due(offset)) for offset in (2, 3, 4, 5, 6, far - 1, far, far + 1, far + 2)]
+    first_dues = [
+        (offset, index.timer_log.first_due(offset)) for offset in (2, 3, 4, 5, 6, far - 1, far, far + 1, far + 2)
+    ]
     dues = {3: BASE_MS + 5, 5: BASE_MS + 6, far: BASE_MS + 7, far + 2: 0}
-    assert found == [(offset, dues.get(offset)) for offset, _ in found]
+    assert first_dues == [(offset, dues.get(offset)) for offset, _ in first_dues]
     ended = index.timer_log.entry(entry_key(0, far))
     assert ended is not None
     assert decode_entry(ended).kind == Kind.CANCELLED, "within the batch the control found it by its offset"
 
 
 @pytest.mark.parametrize("named", [1, 2], ids=["itself", "the next one"])
-def test_a_control_names_no_request_that_is_not_before_it(index: TimerIndex, named: int) -> None:
-    """Rule 2 decides at dispatch, when such a request is there: the control must not name it then."""
+def test_a_control_acts_on_no_later_request(index: TimerIndex, named: int) -> None:
+    """Rule 2 decides at dispatch, when such a request may exist: the control must not act on it then."""
     control = request(1, action="reschedule", at=BASE_MS + 900, origin=f"requests/0/{named}")
     feed(index, schedule(0, BASE_MS + 500), control, schedule(2, BASE_MS + 700))
     assert IndexOverlay(index).entry(entry_key(0, 1)).acts_on == -1
@@ -255,14 +258,14 @@ def test_a_control_names_no_request_that_is_not_before_it(index: TimerIndex, nam
 def test_a_request_that_another_owner_refused_does_not_count_as_sent(
     index: TimerIndex, first_due: int, sent: bool
 ) -> None:
-    """Its dead letter has no first due time. A later control on its id finds nothing, and does not come too late."""
+    """Its dead letter has no first due time. A later control on its id is answered not-found, not too-late."""
     recover(index, PlainFate(0, first_due, DEAD))
     feed(index, schedule(0, BASE_MS + 500, id="a"))
     assert IndexOverlay(index).outcome(b"a") == RecentOutcome(0, sent)
 
 
 def test_an_overlay_counts_key_zero_as_the_index_will(index: TimerIndex) -> None:
-    """Ingest stops by these counts, so that all work under key 0 fits into one transaction (rule 1)."""
+    """Ingest stops by these counts, so that all entries under key 0 fit into one transaction (rule 1)."""
 
     def written(overlay: IndexOverlay) -> int:
         overlay.write()
@@ -317,8 +320,8 @@ def test_only_a_delay_above_the_limit_is_stored(index: TimerIndex) -> None:
     records = [schedule(0, BASE_MS + 1_000), schedule(1, BASE_MS + 1_001)]
     assert ingest(index, Intake(RULES, 0, store_after_ms=1_000), records) == 2
     overlay = IndexOverlay(index)
-    found = [overlay.entry(key).kind for key in index.timer_log.scan_keys(entry_key(ENDING_DUE, 0), None, 10)]
-    assert found == [Kind.STORE, Kind.DELIVER]
+    kinds = [overlay.entry(key).kind for key in index.timer_log.scan_keys(entry_key(ENDING_DUE, 0), None, 10)]
+    assert kinds == [Kind.STORE, Kind.DELIVER]
 
 
 @pytest.mark.parametrize(
@@ -357,7 +360,7 @@ def test_a_reschedule_that_another_owner_has_refused_gives_no_grace(index: Timer
 def test_a_reschedule_may_use_the_whole_horizon_of_the_request_that_it_moves(
     index: TimerIndex, beyond_ms: int, is_refused: bool
 ) -> None:
-    """Nothing is stored, so the message must be rebuilt from that request."""
+    """No entries are stored, so the message must be rebuilt from that request."""
     due_ms = BASE_MS + RULES.horizon_ms + beyond_ms
     moving = request(1, action="reschedule", id="a", at=due_ms)
     feed(index, schedule(0, BASE_MS + 500, id="a"), timed(moving, BASE_MS + 100))
@@ -365,7 +368,7 @@ def test_a_reschedule_may_use_the_whole_horizon_of_the_request_that_it_moves(
     assert held(index)[1][0] == (Kind.DEAD if is_refused else Kind.APPLIED)
 
 
-def test_an_entry_that_is_due_at_the_beginning_of_time_is_no_control(index: TimerIndex) -> None:
+def test_an_entry_that_is_due_at_the_earliest_time_is_no_control(index: TimerIndex) -> None:
     feed(index, schedule(0, 1), request(1, action="cancel", id="nobody"))
     assert [offset for offset, _ in IndexOverlay(index).controls()] == [1]
 

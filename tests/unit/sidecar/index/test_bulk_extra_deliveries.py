@@ -1,5 +1,5 @@
-"""Goal: behind its last occurrence, a bulk control with a due range compares the timestamp of the first control whose
-extra deliveries of a schedule are pending, in every place that selects.
+"""Goal: a bulk control with a due range also selects a schedule that has only extra deliveries left. It compares the
+timestamp of the first control whose extra deliveries are pending, in all code that selects entries.
 
 Method: as `test_recurrences_backfills`. The schedule has one occurrence, at FIRST_MS, and a backfill with the timestamp
 AT_MS.
@@ -38,12 +38,12 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def backfill(offset: int, count: int, at_ms: int = AT_MS) -> Record:
-    """A backfill of so many nominal times."""
+    """Returns a backfill of `count` nominal times."""
     return control(offset, "backfill", at_ms, id="c", start=nominal_ms(1 - count), end=nominal_ms(0))
 
 
 def bulk(offset: int, from_ms: int, until_ms: int) -> Record:
-    """A bulk cancel of messages that are due in [`from_ms`, `until_ms`)."""
+    """Returns a bulk cancel of messages that are due in [`from_ms`, `until_ms`)."""
     times = {"select-from": from_ms, "select-until": until_ms}
     return timed(request(offset, action="cancel", **times), AT_MS + 200)
 
@@ -53,7 +53,7 @@ def cancelled(by: int) -> BulkCancelled:
 
 
 def with_backfill(make: Make, count: int = 3) -> LongDelayShard:
-    """A shard with the schedule and its backfill, the request at offset 1, of which nothing has left."""
+    """Returns a shard with the schedule and its backfill, the request at offset 1, before any delivery."""
     shard = stored(make(), count=1)
     shard.feed(backfill(1, count))
     shard.commit(AT_MS)
@@ -61,7 +61,7 @@ def with_backfill(make: Make, count: int = 3) -> LongDelayShard:
 
 
 def only_extras_left(make: Make) -> LongDelayShard:
-    """The same, once the occurrence and a part of the backfill have left."""
+    """Returns the same shard after the occurrence and a part of the backfill have left."""
     shard = with_backfill(make, SURPLUS_FATES_MAX + 5)
     assert shard.commit(FIRST_MS + 1).fates[0] == OCCURRED_ONCE
     pending = (1, SURPLUS_FATES_MAX + 1, nominal_ms(-4), nominal_ms(0), AT_MS)
@@ -82,7 +82,7 @@ def test_a_message_that_falls_due_during_a_sweep_ends_with_its_verdict_and_its_d
 def test_a_selected_message_between_those_that_leave_waits_with_the_sweep(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sweep waits while a topic of Postdate's own is isolated. Entries that end are deleted as a range of keys."""
+    """The sweep waits while one of Postdate's own topics is isolated. Ended entries are deleted as a range of keys."""
     monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)
     shard = make(mode="none")
     shard.feed(*(request(o, topic="orders", at=AT_MS, id=f"{'b' if o == 2 else 'a'}{o}") for o in range(5)))
@@ -103,9 +103,9 @@ def test_a_range_compares_the_timestamp_of_the_backfill(
 ) -> None:
     shard = only_extras_left(make)
     shard.feed(bulk(2, from_ms, until_ms))
-    found = drained(shard, FIRST_MS + 2)
-    assert (cancelled(2) in found) is is_selected
-    assert sum(isinstance(fate, ExtraFate) for fate in found) == (0 if is_selected else 5)
+    fates = drained(shard, FIRST_MS + 2)
+    assert (cancelled(2) in fates) is is_selected
+    assert sum(isinstance(fate, ExtraFate) for fate in fates) == (0 if is_selected else 5)
 
 
 def test_a_later_control_finds_no_schedule(make: Make) -> None:
@@ -125,7 +125,7 @@ def test_the_store_record_still_has_no_nominal_time(make: Make) -> None:
 
 
 def test_a_schedule_ends_with_its_last_occurrence_if_its_backfill_is_selected(make: Make) -> None:
-    """The backfill was not selected before, and leaves in the transaction of the occurrence."""
+    """The control does not select the backfill before; it leaves in the transaction of the occurrence."""
     shard = with_backfill(make)
     shard.feed(bulk(2, AT_MS, AT_MS + 1))
     assert [fate for fate in shard.commit(FIRST_MS + 1).fates if fate.offset == 0] == [OCCURRED_ONCE, cancelled(2)]
@@ -137,16 +137,16 @@ def test_a_schedule_ends_when_the_next_control_of_its_extras_is_selected(make: M
     shard.feed(control(2, "trigger", AT_MS + 100, id="c"))
     shard.commit(AT_MS)
     shard.feed(bulk(3, AT_MS + 100, AT_MS + 101))
-    found = [fate for fate in shard.commit(FIRST_MS + 1).fates if fate.offset == 0]
-    assert found[0] == OCCURRED_ONCE
-    assert [fate.control for fate in found if isinstance(fate, ExtraFate)] == [1, 1, 1]
-    assert found[-1] == cancelled(3)
+    fates = [fate for fate in shard.commit(FIRST_MS + 1).fates if fate.offset == 0]
+    assert fates[0] == OCCURRED_ONCE
+    assert [fate.control for fate in fates if isinstance(fate, ExtraFate)] == [1, 1, 1]
+    assert fates[-1] == cancelled(3)
 
 
 def test_a_later_trigger_with_an_earlier_timestamp_does_not_come_first(make: Make) -> None:
     """The trace: the sweep may have passed the schedule when the trigger is read."""
     shard = only_extras_left(make)
     shard.feed(bulk(2, AT_MS - 100, AT_MS), control(3, "trigger", AT_MS - 50, id="c"))
-    found = drained(shard, FIRST_MS + 2)
-    assert [fate.control for fate in found if isinstance(fate, ExtraFate)] == [1] * 5
-    assert cancelled(2) in found, "then it comes first"
+    fates = drained(shard, FIRST_MS + 2)
+    assert [fate.control for fate in fates if isinstance(fate, ExtraFate)] == [1] * 5
+    assert cancelled(2) in fates, "then it comes first"

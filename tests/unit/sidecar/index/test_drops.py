@@ -1,8 +1,8 @@
 """Goal: a request with `postdate-if-ended: drop` ends without a delivery if and only if the dispatch log shows that a
 message of its id was delivered within the window, whichever owner reads it.
 
-Method: traces over a real timer index (`support.shards.long_delays`). What another owner decided is played by its
-records.
+Method: traces on a real timer index (`support.shards.long_delays`). The records of another owner stand for its
+decisions.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from support.shards.long_delays import (
     verdicts,
 )
 
-#: Of a `Shard`.
+#: The time of a `Shard`.
 WINDOW_MS, HOUR_MS = 60_000, 3_600_000
-#: When the dispatch log says that a message was delivered.
+#: The time at which a message was delivered, by the dispatch log.
 ENDED_MS = SOON_MS + 10
 ROW = (0, id_digest(b"a"))
 
 
 @pytest.fixture
 def shard(tmp_path: Path) -> Iterator[LongDelayShard]:
-    """A shard that has read nothing."""
+    """A shard that has read no requests."""
     one = LongDelayShard(tmp_path, mode="control")
     one.begin()
     yield one
@@ -64,19 +64,19 @@ def shard(tmp_path: Path) -> Iterator[LongDelayShard]:
 
 
 def dropping(offset: int, at_ms: int = BASE_MS, due_ms: int = SOON_MS, grace: str = "1d") -> Record:
-    """A request with the header, written at `at_ms`."""
+    """Returns a request with the header, written at `at_ms`."""
     return timed(schedule(offset, due_ms, id="a", grace=grace, **{"if-ended": "drop"}), at_ms)
 
 
 def delivered(shard: LongDelayShard, record: Record, at_ms: int = ENDED_MS) -> None:
-    """Ingest a request and deliver it; the broker stamps the record of its fate with `at_ms`."""
+    """Ingests a request and delivers it; the broker stamps the record of its fate with `at_ms`."""
     shard.feed(record)
     shard.commit(SOON_MS + 1, logged_ms=at_ms)
     assert shard.entries() == {}
 
 
 def kinds(shard: LongDelayShard) -> dict[int, Kind]:
-    """Request offset -> kind of its entry."""
+    """Returns the kind of the entry of each request."""
     return {offset: kind for offset, (kind, _, _) in shard.held().items()}
 
 
@@ -107,8 +107,8 @@ def test_the_timestamp_of_the_request_and_that_of_the_record_decide(
     assert kinds(shard) == {1: Kind.DROPPED if is_dropped else Kind.DELIVER}
 
 
-def test_the_last_delivery_counts(shard: LongDelayShard) -> None:
-    """The window of the first one is over, and the second lies in another hour."""
+def test_the_last_delivery_of_an_id_counts(shard: LongDelayShard) -> None:
+    """The window of the first delivery is over, and the second delivery is in another hour."""
     delivered(shard, dropping(0))
     delivered(shard, dropping(1, ENDED_MS + WINDOW_MS + 1), ENDED_MS + HOUR_MS)
     shard.feed(dropping(2, ENDED_MS + HOUR_MS))
@@ -116,7 +116,7 @@ def test_the_last_delivery_counts(shard: LongDelayShard) -> None:
 
 
 def test_a_later_delivery_of_the_same_hour_hides_no_earlier_one(shard: LongDelayShard) -> None:
-    """The owner before dropped request 1 but did not commit that; request 2, behind the window, was delivered."""
+    """The previous owner dropped request 1 without a commit; request 2, after the window, was delivered."""
     shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
     late = dropping(2, ENDED_MS + WINDOW_MS + 1)
     shard.recover(PlainFate(2, SOON_MS, DELIVERED), ids=[(2, ROW[1])], at_ms=ENDED_MS + 2 * WINDOW_MS)
@@ -132,7 +132,7 @@ def test_both_requests_need_the_header(shard: LongDelayShard, first: bool) -> No
     assert kinds(shard) == {1: Kind.DELIVER}
 
 
-def test_another_id_and_a_message_that_was_not_delivered_drop_nothing(shard: LongDelayShard) -> None:
+def test_another_id_or_a_message_that_was_not_delivered_drops_no_request(shard: LongDelayShard) -> None:
     delivered(shard, timed(schedule(0, SOON_MS, id="b", **{"if-ended": "drop"}), BASE_MS))
     shard.feed(dropping(1), request(2, action="cancel", id="a"))
     shard.commit(BASE_MS)
@@ -149,7 +149,7 @@ def test_a_pending_message_is_replaced_unless_it_was_to_be_kept(shard: LongDelay
     assert kinds(shard) == {1: Kind.DELIVER}
 
 
-def test_a_dropped_request_changes_nothing_of_a_pending_one(shard: LongDelayShard) -> None:
+def test_a_dropped_request_does_not_change_a_pending_one(shard: LongDelayShard) -> None:
     delivered(shard, dropping(0))
     shard.feed(schedule(1, SOON_MS, id="a"), dropping(2, ENDED_MS + 1))
     assert kinds(shard) == {1: Kind.DELIVER, 2: Kind.DROPPED}
@@ -216,7 +216,7 @@ def test_a_member_of_version_1_writes_no_ids(shard: LongDelayShard, tmp_path: Pa
 
 
 def shard_reasons(shard: LongDelayShard) -> list[str]:
-    """The reasons of the requests that end as dead letters."""
+    """Returns the reasons of the requests that end as dead letters."""
     return [entry.reason for _, entry in shard.entries().values() if entry.kind == Kind.DEAD]
 
 
@@ -225,7 +225,7 @@ def shard_reasons(shard: LongDelayShard) -> list[str]:
 def test_a_pending_request_that_the_log_drops_contradicts_it(
     shard: LongDelayShard, second: list[Record], at_ms: int
 ) -> None:
-    """Another owner, with an older disk, has delivered the message that was to end here."""
+    """Another owner, with an older disk, has delivered the message that ingest dropped for here."""
     shard.feed(dropping(0), *second, dropping(2, at_ms))
     with pytest.raises(Contradicted, match="request 2 was accepted here, though request 0"):
         shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
@@ -292,14 +292,14 @@ def test_without_room_a_repetition_is_delivered_and_counted(shard: LongDelayShar
 
 
 def test_a_transaction_names_a_bounded_number_of_ids(shard: LongDelayShard) -> None:
-    """Then the message waits for the next one, with all behind it."""
+    """Beyond that number, a message waits for the next transaction, with all later messages."""
     with patch.object(batch, "IDS_MAX", 2):
         shard.feed(*(timed(schedule(n, SOON_MS, id=f"{n}", **{"if-ended": "drop"}), BASE_MS) for n in range(5)))
         sizes = [(len(done.fates), len(done.ids)) for done in (shard.commit(SOON_MS + 1) for _ in range(3))]
     assert sizes == [(2, 2), (2, 2), (1, 1)]
 
 
-def test_hours_are_bounded(shard: LongDelayShard) -> None:
+def test_the_memory_of_delivered_ids_is_bounded(shard: LongDelayShard) -> None:
     for hour in range(limits.DELIVERED_HOURS_MAX + 5):
         shard.recover(ids=[ROW], at_ms=ENDED_MS + hour * HOUR_MS)
     shard.index.forget_outcomes(ENDED_MS, ENDED_MS)

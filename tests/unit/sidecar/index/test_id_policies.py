@@ -1,8 +1,8 @@
-"""Goal: a request with a policy for its id keeps or replaces what the dispatch log says is pending, and a series of
-debounced requests has one start, whichever owner reads it, from whatever disk.
+"""Goal: by its id policy, a request keeps or replaces the message that is pending by the dispatch log, and a series of
+debounced requests has one start. Both hold for every owner, with any disk.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`). What
-another owner decided is played by applying its fates.
+Method: traces on a real timer index and the STORE that its transactions write (`support.shards.long_delays`). The test
+applies fates of other owners to play their decisions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from support.shards.long_delays import (
 
 Make = Callable[..., LongDelayShard]
 LATEST_MS = 1_000
-#: Due within the limit of a series that begins at BASE_MS; and behind it.
+#: Due times within the limit of a series that begins at BASE_MS, and after it.
 WITHIN_MS, BEHIND_MS = BASE_MS + 900, BASE_MS + 1_500
 LIMIT_MS = BASE_MS + LATEST_MS
 
@@ -60,17 +60,17 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def debounced(offset: int, due_ms: int, at_ms: int = BASE_MS) -> Record:
-    """A request of a series, written at `at_ms`."""
+    """Returns a request of a series, written at `at_ms`."""
     return timed(schedule(offset, due_ms, id="a", latest=LATEST_MS), at_ms)
 
 
 def check(shard: LongDelayShard) -> None:
-    """The last step of a recovery."""
+    """Runs the last step of a recovery."""
     check_causes(IndexOverlay(shard.index))
 
 
 def pending(shard: LongDelayShard) -> int | None:
-    """The request to which the id refers."""
+    """Returns the request to which the id refers."""
     key = shard.index.timer_log.id_key(b"a")
     return None if key is None else split_key(key)[1]
 
@@ -109,7 +109,7 @@ def test_a_member_of_version_1_names_no_survivor(make: Make) -> None:
 
 
 def test_a_kept_request_waits_for_no_message_and_leaves_before_its_survivor(make: Make) -> None:
-    """It lies under key 0 and acts on its survivor, which a transaction without key 0 leaves alone."""
+    """It lies under key 0 and acts on its survivor, so a transaction without key 0 leaves the survivor."""
     shard = make()
     shard.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS, id="a", **{"if-pending": "keep"}))
     entry = shard.entries()[1][1]
@@ -133,7 +133,7 @@ def test_a_keep_that_the_log_has_committed_before_the_delivery_is_no_contradicti
     assert shard.entries() == {}
 
 
-def test_a_rebuild_accepts_what_the_log_has_not_kept(make: Make) -> None:
+def test_a_rebuild_accepts_a_request_that_the_log_has_not_kept(make: Make) -> None:
     shard = make()
     shard.recover(PlainFate(0, SOON_MS, DELIVERED))
     shard.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS, id="a", **{"if-pending": "keep"}))
@@ -151,8 +151,8 @@ def test_a_rebuild_keeps_in_favour_of_a_stored_message(make: Make) -> None:
     assert pending(rebuilt) == 0
 
 
-def test_a_request_that_an_earlier_owner_has_stored_keeps_nothing(make: Make) -> None:
-    """Rule 5: its mark is not final, so it was accepted, whatever is pending here."""
+def test_a_request_that_an_earlier_owner_has_stored_keeps_no_message(make: Make) -> None:
+    """Rule 5: its mark is not final, so it was accepted, regardless of pending entries here."""
     shard = make()
     shard.feed(schedule(0, SOON_MS, id="a"))
     shard.recover(PlainFate(1, FAR_MS, STORED))
@@ -163,7 +163,7 @@ def test_a_request_that_an_earlier_owner_has_stored_keeps_nothing(make: Make) ->
 
 @pytest.mark.parametrize("by_log", [False, True])
 def test_a_kept_request_hides_no_end_of_its_id(make: Make, by_log: bool) -> None:
-    """A cancel behind it is too late, since the survivor was delivered. Both orders of recovery are played."""
+    """A later cancel is too late, since the survivor was delivered. The test plays both orders of recovery."""
     shard = make(mode="control")
     shard.feed(schedule(0, SOON_MS, id="a"))
     keep = schedule(1, SOON_MS, id="a", **{"if-pending": "keep"})
@@ -253,7 +253,7 @@ def test_a_stored_message_keeps_the_start_of_its_series(make: Make) -> None:
         assert each.commit(BASE_MS).fates[0] == SeriesFate(1, FAR_MS, REPLACED, 2, BASE_MS)
 
 
-def test_a_reschedule_gives_exactly_its_time_and_the_series_goes_on(make: Make) -> None:
+def test_a_reschedule_sets_exactly_its_time_and_the_series_continues(make: Make) -> None:
     shard = make()
     shard.feed(debounced(0, WITHIN_MS), request(1, action="reschedule", id="a", at=BASE_MS + 4_000))
     shard.commit(BASE_MS)
@@ -291,7 +291,7 @@ def test_a_series_that_the_log_confirms_is_no_contradiction(make: Make) -> None:
 
 
 def test_a_survivor_that_has_another_start_here_contradicts_the_log(make: Make) -> None:
-    """Here request 0 was delivered first; another owner had replaced it."""
+    """Here request 0 was delivered first; for another owner it was replaced."""
     shard = make()
     shard.feed(debounced(0, WITHIN_MS))
     shard.commit(LIMIT_MS + 1, locally=True)
@@ -301,7 +301,7 @@ def test_a_survivor_that_has_another_start_here_contradicts_the_log(make: Make) 
 
 
 def test_a_series_may_begin_at_time_0(make: Make) -> None:
-    """That timestamp is a time as any other."""
+    """The timestamp 0 is a valid time."""
     shard = make()
     shard.feed(debounced(0, 900, at_ms=0), debounced(1, 1_500, at_ms=300))
     assert shard.held()[1][1] == LATEST_MS
@@ -332,5 +332,5 @@ def test_a_window_begins_at_the_limited_due_time(make: Make) -> None:
 def test_dead_letters_keep_the_headers_of_the_policies(make: Make) -> None:
     shard = make()
     shard.feed(schedule(0, SOON_MS, id="a", grace=0, latest="1s", **{"if-pending": "replace"}))
-    (letter,) = [message for message in shard.commit(FAR_MS).messages if message[1] == OWN.dead_letters]
-    assert {("postdate-latest", b"1s"), ("postdate-if-pending", b"replace")} <= set(letter[5])
+    (dead_letter,) = [message for message in shard.commit(FAR_MS).messages if message[1] == OWN.dead_letters]
+    assert {("postdate-latest", b"1s"), ("postdate-if-pending", b"replace")} <= set(dead_letter[5])

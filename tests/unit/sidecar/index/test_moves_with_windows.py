@@ -1,8 +1,8 @@
-"""Goal: a message with a window leaves once, at its chosen time, whatever moves it, stores it or rebuilds its index;
-its due time stays the requested one.
+"""Goal: a message with a window leaves once, at its chosen time, even if it is moved or stored, or its index is
+rebuilt. Its due time stays the requested one.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`). The
-expected draw is computed here from the formula of docs/protocol.md.
+Method: traces on a real timer index and the STORE that its transactions write (`support.shards.long_delays`). The tests
+compute the expected draw from the formula of docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def drawn_ms(offset: int, window_ms: int = WINDOW_MS) -> int:
-    """The draw of request `offset` of partition 0 of `requests`."""
+    """Returns the draw of request `offset` of partition 0 of `requests`."""
     return ((window_ms + 1) * (crc32(b"requests/0/%d" % offset) >> 8)) >> 24
 
 
 def dues(shard: LongDelayShard) -> dict[int, tuple[int, int, Window | None]]:
-    """Request offset -> (due time of its key, due time of the entry, window)."""
+    """Returns for each request: (due time of its key, due time of the entry, window)."""
     return {offset: (due_ms, entry.due, entry.window) for offset, (due_ms, entry) in shard.entries().items()}
 
 
@@ -109,7 +109,7 @@ def test_grace_counts_from_the_chosen_time(make: Make, grace_ms: int, late_ms: i
 
 @pytest.mark.parametrize("by_log", [False, True])
 def test_a_reschedule_draws_again_from_its_own_origin(make: Make, by_log: bool) -> None:
-    """Whether this owner ingests the control, or reads its fate before or after the request."""
+    """This holds whether the owner ingests the control, or reads its fate before or after the request."""
     shard = make()
     chosen_ms = LATER_MS + drawn_ms(1)
     assert drawn_ms(1) != drawn_ms(0)
@@ -127,7 +127,7 @@ def test_a_reschedule_draws_again_from_its_own_origin(make: Make, by_log: bool) 
 
 
 def test_a_mark_keeps_the_control_that_moved_its_request(make: Make) -> None:
-    """Recovery reads the `moved`, and then a `stored`, before the request itself."""
+    """Recovery reads a `moved`, and then a `stored`, before the request itself."""
     shard = make()
     shard.recover(Moved(0, SOON_MS, MOVED, LATER_MS, 1), PlainFate(1, 0, APPLIED), PlainFate(0, SOON_MS, STORED))
     shard.feed(schedule(0, SOON_MS, window=WINDOW_MS))
@@ -139,7 +139,8 @@ def test_a_mark_keeps_the_control_that_moved_its_request(make: Make) -> None:
 def test_messages_that_a_bulk_control_has_moved_stay_spread_for_an_owner_that_has_not_read_it(
     make: Make, is_read_first: bool
 ) -> None:
-    """Each keeps its distance from the due time. One draw from the origin of the control would be the same for all."""
+    """Each message keeps its distance from the due time. A draw from the origin of the control would be the same for
+    all messages."""
     shard, requests = make(), [schedule(offset, SOON_MS, window=WINDOW_MS) for offset in range(20)]
     log: list[Fate] = [
         BulkProgress(60, 0, SWEPT, 0),
@@ -163,22 +164,22 @@ def test_messages_that_a_bulk_control_has_moved_stay_spread_for_an_owner_that_ha
 def test_a_bulk_control_keeps_the_draw_of_a_reschedule_for_an_owner_that_has_not_read_it(
     make: Make, is_read_first: bool
 ) -> None:
-    """If owners computed different times, a message could follow one with its key that comes after it."""
-    shard, asked = make(), schedule(0, SOON_MS, window=WINDOW_MS)
+    """If owners computed different times, a message could leave after a later message of its key."""
+    shard, scheduled = make(), schedule(0, SOON_MS, window=WINDOW_MS)
     if is_read_first:
-        shard.feed(asked)
+        shard.feed(scheduled)
     shard.recover(Moved(0, SOON_MS, MOVED, SOON_MS + 500, 1), PlainFate(1, 0, APPLIED))
     for due_ms, control in ((SOON_MS + 900, 60), (LATER_MS, 61)):
         shard.recover(BulkProgress(control, 0, SWEPT, 0), Moved(0, SOON_MS, MOVED, due_ms, control))
     if not is_read_first:
-        shard.feed(asked)
+        shard.feed(scheduled)
     chosen_ms = LATER_MS + drawn_ms(1)
     assert dues(shard) == {0: (chosen_ms, chosen_ms, Window(LATER_MS, WINDOW_MS, SOON_MS + drawn_ms(0)))}
     assert shard.entries()[0][1].moved_by == 61
 
 
 def test_a_later_reschedule_outlasts_the_replay_of_a_bulk_reschedule(make: Make) -> None:
-    """This owner has read both. Another one moved the message in bulk before it read the other."""
+    """This owner has read both controls. Another owner moved the message in bulk before it read the reschedule."""
     shard = make()
     shard.feed(schedule(0, SOON_MS, window=WINDOW_MS, id="a"))
     shard.feed(request(60, action="reschedule", by="1h", **{"select-topic": "orders"}))
@@ -219,7 +220,7 @@ def test_the_chosen_time_decides_whether_an_entry_is_stored(make: Make) -> None:
 
 
 def test_an_accepted_request_has_the_same_entry_from_every_owner(make: Make) -> None:
-    """The final fate of another owner finds the entry, also if that owner has chosen another time."""
+    """The final fate of another owner finds the entry, even if that owner has chosen another time."""
     shard = make()
     shard.feed(schedule(0, SOON_MS, window=WINDOW_MS))
     shard.recover(ChosenFate(0, SOON_MS, DELIVERED, SOON_MS + drawn_ms(0) // 2))
@@ -233,25 +234,25 @@ def test_only_a_record_with_a_chosen_time_has_version_2() -> None:
     chosen = DispatchRecord(**common, fates=[ChosenFate(0, 5, DELIVERED, 9), PlainFate(1, 5, DEAD)])  # type: ignore[arg-type]
     assert (plain.v, chosen.v) == (1, 2)
     assert encode_record(chosen).endswith(b'"fates":[[0,5,"delivered",9],[1,5,"dead"]]}')
-    assert [decode_record(encode_record(each)) for each in (plain, chosen)] == [plain, chosen]
+    assert [decode_record(encode_record(record)) for record in (plain, chosen)] == [plain, chosen]
 
 
 def test_dead_letters_keep_the_headers_of_the_window(make: Make) -> None:
     shard = make()
     shard.feed(schedule(0, SOON_MS, window=WINDOW_MS, grace=0))
     batch = shard.commit(SOON_MS + 2 * WINDOW_MS)
-    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
-    assert ("postdate-window", b"%d" % WINDOW_MS) in letter[5]
+    (dead_letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+    assert ("postdate-window", b"%d" % WINDOW_MS) in dead_letter[5]
 
 
 EVEN = "even"
 HOUR_MS = 3_600_000
 LATE_MS = BASE_MS + 5 * HOUR_MS
-KNOWN_MS = LATE_MS - HOUR_MS // 2  # from then on the fine ring knows the ticks from LATE_MS on
+KNOWN_MS = LATE_MS - HOUR_MS // 2  # from then on, the fine ring covers the ticks from LATE_MS on
 
 
 def ticks(shard: LongDelayShard) -> Counter[int]:
-    """How many entries lie in each tick of 100 ms, of those under a due time."""
+    """Returns the number of entries in each tick of 100 ms, without those under key 0."""
     return Counter(due_ms // 100 for due_ms, _ in shard.entries().values() if due_ms)
 
 
@@ -324,8 +325,8 @@ def test_a_time_is_chosen_once_the_time_of_the_broker_is_known(make: Make, monke
     assert {counts[SOON_MS // 100 + tick] for tick in range(1, 10)} <= {11, 12}
 
 
-def test_a_time_that_another_owner_has_moved_is_drawn_again_and_chosen_later(make: Make) -> None:
-    """The time of the broker is unknown in a recovery."""
+def test_a_time_moved_by_another_owner_is_drawn_again_and_chosen_later(make: Make) -> None:
+    """The broker's time is unknown in a recovery."""
     shard = make()
     shard.feed(schedule(0, SOON_MS, window="1s", spread=EVEN))
     shard.recover(Moved(0, SOON_MS, MOVED, LATER_MS, 3))
@@ -350,7 +351,7 @@ def test_a_move_that_ingest_has_carried_out_is_not_drawn_again(make: Make) -> No
 
 
 def test_a_move_in_bulk_that_is_read_again_later_moves_nothing(make: Make) -> None:
-    """The time of an even spread depends on how far messages may have left by then."""
+    """The time of an even spread depends on the time up to which messages may have left."""
     shard, moved = make(), Moved(0, SOON_MS, MOVED, LATER_MS, 60)
     shard.feed(schedule(0, SOON_MS, window="1s", spread=EVEN))
     shard.recover(BulkProgress(60, 0, SWEPT, 0), moved)
@@ -429,14 +430,14 @@ def test_a_rebuild_from_the_store_chooses_again(make: Make) -> None:
         pass
     choose_deferred(rebuilt.index, KNOWN_MS)
     assert set(ticks(rebuilt).values()) == {5}
-    # The end by the first owner finds the entry of the second one, wherever each has put it.
+    # The end by the first owner finds the entry of the second owner, whatever place each has chosen.
     rebuilt.recover(*shard.commit(LATE_MS + 2_000).fates)
     assert rebuilt.entries() == {}
     assert rebuilt.families()["places"] == []
 
 
 def test_deferred_choices_rest_while_a_bulk_control_runs(make: Make) -> None:
-    """Its sweep passes each entry once: an entry that moved to behind it would be delivered."""
+    """Its sweep visits each entry once: an entry that moved behind it would be delivered."""
     shard = make()
     shard.feed(*(schedule(offset, LATE_MS + 50) for offset in range(100)))
     shard.feed(*(schedule(offset, LATE_MS, window="1s", spread=EVEN) for offset in range(100, 200)))
@@ -453,7 +454,7 @@ def test_deferred_choices_rest_while_a_bulk_control_runs(make: Make) -> None:
 
 @pytest.mark.parametrize("by_log", [False, True])
 def test_a_bulk_cancel_leaves_no_row_of_a_deferred_choice(make: Make, by_log: bool) -> None:
-    """Their times may lie years ahead."""
+    """Their times may be years ahead."""
     shard = make()
     shard.feed(*(schedule(offset, LATE_MS, window="1s", spread=EVEN) for offset in range(100, 110)))
     shard.commit()

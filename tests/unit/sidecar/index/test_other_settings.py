@@ -1,8 +1,8 @@
 """Goal: two owners that judge a request by different settings still end each request once (docs/protocol.md, Settings).
 
-Method: an index ingests by one set of rules and recovers fates that an owner with other rules has committed. The first
-tests do so with `apply_fate` alone; the last two let two shards with different settings and disks take turns on one
-simulated cluster.
+Method: an index ingests by one set of rules, and recovers fates that an owner with other rules has committed. The first
+tests use `apply_fate` alone. In the last two, two shards with different settings and disks take turns on one simulated
+cluster.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def recover(index: TimerIndex, *fates: Fate, replaceable: bool = True) -> None:
 
 
 def held(index: TimerIndex) -> dict[int, int]:
-    """Request offset -> present due time."""
+    """Returns the current due time of each request."""
     keys, values = index.timer_log.scan(None, b"\xff" * 16, 1000)
     return {split_key(key)[1]: decode_entry(value).due for key, value in zip(keys, values, strict=True)}
 
@@ -144,21 +144,21 @@ def test_a_control_that_is_refused_here_gives_its_grace_if_it_was_carried_out(
 
 
 @pytest.mark.parametrize("name", [DEAD, APPLIED])
-def test_a_move_that_the_log_does_not_hold_contradicts_the_index(index: TimerIndex, name: FateName) -> None:
+def test_a_move_that_the_log_does_not_contain_contradicts_the_index(index: TimerIndex, name: FateName) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
     feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
     with pytest.raises(Contradicted, match="request 1 did not change request 0"):
         recover(index, PlainFate(1, 0, name))
 
 
-def test_a_move_that_the_log_holds_does_not(index: TimerIndex) -> None:
+def test_a_move_that_the_log_contains_contradicts_nothing(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
     feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
     recover(index, Moved(0, BASE_MS + 500, MOVED, BASE_MS + 9_000, 1), PlainFate(1, 0, APPLIED))
     assert held(index) == {0: BASE_MS + 9_000}
 
 
-def test_a_reschedule_that_came_too_late_does_not(index: TimerIndex) -> None:
+def test_a_reschedule_that_came_too_late_contradicts_nothing(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
     feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
     recover(index, PlainFate(0, BASE_MS + 500, DELIVERED), PlainFate(1, 0, APPLIED))
@@ -226,8 +226,8 @@ def test_fates_of_an_unread_bulk_control_contradict_nothing(index: TimerIndex) -
     assert not index.timer_log.bulks
 
 
-def test_a_bulk_control_that_has_ended_waits_for_nothing_once_it_is_read(index: TimerIndex) -> None:
-    """Its progress is read again behind its end if the log has lost its end and has grown again."""
+def test_a_bulk_control_that_has_ended_is_not_in_force_once_it_is_read(index: TimerIndex) -> None:
+    """If the log has lost its end and has grown again, recovery reads the control's progress after its end."""
     recover(index, BulkProgress(0, 0, APPLIED, 5))
     recover(index, BulkProgress(0, 0, SWEPT, 3))
     feed(index, bulk_cancel(0), rules=BULK)

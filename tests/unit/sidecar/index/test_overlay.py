@@ -1,7 +1,7 @@
-"""Goal: an overlay shows the index as its write will leave it, and learns from the log what other owners have decided.
+"""Goal: an overlay shows the index as its write will leave it, and adopts decisions of other owners from the log.
 
-Method: an overlay over a real timer index in a temporary directory. How requests and fates use it is tested in
-`test_apply_requests`.
+Method: an overlay on a real timer index in a temporary directory. `test_apply_requests` tests how requests and fates
+use it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def index(tmp_path: Path) -> Iterator[TimerIndex]:
 
 
 def learn(index: TimerIndex, *rows: PolicyRow) -> tuple[PolicyRow, ...]:
-    """The policies of the index after a record with these."""
+    """Applies a record with these policies. Returns the policies of the index."""
     overlay = IndexOverlay(index)
     overlay.learn_policies(list(rows))
     overlay.write()
@@ -56,8 +56,8 @@ def test_a_policy_of_requests_that_were_ingested_without_it_contradicts_the_log(
     assert index.timer_log.policies == ()
 
 
-def test_a_policy_that_no_pending_request_needs_is_passed_over(index: TimerIndex) -> None:
-    """All requests below 5 have ended, and for later ones another row counts."""
+def test_a_policy_that_no_pending_request_needs_is_skipped(index: TimerIndex) -> None:
+    """All requests below 5 have ended, and another row applies to later requests."""
     known = learn(index, (5, "slow", NEW))
     assert learn(index, (4, "slow", OLD)) == known
 
@@ -66,18 +66,18 @@ def test_a_policy_that_no_pending_request_needs_is_passed_over(index: TimerIndex
 def test_an_id_or_entry_is_looked_up_once(
     index: TimerIndex, monkeypatch: pytest.MonkeyPatch, look_up: str, read: Callable[[IndexOverlay, bytes], bytes]
 ) -> None:
-    asked: list[bytes] = []
+    looked_up: list[bytes] = []
 
-    def found(self: TimerLogReader, key: bytes) -> bytes:
-        asked.append(key)
+    def read_key(self: TimerLogReader, key: bytes) -> bytes:
+        looked_up.append(key)
         return b"found " + key
 
-    monkeypatch.setattr(TimerLogReader, look_up, found)
+    monkeypatch.setattr(TimerLogReader, look_up, read_key)
     overlay = IndexOverlay(index)
     first, second = entry_key(NOW_MS, 1), entry_key(NOW_MS, 2)
     for key in (first, first, second, first):
         assert read(overlay, key) == b"found " + key
-    assert asked == [first, second, first]
+    assert looked_up == [first, second, first]
 
 
 def test_a_request_was_sent_if_it_became_an_entry_that_no_control_has_ended(index: TimerIndex) -> None:
@@ -85,31 +85,29 @@ def test_a_request_was_sent_if_it_became_an_entry_that_no_control_has_ended(inde
     for offset, first_due_ms in enumerate((NOW_MS, ENDING_DUE, NOW_MS)):
         overlay.saw_first_due(offset, first_due_ms)
     overlay.note_end(2, b"", sent=False)
-    is_sent = [True, False, False, False]  # the last one was never read
+    is_sent = [True, False, False, False]  # the last request was never read
     assert [overlay.was_sent(offset) for offset in range(4)] == is_sent
     overlay.note_first_dues()
     overlay.write()
     assert [IndexOverlay(index).was_sent(offset) for offset in range(4)] == is_sent
 
 
-@pytest.mark.parametrize(("offset", "found"), [(0, -1), (3, -1), (4, 3)])
-def test_only_a_delivery_of_an_earlier_request_counts(tmp_path: Path, offset: int, found: int) -> None:
+@pytest.mark.parametrize(("offset", "expected"), [(0, -1), (3, -1), (4, 3)])
+def test_only_a_delivery_of_an_earlier_request_counts(tmp_path: Path, offset: int, expected: int) -> None:
     index = open_index(tmp_path, IndexOptions(ended_window_ms=1_000))
     overlay = IndexOverlay(index)
     overlay.remember_ids([(3, id_digest(b"a"))], NOW_MS)
     overlay.write()
-    assert IndexOverlay(index).delivered(b"a", offset, NOW_MS) == found
+    assert IndexOverlay(index).delivered(b"a", offset, NOW_MS) == expected
     index.close()
 
 
-def test_the_controls_are_all_that_lies_under_key_0(index: TimerIndex) -> None:
+def test_the_controls_are_all_entries_under_key_0(index: TimerIndex) -> None:
     put_entries(index, [(DUE_MS_MIN, 0), (ENDING_DUE, 1), (ENDING_DUE, 2)])
     assert [offset for offset, _ in IndexOverlay(index).controls()] == [1, 2]
 
 
-def test_a_read_of_the_controls_that_fails_is_not_the_end_of_them(
-    index: TimerIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_read_of_the_controls_raises(index: TimerIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     def finish(self: RangeIterator) -> None:
         raise StorageError("a disk error")
 

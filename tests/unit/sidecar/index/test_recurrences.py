@@ -1,8 +1,8 @@
-"""Goal: a recurring schedule is one entry that is always stored; each occurrence is decided once, in whatever order its
-request, its fates and its STORE record are read.
+"""Goal: a recurring schedule is one entry that is always stored, and each occurrence is decided once, in whatever order
+an owner reads its request, its fates and its STORE record.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`). Nominal
-times are computed here by arithmetic. The rules are those of docs/protocol.md, "Schedules".
+Method: traces on a real timer index and the STORE that its transactions write (`support.shards.long_delays`). The tests
+compute nominal times by arithmetic. The rules are those of docs/protocol.md, "Schedules".
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def stored(shard: LongDelayShard, *records: object) -> LongDelayShard:
-    """A shard that has ingested and stored these schedules."""
+    """Returns a shard that has ingested and stored these schedules."""
     shard.feed(*records)  # type: ignore[arg-type]
     shard.commit()
     return shard
@@ -74,7 +74,7 @@ LAST_OF_TWO = occurred(0, 2, last=True)
 
 
 def state(shard: LongDelayShard) -> dict[int, tuple[Kind, int, Next | None, bool]]:
-    """Request offset -> kind, due time of its key, next occurrence, whether it is stored."""
+    """Returns for each request: kind, due time of its key, next occurrence, True if it is stored."""
     return {o: (Kind(e.kind), due_ms, e.next, e.stored) for o, (due_ms, e) in shard.entries().items()}
 
 
@@ -89,7 +89,7 @@ def test_an_index_of_an_earlier_version_does_not_know_how_many_schedules_it_has(
     log.checkpoint = msgspec.structs.replace(log.checkpoint, schedules=1)  # the fixture compares it with the entries
 
 
-def test_a_schedule_is_stored_before_anything_else(make: Make) -> None:
+def test_a_schedule_is_stored_before_its_first_occurrence(make: Make) -> None:
     shard = make()
     shard.feed(calendar(0))
     assert state(shard) == {0: (Kind.STORE, 0, Next(1, FIRST_MS), False)}
@@ -99,7 +99,7 @@ def test_a_schedule_is_stored_before_anything_else(make: Make) -> None:
     assert shard.commit(FIRST_MS).fates == []
 
 
-def test_an_occurrence_is_its_message_its_fate_and_its_record_of_store(make: Make) -> None:
+def test_an_occurrence_writes_a_message_a_fate_and_a_store_record(make: Make) -> None:
     shard = stored(make(), calendar(0))
     batch = shard.commit(FIRST_MS + 1)
     assert batch.fates == [occurred(0, 1)]
@@ -131,34 +131,37 @@ def test_the_last_occurrence_completes_the_schedule(make: Make) -> None:
 def test_missed_occurrences_leave_a_thousand_at_a_time(make: Make) -> None:
     shard = stored(make(), calendar(0), calendar(1, id="d"))
     now_ms = nominal_ms(1_500) + 1
-    found: list[Fate] = []
+    all_fates: list[Fate] = []
     sizes = []
     while fates := shard.commit(now_ms).fates:
-        found += fates
+        all_fates += fates
         sizes.append(len(fates))
     assert sizes == [2 + 1_000, 2 + 1_000, 996]
     for offset in (0, 1):
-        assert [fate for fate in found if fate.offset == offset] == [occurred(offset, n) for n in range(1, 1_501)]
+        assert [fate for fate in all_fates if fate.offset == offset] == [occurred(offset, n) for n in range(1, 1_501)]
     assert all(due_ms == nominal_ms(1_501) for _, due_ms, _, _ in state(shard).values())
 
 
 @pytest.mark.parametrize("count", [3, 9])
-def test_a_record_has_room_for_all_its_fates(make: Make, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_a_dispatch_log_record_has_space_for_all_its_fates(
+    make: Make, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
     assert batch_module._FATES_MAX + 2 + 1 <= FATES_MAX, "an entry may add two, and a bulk control its progress"
     monkeypatch.setattr(batch_module, "_FATES_MAX", 10)
     shard = stored(make(), *(calendar(o, id=f"i{o}", count=count) for o in range(8)))
-    found: list[Fate] = []
+    all_fates: list[Fate] = []
     while fates := shard.commit(nominal_ms(count + 2)).fates:
         assert len(fates) <= 10 + 2
-        found += fates
-    assert {(f.offset, f.number) for f in found if isinstance(f, Occurred)} == {
+        all_fates += fates
+    assert {(f.offset, f.number) for f in all_fates if isinstance(f, Occurred)} == {
         (o, n) for o in range(8) for n in range(1, count + 1)
     }
-    assert sorted(f.offset for f in found if f.name == COMPLETED) == list(range(8))
+    assert sorted(f.offset for f in all_fates if f.name == COMPLETED) == list(range(8))
 
 
-def test_a_schedule_that_completes_leaves_less_room_for_messages(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has one more fate than entries. Messages have one each, and the number of entries is limited."""
+def test_a_schedule_that_completes_leaves_less_space_for_messages(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schedule has one more fate than its entry. Each message has one fate, and the number of entries is
+    limited."""
     monkeypatch.setattr(batch_module, "_FATES_MAX", 10)
     shard = stored(make(), calendar(0, count=1), *(request(o, topic="orders", at=FIRST_MS) for o in range(1, 14)))
     assert len(shard.commit(FIRST_MS + 1).fates) == 10 + 1
@@ -217,10 +220,10 @@ def test_a_transaction_ends_before_the_grace_of_its_occurrences(make: Make) -> N
         ({"grace": "3500ms"}, [Skipped(0, FIRST_MS, SKIPPED, 1, 1, "grace", nominal_ms(2)), occurred(0, 2)]),
     ],
 )
-def test_behind_the_gate_the_time_decides_how_late_an_occurrence_is(
+def test_the_lateness_of_an_occurrence_counts_by_the_time_and_not_by_the_gate(
     make: Make, headers: dict[str, str], expected: list[Fate]
 ) -> None:
-    """Occurrences 3, 4 and 5 are due as well, and wait for requests that are unread."""
+    """Occurrences 3, 4 and 5 are due as well, but wait for unread requests."""
     shard = stored(make(), calendar(0, **headers))
     fates = shard.commit(nominal_ms(5) + 1, behind_ms=nominal_ms(5) - nominal_ms(2)).fates
     assert [fate for fate in fates if fate.name != COMPLETED] == expected
@@ -234,8 +237,8 @@ def test_a_trial_takes_one_occurrence_at_a_time(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("surplus_max", "fates"), [(0, 2 + 1), (5, 2 + 5)])
-def test_fates_beyond_one_for_each_schedule_are_bounded(make: Make, surplus_max: int, fates: int) -> None:
-    """The first schedule also completes, which cannot be put off."""
+def test_additional_fates_of_schedules_are_bounded(make: Make, surplus_max: int, fates: int) -> None:
+    """The first schedule also completes, which cannot be postponed."""
     shard = stored(make(), calendar(0, count=1), calendar(1, id="d"))
     due = Due(*shard.index.scan_due(nominal_ms(9), 10), now_ms=nominal_ms(9), surplus_max=surplus_max)
     assert len(shard._builder.build(IndexOverlay(shard.index, BASE_MS), due, 0.0).fates) == fates
@@ -311,7 +314,7 @@ def test_a_mark_keeps_the_largest_number(make: Make) -> None:
 
 
 def test_a_published_time_is_final(make: Make) -> None:
-    """Another owner, with other rules for time zones, has published times that this one would not compute."""
+    """Another owner, with other time zone rules, has published times that this owner would not compute."""
     other_ms = FIRST_MS + 137
     for is_ahead in (False, True):
         shard = make()
@@ -327,7 +330,7 @@ def test_a_published_time_is_final(make: Make) -> None:
         assert state(shard)[0][2] == Next(3, nominal_ms(3) + 11)
 
 
-def test_a_rebuild_from_store_goes_on_at_the_same_number(make: Make) -> None:
+def test_a_rebuild_from_store_continues_at_the_same_number(make: Make) -> None:
     shard, rebuilt = stored(make(), calendar(0, window="400ms")), make(begins=False)
     for number in (1, 2, 3):
         shard.commit(nominal_ms(number) + 401)
@@ -358,7 +361,7 @@ def test_a_cancel_ends_a_schedule(make: Make) -> None:
 
 
 def test_an_occurrence_of_another_owner_does_not_disturb_one_that_a_control_ends(make: Make) -> None:
-    """This owner has read the cancel, and the other one has delivered an occurrence before it read it."""
+    """This owner has read the cancel. The other owner had delivered an occurrence before it read the cancel."""
     shard = stored(make(), calendar(0))
     shard.feed(request(1, action="cancel", id="c"))
     shard.recover(occurred(0, 1))
@@ -382,8 +385,8 @@ def test_a_schedule_is_not_rescheduled(make: Make) -> None:
     shard.feed(request(1, action="reschedule", id="c", delay="1s"))
     batch = shard.commit()
     assert batch.fates == [PlainFate(1, 0, DEAD)]
-    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
-    assert dict(letter[5])["postdate-dead-reason"] == b"bad-action"
+    (dead_letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+    assert dict(dead_letter[5])["postdate-dead-reason"] == b"bad-action"
     assert state(shard) == before
 
 
@@ -392,26 +395,26 @@ def test_without_a_store_a_schedule_is_refused(make: Make) -> None:
     ingest(shard.index, Intake(shard.rules, 0, store_after_ms=0), [calendar(0)], BASE_MS)
     batch = shard.commit()
     assert batch.fates == [PlainFate(0, 0, DEAD)]
-    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
-    assert dict(letter[5])["postdate-dead-reason"] == b"bad-schedule"
-    assert b"store_after_ms" in (dict(letter[5])["postdate-dead-detail"] or b"")
+    (dead_letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+    assert dict(dead_letter[5])["postdate-dead-reason"] == b"bad-schedule"
+    assert b"store_after_ms" in (dict(dead_letter[5])["postdate-dead-detail"] or b"")
 
 
 def test_an_occurrence_that_its_target_refuses_is_a_dead_letter_and_the_schedule_goes_on(make: Make) -> None:
     shard = stored(make(), calendar(0, partition=17))
     batch = shard.commit(FIRST_MS + 1)
     assert batch.fates == [Skipped(0, FIRST_MS, SKIPPED, 1, 1, "dead", nominal_ms(2))]
-    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
-    names = [name for name, _ in letter[5]]
+    (dead_letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+    names = [name for name, _ in dead_letter[5]]
     assert names[:4] == ["trace", "postdate-topic", "postdate-partition", "postdate-at"]
-    assert dict(letter[5])["postdate-at"] == b"%d" % FIRST_MS
-    assert dict(letter[5])["postdate-dead-reason"] == b"bad-partition"
+    assert dict(dead_letter[5])["postdate-at"] == b"%d" % FIRST_MS
+    assert dict(dead_letter[5])["postdate-dead-reason"] == b"bad-partition"
     assert state(shard)[0][2] == Next(2, nominal_ms(2))
 
 
 @pytest.mark.parametrize("room", [0, -1])
 def test_an_occurrence_that_is_too_large_for_its_target_is_a_dead_letter(make: Make, room: int) -> None:
-    """The size check includes the occurrence number, with the digits of the largest one in the transaction."""
+    """The size check includes the occurrence number, with the digits of the largest number in the transaction."""
     shard = stored(make(), calendar(0))
     shard.recover(occurred(0, 999))
     entry = shard.entries()[0][1]
@@ -423,7 +426,7 @@ def test_an_occurrence_that_is_too_large_for_its_target_is_a_dead_letter(make: M
     assert batch.dead == (["too-large"] if room < 0 else [])
 
 
-def test_what_a_schedule_skips_is_no_dead_letter_of_its_target(make: Make) -> None:
+def test_a_skipped_occurrence_is_no_dead_letter_of_its_target(make: Make) -> None:
     shard = stored(make(), calendar(0, partition=17, missed="last"), calendar(1, partition=17, missed="none", id="d"))
     batch = shard.commit(nominal_ms(3) + 1)
     assert batch.fates[0] == Skipped(0, FIRST_MS, SKIPPED, 1, 2, "missed", nominal_ms(3))
@@ -432,7 +435,7 @@ def test_what_a_schedule_skips_is_no_dead_letter_of_its_target(make: Make) -> No
     assert Skipped(0, FIRST_MS, SKIPPED, 3, 3, "dead", nominal_ms(4)) in shard.commit(nominal_ms(3) + 1).fates
 
 
-def test_a_parked_schedule_leaves_from_where_it_waits(make: Make) -> None:
+def test_an_occurrence_in_the_log_moves_a_parked_schedule_back(make: Make) -> None:
     shard = stored(make(), calendar(0))
     shard.park(0)
     shard.recover(occurred(0, 1))
@@ -479,8 +482,8 @@ def test_an_owner_record_names_its_time_zones() -> None:
 
 def test_published_times_ascend(make: Make) -> None:
     shard = stored(make(), request(0, topic="orders", id="c", cron="*/7 * * * * *", zone="Europe/Berlin", count=50))
-    found: list[int] = []
+    nominals_ms: list[int] = []
     while fates := shard.commit(BASE_MS + 10 * 60_000).fates:
-        found += [fate.nominal_ms for fate in fates if isinstance(fate, Occurred)]
-    assert len(found) == 50
-    assert all(0 < later - earlier <= 7_000 for earlier, later in pairwise(found))
+        nominals_ms += [fate.nominal_ms for fate in fates if isinstance(fate, Occurred)]
+    assert len(nominals_ms) == 50
+    assert all(0 < later - earlier <= 7_000 for earlier, later in pairwise(nominals_ms))

@@ -1,8 +1,8 @@
-"""Goal: a backfill delivers the message of its schedule once for each nominal time that it asks for, in bounded
-transactions, whatever owner, disk and order of records the shard has; and its verdict is true.
+"""Goal: a backfill delivers the message of its schedule once for each requested nominal time, in bounded transactions,
+for every owner, disk and order of records; and its verdict is true.
 
-Method: as `test_recurrences_triggers`, whose rules hold for a backfill, too. Tested here is what differs: several times
-that have passed, each published by the fate before it.
+Method: as `test_recurrences_triggers`, whose rules hold for a backfill, too. These tests cover the difference: several
+past times, each published by the fate before it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def backfill(offset: int, first: int, last: int, at_ms: int = AT_MS, **headers: str | int) -> Record:
-    """A backfill of the nominal times `first` to `last`, which may lie before the first occurrence."""
+    """Returns a backfill of the nominal times `first` to `last`, which may lie before the first occurrence."""
     times = {"start": nominal_ms(first), "end": nominal_ms(last)}
     return control(offset, "backfill", at_ms, **{"id": "c", **times, **headers})
 
@@ -77,7 +77,7 @@ def filled(control: int, first: int, last: int, at_ms: int = AT_MS) -> Backfille
 
 
 def extras(control: int, first: int, last: int, *, number: int = 1, until: int | None = None) -> list[ExtraFate]:
-    """The deliveries of the nominal times `first` to `last` of a backfill that ends at `until`."""
+    """Returns the deliveries of the nominal times `first` to `last` of a backfill that ends at `until`."""
     until = last if until is None else until
     return [
         ExtraFate(
@@ -106,7 +106,7 @@ def test_a_backfill_is_stored_and_answered_and_delivers_each_time_once(make: Mak
 
 
 def test_the_size_of_a_schedule_counts_the_longest_origin_of_its_extra_deliveries(make: Make) -> None:
-    """They are the largest behind the last occurrence."""
+    """After the last occurrence, its extra deliveries are the largest records."""
     shard = stored(make())
     shard.feed(backfill(1, -2, 0))
     shard.commit(AT_MS)
@@ -122,15 +122,15 @@ def test_a_backfill_leaves_in_bounded_transactions(make: Make) -> None:
     shard, count = stored(make()), 2 * SURPLUS_FATES_MAX + 7
     shard.feed(backfill(1, 1 - count, 0))
     shard.commit(AT_MS)
-    sizes, found = [], []
+    sizes, all_fates = [], []
     while fates := shard.commit(AT_MS + 1).fates:
         sizes.append(len(fates))
-        found += fates
+        all_fates += fates
         rebuilt = make(begins=False)
         rebuilt.rebuild(shard, low=2)
         assert rebuilt.entries() == shard.entries()
     assert max(sizes) <= SURPLUS_FATES_MAX + 1
-    assert found == extras(1, 1 - count, 0)
+    assert all_fates == extras(1, 1 - count, 0)
 
 
 def test_occurrences_leave_before_a_backfill(make: Make) -> None:
@@ -170,12 +170,12 @@ def test_a_refused_message_becomes_a_dead_letter_for_one_time(make: Make) -> Non
     for number, next_ms in ((1, nominal_ms(0)), (2, 0)):
         batch = shard.commit(AT_MS + 1)
         assert batch.fates == [ExtraFate(0, FIRST_MS, EXTRA_DEAD, 1, number, nominal_ms(number - 2), next_ms)]
-        (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
-        assert dict(letter[5])["postdate-at"] == b"%d" % nominal_ms(number - 2)
+        (dead_letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+        assert dict(dead_letter[5])["postdate-at"] == b"%d" % nominal_ms(number - 2)
     assert state(shard) == (Kind.DELIVER, FIRST_MS, Next(1, FIRST_MS))
 
 
-def test_two_backfills_and_a_trigger_of_the_same_time(make: Make) -> None:
+def test_two_backfills_and_a_trigger_of_the_same_time_each_deliver(make: Make) -> None:
     shard = stored(make())
     shard.feed(backfill(1, -1, 0), control(2, "trigger", AT_MS), backfill(3, -1, 0))
     shard.commit(AT_MS)
@@ -191,7 +191,7 @@ def test_two_backfills_and_a_trigger_of_the_same_time(make: Make) -> None:
 _ASKED: list[Fate] = [IS_STORED, filled(1, -2, 0), applied(1)]
 
 
-def test_fates_applied_twice_are_as_once(make: Make) -> None:
+def test_fates_that_are_applied_twice_have_one_effect(make: Make) -> None:
     traces: list[list[Fate]] = [[*_ASKED, *extras(1, -2, last, until=0)] for last in (-3, -2, -1, 0)]
     for fates in traces:
         recovered_twice(stored(make()), fates)
@@ -200,7 +200,7 @@ def test_fates_applied_twice_are_as_once(make: Make) -> None:
 @pytest.mark.parametrize("is_ahead", [False, True])
 @pytest.mark.parametrize("done", [0, 1, 3])
 def test_an_owner_with_an_older_disk_goes_on(make: Make, is_ahead: bool, done: int) -> None:
-    """It has read neither the backfill, nor if `is_ahead` the schedule itself."""
+    """This owner has not read the backfill nor, if `is_ahead`, the schedule."""
     shard = make()
     if not is_ahead:
         stored(shard)
@@ -221,7 +221,7 @@ def test_a_transaction_that_was_committed_and_not_written(make: Make) -> None:
 
 
 def test_a_published_time_is_final(make: Make) -> None:
-    """Other zone rules have published another second time."""
+    """Other time zone rules have published another second time."""
     shard, other_ms = stored(make()), nominal_ms(-1) + 300
     shard.recover(*_ASKED, ExtraFate(0, FIRST_MS, EXTRA, 1, 1, nominal_ms(-2), other_ms))
     shard.feed(backfill(1, -2, 0))
@@ -259,15 +259,15 @@ def test_a_backfill_that_was_refused_here_contradicts_the_log(make: Make) -> Non
 def test_the_start_and_the_end_of_a_schedule_limit_a_backfill_and_its_count_does_not(make: Make) -> None:
     shard = stored(make(), start=nominal_ms(1), end=nominal_ms(4), count=2)
     shard.feed(backfill(1, -5, 9, nominal_ms(9)))
-    found = [fate for fate in drained(shard, nominal_ms(9) + 1) if isinstance(fate, ExtraFate)]
-    assert [fate.nominal_ms for fate in found] == [nominal_ms(each) for each in (1, 2, 3, 4)]
+    deliveries = [fate for fate in drained(shard, nominal_ms(9) + 1) if isinstance(fate, ExtraFate)]
+    assert [fate.nominal_ms for fate in deliveries] == [nominal_ms(number) for number in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize(
     ("first", "last", "reason"),
     [(5, 9, b"bad-schedule"), (-BACKFILL_MAX, 0, b"limit-exceeded"), (1, 0, b"bad-time"), (10, 11, b"bad-time")],
 )
-def test_times_that_cannot_be_filled(make: Make, first: int, last: int, reason: bytes) -> None:
+def test_times_that_cannot_be_backfilled_are_refused(make: Make, first: int, last: int, reason: bytes) -> None:
     shard = stored(make(), end=nominal_ms(4))
     shard.feed(backfill(1, first, last, nominal_ms(10)))
     before = shard.entries()[0]
@@ -275,19 +275,19 @@ def test_times_that_cannot_be_filled(make: Make, first: int, last: int, reason: 
     assert shard.entries()[0] == before
 
 
-def test_as_many_times_as_may_be(make: Make) -> None:
+def test_a_backfill_may_have_the_maximum_number_of_times(make: Make) -> None:
     shard = stored(make())
     shard.feed(backfill(1, 1 - BACKFILL_MAX, 0))
     assert shard.commit().fates == [IS_STORED, filled(1, 1 - BACKFILL_MAX, 0), applied(1)]
 
 
-def test_what_is_no_schedule_is_not_backfilled(make: Make) -> None:
+def test_only_a_schedule_is_backfilled(make: Make) -> None:
     shard = make()
     shard.feed(request(0, topic="orders", id="c", delay="1h"), backfill(1, -1, 0))
     assert refusal(shard) == (b"bad-action", ["accepted", "rejected"])
 
 
-def test_nothing_to_backfill(make: Make) -> None:
+def test_a_backfill_without_a_pending_schedule_is_answered(make: Make) -> None:
     shard = stored(make(), count=1)
     shard.feed(backfill(1, -1, 0, id="other"))
     assert verdict_texts(shard.commit()) == [("not-found", "requests/0/1", None, None)]
@@ -321,8 +321,8 @@ def test_members_without_the_setting_refuse_a_backfill(make: Make) -> None:
     assert refusal(shard) == (b"unknown-header", ["rejected"])
 
 
-def test_times_are_searched_only_as_far_as_they_leave(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backfill whose target takes one message at a time costs one search a transaction."""
+def test_a_backfill_computes_only_the_times_that_leave(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backfill whose target takes one message at a time costs one search per transaction."""
     shard, searched = stored(make()), list[Any]()
     shard.feed(backfill(1, -900, 0))
     shard.commit(AT_MS)

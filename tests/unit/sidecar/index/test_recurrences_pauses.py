@@ -1,7 +1,7 @@
-"""Goal: a pause skips exactly the nominal times from its timestamp to that of the resume, whatever owner, disk and
-order of records the shard has; and its verdict is true.
+"""Goal: a pause skips exactly the nominal times from its timestamp to that of the resume, for every owner, disk and
+order of records; and its verdict is true.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`), as in
+Method: traces on a real timer index and the STORE that its transactions write (`support.shards.long_delays`), as in
 `test_recurrences`. The rules are those of docs/protocol.md, "Pauses".
 """
 
@@ -119,7 +119,7 @@ def test_the_pause_includes_its_start_and_not_its_end(make: Make) -> None:
     assert drained(shard, nominal_ms(4) + 1)[5:] == [occurred(1), skipped(2, 3), occurred(4)]
 
 
-def test_a_pause_and_a_resume_in_one_transaction(make: Make) -> None:
+def test_a_pause_and_a_resume_may_be_in_one_transaction(make: Make) -> None:
     shard = stored(make())
     shard.feed(pause(1, nominal_ms(2)), resume(2, nominal_ms(4)))
     batch = shard.commit(nominal_ms(9))
@@ -189,7 +189,7 @@ def test_a_paused_occurrence_that_its_target_refuses_is_no_dead_letter(make: Mak
     assert shard.commit(nominal_ms(3) + 1).fates == [skipped(3, 3, "dead")]
 
 
-def test_a_window_of_a_paused_schedule(make: Make) -> None:
+def test_a_paused_schedule_with_a_window_resumes(make: Make) -> None:
     shard = stored(make(), window="500ms")
     shard.feed(pause(1, nominal_ms(2)))
     shard.commit()
@@ -215,7 +215,7 @@ def test_the_same_fates_twice_leave_the_same_state(make: Make) -> None:
 
 
 def test_an_owner_with_an_older_disk_is_paused(make: Make) -> None:
-    """It has read neither the pause, nor in the second case the schedule itself."""
+    """This owner has not read the pause nor, in the second case, the schedule."""
     for is_ahead in (False, True):
         shard = make()
         if not is_ahead:
@@ -244,7 +244,7 @@ def test_a_rebuild_from_store_is_paused(make: Make) -> None:
 
 
 def test_a_forgotten_pause_is_not_added_again(make: Make) -> None:
-    """The trace of docs/protocol.md: this owner has read both controls, and the other one has committed only the
+    """The trace of docs/protocol.md: this owner has read both controls; the other owner has committed only the
     pause."""
     shard = stored(make())
     shard.recover(occurred(1), occurred(2))
@@ -304,7 +304,7 @@ def test_a_pause_that_was_refused_here_contradicts_the_log(make: Make) -> None:
 
 
 @pytest.mark.parametrize("action", ["pause", "resume"])
-def test_what_is_no_schedule_is_not_paused(make: Make, action: str) -> None:
+def test_only_a_schedule_is_paused(make: Make, action: str) -> None:
     shard = make()
     shard.feed(request(0, topic="orders", id="c", delay="1h"), control(1, action, BASE_MS))
     shard.commit()
@@ -315,7 +315,7 @@ def test_what_is_no_schedule_is_not_paused(make: Make, action: str) -> None:
 
 
 @pytest.mark.parametrize("action", ["pause", "resume"])
-def test_nothing_to_pause(make: Make, action: str) -> None:
+def test_a_pause_without_a_pending_schedule_is_answered(make: Make, action: str) -> None:
     shard = stored(make(), count=1)
     shard.feed(control(1, action, BASE_MS, id="other"))
     assert verdict_texts(shard.commit()) == [("not-found", "requests/0/1", None, None)]

@@ -1,7 +1,7 @@
-"""Goal: a trigger delivers the message of its schedule once more, whatever owner, disk and order of records the shard
-has, and consumes no occurrence number; and its verdict is true.
+"""Goal: a trigger delivers the message of its schedule once more, for every owner, disk and order of records. It
+consumes no occurrence number, and its verdict is true.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`), as in
+Method: traces on a real timer index and the STORE that its transactions write (`support.shards.long_delays`), as in
 `test_recurrences`. The rules are those of docs/protocol.md, "Extra deliveries".
 """
 
@@ -86,7 +86,7 @@ _COMPLETED = Completed(0, FIRST_MS, COMPLETED)
 
 
 def delivered(batch: Batch) -> list[dict[str, bytes | None]]:
-    """The headers of the records on the target."""
+    """Returns the headers of the records on the target."""
     return [dict(message[5]) for message in batch.messages if message[1] == "orders"]
 
 
@@ -114,7 +114,7 @@ def test_a_trigger_is_stored_and_answered_and_delivers_once(make: Make) -> None:
 
 
 @pytest.mark.parametrize("has_trigger", [False, True])
-def test_the_size_of_what_a_schedule_delivers_counts_all_its_headers(make: Make, has_trigger: bool) -> None:
+def test_the_size_of_a_scheduled_delivery_counts_all_its_headers(make: Make, has_trigger: bool) -> None:
     shard = stored(make())
     if has_trigger:
         shard.feed(trigger(1, nominal_ms(1)))
@@ -126,7 +126,7 @@ def test_the_size_of_what_a_schedule_delivers_counts_all_its_headers(make: Make,
         for message in shard.commit(nominal_ms(1) + 1).messages
         if message[1] == "orders"
     ]
-    digits = 18  # that an offset may have and these have not
+    digits = 18  # digits that an offset may have, but these do not
     assert len(sent) == 1 + has_trigger
     assert max(sent) + digits <= size_bytes <= max(sent) + 3 * digits
 
@@ -144,7 +144,7 @@ def test_occurrences_and_triggers_leave_together(make: Make) -> None:
     shard.commit(BASE_MS)
     batch = shard.commit(nominal_ms(2) + 1)
     assert batch.fates == [occurred(1), occurred(2), extra(1, nominal_ms(1)), extra(2, nominal_ms(2))]
-    assert [found.get("postdate-occurrence") for found in delivered(batch)] == [b"1", b"2", None, None]
+    assert [headers.get("postdate-occurrence") for headers in delivered(batch)] == [b"1", b"2", None, None]
     assert len(batch.dues_ms) == 4
 
 
@@ -173,16 +173,16 @@ def test_a_refused_message_becomes_a_dead_letter_for_the_extra(make: Make) -> No
     shard.commit(at_ms)
     batch = shard.commit(at_ms + 1)
     assert batch.fates == [ExtraFate(0, FIRST_MS, EXTRA_DEAD, 1, 1, at_ms, 0)]
-    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
-    assert dict(letter[5])["postdate-at"] == b"%d" % at_ms
-    assert not {"postdate-every", "postdate-id"} & dict(letter[5]).keys()
+    (dead_letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+    assert dict(dead_letter[5])["postdate-at"] == b"%d" % at_ms
+    assert not {"postdate-every", "postdate-id"} & dict(dead_letter[5]).keys()
     assert state(shard) == (Kind.DELIVER, FIRST_MS, Next(1, FIRST_MS))
 
 
 # ---- other owners and older disks ------------------------------------------------------------------------------------
 
 
-def test_fates_applied_twice_are_as_once(make: Make) -> None:
+def test_fates_that_are_applied_twice_have_one_effect(make: Make) -> None:
     at_ms = BASE_MS + 500
     traces: list[list[Fate]] = [
         [IS_STORED, triggered(1, at_ms), applied(1)],
@@ -195,7 +195,7 @@ def test_fates_applied_twice_are_as_once(make: Make) -> None:
 
 @pytest.mark.parametrize("is_ahead", [False, True])
 def test_an_owner_with_an_older_disk_delivers_it(make: Make, is_ahead: bool) -> None:
-    """It has read neither the trigger, nor in the second case the schedule itself."""
+    """This owner has not read the trigger nor, in the second case, the schedule."""
     at_ms = BASE_MS + 500
     for done in ([], [extra(1, at_ms)]):
         shard = make()
@@ -258,7 +258,7 @@ def test_a_trigger_that_was_refused_here_contradicts_the_log(make: Make) -> None
 # ---- refusals and other controls -------------------------------------------------------------------------------------
 
 
-def test_what_is_no_schedule_is_not_triggered(make: Make) -> None:
+def test_only_a_schedule_is_triggered(make: Make) -> None:
     shard = make()
     shard.feed(request(0, topic="orders", id="c", delay="1h"), trigger(1, BASE_MS))
     shard.commit()
@@ -268,7 +268,7 @@ def test_what_is_no_schedule_is_not_triggered(make: Make) -> None:
     assert shard.entries() == before
 
 
-def test_nothing_to_trigger(make: Make) -> None:
+def test_a_trigger_without_a_pending_schedule_is_answered(make: Make) -> None:
     shard = stored(make(), count=1)
     shard.feed(control(1, "trigger", BASE_MS, id="other"))
     assert verdict_texts(shard.commit()) == [("not-found", "requests/0/1", None, None)]

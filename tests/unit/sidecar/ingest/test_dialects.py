@@ -1,6 +1,7 @@
-"""Goal: what another scheduler's records do to a shard is what they do there: schedule, replace, cancel by tombstone.
+"""Goal: the records of another scheduler have the same effect in a shard as in that scheduler: they schedule, replace,
+and cancel by tombstone.
 
-Method: batches of records as those systems' clients write them go through `ingest` over a real timer index.
+Method: the test ingests batches of records, as the clients of those systems write them, into a real timer index.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ def cancelled(offset: int, example: Example) -> Record:
 
 
 def entries(index: TimerIndex) -> list[Entry]:
-    """What the shard holds, what ends without a delivery first."""
+    """Returns the entries of the shard; entries that end without a delivery come first."""
     _, values = index.scan_due(2**63 - 1, 100, 1 << 20)
     return [decode_entry(value) for value in values]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example.name for example in EXAMPLES])
-def test_an_example_is_held_with_all_it_was_sent_with(index: TimerIndex, example: Example) -> None:
+def test_an_example_is_held_with_all_its_headers(index: TimerIndex, example: Example) -> None:
     assert ingest(index, Intake(RULES, 0), [scheduled(0, example)]) == 1
     (entry,) = entries(index)
     due_ms = example.due_ms if example.due_ms >= 0 else BASE_MS + example.delay_ms
@@ -70,7 +71,7 @@ def test_an_example_is_held_with_all_it_was_sent_with(index: TimerIndex, example
 
 @pytest.mark.parametrize("example", CANCELLABLE, ids=[example.name for example in CANCELLABLE])
 @pytest.mark.parametrize("batches", [1, 2])
-def test_its_cancel_ends_it(index: TimerIndex, example: Example, batches: int) -> None:
+def test_the_cancel_of_an_example_ends_it(index: TimerIndex, example: Example, batches: int) -> None:
     records = [scheduled(0, example), cancelled(1, example)]
     for batch in [records] if batches == 1 else [records[:1], records[1:]]:
         assert ingest(index, Intake(RULES, 0), batch) == len(batch)
@@ -78,7 +79,7 @@ def test_its_cancel_ends_it(index: TimerIndex, example: Example, batches: int) -
 
 
 @pytest.mark.parametrize("example", CANCELLABLE, ids=[example.name for example in CANCELLABLE])
-def test_scheduled_again_it_is_replaced(index: TimerIndex, example: Example) -> None:
+def test_an_example_that_is_scheduled_again_is_replaced(index: TimerIndex, example: Example) -> None:
     assert ingest(index, Intake(RULES, 0), [scheduled(0, example), scheduled(1, example)]) == 2
     assert sorted((entry.kind, entry.acts_on) for entry in entries(index)) == [(Kind.DELIVER, -1), (Kind.REPLACED, 1)]
 
@@ -93,7 +94,7 @@ RECURRING: list[Headers] = [
 
 
 @pytest.mark.parametrize("headers", RECURRING, ids=["nats", "kaspr"])
-def test_a_recurring_schedule_is_held_as_one_of_postdates_own(index: TimerIndex, headers: Headers) -> None:
+def test_a_recurring_schedule_is_held_like_a_schedule_of_postdate(index: TimerIndex, headers: Headers) -> None:
     intake = Intake(replace(RULES, format_version=3), 0, store_after_ms=3_600_000)
     assert ingest(index, intake, [Record(0, BASE_MS, True, b"k", b"v", headers)]) == 1
     (entry,) = entries(index)
@@ -118,6 +119,6 @@ def test_a_pause_of_another_scheduler_pauses_its_schedule(index: TimerIndex) -> 
     assert (control.kind, control.acts_on, control.reason) == (Kind.APPLIED, 0, "pause")
 
 
-def test_a_tombstone_that_finds_nothing_does_nothing(index: TimerIndex) -> None:
+def test_a_tombstone_without_a_pending_message_has_no_effect(index: TimerIndex) -> None:
     assert ingest(index, Intake(RULES, 0), [Record(0, BASE_MS, True, b"nobody", None, [])]) == 1
     assert [(entry.kind, entry.acts_on) for entry in entries(index)] == [(Kind.APPLIED, -1)]

@@ -1,6 +1,6 @@
-"""Goal: a shard refuses exactly those requests that are beyond one of its limits.
+"""Goal: a shard refuses exactly the requests that exceed one of its limits.
 
-Method: the limits alone, over records and totals that the test makes up.
+Method: `Quota` alone, with made-up records and totals.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _begin(quota: Quota, count: int, totals: Totals) -> None:
     ],
     ids=["none", "requests", "bytes", "rate"],
 )
-def test_each_limit_is_enough(topic: RequestTopicConfig, limits: bool) -> None:
+def test_each_limit_alone_refuses_requests(topic: RequestTopicConfig, limits: bool) -> None:
     assert Quota(topic).limits == limits
 
 

@@ -1,7 +1,9 @@
-"""Goal: every transaction of a shard is settled at its end, and none begins on a producer that did not settle.
+"""Goal: every transaction of a shard is settled at its end, and no transaction begins on a producer that has not
+settled the last one.
 
-Method: the real shard over the simulated broker. One EndTxn is answered by an error, its first copy arrives late, and
-the test looks at what read_committed readers see. Others look at the order of settle and begin, at each kind of end.
+Method: a real shard on the simulated broker. Some tests answer one EndTxn with an error, let its first copy arrive
+late, and check what read_committed readers see. Others check the order of settle and begin, for each way in which a
+transaction ends.
 """
 
 from __future__ import annotations
@@ -37,10 +39,11 @@ def _ownership_of(shard: Shard) -> ShardOwnership:
     return shard._ownership
 
 
-def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
+def test_a_late_commit_of_an_aborted_heartbeat_affects_no_other_transaction(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commit of a beat is sent twice. The second copy fails, the beat is aborted, and the first copy arrives."""
+    """The commit of a heartbeat is sent twice. The second copy fails, the heartbeat is aborted, and then the first copy
+    arrives."""
     shard = env.shard()
     honest_end, honest_sent = SimTransactionalProducer._end, SimTransactionalProducer._sent
     late: list[Callable[[], object]] = []
@@ -68,7 +71,7 @@ def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
 
     monkeypatch.setattr(SimTransactionalProducer, "_end", end)
     monkeypatch.setattr(SimTransactionalProducer, "_sent", sent)
-    shard._broker_clock.forget()  # without a sample, a beat is the next transaction
+    shard._broker_clock.forget()  # without a clock sample, the next transaction is a heartbeat
     env.until(shard, lambda: not armed)
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
@@ -82,7 +85,7 @@ def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
 def test_a_transaction_with_a_record_that_has_no_report_is_aborted(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, given_up: Callable[[], bool] | None
 ) -> None:
-    """All records but one are acknowledged, among them the record of the dispatch log."""
+    """All records except one are acknowledged, including the dispatch-log record."""
     shard = env.shard()
     honest = SimTransactionalProducer.flush
     committed = []
@@ -120,21 +123,22 @@ def test_an_ownership_settles_at_each_end_and_refuses_to_begin_before(
 
 
 @pytest.mark.parametrize(("refused", "topics", "again"), [(True, 5, False), (True, 4, True), (False, 5, True)])
-def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
+def test_a_producer_whose_next_transaction_would_be_refused_is_dropped(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, refused: bool, topics: int, again: bool
 ) -> None:
-    """One record of a transaction is refused, or the transaction fails otherwise, and the client gives up the rest."""
+    """One record of a transaction is refused, or the transaction fails for another reason, and the client drops the
+    rest."""
     shard = env.shard()
     ownership = _ownership_of(shard)
-    given: list[OnDelivery] = []
+    reports: list[OnDelivery] = []
 
     def produce(self: SimTransactionalProducer, topic: str, *record: Any) -> None:
-        given.append(record[-1])
+        reports.append(record[-1])
 
     def flush(self: SimTransactionalProducer, timeout_s: float) -> int:
         purged = AbortRequired("purged", KafkaError._PURGE_QUEUE)
         first = RecordRejected("too large", KafkaError.MSG_SIZE_TOO_LARGE) if refused else purged
-        for number, report in enumerate(given):
+        for number, report in enumerate(reports):
             report(purged if number else first, -1, -1)
         raise AbortRequired("it has failed")
 
@@ -144,7 +148,7 @@ def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
     with pytest.raises(AbortRequired):
         ownership.run(Content(BEAT, messages), 0, 0, report_all=True)
     assert ownership.reusable is again
-    assert not ownership.log_acknowledged, "it was given up"
+    assert not ownership.log_acknowledged, "the client dropped it"
     shard.close()
 
 
@@ -153,13 +157,13 @@ def test_the_outcomes_name_the_topic_that_was_acknowledged_first(
 ) -> None:
     shard = env.shard()
     ownership = _ownership_of(shard)
-    given: list[OnDelivery] = []
-    monkeypatch.setattr(SimTransactionalProducer, "produce", lambda self, *record: given.append(record[-1]))
+    reports: list[OnDelivery] = []
+    monkeypatch.setattr(SimTransactionalProducer, "produce", lambda self, *record: reports.append(record[-1]))
 
     def flush(self: SimTransactionalProducer, timeout_s: float) -> int:
         for number in (1, 0, 1):
             env.time.wait(5.0)
-            given[number](None, number, 0)
+            reports[number](None, number, 0)
         raise AbortRequired("it has failed")
 
     monkeypatch.setattr(SimTransactionalProducer, "flush", flush)
@@ -176,8 +180,8 @@ def test_the_outcomes_name_the_topic_that_was_acknowledged_first(
 def test_a_shard_whose_abort_is_refused_counts_nothing_as_aborted_and_takes_over_again(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first copy of the commit of a batch is delayed, the second is refused, and so is the abort behind it. The
-    first copy arrives: the batch is committed, and no message of it leaves again."""
+    """The first copy of the commit of a batch is delayed. The second copy and the following abort are refused. Then the
+    first copy arrives: the batch is committed, and none of its messages leaves again."""
     shard = env.shard()
     coordinator = env.broker.transactions
     honest = coordinator.end
@@ -210,7 +214,8 @@ def test_a_shard_whose_abort_is_refused_counts_nothing_as_aborted_and_takes_over
 def test_no_transaction_of_any_kind_begins_on_a_producer_that_did_not_settle(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Owner record, beat, fates, an aborted beat, aborted fates, and the mark behind a truncated log."""
+    """The kinds: owner record, heartbeat, fates, an aborted heartbeat, aborted fates, and the mark after a truncated
+    log."""
     unsettled: set[int] = set()
     begun: list[str] = []
     honest = {name: getattr(SimTransactionalProducer, name) for name in ("begin", "commit", "abort", "settle")}
@@ -241,14 +246,14 @@ def test_no_transaction_of_any_kind_begins_on_a_producer_that_did_not_settle(
     def has_beaten() -> bool:
         if env.log()[-1].kind == BEAT:
             return True
-        shard._broker_clock.forget()  # the aborted record was a sample, too
+        shard._broker_clock.forget()  # the aborted record was a clock sample, too
         return False
 
     env.until(shard, has_beaten)
     failing[0] = 2
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
-    assert len(begun) == 7  # one owner record; a beat and fates, each aborted twice and then committed
+    assert len(begun) == 7  # one owner record; a heartbeat and fates, each aborted twice and then committed
     shard.close()
     env.broker.log(Partition(OWN.dispatch_log, 0)).truncate(4)
     shard = env.new_shard()
@@ -258,10 +263,11 @@ def test_no_transaction_of_any_kind_begins_on_a_producer_that_did_not_settle(
     shard.close()
 
 
-def test_a_fault_while_the_end_is_settled_leaves_the_decision_to_the_log(
+def test_after_a_fault_in_settling_a_transaction_the_log_decides(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commit is known, the local write is not done: the takeover finds the record, and nothing is repeated."""
+    """The commit is known, but the local write is missing: the takeover finds the record, and no message is
+    repeated."""
     shard = env.shard()
     honest = SimTransactionalProducer.settle
     struck: list[int] = []
@@ -283,13 +289,13 @@ def test_a_fault_while_the_end_is_settled_leaves_the_decision_to_the_log(
 
 
 def test_only_an_ownership_begins_commits_and_aborts() -> None:
-    """Its one exit path settles for all of them."""
+    """Its one exit path settles all of them."""
     calls = [f"producer.{call}()" for call in ("begin", "commit", "abort", "settle")]
     modules = Path(transaction.__file__).parent.glob("*.py")
     assert {path.name for path in modules if any(call in path.read_text() for call in calls)} == {"transaction.py"}
 
 
-def test_a_log_record_without_an_offset_aborts_and_teaches_no_time(
+def test_a_log_record_without_an_offset_aborts_and_is_no_clock_sample(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = env.shard()

@@ -1,15 +1,16 @@
-"""The second cursor of a backlog: takes due messages for targets that have no earlier message waiting.
+"""Runs the second cursor of a backlog, which takes due messages for targets that have no earlier message waiting.
 
-If half a million messages are due in the same millisecond, the first cursor needs seconds for them, and all messages
-due after them would wait. So if much more is due than one transaction takes, and a few targets make up most of it, a
-second cursor moves ahead of the first and takes the messages of all other targets. A target that also fills the second
-cursor is left to the first, until the first has come as far. The messages of one target still leave in order of due
-time, then of request offset: while one of them waits below the second cursor, the cursor takes none above.
+If half a million messages are due in the same millisecond, the first cursor needs seconds for them, and all later
+messages would wait. So if far more messages are due than one transaction takes, and most of them are for a few targets,
+a second cursor moves ahead of the first and takes the messages of all other targets. If a target fills the second
+cursor as well, the first cursor takes its messages when it arrives there. The messages of one target still leave in
+order of due time, then of request offset: while one of them waits below the second cursor, the cursor takes no later
+message of that target.
 
-Invariants, while it is active: each present message below `at` has a target in `waiting`; the second cursor has taken
-no message below the first cursor. A message that is put below `at` lowers it. If the state becomes uncertain (a
-transaction that did not commit, another index, too many targets), the bypass ends; the next full transaction starts
-it again.
+Invariants while the second cursor is active: each present message below `_position` has a target in `_waiting`; the
+second cursor has taken no message below the first cursor. A message that is put below `_position` lowers it. If the
+state becomes uncertain (a transaction that did not commit, another index, too many targets), the bypass ends; the next
+full transaction starts it again.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -32,13 +33,13 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.timer_log.database import RangeIterator
 
-#: This many targets of one due time are recognized by the first bytes of their entries.
+#: Entries of this many targets with one due time are recognized by their first bytes.
 _LIKE_MAX = 8
 
 
 @dataclass(slots=True)
 class BypassedMessages:
-    """The messages that one transaction takes from ahead of the backlog: keys and values, ascending. `until`: the key
+    """The messages that the second cursor takes for one transaction: keys and values, ascending. `until`: the key
     before which the first cursor stops in this transaction. `keys_after_gaps`: the keys that follow a skipped entry."""
 
     until: bytes
@@ -56,7 +57,7 @@ class BacklogBypass:
     """The second cursor of one shard."""
 
     def __init__(self) -> None:
-        self._at = b""
+        self._position = b""
         self._waiting: set[str] = set()
         self._index: TimerIndex | None = None
         self._undecided = False
@@ -64,108 +65,109 @@ class BacklogBypass:
         self._is_full = False
         self._is_new = False
         self.searching = False
-        """True until it has first reached the present: transactions should be short until then."""
+        """True until the second cursor first reaches the present: until then, transactions should be short."""
 
     @property
     def active(self) -> bool:
         """True if there is a second cursor."""
         return self._index is not None
 
-    def passed(self, target: str) -> bytes:
-        """A key below which no message of a target is left, except those of the last `next_messages`; empty if
+    def cleared_up_to(self, target: str) -> bytes:
+        """Returns a key below which no message of a target is left, except those of the last `next_messages`; empty if
         unknown."""
-        return self._at if self.active and target not in self._waiting else b""
+        return self._position if self.active and target not in self._waiting else b""
 
     def end(self) -> None:
-        """Forget the second cursor."""
-        self._index, self._at, self._undecided, self.searching, self._is_new = None, b"", False, False, False
+        """Ends the second cursor."""
+        self._index, self._position, self._undecided, self.searching, self._is_new = None, b"", False, False, False
         self._waiting.clear()
 
     def next_messages(
         self, index: TimerIndex, before_ms: int, entries_max: int, size_bytes_max: int
     ) -> BypassedMessages | None:
-        """The messages that the next transaction takes from ahead of the backlog; None if there is no second cursor
-        (any more).
+        """Returns the messages that the second cursor takes for the next transaction; None if there is no second
+        cursor, or if it ends now.
 
-        The caller reports a commit by `committed`; without this report the bypass ends. O(visited), about 0.6 us
-        each, at most BYPASS_ENTRIES_MAX.
+        The caller reports a commit by `committed`; without this report the bypass ends. O(visited entries), about 0.6
+        us each, at most BYPASS_ENTRIES_MAX.
         """
         if self._undecided or index is not self._index or len(self._waiting) > BYPASS_TARGETS_MAX:
             self.end()
         if not self.active:
             return None
         put = index.lowest_put()
-        if put is not None and put < self._at:
-            self._at = put
-        found, end = BypassedMessages(b""), entry_key(before_ms, 0)
+        if put is not None and put < self._position:
+            self._position = put
+        messages, end = BypassedMessages(b""), entry_key(before_ms, 0)
         self._undecided, self.searching, self._is_full, self._is_new = True, self._is_new, False, False
         self._taken.clear()
-        rows = index.timer_log.walk(self._at, end)
-        self._pick(rows, found, entries_max, size_bytes_max)
-        self._at = rows.key() or max(self._at, end)
+        rows = index.timer_log.walk(self._position, end)
+        self._pick(rows, messages, entries_max, size_bytes_max)
+        self._position = rows.key() or max(self._position, end)
         rows.finish()
-        found.until = found.keys[0] if found.keys else self._at
-        return found
+        messages.until = messages.keys[0] if messages.keys else self._position
+        return messages
 
-    def _pick(self, rows: RangeIterator, found: BypassedMessages, entries_max: int, size_bytes_max: int) -> None:
-        """Visit the rows, and take those whose targets do not wait; stops before the first row that was not visited.
+    def _pick(self, rows: RangeIterator, messages: BypassedMessages, entries_max: int, size_bytes_max: int) -> None:
+        """Visits the rows, and adds those whose targets do not wait to `messages`. Afterwards `rows` is at the first
+        row that was not visited.
 
-        Most rows belong to the few targets of the backlog, and many of these have the same due time. A row with the
-        same first bytes as one of the last skipped rows is skipped at half the cost.
+        Most rows belong to the few targets of the backlog, and many of these rows have the same due time. Skipping a
+        row with the same first bytes as one of the last skipped rows costs half as much.
         """
         key, value, step = rows.key, rows.value, rows.next
         left, left_bytes = BYPASS_ENTRIES_MAX, BYPASS_SIZE_BYTES_MAX
-        like_passed: tuple[bytes, ...] = ()  # nothing begins with an empty tuple
-        passed, due_ms = True, -1
+        skipped_heads: tuple[bytes, ...] = ()  # no row begins with an element of an empty tuple
+        has_skipped, due_ms = True, -1
         while (raw := value()) is not None:
             if left <= 0 or left_bytes <= 0:
                 self.searching = True
                 return
             left -= 1
             left_bytes -= len(raw)
-            if raw.startswith(like_passed):
-                passed = True
+            if raw.startswith(skipped_heads):
+                has_skipped = True
                 step()
                 continue
             head = decode_head(raw)
             if head.kind != Kind.DELIVER or head.target in self._waiting:
                 self._waiting.add(head.target)
-                passed = True
-                if head.due == due_ms:  # more rows have this time, so it pays
-                    like_passed = (*like_passed[1 - _LIKE_MAX :], head_bytes(raw, head))
+                has_skipped = True
+                if head.due == due_ms:  # several rows have this time, so remembering the first bytes pays
+                    skipped_heads = (*skipped_heads[1 - _LIKE_MAX :], head_bytes(raw, head))
                 due_ms = head.due
                 step()
                 continue
-            if len(found.keys) >= entries_max or size_bytes_max <= 0:
+            if len(messages.keys) >= entries_max or size_bytes_max <= 0:
                 self._is_full = True
                 return
-            found.keys.append(key())
-            found.values.append(raw)
+            messages.keys.append(key())
+            messages.values.append(raw)
             size_bytes_max -= len(raw)
             self._taken[head.target] += 1
-            if passed:
-                found.keys_after_gaps.add(found.keys[-1])
-                passed = False
+            if has_skipped:
+                messages.keys_after_gaps.add(messages.keys[-1])
+                has_skipped = False
             step()
 
     def begin(self, index: TimerIndex, keys: list[bytes], values: list[bytes], ended: set[bytes], full: int) -> None:
-        """After a transaction of the first cursor in a backlog: move ahead of it, if a few targets make up most of it.
+        """Starts the second cursor after a transaction of the first, if most of its messages are for a few targets.
 
-        `ended`: the keys that have ended; the others keep their targets waiting. `full`: how many keys a transaction
-        may have, if this one was limited to fewer.
+        `ended`: the keys that have ended; all other keys keep their targets waiting. `full`: the number of keys that a
+        transaction may have, if this one was limited to fewer.
         """
         self.end()
         heavy = _heavy(Counter(decode_head(raw).target for raw in values), full)
         if heavy:
             self._is_new = True
-            self._index, self._at = index, keys[-1] + b"\0"
+            self._index, self._position = index, keys[-1] + b"\0"
             self._waiting |= heavy
             self._keep_waiting(keys, values, ended)
             index.lowest_put()
 
     def committed(self, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
-        """The transaction of the last `next_messages` was committed, with these entries of both cursors; `ended` as in
-        `begin`."""
+        """Notes the commit of the transaction of the last `next_messages`, with these entries of both cursors. `ended`:
+        as in `begin`."""
         self._undecided = False
         if self._is_full and self._taken.total() >= HEAVY_TAKEN_MIN:
             self._waiting |= _heavy(self._taken, self._taken.total())
@@ -176,11 +178,11 @@ class BacklogBypass:
 
     @staticmethod
     def wanted(index: TimerIndex, before_ms: int, entries: int) -> bool:
-        """True if the wheel counts much more due entries than a transaction with this number of entries takes."""
+        """True if the wheel counts far more due entries than a transaction with this number of entries takes."""
         return index.due_load(before_ms).entries > BACKLOG_TRANSACTIONS * entries
 
 
-def _heavy(counts: Counter[str], of: int) -> set[str]:
-    """The targets with a large share of these messages; there are at most 1 / HEAVY_SHARE of them."""
-    least = of * HEAVY_SHARE
-    return {target for target, count in counts.items() if count >= least}
+def _heavy(counts: Counter[str], total: int) -> set[str]:
+    """Returns the targets with a large share of `total` messages; there are at most 1 / HEAVY_SHARE of them."""
+    count_min = total * HEAVY_SHARE
+    return {target for target, count in counts.items() if count >= count_min}

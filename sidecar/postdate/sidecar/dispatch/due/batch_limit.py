@@ -1,10 +1,9 @@
-"""Limits the size of one transaction, so that it ends soon; smaller limits apply after a transaction that could not
-end.
+"""Limits the size of one transaction, so that it ends soon; a transaction that could not end lowers the limit.
 
 An open transaction blocks every `read_committed` reader of the partitions that it writes to. So a full transaction that
-took longer than `HELD_BACK_MS_MAX` makes the next ones smaller, and a fast one makes them larger, up to the configured
-size. If a transaction was given up because the brokers did not accept its records in time, the limit is halved each
-time: over a slow link, a retry of the same size would fail for ever.
+took longer than HELD_BACK_MS_MAX makes the next transactions smaller, and a fast one makes them larger, up to the
+configured size. Each transaction that is aborted because the brokers did not accept its records in time halves the
+limit: over a slow link, a retry of the same size would fail for ever.
 
 Thread rule: belongs to the shard's thread. Source: additive increase and multiplicative decrease of congestion control.
 """
@@ -19,7 +18,7 @@ from postdate.sidecar.ingest.limits import ENDING_ENTRIES_MAX
 
 _GROWS = 1.25
 FIRST_SHARE: Final = 0.2
-"""What the first transaction may carry, of what the configuration allows."""
+"""The share of the configured size that the first transaction may have."""
 
 
 class BatchLimit:
@@ -32,7 +31,7 @@ class BatchLimit:
     """
 
     def __init__(self, entries_max: int, size_bytes_max: int) -> None:
-        """The arguments are the configured maxima."""
+        """Both arguments are the configured maxima."""
         self._entries_max = entries_max
         self._size_bytes_max = size_bytes_max
         self._share = FIRST_SHARE
@@ -44,17 +43,18 @@ class BatchLimit:
 
     @property
     def ending(self) -> int:
-        """The most entries that may gather under key 0, where all must leave in one transaction: the size of the next
-        transaction, but at least that of a large one, since intake continues while none can be committed."""
+        """The most entries that may gather under key 0, which must all leave in one transaction: the size of the next
+        transaction, but at least that of a large one, since ingest continues while no transaction can be committed."""
         return min(max(self.entries, LARGE_TRANSACTION_FATES), ENDING_ENTRIES_MAX)
 
     @property
     def size_bytes(self) -> int:
-        """The most bytes of their values; a larger entry is sent alone."""
+        """The most bytes of values in the next transaction; a larger entry is sent alone."""
         return max(1, int(self._size_bytes_max * self._share))
 
     def committed(self, full: bool, took_ms: float) -> None:
-        """A transaction was committed `took_ms` after its begin. One that was not full does not change the limit."""
+        """Adapts the limit to a transaction that was committed `took_ms` after its begin. A transaction that was not
+        full does not change it."""
         if not full:
             return
         if took_ms > HELD_BACK_MS_MAX:
@@ -64,5 +64,5 @@ class BatchLimit:
             self._share = min(1.0, self._share * (2.0 if took_ms < HELD_BACK_AIM_MS / 2 else _GROWS))
 
     def failed(self) -> None:
-        """A transaction was aborted, and no record of it was refused."""
+        """Halves the limit after a transaction was aborted without a refused record."""
         self._share = max(self._share / 2, BATCH_SHARE_MIN)

@@ -1,9 +1,9 @@
 """Finds the entries on which the bulk control in force acts, piece by piece.
 
-A sweep visits the parked entries first and then the others, in order of their keys. While a bulk control is in force,
-no entry that it selects moves from the second part to the first: dispatch acts on such an entry before it would park
-it, and the sweep of long delays is suspended. An entry that is moved back from the parked ones is visited later. So one
-pass visits each of them. The position is in memory only: another owner begins again, and finds what is left.
+A sweep visits the parked entries first and then the unparked ones, in key order. While a bulk control is in force, no
+entry that it selects moves from the second part to the first: dispatch acts on such an entry before it would park it,
+and the sweep of long delays is suspended. A parked entry that is moved back is visited in the second part. So one pass
+visits every entry. The position is in memory only: another owner begins again, and finds the remaining entries.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -25,46 +25,46 @@ class BulkSweep:
     def __init__(self) -> None:
         self._index: TimerIndex | None = None
         self._offset = -1
-        self._at = self._next = b""
+        self._position = self._next_position = b""
         self._is_parked = self._next_is_parked = True
         self._entries_max = self._size_bytes_max = 0
 
     def may_run(self, index: TimerIndex, bulk: Bulk) -> bool:
-        """True if no earlier entry lies under key 0: a control among them may act on what the bulk control selects
-        (rule 4). One seek while key 0 is not empty."""
+        """True if no entry with an earlier offset lies under key 0: it could be a control that acts on an entry that
+        the bulk control selects (rule 4). One seek while key 0 is not empty."""
         return not (index.ending_count and index.timer_log.scan_keys(FIRST_KEY, entry_key(ENDING_DUE, bulk.offset), 1))
 
     def read(self, index: TimerIndex, bulk: Bulk, entries_max: int, size_bytes_max: int) -> Due:
-        """The next selected entries, within the limits of the next transaction; `full`: one of them was reached.
-        `ends_bulk` is set if no more follow. Visits at most SWEPT_VISITED_MAX entries, 1 to 3 us each. `committed` must
-        follow, or the same entries are read again."""
+        """Returns the next selected entries, within the limits of the next transaction. `full` is set if a limit was
+        reached, `ends_bulk` if no more entries follow. Visits at most SWEPT_VISITED_MAX entries, 1 to 3 us each.
+        Without a call of `committed`, the next call returns the same entries."""
         self._entries_max = min(entries_max, SWEPT_ENTRIES_MAX)
         self._size_bytes_max = min(size_bytes_max, SWEPT_SIZE_BYTES_MAX)
         if (index, bulk.offset) != (self._index, self._offset):
-            self._index, self._offset, self._at, self._is_parked = index, bulk.offset, b"", True
+            self._index, self._offset, self._position, self._is_parked = index, bulk.offset, b"", True
         due = Due([], [])
         if self._is_parked:
-            rows = index.timer_log.walk_parked(self._at)
-            self._next = self._select(rows, bulk, due) or b""
-            self._next_is_parked = bool(self._next)
+            rows = index.timer_log.walk_parked(self._position)
+            self._next_position = self._select(rows, bulk, due) or b""
+            self._next_is_parked = bool(self._next_position)
         else:
-            start = max(self._at, entry_key(ENDING_DUE + 1, 0), index.messages_from)
+            start = max(self._position, entry_key(ENDING_DUE + 1, 0), index.messages_from)
             rows = index.timer_log.walk(start, LAST_KEY)
-            self._next = self._select(rows, bulk, due) or b""
+            self._next_position = self._select(rows, bulk, due) or b""
             self._next_is_parked = False
-            due.ends_bulk = not self._next
+            due.ends_bulk = not self._next_position
         rows.finish()
         return due
 
     def committed(self) -> None:
-        """What `read` returned last has ended, or was nothing."""
-        self._at, self._is_parked = self._next, self._next_is_parked
+        """Moves past the entries that the last `read` returned: their transaction was committed, or there were none."""
+        self._position, self._is_parked = self._next_position, self._next_is_parked
 
     def _select(self, rows: RangeIterator, bulk: Bulk, due: Due) -> bytes | None:
-        """Add the selected entries to `due`; returns the first key that was not visited, None if all were."""
-        target, is_passed, size_bytes = bulk.request.selection.target, False, 0
+        """Adds the selected entries to `due`. Returns the first key that was not visited; None if all were visited."""
+        target, has_skipped, size_bytes = bulk.request.selection.target, False, 0
         after_gaps: set[bytes] = set()
-        taken = due.parked if self._is_parked else None
+        parked = due.parked if self._is_parked else None
         keys, values = due.keys, due.values
         for _ in range(SWEPT_VISITED_MAX):
             key, raw = rows.key(), rows.value()
@@ -74,18 +74,18 @@ class BulkSweep:
             if len(keys) + len(due.parked) >= self._entries_max or size_bytes >= self._size_bytes_max:
                 due.full = True
                 break
-            is_taken = (not target or decode_head(raw).target == target) and bulk.acts_on(
+            is_selected = (not target or decode_head(raw).target == target) and bulk.acts_on(
                 decode_entry(raw), split_key(key)[1]
             )
-            if is_taken and taken is not None:
-                taken.append((key, raw))
-            elif is_taken:
+            if is_selected and parked is not None:
+                parked.append((key, raw))
+            elif is_selected:
                 keys.append(key)
                 values.append(raw)
-                if is_passed:
+                if has_skipped:
                     after_gaps.add(key)
-            is_passed = not is_taken
-            size_bytes += len(raw) if is_taken else 0
+            has_skipped = not is_selected
+            size_bytes += len(raw) if is_selected else 0
             rows.next()
         due.keys_after_gaps = after_gaps
         following: bytes | None = rows.key()

@@ -2,13 +2,13 @@
 
 This is needed only if Postdate's own topics cannot accept all of them at once.
 
-Rules 1 and 4 of docs/protocol.md. Entries that act on one another, directly or through others, form a group: an entry
-that a control ends or stores again, with all its controls; and an entry with the one that replaced it. A piece consists
-of whole groups, in the order of their last entries, so that no entry leaves before one that acts on it. While an entry
+Rules 1 and 4 of docs/protocol.md. Entries that act on one another, directly or indirectly, form a group: an entry that
+a control ends or stores again, with all its controls; and an entry with its replacement. A piece consists of whole
+groups, in the order of their last entries, so that no entry leaves before an entry that acts on it. While an entry
 stays, the message on which it acts stays as well.
 
 Example: entries at offsets 3, 5, 7, 9, where the control at 7 acts on 3. The groups are 5, then 3 with 7, then 9. If
-the cut were after 3, a successor would find 3 gone, and answer the cancel at 7 as too late.
+the first piece ended after 3, a successor would find 3 gone, and answer the cancel at 7 as too late.
 
 Thread rule: pure functions.
 """
@@ -21,14 +21,15 @@ from postdate.wheel.entry import decode_entry
 from postdate.wheel.keys import split_key
 
 
-def first_piece(offsets: Sequence[int], acts_on: Sequence[int], most: int) -> list[int]:
-    """The indices of the entries that leave first, ascending: groups of at most `most` entries together, but at least
-    one group. Practically O(entries).
+def first_piece(offsets: Sequence[int], acts_on: Sequence[int], entries_max: int) -> list[int]:
+    """Returns the indices of the entries that leave first, ascending: whole groups with at most `entries_max` entries
+    together, but at least one group. Practically O(entries).
 
-    `offsets`: of the entries under key 0, ascending; `acts_on`: for each the request that it acts on, -1 for none.
+    `offsets`: the offsets of the entries under key 0, ascending. `acts_on`: for each entry the request that it acts on,
+    -1 for none.
     """
-    at = {offset: index for index, offset in enumerate(offsets)}
-    last = list(range(len(offsets)))  # a later entry of the same group, or itself: the last one names the group
+    index_of = {offset: index for index, offset in enumerate(offsets)}
+    last = list(range(len(offsets)))  # a later entry of the group, or itself; the last one identifies the group
 
     def group_of(index: int) -> int:
         while last[index] != index:
@@ -37,20 +38,21 @@ def first_piece(offsets: Sequence[int], acts_on: Sequence[int], most: int) -> li
         return index
 
     for index, other in enumerate(acts_on):
-        if (found := at.get(other)) is not None:
-            one, two = sorted((group_of(index), group_of(found)))
-            last[one] = two
+        if (acted_on_index := index_of.get(other)) is not None:
+            first, second = sorted((group_of(index), group_of(acted_on_index)))
+            last[first] = second
     groups: dict[int, list[int]] = {}
     for index in range(len(offsets)):
         groups.setdefault(group_of(index), []).append(index)
     piece: list[int] = []
     for name in sorted(groups):
-        if piece and len(piece) + len(groups[name]) > most:
+        if piece and len(piece) + len(groups[name]) > entries_max:
             break
         piece += groups[name]
     return sorted(piece)
 
 
 def acted_on(keys: Sequence[bytes], values: Sequence[bytes]) -> tuple[list[int], list[int]]:
-    """The offsets of entries under key 0, and for each the request that it acts on (-1: none). O(entries)."""
+    """Returns the offsets of entries under key 0, and for each entry the request that it acts on (-1: none).
+    O(entries)."""
     return [split_key(key)[1] for key in keys], [decode_entry(raw).acts_on for raw in values]

@@ -1,9 +1,9 @@
 """Reads the entries of a shard's next transaction from its timer index: for a common transaction, or for a trial.
 
-A common transaction contains the entries that are due first. In a backlog it also contains messages for targets that
-are not part of the backlog. It also contains parked messages that the rate of their target now admits, and condemned
-entries, from where they are parked. A trial contains parked messages of one isolated target, or a piece of the work
-under key 0. While Postdate's own topics are isolated, common transactions contain only messages.
+A common transaction contains the entries that are due first and, in a backlog, messages for targets that are not part
+of the backlog. It also contains parked messages that the rate of their target now admits, and parked entries that are
+condemned. A trial contains parked messages of one isolated target, or a piece of the work under key 0. While Postdate's
+own topics are isolated, common transactions contain only messages.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -37,27 +37,27 @@ from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
 #: The part of a full transaction that may leave while messages for other targets wait for the second cursor.
 _SHORT = 4
 
-#: Everything under key 0 is due before this.
+#: All entries under key 0 are due before this time.
 _BEFORE_MESSAGES_MS = 1
 
 
 @dataclass(slots=True)
 class Due:
-    """The input of one transaction: keys and values, ascending. `keys_after_gaps`: keys that follow an unread one.
-    `read_to`: everything due up to this key was read. `full`: the scan of the first cursor reached its limit; `short`:
-    that limit was reduced. `goes_on`: more may be due. `ordered`: an ordinary scan that contains only messages.
-    `parked`: keys and values of parked entries. `trial`: the isolated target of a trial. `own_filter`: selects the
-    messages that may leave; None: all. `now_ms`: the broker's time. `behind_ms`: the cancel gate admits only entries
-    due this long before that time. `surplus_max`, `surplus_bytes_max`: limits of the missed occurrences that may leave
-    with the next ones of their schedules. `ends_bulk`: the bulk control in force has nothing left after this
-    transaction."""
+    """The input of one transaction: keys and values, ascending. `keys_after_gaps`: keys that follow an unread key.
+    `read_to`: all entries due up to this key were read. `full`: the scan of the first cursor reached its limit;
+    `short`: that limit was reduced. `has_more`: more entries may be due. `ordered`: an ordinary scan that contains only
+    messages. `parked`: keys and values of parked entries. `trial`: the isolated target of a trial. `own_filter`:
+    selects the messages that may leave; None: all may. `now_ms`: the broker's time. `behind_ms`: the cancel gate admits
+    only entries due this long before that time. `surplus_max`, `surplus_bytes_max`: limits of the missed occurrences
+    that may leave together with the next occurrences of their schedules. `ends_bulk`: no entry for the bulk control in
+    force is left after this transaction."""
 
     keys: list[bytes]
     values: list[bytes]
     keys_after_gaps: Collection[bytes] = ()
     read_to: bytes = b""
     full: bool = False
-    goes_on: bool = False
+    has_more: bool = False
     short: bool = False
     ordered: bool = False
     parked: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -70,17 +70,17 @@ class Due:
     ends_bulk: bool = False
 
     def due_ms(self) -> dict[int, int]:
-        """The due times of what was read, by request offset. O(entries)."""
+        """Returns the due times of all entries, by request offset. O(entries)."""
         return {offset: due_ms for due_ms, offset in map(split_key, [*self.keys, *(key for key, _ in self.parked)])}
 
     def leave_out(self, keys: Collection[bytes]) -> None:
-        """Forget entries that have been parked. O(entries). REQUIRES: `keys_after_gaps` is empty."""
+        """Removes entries that have been parked. O(entries). REQUIRES: `keys_after_gaps` is empty."""
         rows = [row for row in zip(self.keys, self.values, strict=True) if row[0] not in keys]
         self.keys, self.values = [key for key, _ in rows], [value for _, value in rows]
 
 
 class DueReader:
-    """Reads for one shard, and keeps the position of the second cursor between transactions."""
+    """Reads the due entries of one shard, and keeps the position of the second cursor between transactions."""
 
     def __init__(
         self,
@@ -96,10 +96,10 @@ class DueReader:
         self._limit = limit
         self._rates = rates
         self._bypass = BacklogBypass()
-        self._is_behind = False  # more was due than the last transaction took
+        self._is_behind = False  # more entries were due than the last transaction took
 
     def read(self, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
-        """The input of the next transaction; empty if nothing may leave now."""
+        """Returns the input of the next transaction; empty if nothing may leave now."""
         for isolated in self._faults.ready_trials(steady_ms):
             due = (
                 self._own(index, isolated, before_ms)
@@ -113,7 +113,7 @@ class DueReader:
                     due.own_filter = OwnTopicsFilter(own.topics)
                 return due
         due = self._common(index, before_ms)
-        # A transaction that must be small carries no more than its entries.
+        # A transaction that must be small carries no missed occurrences.
         due.surplus_max = 0 if due.short else min(SURPLUS_FATES_MAX, self._limit.entries)
         due.surplus_bytes_max = min(SURPLUS_BYTES_MAX, self._limit.size_bytes)
         if (own := self._faults.get(OWN)) is not None:
@@ -121,14 +121,14 @@ class DueReader:
         return due
 
     def ended(self, index: TimerIndex, due: Due, gone: set[bytes], before_ms: int) -> None:
-        """After a transaction: `gone` are the keys that have ended. Decides whether the second cursor goes ahead of the
-        rest."""
+        """Decides after a transaction whether the second cursor starts, continues or ends. `gone`: the keys that have
+        ended."""
         if due.trial is not None:
             return
-        self._is_behind = due.goes_on
+        self._is_behind = due.has_more
         if not due.ordered:
             return
-        if not due.goes_on:
+        if not due.has_more:
             self._bypass.end()
         elif self._bypass.active:
             self._bypass.committed(due.keys, due.values, gone)
@@ -144,18 +144,20 @@ class DueReader:
         if self._rates is None or not self._rates.is_ready:
             due = self._scan(index, before_ms, limit, size_max)
         else:
-            room = max(limit - index.ending_count, 1) // 2 or int(not index.ending_count)
-            due = self._scan(index, before_ms, max(limit - room, 1), max(size_max // 2, 1))
+            parked_max = max(limit - index.ending_count, 1) // 2 or int(not index.ending_count)
+            due = self._scan(index, before_ms, max(limit - parked_max, 1), max(size_max // 2, 1))
             due.parked = self._rates.next_messages(
-                index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due)
+                index, before_ms, parked_max, max(size_max // 2, 1), partial(self._release_up_to, due)
             )
         if self._faults.condemned:
-            rows = dict([*due.parked, *self._condemned(index, before_ms)])  # both have a row if its target has returned
+            rows = dict(
+                [*due.parked, *self._condemned(index, before_ms)]
+            )  # both contain the row if the target has returned
             due.parked = sorted(rows.items(), key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
         return due
 
     def _scan(self, index: TimerIndex, before_ms: int, limit: int, size_max: int) -> Due:
-        """The entries of both cursors."""
+        """Reads the entries of both cursors."""
         ordered = not (index.ending_count or self._faults.is_attributing or self._faults.get(OWN) is not None)
         if ordered:
             bypassed = self._bypass.next_messages(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
@@ -166,33 +168,32 @@ class DueReader:
                 due.short = self._bypass.searching
                 due.full = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
                 due.read_to = due.keys[-1] if due.full else bypassed.until
-                due.goes_on = due.full or self._bypass.searching or bool(bypassed.keys)
+                due.has_more = due.full or self._bypass.searching or bool(bypassed.keys)
                 due.keys += bypassed.keys
                 due.values += bypassed.values
                 due.keys_after_gaps = bypassed.keys_after_gaps
                 return due
-        # Messages behind a backlog that has just fallen due wait for the first transaction and for the search.
+        # Messages behind a backlog that has just become due wait for the first transaction and for the search.
         short = ordered and not self._is_behind and BacklogBypass.wanted(index, before_ms, limit)
         limit = max(1, limit // _SHORT) if short else limit
         due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered)
         due.short = short or self._faults.is_attributing
-        due.full = due.goes_on = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
+        due.full = due.has_more = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
         due.read_to = due.keys[-1] if due.full else LAST_KEY
         return due
 
-    def _may_go(self, due: Due, target: str) -> bytes | None:
-        """The highest key up to which parked messages of a target may leave; None if the target is held, fails or is
-        isolated. Below that key there is no unread message of the target outside of the parked ones, which would be
-        overtaken."""
+    def _release_up_to(self, due: Due, target: str) -> bytes | None:
+        """Returns the highest key up to which parked messages of a target may leave; None if the target is held, fails
+        or is isolated. Below that key, all unread messages of the target are parked, so no message is overtaken."""
         known = self._targets.get(target)
         if target in self._ctx.held.current.targets or not (known is None or known.works):
             return None
         if self._faults.get(target) is not None:
             return None
-        return max(due.read_to, self._bypass.passed(target) if due.ordered else b"")
+        return max(due.read_to, self._bypass.cleared_up_to(target) if due.ordered else b"")
 
     def _limits(self, index: TimerIndex) -> tuple[int, int]:
-        """Entries and bytes of the next scan. It must contain everything under key 0 (rule 1)."""
+        """Returns the most entries and bytes of the next scan. It must contain all entries under key 0 (rule 1)."""
         limit, size_max = self._faults.entries_max(self._limit.entries), self._limit.size_bytes
         if index.ending_count:
             most = max(index.ending_count, limit // 2)
@@ -201,8 +202,8 @@ class DueReader:
         return limit, size_max
 
     def _leave_own(self, index: TimerIndex, due: Due, own: Isolated, before_ms: int) -> None:
-        """Restrict the input to messages that write to no isolated topic of Postdate's own, and on which nothing under
-        key 0 acts. If a due message must still be stored, later messages of its target and key also wait."""
+        """Restricts the input to messages that write to no isolated topic of Postdate, and on which no entry under key
+        0 acts. If a due message must still be stored, later messages of its target and key also wait."""
         count = min(index.ending_count, len(due.keys))
         rows = [(key, decode_entry(raw)) for key, raw in zip(due.keys[:count], due.values[:count], strict=True)]
         due.keys, due.values = due.keys[count:], due.values[count:]
@@ -215,7 +216,7 @@ class DueReader:
             self._faults.parked((OWN,))
 
     def _condemned(self, index: TimerIndex, before_ms: int) -> list[tuple[bytes, bytes]]:
-        """Condemned entries, from where they are parked. Those that have moved or ended meanwhile are no longer
+        """Returns the parked entries that are condemned. An entry that has moved or ended meanwhile is no longer
         condemned."""
         rows: list[tuple[bytes, bytes]] = []
         for offset in list(self._faults.condemned):
@@ -229,23 +230,23 @@ class DueReader:
     # ---- trials ----------------------------------------------------------------------------------------------------
 
     def _trial(self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int) -> Due | None:
-        """Parked messages of an isolated target, at most as many as its maximum; None if none may leave now."""
+        """Returns parked messages of an isolated target, at most as many as its maximum; None if none may leave now."""
         name = isolated.name
         target = self._targets.get(name)
         if target is None or not target.works or name in self._ctx.held.current.targets:
             isolated.waits = False  # until `Parking.maintain` finds parked entries and no hold
-            isolated.failing_since = 0.0  # trials fail for the retry budget only if nothing else stops them meanwhile
+            isolated.failing_since = 0.0  # a time without trials does not count towards the retry budget
             return None
         messages_max = isolated.messages_max
         if self._rates is not None:
-            messages_max = min(messages_max, self._rates.room(name))
+            messages_max = min(messages_max, self._rates.available(name))
         stays = self._acted_on(index)
-        passed = {*isolated.refused, *stays, *self._faults.condemned}
-        rows_max = messages_max + len(passed)
+        excluded = {*isolated.refused, *stays, *self._faults.condemned}
+        rows_max = messages_max + len(excluded)
         rows = [
             (key, raw)
             for key, raw in zip(*index.timer_log.scan_parked(name, rows_max, self._limit.size_bytes), strict=True)
-            if split_key(key)[1] not in passed and split_key(key)[0] < before_ms
+            if split_key(key)[1] not in excluded and split_key(key)[0] < before_ms
         ][:messages_max]
         is_cut = False
         if rows and (first := self._first_unparked(index, name, before_ms, rows[-1][0][-ENTRY_KEY_SIZE_BYTES:])):
@@ -265,10 +266,10 @@ class DueReader:
         return None
 
     def _first_unparked(self, index: TimerIndex, name: str, before_ms: int, until: bytes) -> bytes | None:
-        """The place of the first due message of a target, below `until`, that is not parked or not stored yet: parked
-        messages after it must not overtake it. None if the first few due messages contain no such message. Only these
-        are searched, since neither a backlog of other targets nor an unavailable topic of Postdate's own may stop the
-        trials.
+        """Returns the place of the first due message of a target below `until` that is not parked, or not stored yet:
+        later parked messages must not overtake it. Returns None if the first TRIAL_LOOKED_AHEAD_MAX due messages
+        contain none. The search ends there, since a backlog of other targets must not stop the trials. It is skipped
+        while a topic of Postdate is isolated.
         """
         if self._faults.get(OWN) is not None:
             return None
@@ -286,7 +287,8 @@ class DueReader:
     def _refused(
         self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int, stays: Collection[int]
     ) -> tuple[bytes, bytes] | None:
-        """A refused entry that is due for its next attempt, alone. Entries that have ended or moved are forgotten."""
+        """Returns a refused entry that is due for its next attempt, which it makes alone. Forgets refused entries that
+        have ended or moved."""
         for offset, refused in list(isolated.refused.items()):
             if refused.next_at > steady_ms or offset in stays:
                 continue
@@ -298,20 +300,20 @@ class DueReader:
         return None
 
     def _acted_on(self, index: TimerIndex) -> Collection[int]:
-        """The requests on which entries under key 0 act; they must not end before those entries (rule 4)."""
+        """Returns the requests on which entries under key 0 act; they must not end before those entries (rule 4)."""
         if not index.ending_count:
             return ()
         rows = index.scan_due(_BEFORE_MESSAGES_MS, index.ending_count, 4 * ENDING_SIZE_BYTES_MAX)
         return set(acted_on(*rows)[1])
 
     def _own(self, index: TimerIndex, isolated: Isolated, before_ms: int) -> Due | None:
-        """The first piece of the work under key 0; when it contains all of that work, also messages that write to an
-        own topic."""
+        """Returns the first piece of the entries under key 0. If it contains all of them, it is followed by messages
+        that write to a topic of Postdate."""
         keys, values = index.scan_due(_BEFORE_MESSAGES_MS, index.ending_count, 4 * ENDING_SIZE_BYTES_MAX)
         piece = first_piece(*acted_on(keys, values), isolated.messages_max)
         if len(piece) < len(keys):
-            after_gaps = {keys[at] for at, before in zip(piece, [-1, *piece], strict=False) if at != before + 1}
-            return Due([keys[at] for at in piece], [values[at] for at in piece], after_gaps, goes_on=True)
+            after_gaps = {keys[at] for previous, at in zip([-1, *piece], piece, strict=False) if at != previous + 1}
+            return Due([keys[at] for at in piece], [values[at] for at in piece], after_gaps, has_more=True)
         due = self._common(index, before_ms)
         if not due.keys and not due.parked:
             self._faults.nothing_waits(isolated)
@@ -321,7 +323,7 @@ class DueReader:
 
 
 def _parked(index: TimerIndex, offset: int) -> tuple[bytes, bytes] | None:
-    """Key and value of the entry of a request, if it is parked."""
+    """Returns key and value of the entry of a request if it is parked."""
     key = index.timer_log.find(offset)
     raw = index.timer_log.parked(key) if key is not None and len(key) > ENTRY_KEY_SIZE_BYTES else None
     return None if key is None or raw is None else (key, raw)

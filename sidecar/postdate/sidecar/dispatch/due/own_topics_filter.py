@@ -19,41 +19,43 @@ _Name = TypeVar("_Name", str, MessageKey)
 
 
 def due_order_of(key: bytes, entry: Entry | Head) -> bytes:
-    """The place (due time and offset) that an entry under key 0 has among the messages."""
+    """Returns the place (due time and offset) of an entry under key 0 in the order of messages."""
     return entry_key(entry.due, split_key(key)[1])
 
 
 def note_first(places: dict[_Name, bytes], name: _Name, place: bytes) -> None:
-    """Note the place of a message in `places` if it is the first one of its name."""
+    """Notes the place of a message in `places` if it is the first message of `name`."""
     places[name] = min(places.get(name, place), place)
 
 
 @dataclass(slots=True)
 class OwnTopicsFilter:
     """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. If `own_left` is None,
-    it takes only messages that write to none of these topics; otherwise at most `own_left` that write to one of them.
-    `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts on them (rule 4).
-    `behind`: by target and message key, the place (due time and offset) of the first message that stays under key 0.
-    `passed`: True once a message was skipped that writes to one of these topics. `waiting`: `behind`, and the places of
-    skipped messages; later ones of the same target and key stay with them, so that their order is kept."""
+    it takes only messages that write to none of these topics; otherwise it takes only messages that write to one of
+    them, at most `own_left`. `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts
+    on them (rule 4). `behind`: by target and message key, the place (due time and offset) of the first message that
+    stays under key 0. `skipped_own`: True once a message was skipped that writes to one of these topics. `waiting`:
+    `behind`, and the places of skipped messages; later messages of the same target and key stay as well, so that their
+    order is kept."""
 
     topics: Collection[str]
     own_left: int | None = None
     acted_on: Collection[int] = ()
     behind: Mapping[MessageKey, bytes] = field(default_factory=dict)
-    passed: bool = False
+    skipped_own: bool = False
     waiting: dict[MessageKey, bytes] = field(init=False)
 
     def __post_init__(self) -> None:
         self.waiting = dict(self.behind)
 
     def renewed(self) -> OwnTopicsFilter:
-        """A copy for one attempt to build the transaction: an attempt counts what it takes, and what waits."""
+        """Returns a copy for one attempt to build the transaction, since each attempt changes `own_left`, `skipped_own`
+        and `waiting`."""
         return replace(self)
 
     def takes(self, key: bytes, entry: Entry, is_dead: bool, needs_own: bool) -> bool:
-        """True if the message under `key` may leave with this transaction; call it in the order of due times.
-        `is_dead`: it becomes a dead letter, which has no order."""
+        """True if the message under `key` may leave with this transaction. REQUIRES: calls in the order of due times.
+        `is_dead`: the message becomes a dead letter, which has no order."""
         place, offset = key[-ENTRY_KEY_SIZE_BYTES:], split_key(key)[1]
         of_key = (entry.target, entry.key) if not is_dead and entry.key is not None else None
         must_wait = of_key in self.waiting and self.waiting[of_key] < place
@@ -65,5 +67,5 @@ class OwnTopicsFilter:
                 return True
         if of_key is not None:
             note_first(self.waiting, of_key, place)
-        self.passed = self.passed or needs_own
+        self.skipped_own = self.skipped_own or needs_own
         return False

@@ -1,4 +1,4 @@
-"""Marks entries that wait longer than expected for the store topic, before retention deletes their requests.
+"""Marks entries that wait longer than expected for STORE, before retention deletes their requests.
 
 Thread rule: a `Sweep` belongs to the shard's thread.
 """
@@ -17,10 +17,10 @@ from postdate.wheel.index import TimerIndex
 class Sweep:
     """Stores entries that are still pending at half of their request's retention: parked, rate-limited or retried ones.
 
-    It visits the requests in order, each once, and stops at the first pending one that is younger; all later ones are
-    younger still. It then rests until that one is old enough. (If a broker's clock may have gone back, it rests for at
-    most an eighth of the age.) Its state is in memory only: after a restart it begins at the low-water mark again, and
-    skips ranges of 4,096 offsets that have only stored entries.
+    A sweep visits the requests in order, each once, and stops at the first pending request that is younger; all later
+    requests are younger still. It then rests until that request is old enough, but for at most an eighth of the age,
+    since a broker's clock may have gone back. Its state is in memory only: after a restart it begins at the low-water
+    mark again, and skips ranges of 4,096 offsets that contain only stored entries.
     """
 
     def __init__(self, age_ms: int) -> None:
@@ -28,23 +28,23 @@ class Sweep:
         self._age_ms = age_ms
         self._next = 0
         self._rests_until_ms = 0
-        self._of: TimerIndex | None = None
+        self._index: TimerIndex | None = None
 
     def step(self, index: TimerIndex, now_ms: int) -> int:
-        """Visit a bounded number of requests; returns how many entries the next transaction will store.
+        """Visits a bounded number of requests. Returns how many entries the next transaction will store.
 
-        They are put under key 0, where the bounds of rule 1 apply.
+        These entries are put under key 0, where the bounds of rule 1 apply.
         """
-        if not self._age_ms or index.timer_log.bulks:  # what a bulk control selects must stay where it is (bulk_sweep)
+        if not self._age_ms or index.timer_log.bulks:  # selected entries must stay where they are (`bulk_sweep`)
             return 0
-        if index is not self._of:  # after a rebuild, the entries that were about to be stored are there again
-            self._of, self._next, self._rests_until_ms = index, 0, 0
+        if index is not self._index:  # after a rebuild, earlier entries may have to be stored again
+            self._index, self._next, self._rests_until_ms = index, 0, 0
         if now_ms < self._rests_until_ms:
             return 0
         first = index.timer_log.unstored_from(max(self._next, index.timer_log.low_water()))
         if first is None:
             return 0
-        overlay, found, looked = IndexOverlay(index), 0, self._next
+        overlay, marked, visited_to = IndexOverlay(index), 0, self._next
         for offset in range(first, min(first + SWEEP_OFFSETS_MAX, read_up_to(index))):
             if overlay.ending_count >= ENDING_ENTRIES_MAX or overlay.ending_bytes >= ENDING_SIZE_BYTES_MAX:
                 break
@@ -56,9 +56,9 @@ class Sweep:
                     break
                 if entry.kind == Kind.DELIVER:
                     overlay.move(key, offset, entry, msgspec.structs.replace(entry, kind=Kind.STORE))
-                    found += 1
-            looked = offset + 1
-        if found:
+                    marked += 1
+            visited_to = offset + 1
+        if marked:
             overlay.write()
-        self._next = looked
-        return found
+        self._next = visited_to
+        return marked

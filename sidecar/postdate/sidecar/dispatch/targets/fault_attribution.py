@@ -1,33 +1,32 @@
-"""Fault attribution: which target caused a failed or slow transaction, and how many messages it gets from then on.
+"""Attributes failed and slow transactions to targets, and limits how many messages these targets get from then on.
 
-`slow_topics` finds the targets that are slow; aborts name the others.
+`slow_topics` finds slow targets; the reports of aborted transactions name the failing ones.
 
-A target that is to blame becomes *isolated*: its entries are parked and sent in transactions of their own, called
-trials, so that no other target's transaction aborts or waits because of it. One state per isolated target replaces
-special cases:
+A target that is to blame becomes *isolated*: its entries are parked and sent in separate transactions, called trials,
+so that no other target's transaction aborts or waits because of it. One state per isolated target covers all cases:
 
-- `messages_max`: the most messages of one trial. A failed trial halves it, down to one message; a fast one at most
-  doubles it. So a slow target gets what it can accept. A maximum of one is the open circuit breaker of a target that
-  refuses: probes are sent one at a time.
+- `messages_max`: the most messages of one trial. A failed trial halves it, down to one message; a fast trial at most
+  doubles it. So a slow target gets as many messages as it can accept. A maximum of one is the open circuit breaker of a
+  target that refuses: probes are sent one at a time.
 - `failing_since`, `failed_at`: a message becomes a dead letter for an unavailable target only if its
   trials kept failing for the retry budget and it acknowledged no record meanwhile, and the message's own budget is used
-  up as well. A refusal is an acknowledgement; `accepted_at` does not count it.
+  up as well. A refusal counts as an acknowledgement; `accepted_at` ignores it.
 - `refused`: entries that were refused alone, or that reports name in a trial that was mostly accepted. They are retried
   alone, and a refused probe *condemns* its entry: the entry ends as a dead letter with the broker's reason. If time
   cannot resolve the refusal (`classification.is_final`), this happens immediately. Otherwise it happens once the entry
   was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
 
 An isolated target returns to the common transactions once its trials may have LARGE_TRANSACTION_FATES messages, or
-after its probation, a time without a fault. If its trials are usually slow, or its credit is used up, this counts as a
-fault. The first probation is short, since a network outage or a busy machine also isolates healthy targets. Each
-further one is twice as long, up to PROBATION_MS. Trials get a quarter of a shard's time, in rounds. If messages for
-others wait for a target's trials longer than the aim, and longer than for common transactions, the target uses up its
-credit and must pause (`trial_pauses`). If a target accepts nothing, messages for others wait for its trials for at most
+after its probation, a time without a fault. Usually slow trials count as a fault, and so does a used-up credit. The
+first probation is short, since a network outage or a busy machine also isolates healthy targets. Each further probation
+is twice as long, up to PROBATION_MS. Trials get a quarter of a shard's time, in rounds. If messages for other targets
+wait for a target's trials longer than the aim, and longer than for common transactions, the target uses up its credit
+and must pause (`trial_pauses`). If a target accepts nothing, messages for other targets wait for its trials for at most
 a thirtieth of the time.
 
-Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
+Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its entries lie under key 0.
 
-This module uses neither Kafka nor the index: it holds only state, which reports update. Thread rule: belongs to the
+This module uses neither Kafka nor the index: it only holds state, which reports update. Thread rule: belongs to the
 shard's thread. Source of the idea: the circuit breaker, and the window of TCP's congestion control.
 """
 
@@ -74,13 +73,14 @@ from postdate.wire.reasons import Reason
 
 log = logging.getLogger(__name__)
 
-#: If at most this share of a trial was refused, the trials continue without these entries, as large as before.
+#: If at most one in this many messages of a trial was refused, the trials continue without the refused entries, as
+#: large as before.
 _FEW = 4
 
 #: A trial is fast if it takes at most this many times as long as common transactions usually do.
 _USUAL = 1.25
 
-#: A larger trial is worthwhile if a message of it took at most this part of the time that one of the last trial took.
+#: A larger trial is worthwhile if the time per message is at most this share of the time per message of the last trial.
 _FASTER = 0.75
 
 #: Faults by topic, then by request offset.
@@ -97,16 +97,17 @@ _OF_THE_TARGET = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAV
 
 
 class Finding(Enum):
-    """The result of attributing an abort: GO_ON, since the fault has been attributed, or BACK_OFF and send less."""
+    """The result of attributing an abort: ATTRIBUTED, so the next attempt may follow immediately, or BACK_OFF, so it
+    must wait and be smaller."""
 
-    GO_ON = auto()
+    ATTRIBUTED = auto()
     BACK_OFF = auto()
 
 
 @dataclass(slots=True)
 class FinishedTransaction:
-    """One finished transaction. `size`: the messages of a trial's target, otherwise all entries. `counts`: messages for
-    each topic, if some reported. `due_ms`: the due times of a trial's entries, by offset."""
+    """One finished transaction. `size`: for a trial of a target, the messages for it; otherwise the number of fates.
+    `counts`: the messages for each topic, if some reported. `due_ms`: the due times of a trial's entries, by offset."""
 
     trial: Isolated | None
     size: int
@@ -114,7 +115,7 @@ class FinishedTransaction:
     outcomes: Mapping[str, TopicOutcome]
     took_ms: float
     targets: Collection[str] = ()
-    """The targets that it was built to write to."""
+    """The targets that the transaction was built to write to."""
     log_failed: bool = False
     log_acknowledged: bool = False
     is_refused: bool = False
@@ -127,10 +128,10 @@ class FinishedTransaction:
 
 class LastTrial(NamedTuple):
     """The last trial, until the next common transaction is committed. `ended_at`: steady ms. `size`: its messages; 0 if
-    it failed. `is_refused`: the broker refused a record of it. `hangs`: the broker acknowledged the log
-    record, but none of its records, so the network works."""
+    it failed. `is_refused`: the broker refused one of its records. `hangs`: the broker acknowledged the log record, but
+    no record for the target, so the network works."""
 
-    of: Isolated
+    isolated: Isolated
     ended_at: float
     took_ms: float
     size: int = 0
@@ -139,12 +140,12 @@ class LastTrial(NamedTuple):
 
 
 def _is_refusal(why: KafkaFault) -> bool:
-    """True if the target is available, and does not accept the record."""
+    """True if the target is available, but does not accept the record."""
     return blame(why) not in _OF_THE_TARGET
 
 
 class FaultAttribution:
-    """The isolated targets of one shard, and the suspicion against the others."""
+    """The isolated targets of one shard, and the suspicions against all others."""
 
     def __init__(self, clock: Clock, budget_ms: int, own_topics: Collection[str]) -> None:
         self._clock = clock
@@ -152,7 +153,7 @@ class FaultAttribution:
         self._own_topics = own_topics
         self._isolated: dict[str, Isolated] = {}
         self._entries_max = inf
-        self._slow_unreported = False  # the last common transaction was slow, and its messages did not report
+        self._slow_unreported = False  # the last common transaction was slow, and its messages had no delivery reports
         self._common_ms = RecentDurations()
         self._slow_topics = SlowTopics(clock, own_topics)
         self._rests_until = 0.0
@@ -166,7 +167,7 @@ class FaultAttribution:
     # ---- queries of the dispatcher ---------------------------------------------------------------------------------
 
     def get(self, name: str) -> Isolated | None:
-        """The state of an isolated target; None for one that is not. O(1)."""
+        """Returns the state of an isolated target; None if the target is not isolated. O(1)."""
         return self._isolated.get(name)
 
     @property
@@ -176,49 +177,51 @@ class FaultAttribution:
 
     @property
     def is_attributing(self) -> bool:
-        """True after an abort: the next common transaction is small, and reports every message."""
+        """True after an abort: the next common transaction is small, and each of its messages has a delivery report."""
         return self._entries_max < inf
 
     @property
     def needs_late_ms(self) -> bool:
-        """True if it matters how long messages of the next common transaction have waited for a trial, or for a slow
+        """True if the next common transaction must measure how long its messages have waited for a trial, or for a slow
         transaction with messages for only one target."""
         return bool(self._isolated) or self._slow_topics.awaits_next
 
     def entries_max(self, limit: int) -> int:
-        """The most entries of the next common transaction, at most `limit`."""
+        """Returns the most entries of the next common transaction, at most `limit`."""
         return int(min(limit, self._entries_max))
 
     def must_report(self, trial: Isolated | None, size: int) -> bool:
-        """True if each message of the next transaction, of `size` entries, needs its own delivery report.
+        """True if each message of the next transaction, with `size` entries, needs a delivery report.
 
-        A large one does so only on suspicion: behind a slow target more entries fall due, so each transaction is large.
+        A large transaction needs them only on suspicion: behind a slow target more entries become due, so each
+        transaction is large.
         """
         slow = self._slow_topics
         is_suspicion = self.is_attributing or self._slow_unreported or slow.suspects_any or slow.awaits_next
         return trial is not None or is_suspicion or size < LARGE_TRANSACTION_FATES
 
     def ready_trials(self, steady_ms: float) -> list[Isolated]:
-        """Isolated targets that may be tried now, in order of waiting time. O(isolated log isolated)."""
+        """Returns the isolated targets that may be tried now, the longest waiting first. O(isolated log isolated)."""
         if not self._isolated or steady_ms < self._rests_until:
             return []
-        ready = [each for each in self._isolated.values() if each.waits and each.retry_at <= steady_ms]
-        return sorted(ready, key=lambda each: each.retry_at)
+        ready = [isolated for isolated in self._isolated.values() if isolated.waits and isolated.retry_at <= steady_ms]
+        return sorted(ready, key=lambda isolated: isolated.retry_at)
 
     def next_at(self) -> float:
-        """Steady time in ms at which a trial may run, or a condemned entry may end; infinite if none waits.
+        """Returns the steady time in ms at which a trial may run, or a condemned entry may end; infinite if none waits.
 
         While Postdate's own topics are isolated, a condemned entry is first tried in a common transaction, which shows
-        whether it needs one of these topics. If so, it waits for their next trial."""
+        whether the entry needs an isolated topic. If so, it waits for the next trial of OWN."""
         own = self._isolated.get(OWN)
         if self.condemned and (own is None or not own.waits):
             return 0.0
-        first = min((each.retry_at for each in self._isolated.values() if each.waits), default=inf)
+        first = min((isolated.retry_at for isolated in self._isolated.values() if isolated.waits), default=inf)
         return max(first, self._rests_until)
 
     def spent(self, name: str, due_ms: int, now_ms: int) -> Refusal | None:
-        """The refusal that ends an entry of an isolated target. Its trials have failed for the whole retry budget, it
-        has acknowledged nothing since the first of them, and the budget of the entry is used up."""
+        """Returns the refusal that ends an entry of an isolated target; None if the entry must wait. It ends if the
+        trials have failed for the whole retry budget, the target has acknowledged nothing since the first of them, and
+        the budget of the entry is used up."""
         isolated = self._isolated.get(name)
         if isolated is None or isolated.acknowledged_at > isolated.failing_since:
             return None
@@ -227,20 +230,21 @@ class FaultAttribution:
         return isolated.refusal if now_ms >= due_ms + self._budget_ms else None
 
     def parked(self, names: Collection[str]) -> None:
-        """Entries of these targets were parked."""
+        """Notes that entries of these targets were parked."""
         for name in names:
             isolated = self._isolated.get(name)
             if isolated is not None:
                 isolated.waits = True
 
     def ended(self, offsets: Collection[int]) -> None:
-        """These requests have ended. O(offsets) if anything is condemned, else O(1)."""
+        """Notes that these requests have ended: they are no longer condemned. O(offsets) if any entry is condemned,
+        otherwise O(1)."""
         if self.condemned:
             for offset in offsets:
                 self.condemned.pop(offset, None)
 
     def is_isolated(self, name: str) -> bool:
-        """True if a target is isolated. Ends an isolation without waiting entries that had no fault for long: no trial
+        """True if a target is isolated. First ends the isolation if no entries wait and the probation is over: no trial
         would end it."""
         isolated = self._isolated.get(name)
         if isolated is not None and not isolated.waits:
@@ -248,20 +252,21 @@ class FaultAttribution:
         return name in self._isolated
 
     def nothing_waits(self, isolated: Isolated) -> None:
-        """Nothing of an isolated target is parked. If it had no fault for long, its isolation ends."""
+        """Notes that no entry of an isolated target may leave in a trial. Ends the isolation if its probation is
+        over."""
         isolated.waits = False
         if isolated.is_through_probation(self._clock.steady_ms()):
             self._return(isolated)
 
     def all_wait(self) -> None:
-        """All entries that the last common transaction read wait for Postdate's own topics. After a fault a transaction
-        reads few entries. So the next one may read twice as many, to reach other messages."""
+        """Lets the next common transaction read twice as many entries, to reach other messages: all that the last one
+        read wait for Postdate's own topics, and after a fault it reads only a few."""
         self._entries_max = max(self._entries_max, min(2 * self._entries_max, REPORTED_ENTRIES_MAX))
 
     # ---- outcomes of transactions ----------------------------------------------------------------------------------
 
     def committed(self, finished: FinishedTransaction, first_wait_ms: float, log_waited_ms: float) -> None:
-        """A transaction with fates was committed. It waited `first_wait_ms` for its first acknowledgement, and
+        """Notes the commit of a transaction with fates. It waited `first_wait_ms` for its first acknowledgement, and
         `log_waited_ms` for that of its log record."""
         now = self._clock.steady_ms()
         trial = finished.trial
@@ -270,27 +275,28 @@ class FaultAttribution:
             self._accepted(trial, finished.size, finished.took_ms, now)
             return
         self._rest_longer(finished, now)
-        if finished.targets:  # others, such as answers to controls alone, are usually shorter than a trial
+        if finished.targets:  # without targets, for example with verdicts only, it is usually shorter than a trial
             self._common_ms.add(finished.took_ms)
         self._slow_unreported = not finished.outcomes and finished.took_ms >= SLOW_WAIT_MS
         times = (first_wait_ms, log_waited_ms, finished.took_ms, finished.late_ms)
         for slow in self._slow_topics.observe(finished.outcomes, *times):
-            if slow.is_long:  # what falls due meanwhile would make the next transaction wait for longer
+            if slow.is_long:  # entries that become due meanwhile would make the next transaction wait for longer
                 self._entries_max = AFTER_FAULT_ENTRIES_MAX
-            if slow.is_found:
+            if slow.is_blamed:
                 name = OWN if slow.topic in self._own_topics else slow.topic
-                # The last transactions waited for this topic, too: only the shortest shows what they take without it.
-                aim_ms = max(TRIAL_AIM_MS, 2 * self._common_ms.least)
+                # The last transactions waited for this topic, too: only the shortest shows how long they take without
+                # it.
+                aim_ms = max(TRIAL_AIM_MS, 2 * self._common_ms.shortest)
                 messages_max = max(1, int(slow.messages * aim_ms / slow.waited_ms))
                 self._isolate(name, messages_max, None, now, {slow.topic})
         if not self._slow_topics.delays(finished.outcomes):
             self._entries_max = 2 * self._entries_max if self._entries_max < REPORTED_ENTRIES_MAX else inf
 
     def aborted(self, finished: FinishedTransaction, now_ms: int) -> Finding:
-        """A transaction was aborted. `now_ms`: the broker's time."""
+        """Attributes the abort of a transaction. `now_ms`: the broker's time."""
         steady = self._clock.steady_ms()
         self._slow_topics.interrupted()
-        blamed = {topic: each.faults for topic, each in finished.outcomes.items() if each.faults}
+        blamed = {topic: outcome.faults for topic, outcome in finished.outcomes.items() if outcome.faults}
         if (trial := finished.trial) is not None:
             names = self._own_topics if trial.name == OWN else (trial.name,)
             others = {topic: faults for topic, faults in blamed.items() if topic not in names}
@@ -301,14 +307,14 @@ class FaultAttribution:
             is_first, self._entries_max = not self.is_attributing, min(self._entries_max, REPORTED_ENTRIES_MAX)
             if finished.is_refused and not finished.log_failed and not finished.outcomes and is_first:
                 log.info("a transaction was refused; the next one reports each message")
-                return Finding.GO_ON
+                return Finding.ATTRIBUTED
             return Finding.BACK_OFF
         return self._blame(finished, blamed, steady)
 
     def _blame(self, finished: FinishedTransaction, blamed: _Blamed, steady: float) -> Finding:
-        """Isolate the topics that are to blame for an abort."""
+        """Isolates the topics that are to blame for an abort."""
         self._entries_max = AFTER_FAULT_ENTRIES_MAX
-        finding = Finding.GO_ON
+        finding = Finding.ATTRIBUTED
         own = {topic for topic in blamed if topic in self._own_topics}
         if own:
             count = sum(finished.counts[topic] for topic in own)
@@ -327,15 +333,15 @@ class FaultAttribution:
                 isolated.retry_alone(faults, steady)
         return finding
 
-    def kafka_works(self) -> None:
-        """A transaction was committed, of any kind, such as a beat."""
+    def note_commit(self) -> None:
+        """Notes the commit of a transaction of any kind, for example a heartbeat: Kafka works."""
         self._committed_at = self._clock.steady_ms()
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _accepted(self, trial: Isolated, count: int, took_ms: float, now: float) -> None:
         self._rest(trial, took_ms, now, count)
-        if not count:  # its entries ended without a message for the target, for example as expired
+        if not count:  # its entries ended without a message for the target, for example because they expired
             return
         trial.acknowledged_at = trial.accepted_at = now
         trial.good_trials += 1
@@ -361,9 +367,10 @@ class FaultAttribution:
     def _failed(
         self, finished: FinishedTransaction, trial: Isolated, blamed: _Blamed, now_ms: int, now: float
     ) -> Finding:
-        """A trial was aborted; `blamed`: the faults of its target, or of Postdate's own topics if these are tried."""
+        """Attributes the abort of a trial. `blamed`: the faults of its target, or of Postdate's own topics if these are
+        tried."""
         count = finished.size
-        faults = {offset: why for each in blamed.values() for offset, why in each.items()}
+        faults = {offset: why for topic_faults in blamed.values() for offset, why in topic_faults.items()}
         outcome = finished.outcomes.get(trial.name)
         acknowledged = outcome.acknowledged if outcome is not None else 0
         if acknowledged:
@@ -371,7 +378,7 @@ class FaultAttribution:
         hangs = finished.log_acknowledged and not acknowledged
         self._rest(trial, finished.took_ms, now, hangs=hangs)
         if not faults:
-            trial.messages_max = max(trial.messages_max // 2, 1)  # this target may still be what delays the log record
+            trial.messages_max = max(trial.messages_max // 2, 1)  # this target may still delay the log record
             return Finding.BACK_OFF
         trial.fault(now)
         trial.topics |= blamed.keys()
@@ -389,7 +396,7 @@ class FaultAttribution:
                 if finished.log_acknowledged or self._committed_at > trial.tried_at:
                     trial.failed_at = now  # the rest of the cluster works
             trial.tried_at = now
-            return Finding.GO_ON
+            return Finding.ATTRIBUTED
         trial.acknowledged_at = now  # a refusal is an answer
         self._last_trial = LastTrial(trial, now, finished.took_ms, is_refused=True)
         if count == 1:
@@ -406,10 +413,10 @@ class FaultAttribution:
             trial.retry_alone(faults, now)
         else:
             trial.messages_max = count // 2
-        return Finding.GO_ON
+        return Finding.ATTRIBUTED
 
     def _are_few(self, faults: Mapping[int, KafkaFault], count: int) -> bool:
-        """True if entries are to blame and not their target: they were refused, and are a few among many."""
+        """True if the entries are to blame and not their target: they were refused, and are a few among many."""
         return len(faults) * _FEW <= count and all(map(_is_refusal, faults.values()))
 
     def _isolate(
@@ -421,11 +428,11 @@ class FaultAttribution:
                 del self._isolated[next(iter(self._isolated))]
             isolated = self._isolated[name] = Isolated(name, messages_max, now, now, now, self._probation_ms(name, now))
             if name:
-                what = f"target {name} is isolated, with at most {messages_max} messages"
+                subject = f"target {name} is isolated, with at most {messages_max} messages"
             else:
                 names = ", ".join(sorted(topics))
-                what = f"Postdate's own topics are isolated ({names}), with at most {messages_max} entries"
-            log.warning("%s in a transaction: %s", what, why or "it acknowledges slowly")
+                subject = f"Postdate's own topics are isolated ({names}), with at most {messages_max} entries"
+            log.warning("%s in a transaction: %s", subject, why or "it acknowledges slowly")
         isolated.messages_max = min(isolated.messages_max, messages_max)
         isolated.fault(now)
         isolated.waits = True
@@ -435,8 +442,8 @@ class FaultAttribution:
     def _return(self, isolated: Isolated) -> None:
         if self._isolated.get(isolated.name) is isolated:
             del self._isolated[isolated.name]
-            what = f"target {isolated.name} is" if isolated.name else "Postdate's own topics are"
-            log.info("%s no longer isolated", what)
+            subject = f"target {isolated.name} is" if isolated.name else "Postdate's own topics are"
+            log.info("%s no longer isolated", subject)
 
     def _probation_ms(self, name: str, now: float) -> float:
         """Returns the probation of a target that is isolated now; each call counts as one isolation. O(1)."""
@@ -447,26 +454,27 @@ class FaultAttribution:
         return limit.limited(PROBATION_MS, now)
 
     def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0, hangs: bool = False) -> None:
-        """Schedule the next trials: a pause before any trial, and this target after those that wait."""
+        """Schedules the next trials: no trial runs during a pause, and this target's next trial comes after those of
+        waiting targets."""
         rest_ms = max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
         self._rests_until = trial.retry_at = now + (rest_ms if hangs else self._rests.limited(rest_ms, now))
         self._last_trial = LastTrial(trial, now, took_ms, size, hangs=hangs) if trial.name != OWN else None
 
     def _rest_longer(self, finished: FinishedTransaction, now: float) -> None:
-        """Delay the next trial of a target if its credit is used up, and make it smaller if smaller trials were fast.
+        """Delays the next trial of a target if its credit is used up, and makes it smaller if smaller trials were fast.
 
         Called once after each trial, when the next common transaction is committed: `finished.late_ms` shows how long
-        messages for others waited for that trial. If the target accepts nothing, the pause is proportional to their
-        longest wait.
+        messages for other targets waited for that trial. If the target accepts nothing, the pause is proportional to
+        their longest wait.
         """
         last, self._last_trial = self._last_trial, None
         if last is None:
             return
-        trial, aim_ms = last.of, self._aim_ms()
+        trial, aim_ms = last.isolated, self._aim_ms()
         since_trial_ms = now - finished.took_ms - last.ended_at
         waited_ms = min(finished.late_ms - since_trial_ms, last.took_ms)
         if last.is_refused:
-            if now - trial.accepted_at >= REFUSING_MS:  # otherwise a pause would delay what it accepts
+            if now - trial.accepted_at >= REFUSING_MS:  # otherwise a pause would delay messages that the target accepts
                 rest_ms = min(REFUSED_TRIAL_REST * waited_ms, LATE_TRIAL_REST_MS_MAX)
                 trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
             return
@@ -478,11 +486,12 @@ class FaultAttribution:
             return
         trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
         trial.fault(trial.retry_at)
-        if last.size and trial.took_ms.least < aim_ms:
+        if last.size and trial.took_ms.shortest < aim_ms:
             trial.messages_max = max(1, min(trial.messages_max, int(last.size * aim_ms / last.took_ms)))
 
     def _aim_ms(self) -> float:
-        """The longest time of a trial that still counts as fast. On a busy machine, or with brokers that are far away,
-        all transactions take longer, and a trial that takes as long costs others no more than any other. The upper
-        quartile, since the median of healthy trials rarely exceeds it, however much they vary."""
+        """Returns the longest duration of a fast trial in ms. On a busy machine, or with distant brokers, all
+        transactions take longer, and a trial that takes as long delays other targets no more than any transaction. The
+        upper quartile serves as a bound, since the median of healthy trials rarely exceeds it, however much they
+        vary."""
         return max(TRIAL_AIM_MS, _USUAL * self._common_ms.median, self._common_ms.upper_quartile)

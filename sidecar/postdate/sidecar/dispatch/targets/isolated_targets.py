@@ -1,4 +1,4 @@
-"""The state of one isolated target: how much it gets in a trial, its probation, and the entries that it has refused.
+"""The state of one isolated target: the size of its trials, its probation, and the entries that it has refused.
 
 `fault_attribution` decides which targets are isolated, and explains the rules. Thread rule: belongs to the shard's
 thread.
@@ -36,7 +36,8 @@ _UNAVAILABLE: Final = Refusal(Reason.TARGET_UNAVAILABLE, "")
 
 @dataclass(slots=True)
 class RefusedEntry:
-    """An entry that was refused: since when, when it is next retried alone, and the pause after that. Steady ms."""
+    """An entry that was refused. `since`: its first refusal; `next_at`: its next attempt alone; both steady ms.
+    `delay_ms`: the pause after that attempt."""
 
     since: float
     next_at: float
@@ -47,11 +48,11 @@ class RecentDurations:
     """The durations of the last transactions, in ms.
 
     >>> recent = RecentDurations()
-    >>> recent.least, recent.median
+    >>> recent.shortest, recent.median
     (0.0, 0.0)
     >>> for took_ms in (5.0, 300.0, 4.0):
     ...     recent.add(took_ms)
-    >>> recent.least, recent.median
+    >>> recent.shortest, recent.median
     (4.0, 5.0)
     """
 
@@ -62,22 +63,22 @@ class RecentDurations:
         self._last.append(took_ms)
 
     @property
-    def least(self) -> float:
-        """The shortest; 0 before the first."""
+    def shortest(self) -> float:
+        """The shortest duration; 0 before the first transaction."""
         return min(self._last, default=0.0)
 
     @property
     def median(self) -> float:
-        """The median, which a few stalls do not change; 0 before the first. O(32 log 32)."""
+        """The median, which a few stalls do not change; 0 before the first transaction. O(32 log 32)."""
         return self._quantile(2)
 
     @property
     def upper_quartile(self) -> float:
-        """Three quarters were at most as long; 0 before the first. O(32 log 32)."""
+        """The duration that three quarters do not exceed; 0 before the first transaction. O(32 log 32)."""
         return self._quantile(3)
 
     def mean_above(self, limit_ms: float) -> float:
-        """The mean time by which they exceeded `limit_ms`; a shorter one counts as 0. O(32)."""
+        """Returns the mean time by which the durations exceeded `limit_ms`; a shorter duration counts as 0. O(32)."""
         return sum(max(took_ms - limit_ms, 0.0) for took_ms in self._last) / max(len(self._last), 1)
 
     def _quantile(self, quarters: int) -> float:
@@ -86,7 +87,7 @@ class RecentDurations:
 
 @dataclass(slots=True)
 class Isolated:
-    """One target whose messages leave in trials. Times are steady ms."""
+    """One target whose messages leave in trials. All times are steady ms."""
 
     name: str
     messages_max: int
@@ -96,9 +97,10 @@ class Isolated:
     accepted_at: float
     probation_ms: float = PROBATION_MS
     good_trials: int = 0
-    """Acknowledged since the last fault."""
+    """The number of acknowledged trials since the last fault."""
     failing_since: float = 0.0
-    """The end of the first failure after the last acknowledgement; before that if nothing has failed since."""
+    """The end of the first failed trial after the last acknowledgement; earlier than `acknowledged_at` if no trial has
+    failed since."""
     failed_at: float = -inf
     """The end of the last failed trial that shows that the rest of the cluster works: its log record was acknowledged,
     or a transaction was committed after the previous failed trial."""
@@ -108,37 +110,37 @@ class Isolated:
     refusal: Refusal = _UNAVAILABLE
     refused: dict[int, RefusedEntry] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
-    """The topics that OWN stands for, as far as one of them was to blame."""
+    """For OWN: the topics that were to blame."""
     waits: bool = True
     """False if a trial would find no entry that may leave."""
     alone_next: bool = False
-    """The next trial is that of a refused entry, if one is due: new and refused ones take turns."""
+    """True if the next trial retries a refused entry, if one is due: new and refused entries take turns."""
     pace_ms: float = inf
-    """The time per message of its last trial."""
+    """The time in ms per message of its last trial."""
     took_ms: RecentDurations = field(default_factory=RecentDurations)
-    """Of its trials that were committed."""
+    """The durations of its committed trials."""
     credit: LateCredit = field(default_factory=LateCredit)
-    """The time by which its trials may still delay messages for others."""
+    """The time by which its trials may still delay messages for other targets."""
 
     def fault(self, at: float) -> None:
-        """It has a fault at `at`, steady ms: its probation begins again."""
+        """Notes a fault at `at`: the probation begins again."""
         self.faulted_at, self.good_trials = at, 0
 
     def is_through_probation(self, now: float) -> bool:
-        """True if it had no fault for the time of its probation."""
+        """True if the target had no fault for the duration of its probation."""
         if self.acknowledged_at < self.faulted_at and self.name != OWN:  # bulk controls wait for its return
             return False
         probation_ms = self.probation_ms if self.good_trials >= GOOD_TRIALS else PROBATION_MS
         return now - self.faulted_at >= probation_ms
 
     def retry_alone(self, offsets: Iterable[int], now: float) -> None:
-        """These entries were refused, and are to blame and not the target: each is retried alone."""
+        """Schedules a retry alone for each of these refused entries: they are to blame, not the target."""
         for offset in offsets:
             if offset != NOBODY and len(self.refused) < REFUSED_MAX:
                 self.refused.setdefault(offset, RefusedEntry(now, now))
 
     def refuse_again(self, offset: int, now: float) -> None:
-        """An entry was refused alone: it is retried after a longer pause."""
+        """Schedules the next retry of an entry that was refused alone, after a longer pause."""
         refused = self.refused.get(offset)
         if refused is None:
             if len(self.refused) >= REFUSED_MAX:

@@ -1,14 +1,15 @@
 """Finds the topics that transactions wait for, from the times of their acknowledgements.
 
-A broker answers the requests of a connection in order, so the time of an acknowledgement is that since the one before
-it. A record is slow if that time is at least SLOW_RECORD_MS, and at least twice what transactions usually wait for
-their first acknowledgement. A topic is slow if several transactions in a row waited longest for its slow records. How
-many it takes depends on how often the records of other topics are slow: on a busy machine all of them are at times, and
-a topic is not slow unless it is slower than the others. It also takes more if there are few messages for other targets
-for each message of the slow one, since an isolation helps the former and delays the latter. If a transaction had
-messages for the slow target only, those for others that waited for it are in the next one.
+A broker answers the requests of a connection in order, so the time of an acknowledgement counts from the previous one.
+A record is slow if that time is at least SLOW_RECORD_MS, and at least twice as long as transactions usually wait for
+their first acknowledgement. A topic is slow if several transactions in a row waited longest for its slow records. Their
+number depends on how often the records of other topics are slow: on a busy machine all topics are slow at times, and a
+topic counts as slow only if it is slower than the others. More transactions are needed if there are few messages for
+other targets for each message of the slow one, since an isolation helps the former and delays the latter. If a
+transaction has messages for the slow target only, the messages for other targets that waited for it are in the next
+transaction.
 
-This module knows neither Kafka nor entries. Thread rule: belongs to the shard's thread.
+This module uses neither Kafka nor entries. Thread rule: belongs to the shard's thread.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ from postdate.sidecar.transaction.transaction import TopicOutcome
 #: The number of values in each half of the recent past.
 _RECENT = 32
 
-#: The weight of a transaction in the share of slow records, against that of the one before; the weight at which all are
-#: scaled down, and the scaled count below which a topic is forgotten; the records with which the share starts.
+#: The growth of the weight in the share of slow records from one transaction to the next; the weight at which all
+#: counts are scaled down; the scaled count below which a topic is forgotten; the number of records with which the share
+#: starts.
 _GROWS = 128 / 127
 _WEIGHT_MAX = 1_000.0
 _FADED = 0.01
@@ -45,20 +47,20 @@ _PRIOR = 20.0
 
 
 class SlowTopic(NamedTuple):
-    """The topic that a transaction waited longest for, by slow records: the messages for it, how long (ms), whether the
-    waits of the last transactions for it add up to SLOW_WAIT_MS while other topics are rarely slow, and whether it has
-    been slow often enough to be to blame."""
+    """The topic whose slow records a transaction waited longest for. `messages`: the messages for it. `waited_ms`: the
+    time of this wait. `is_long`: the waits of the last transactions for it add up to SLOW_WAIT_MS while other topics
+    are rarely slow. `is_blamed`: it has been slow often enough to be to blame."""
 
     topic: str
     messages: int
     waited_ms: float
     is_long: bool
-    is_found: bool
+    is_blamed: bool
 
 
 class SoleTargetTransaction(NamedTuple):
-    """A transaction that waited at least SLOW_WAIT_MS for slow records, and had messages for no other target: how many
-    for the slow one, the times of its slow records (ms), and when it ended (steady ms)."""
+    """A transaction that waited at least SLOW_WAIT_MS for slow records, and had messages for one target only.
+    `messages`: the messages for it. `waits_ms`: the times of its slow records. `ended_at`: steady ms."""
 
     topic: str
     messages: int
@@ -68,9 +70,9 @@ class SoleTargetTransaction(NamedTuple):
 
 @dataclass(slots=True)
 class Suspicion:
-    """A topic that transactions in a row waited longest for: when the last one of them ended (steady ms), and how many
-    there were. The number of its slow records, and the sum of their times, each multiplied by the weight of its
-    transaction. Transactions with a weight of 0 do not count."""
+    """A topic that several transactions in a row waited longest for. `last_at`: the end of the last of them, steady ms.
+    `transactions`: their number; those with a weight of 0 do not count. `records`, `waited_ms`: the number of slow
+    records and the sum of their times, each multiplied by the weight of its transaction."""
 
     last_at: float
     transactions: int = 0
@@ -78,40 +80,41 @@ class Suspicion:
     waited_ms: float = 0.0
 
 
-class RecentLeast:
-    """The least of the last 32 to 64 values: what transactions take if nothing holds them up.
+class RecentMinimum:
+    """The minimum of the last 32 to 64 values: the time of a transaction that nothing delays.
 
-    >>> least = RecentLeast()
-    >>> least.value
+    >>> minimum = RecentMinimum()
+    >>> minimum.value
     0.0
     >>> for value in (5.0, 3.0, 4.0):
-    ...     least.add(value)
-    >>> least.value
+    ...     minimum.add(value)
+    >>> minimum.value
     3.0
     """
 
     def __init__(self) -> None:
-        self._least = self._before = inf
+        self._minimum = self._previous = inf
         self._count = 0
 
     def add(self, value: float) -> None:
-        self._least = min(self._least, value)
+        self._minimum = min(self._minimum, value)
         self._count += 1
         if self._count == _RECENT:
-            self._before, self._least, self._count = self._least, inf, 0
+            self._previous, self._minimum, self._count = self._minimum, inf, 0
 
     @property
     def value(self) -> float:
-        """The least value; 0 before the first."""
-        least = min(self._least, self._before)
-        return least if least < inf else 0.0
+        """The minimum; 0 before the first value."""
+        minimum = min(self._minimum, self._previous)
+        return minimum if minimum < inf else 0.0
 
 
 class SlowShare:
-    """The share of recent records that were slow: how likely it is that a healthy topic is slow by coincidence.
+    """The share of recent records that were slow: the probability that a record of a healthy topic is slow by
+    coincidence.
 
-    On a busy machine any topic can be slow at any time, so a topic is not slow unless it is slower than the others. The
-    counts fade: those of 128 transactions ago have a third of the weight.
+    On a busy machine any topic can be slow at any time, so a topic counts as slow only if it is slower than the others.
+    Counts fade: after 128 transactions they have about a third of their weight.
 
     >>> share = SlowShare()
     >>> share.add({"busy": [30.0] * 10, "idle": []})
@@ -120,24 +123,27 @@ class SlowShare:
     """
 
     def __init__(self) -> None:
-        self._weight = 1.0  # of the next counts: it grows, instead of all older counts becoming smaller
+        self._weight = 1.0  # of the next counts: it grows, so older counts need no scaling
         self._records = 0.0
         self._slow: dict[str, float] = {}
 
     def add(self, slow: Mapping[str, Collection[float]]) -> None:
-        """Count one transaction: the times of slow records by topic. A topic without any counts as one fast record.
-        O(topics)."""
+        """Counts one transaction. `slow`: the times of slow records by topic; a topic without slow records counts as
+        one fast record. O(topics)."""
         self._weight *= _GROWS
-        self._records += self._weight * sum(max(len(each), 1) for each in slow.values())
-        for topic, each in slow.items():
-            if each:
-                self._slow[topic] = self._slow.get(topic, 0.0) + self._weight * len(each)
+        self._records += self._weight * sum(max(len(times_ms), 1) for times_ms in slow.values())
+        for topic, times_ms in slow.items():
+            if times_ms:
+                self._slow[topic] = self._slow.get(topic, 0.0) + self._weight * len(times_ms)
         if self._weight > _WEIGHT_MAX:
-            self._slow = {topic: part for topic, each in self._slow.items() if (part := each / self._weight) > _FADED}
+            self._slow = {
+                topic: scaled for topic, count in self._slow.items() if (scaled := count / self._weight) > _FADED
+            }
             self._records, self._weight = self._records / self._weight, 1.0
 
     def without(self, topic: str) -> float:
-        """The share among all other topics, from SLOW_SHARE_MIN to SLOW_SHARE_MAX. O(slow topics)."""
+        """Returns the share among the records of all other topics, from SLOW_SHARE_MIN to SLOW_SHARE_MAX. O(slow
+        topics)."""
         own, slow = self._slow.get(topic, 0.0), sum(self._slow.values())
         prior = _PRIOR * self._weight
         share = (slow - own + prior * SLOW_SHARE_MIN) / (self._records - own + prior)
@@ -150,10 +156,10 @@ class SlowTopics:
     def __init__(self, clock: Clock, own_topics: Collection[str]) -> None:
         self._clock = clock
         self._own_topics = frozenset(own_topics)
-        self._usual_wait_ms = RecentLeast()
+        self._usual_wait_ms = RecentMinimum()
         self._share = SlowShare()
         self._suspected: dict[str, Suspicion] = {}
-        self._alone: SoleTargetTransaction | None = None  # the last transaction, if it was one
+        self._alone: SoleTargetTransaction | None = None  # the last transaction, if it had messages for one target only
         self._compared_at = -inf
 
     @property
@@ -167,7 +173,8 @@ class SlowTopics:
         return self._alone is not None
 
     def interrupted(self) -> None:
-        """A trial ended, or a transaction was aborted: the messages of the next one waited for this, too."""
+        """Notes that a trial ended or a transaction was aborted: the messages of the next transaction waited for this
+        as well."""
         self._alone = None
 
     def delays(self, outcomes: Mapping[str, TopicOutcome]) -> bool:
@@ -185,55 +192,61 @@ class SlowTopics:
         took_ms: float,
         late_ms: float,
     ) -> list[SlowTopic]:
-        """Take the reports of a committed common transaction, and return the topic that it waited longest for, if that
-        counts. The topic of the transaction before comes first, if that had messages for it alone, and counts now.
+        """Evaluates the reports of a committed common transaction. Returns the topic that it waited longest for, if
+        that counts. The topic of the previous transaction comes first if that transaction had messages for it alone,
+        and counts now.
 
-        `outcomes`: empty if its records did not report. `first_wait_ms`, `log_waited_ms`: how long it waited for its
-        first acknowledgement, and for that of its log record. `took_ms`: its duration. `late_ms`: how long its first
-        message had been due when it began; read only if it `awaits_next`. O(topics).
+        `outcomes`: empty if its records had no delivery reports. `first_wait_ms`, `log_waited_ms`: how long it waited
+        for its first acknowledgement, and for that of its log record. `took_ms`: its duration. `late_ms`: how long its
+        first message had been due when it began; read only if `awaits_next` is True. O(topics).
 
-        A transaction does not count if nothing was slow, if no other messages waited for the slow topic, or if it
-        waited longest for its log record, or for its first acknowledgement, which may have any cause. A topic is
-        cleared by a transaction with records for it that did not wait for them, unless it answered first and late, and
-        PROBATION_MS after the last slow transaction.
+        A transaction does not count if no record was slow, if no messages for other targets waited for the slow topic,
+        or if it waited longest for its log record, or for its first acknowledgement, which may have any cause. The
+        suspicion against a topic ends with a transaction that has records for the topic and does not wait for them,
+        unless the topic answered first and late. It also ends PROBATION_MS after the last slow transaction.
         """
         now = self._clock.steady_ms()
-        self._suspected = {topic: each for topic, each in self._suspected.items() if now - each.last_at < PROBATION_MS}
+        self._suspected = {
+            topic: suspicion for topic, suspicion in self._suspected.items() if now - suspicion.last_at < PROBATION_MS
+        }
         alone, self._alone = self._alone, None
         weight = self._weight_alone(alone, outcomes, now - took_ms, late_ms) if alone is not None else 0.0
         compares = len(outcomes) > 1 or bool(self._own_topics & outcomes.keys()) or weight > 0
-        least_ms = self._least_slow_ms(first_wait_ms, now, compares=compares)
-        slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in outcomes.items()}
-        found = []
+        slow_ms_min = self._slow_ms_min(first_wait_ms, now, compares=compares)
+        slow = {
+            topic: [wait for wait in outcome.waits_ms if wait >= slow_ms_min] for topic, outcome in outcomes.items()
+        }
+        findings = []
         if alone is not None and weight:
             self._share.add({**slow, alone.topic: alone.waits_ms})
-            found.append(self._suspect(alone.topic, alone.messages, alone.waits_ms, weight, now, is_alone=True))
+            findings.append(self._suspect(alone.topic, alone.messages, alone.waits_ms, weight, now, is_alone=True))
         elif compares:
             self._share.add(slow)
         slowest = max(slow, key=lambda topic: sum(slow[topic]), default="")
         waited_ms = sum(slow.get(slowest, ()))
-        if first_wait_ms >= max(least_ms, waited_ms, log_waited_ms):
-            return found
+        if first_wait_ms >= max(slow_ms_min, waited_ms, log_waited_ms):
+            return findings
         if waited_ms < log_waited_ms or not waited_ms:
             slowest = ""
-        self._clear(outcomes, slow, slowest, is_first_late=first_wait_ms >= least_ms)
+        self._clear(outcomes, slow, slowest, is_first_late=first_wait_ms >= slow_ms_min)
         if not slowest:
-            return found
+            return findings
         outcome = outcomes[slowest]
         if slowest in self._suspected:
             self._suspected[slowest].last_at = now
         if weight := self._weight(slowest, outcomes):
-            found.append(self._suspect(slowest, outcome.acknowledged, slow[slowest], weight, now))
+            findings.append(self._suspect(slowest, outcome.acknowledged, slow[slowest], weight, now))
         elif waited_ms >= SLOW_WAIT_MS:
             self._alone = SoleTargetTransaction(slowest, outcome.acknowledged, slow[slowest], now)
-        return found
+        return findings
 
-    def _least_slow_ms(self, first_wait_ms: float, now: float, *, compares: bool) -> float:
-        """The least time of a slow record: at least twice what transactions usually wait for their first
-        acknowledgement. That is learned from those that show more than one topic, or whose first wait is short."""
-        if compares or first_wait_ms < SLOW_RECORD_MS:  # a single slow topic must not raise what is usual
+    def _slow_ms_min(self, first_wait_ms: float, now: float, *, compares: bool) -> float:
+        """Returns the minimum time of a slow record: at least SLOW_RECORD_MS, and twice the time that transactions
+        usually wait for their first acknowledgement. That time is learned from transactions that show more than one
+        topic, or whose first wait is short."""
+        if compares or first_wait_ms < SLOW_RECORD_MS:  # a single slow topic must not raise the usual wait
             if now - self._compared_at >= PROBATION_MS:
-                self._usual_wait_ms = RecentLeast()  # it may have changed
+                self._usual_wait_ms = RecentMinimum()  # the usual wait may have changed
             self._usual_wait_ms.add(first_wait_ms)
             self._compared_at = now
         return max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
@@ -246,7 +259,7 @@ class SlowTopics:
         *,
         is_first_late: bool,
     ) -> None:
-        """End the suspicions against topics that a transaction has shown not to be slow."""
+        """Ends the suspicions against topics that were not slow in a transaction."""
         for topic in list(self._suspected):
             outcome = outcomes.get(topic)
             is_unknown = outcome is None or (outcome.is_first and is_first_late)
@@ -254,9 +267,9 @@ class SlowTopics:
                 del self._suspected[topic]
 
     def _weight(self, topic: str, outcomes: Mapping[str, TopicOutcome]) -> float:
-        """How much a transaction counts against a topic that it waited for, from 0 to 1: the messages for other targets
-        for each message of this one. An isolation helps the former and delays the latter. For a topic of Postdate's own
-        it is 1, since messages for any target wait. O(topics)."""
+        """Returns how much a transaction counts against a topic that it waited for, from 0 to 1: the number of messages
+        for other targets for each message of this target. An isolation helps the former and delays the latter. Returns
+        1 for one of Postdate's own topics, since messages for any target wait. O(topics)."""
         if topic in self._own_topics:
             return 1.0
         others = self._messages_for_others(topic, outcomes)
@@ -265,9 +278,10 @@ class SlowTopics:
     def _weight_alone(
         self, alone: SoleTargetTransaction, outcomes: Mapping[str, TopicOutcome], began_at: float, late_ms: float
     ) -> float:
-        """The same for a transaction without messages for others: those of the next one, `outcomes`, waited for it. 0
-        if they are few for each message that it had, if they did not wait or waited for something else, too, or if the
-        next one has messages for its target and counts for itself. O(topics)."""
+        """Returns the same for a transaction without messages for other targets: those of the next transaction,
+        `outcomes`, waited for it. Returns 0 if there are few of them for each message of `alone`, if they did not wait
+        or also waited for something else, or if the next transaction has messages for the same target, so it counts
+        separately. O(topics)."""
         pause_ms = began_at - alone.ended_at
         if alone.topic in outcomes or pause_ms >= SLOW_WAIT_MS or late_ms - pause_ms < SLOW_RECORD_MS:
             return 0.0
@@ -275,21 +289,22 @@ class SlowTopics:
         return min(ratio, 1.0) if ratio >= SLOW_WEIGHT_MIN else 0.0
 
     def _messages_for_others(self, topic: str, outcomes: Mapping[str, TopicOutcome]) -> int:
-        return sum(outcomes[each].acknowledged for each in outcomes.keys() - {topic} - self._own_topics)
+        return sum(outcomes[other].acknowledged for other in outcomes.keys() - {topic} - self._own_topics)
 
     def _suspect(
         self, topic: str, messages: int, waits_ms: list[float], weight: float, now: float, *, is_alone: bool = False
     ) -> SlowTopic:
-        """Add slow records to the suspicion against a topic. If it is to blame, the suspicion ends. `is_alone`: their
-        times do not count, since stalls of the machine are as long, and no other topic shows that it has none."""
+        """Adds slow records to the suspicion against a topic. If the topic is to blame, the suspicion ends. `is_alone`:
+        the transaction had no messages for other targets. Then the times do not count, since a stall of the machine can
+        be as long, and no other topic shows that there was none."""
         suspicion = self._suspected.setdefault(topic, Suspicion(now))
         suspicion.transactions += 1
         suspicion.records += weight * len(waits_ms)
         suspicion.waited_ms += 0.0 if is_alone else weight * sum(waits_ms)
         others = self._share.without(topic)
         is_long = suspicion.waited_ms >= SLOW_WAIT_MS and others <= SLOW_SHARE_MIN
-        is_found = suspicion.records >= SLOW_IN_A_ROW * ln(SLOW_SHARE_MIN) / ln(others)
-        is_found = (is_found or is_long) and suspicion.transactions >= SLOW_TRANSACTIONS
-        if is_found:
+        is_blamed = suspicion.records >= SLOW_IN_A_ROW * ln(SLOW_SHARE_MIN) / ln(others)
+        is_blamed = (is_blamed or is_long) and suspicion.transactions >= SLOW_TRANSACTIONS
+        if is_blamed:
             del self._suspected[topic]
-        return SlowTopic(topic, messages, sum(waits_ms), is_long, is_found)
+        return SlowTopic(topic, messages, sum(waits_ms), is_long, is_blamed)

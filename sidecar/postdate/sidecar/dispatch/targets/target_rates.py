@@ -1,19 +1,20 @@
-"""Rate limits: the messages per second that this shard sends to a target, and the messages that wait for their turn.
+"""Limits the messages per second that this shard sends to a target, and schedules the messages that wait for their
+turn.
 
-Each target has a token bucket, filled by the steady clock. A due message that finds its bucket empty is parked, like
-that of a failing target, so that it delays no other. When the bucket has filled for a slice of time, `next_messages`
-reads the next messages from where they are parked, in order of due time, directly into a transaction.
+Each target has a token bucket, filled by the steady clock. A due message that finds its bucket empty is parked, like a
+message for a failing target, so that it delays no other. When the bucket has filled for a slice of time,
+`next_messages` reads the next parked messages, in order of due time, directly into a transaction.
 
-Cost, even with a million waiting messages: each is read, moved, and read once more when it leaves. None of them is in
-memory. A turn in which none may leave checks the head of a heap. A turn in which some may leave reads these and one
-more, starting where the last ones left, so that it skips no tombstones. After a restart one seek finds waiting
+Cost, even with a million waiting messages: each is read, moved, and read once more when it leaves. They are not kept in
+memory. A turn in which no message may leave checks the head of a heap. A turn in which some may leave reads these and
+one more, starting where the last ones left, so that it skips no tombstones. After a restart, one seek finds the waiting
 messages.
 
-Invariants: a message of a limited target leaves only if no parked one of that target comes before it, or leaves in the
-same transaction; so the order is that of due times, then of request offsets. Over any t seconds a shard commits
-transactions with at most `rate * (t + RATE_SAVED_S) + 1` messages for a target, including takeovers, since a new shard
-starts with empty buckets. Tokens are spent by a commit, and by a commit with an unknown outcome. A message that is
-retried alone counts, but does not wait.
+Invariants: a message of a limited target leaves only if all earlier parked messages of that target have left, or leave
+in the same transaction; so messages leave in order of due time, then of request offset. Over any t seconds a shard
+commits transactions with at most `rate * (t + RATE_SAVED_S) + 1` messages for a target, including takeovers, since a
+new shard starts with empty buckets. Tokens are spent by a commit, and by a commit with an unknown outcome. A message
+that is retried alone spends a token, but does not wait for one.
 
 Thread rule: belongs to the shard's thread. Source of the idea: the token bucket of traffic shaping.
 """
@@ -38,8 +39,9 @@ _NEARLY: Final = 1e-6
 
 @dataclass(slots=True)
 class _Bucket:
-    """The state of one target. `waits`: some of its messages are parked, none of them below the key `first`; in the
-    present transaction those up to `taken_to` may leave. `queued`: it is in the heap of turns."""
+    """The state of one target. `waits`: some of its messages are parked, none of them below the key `first`; those up
+    to `taken_to` may leave in the current transaction. `known`: it is known whether messages are parked. `queued`: the
+    target is in the heap of turns."""
 
     per_second: float
     tokens: float
@@ -51,12 +53,13 @@ class _Bucket:
     queued: bool = False
 
     def fill(self, steady_ms: float) -> None:
-        """Add the tokens since the last call. O(1)."""
+        """Adds the tokens earned since the last call. O(1)."""
         filled = self.tokens + (steady_ms - self.filled_at) * self.per_second / 1000
         self.tokens, self.filled_at = min(filled, self.per_second * RATE_SAVED_S + 1), steady_ms
 
     def ready_at(self) -> float:
-        """The time from which it holds the tokens of a slice, or of one message if that is more; steady ms."""
+        """Returns the steady time in ms at which the bucket holds the tokens for a slice, or for one message if that is
+        more."""
         missing = max(1.0, self.per_second * RATE_SLICE_S) - self.tokens
         return self.filled_at + missing * 1000 / self.per_second
 
@@ -65,12 +68,12 @@ class TargetRates:
     """The buckets of one shard."""
 
     def __init__(self, rules: RateRules, steady_ms: float) -> None:
-        """Every bucket is empty at `steady_ms`."""
+        """Starts with empty buckets at `steady_ms`."""
         self._rules = rules
         self._empty_at = steady_ms
         self._steady_ms = steady_ms
         self._buckets: dict[str, _Bucket | None] = {}
-        self._turns: list[tuple[float, str]] = []  # a heap: when a target with parked messages may be looked at
+        self._turns: list[tuple[float, str]] = []  # a heap: the next turn of each target with parked messages
         self._taking: list[str] = []
         self._index: TimerIndex | None = None
 
@@ -82,12 +85,13 @@ class TargetRates:
         size_bytes_max: int,
         up_to: Callable[[str], bytes | None],
     ) -> list[tuple[bytes, bytes]]:
-        """The waiting messages that may leave now: parked keys and values, by due time. Those that do not end stay
-        parked.
+        """Returns the waiting messages that may leave now: parked keys and values, by due time. Messages that the
+        transaction does not end stay parked.
 
-        `before_ms`: only messages due before it may leave. `up_to`: the key up to which messages of a target may leave,
-        since no other one lies below it outside of the transaction; None for a target that is held or fails. REQUIRES:
-        `begin` for this turn. O(taken), and a seek for each target whose turn it is.
+        `before_ms`: only messages due before this time may leave. `up_to`: returns the key up to which messages of a
+        target may leave, since all its unparked messages below that key are in the transaction; None for a target that
+        is held, fails or is isolated. REQUIRES: `begin` for this turn. O(taken), plus a seek for each target whose turn
+        it is.
         """
         taken: list[tuple[bytes, bytes]] = []
         while entries_max > 0 and size_bytes_max > 0 and self.is_ready:
@@ -97,7 +101,7 @@ class TargetRates:
             bucket.queued = False
             last = up_to(target)
             if last is None:
-                continue  # it waits until `Parking.maintain` calls `wait`
+                continue  # the target waits until `Parking.maintain` calls `wait`
             last = min(last, entry_key(max(before_ms - 1, 0), DUE_MS_MAX))
             rows = self._next_of(index, target, bucket, last, entries_max, size_bytes_max)
             entries_max -= len(rows)
@@ -106,8 +110,8 @@ class TargetRates:
         return sorted(taken, key=_place)
 
     def begin(self, index: TimerIndex, steady_ms: float) -> None:
-        """Start a turn. Messages taken in the last turn have either left or stayed. O(targets of that turn), a seek
-        each."""
+        """Starts a turn. Messages taken in the last turn have either left or stayed. One seek for each target of that
+        turn."""
         self._steady_ms = steady_ms
         if index is not self._index:
             self._index = index
@@ -120,7 +124,7 @@ class TargetRates:
             bucket = self._buckets.get(target)
             if bucket is not None:
                 bucket.taken_to = _NOWHERE
-                self._look(index, target, bucket)
+                self._note_parked(index, target, bucket)
         self._taking.clear()
 
     @property
@@ -139,7 +143,7 @@ class TargetRates:
             return True
         if not bucket.known:
             assert self._index is not None, "a turn has begun"
-            self._look(self._index, target, bucket)
+            self._note_parked(self._index, target, bucket)
         if bucket.waits and key[-ENTRY_KEY_SIZE_BYTES:] > bucket.taken_to:
             return False
         bucket.fill(self._steady_ms)
@@ -149,8 +153,8 @@ class TargetRates:
         """True if a target has a rate."""
         return self._bucket(target) is not None
 
-    def room(self, target: str) -> int:
-        """How many messages of a target may leave now, waiting or not. REQUIRES: `begin` for this turn. O(1)."""
+    def available(self, target: str) -> int:
+        """Returns how many messages of a target may leave now, parked or not. REQUIRES: `begin` for this turn. O(1)."""
         bucket = self._bucket(target)
         if bucket is None:
             return RATE_MAX
@@ -158,7 +162,7 @@ class TargetRates:
         return max(int(bucket.tokens + _NEARLY), 0)
 
     def spend(self, sent: Mapping[str, int]) -> None:
-        """A transaction with these numbers of messages for each target was committed."""
+        """Spends tokens for a committed transaction. `sent`: its number of messages for each target."""
         for target, count in sent.items():
             bucket = self._bucket(target)
             if bucket is not None:
@@ -166,14 +170,15 @@ class TargetRates:
                 bucket.tokens -= count
 
     def parked(self, target: str, key: bytes = FIRST_KEY) -> None:
-        """A message of a target was parked, for any reason; its due time and offset are at or above those of `key`."""
+        """Notes that a message of a target was parked, for any reason. Its due time and offset are at or above those of
+        `key`."""
         bucket = self._bucket(target)
         if bucket is not None:
             bucket.first = min(bucket.first, key) if bucket.waits else key
             self.wait(target)
 
     def wait(self, target: str) -> None:
-        """A message of a target is parked."""
+        """Notes that messages of a target are parked, and queues the target for a turn."""
         bucket = self._bucket(target)
         if bucket is not None:
             bucket.waits = bucket.known = True
@@ -181,7 +186,7 @@ class TargetRates:
                 self._queue(target, bucket, bucket.ready_at())
 
     def next_at(self) -> float | None:
-        """Steady time in ms of the next turn of a waiting message; None if none waits. O(1)."""
+        """Returns the steady time in ms of the next turn of a waiting message; None if none waits. O(1)."""
         if self._taking:
             return self._steady_ms
         return self._turns[0][0] if self._turns else None
@@ -191,7 +196,7 @@ class TargetRates:
     def _next_of(
         self, index: TimerIndex, target: str, bucket: _Bucket, last: bytes, entries_max: int, size_bytes_max: int
     ) -> list[tuple[bytes, bytes]]:
-        """The messages that one target may get now."""
+        """Returns the parked messages that one target may get now."""
         bucket.fill(self._steady_ms)
         count = min(int(bucket.tokens + _NEARLY), entries_max)
         if count < 1:
@@ -210,8 +215,8 @@ class TargetRates:
         self._taking.append(target)
         return rows
 
-    def _look(self, index: TimerIndex, target: str, bucket: _Bucket) -> None:
-        """Check whether messages of a target are parked; one seek."""
+    def _note_parked(self, index: TimerIndex, target: str, bucket: _Bucket) -> None:
+        """Notes whether messages of a target are parked. One seek."""
         keys = index.timer_log.scan_parked(target, 1, 1, bucket.first)[0]
         bucket.known, bucket.waits = True, bool(keys)
         if keys:
@@ -226,8 +231,10 @@ class TargetRates:
     def _bucket(self, target: str) -> _Bucket | None:
         if target in self._buckets:
             return self._buckets[target]
-        if len(self._buckets) >= TARGETS_KNOWN_MAX:  # those that wait stay: there are as many as topics that exist
-            self._buckets = {name: each for name, each in self._buckets.items() if each is not None and each.waits}
+        if len(self._buckets) >= TARGETS_KNOWN_MAX:  # at most one for each existing topic has waiting messages
+            self._buckets = {
+                name: bucket for name, bucket in self._buckets.items() if bucket is not None and bucket.waits
+            }
             self._empty_at = self._steady_ms
         per_second = self._rules.per_second(target)
         bucket = None if per_second is None else _Bucket(per_second, 0.0, self._empty_at)

@@ -1,13 +1,13 @@
-"""Metadata of target topics: existence, leaders, size limits.
+"""Keeps the metadata of target topics: existence, leaders, size limits.
 
 A message is produced only to a topic that exists according to metadata, since one unknown topic fails the whole
-transaction after seconds. A target that metadata shows as unusable is marked as failing since that moment; the shard
-parks its entries, and metadata is requested again after a delay that doubles. Faults of produced records are kept in
+transaction after seconds. A target that is unusable by its metadata is marked as failing from that time on; the shard
+parks its entries, and requests the metadata again after a delay that doubles. Faults of produced records are kept in
 `fault_attribution`, not here.
 
 Look-ups never block the shard. One request is in progress at a time, and its answer is polled. Only the first look-up
-of a new target waits, for at most TARGET_LOOKUP_WAIT_MS. If look-ups fail, known targets stay as they were, and the
-next look-up follows after a delay that grows.
+of a new target waits, for at most TARGET_LOOKUP_WAIT_MS. If a look-up fails, known targets keep their state, and the
+next look-up follows after a delay that doubles.
 
 Thread rule: one instance per shard, used by its thread alone.
 """
@@ -40,13 +40,13 @@ _CLEANUP_SETTING = "cleanup.policy"
 SIZE_UNKNOWN_BYTES = 2**31
 
 
-#: A wait shorter than this is skipped: a clock may not resolve it.
+#: A shorter wait is skipped: a clock may not resolve it.
 _WAIT_MS_MIN = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an entry ends as a dead letter: the reason, and a sentence for a person."""
+    """The reason why an entry becomes a dead letter. `detail`: a sentence for the operator."""
 
     reason: Reason
     detail: str
@@ -54,13 +54,14 @@ class Refusal:
 
 @dataclass(slots=True)
 class Target:
-    """The last known metadata of one target topic. `failing_since` is steady time in ms, -1.0 while it is usable."""
+    """The last known metadata of one target topic. Times are steady ms. `failing_since`: -1.0 while the target is
+    usable."""
 
     name: str
     partitions: int = 0
     size_bytes_max: int = SIZE_UNKNOWN_BYTES
     compacted: bool = False
-    looked_at: float = -1.0
+    looked_up_at: float = -1.0
     failing_since: float = -1.0
     probe_at: float = 0.0
     probe_delay_ms: float = TARGET_PROBE_MS_MIN
@@ -69,7 +70,7 @@ class Target:
 
     @property
     def works(self) -> bool:
-        """True if, according to metadata, messages can be produced to it."""
+        """True if messages can be produced to the target, according to its metadata."""
         return self.failing_since < 0
 
 
@@ -81,136 +82,139 @@ class Targets:
         self._clock = clock
         self._known: dict[str, Target] = {}
         self._wanted: dict[str, None] = {}
-        self._asked: tuple[str, ...] = ()
-        self._ask_max = TARGETS_KNOWN_MAX
-        """How many are looked up at once: fewer after a failure, so that one name cannot make all others fail for
-        long."""
-        self._look: Callable[[float], LookedUp] | None = None
-        self._asked_at = 0.0
+        self._requested: tuple[str, ...] = ()
+        self._request_max = TARGETS_KNOWN_MAX
+        """The most targets of one look-up: fewer after a failure, so that one name cannot make the look-ups of all
+        others fail for long."""
+        self._pending_lookup: Callable[[float], LookedUp] | None = None
+        self._requested_at = 0.0
         self._retry_at = 0.0
         self._retry_delay_ms: float = BACKOFF_MS_MIN
         self._unanswered_since = -1.0
-        """Steady time in ms of the first look-up that failed since the last one that was answered; -1.0 if none has
-        failed since."""
+        """Steady time in ms of the first failed look-up since the last answer; -1.0 if no look-up has failed since."""
 
     def get(self, name: str) -> Target | None:
-        """The target if it has been looked up, in O(1); else None."""
+        """Returns the target; None if it has not been looked up. O(1)."""
         return self._known.get(name)
 
-    def learn(self, names: Iterable[str], *, again: bool = False) -> None:
-        """Look up unknown targets among these, or `again` all of them, and wait a little for the answer.
+    def look_up(self, names: Iterable[str], *, again: bool = False) -> None:
+        """Looks up the unknown targets of `names`, or with `again` all of them, and waits for the answer for at most
+        TARGET_LOOKUP_WAIT_MS.
 
-        Afterwards `get` may still return None or an old answer, if the new one is late or missing; entries of that
-        target wait then. A late look-up is not waited for again, nor is any while look-ups fail.
+        Afterwards `get` may still return None or an old state, if the answer is late or the look-up failed; then
+        entries of that target wait. Does not wait for a late look-up a second time, nor while look-ups fail.
         """
         wanted = [name for name in dict.fromkeys(names) if again or name not in self._known][:TARGETS_KNOWN_MAX]
         if not wanted:
             return
         self._wanted |= dict.fromkeys(wanted)
         now = self._clock.steady_ms()
-        until = (self._asked_at if self._look is not None else now) + TARGET_LOOKUP_WAIT_MS
-        while self.is_looking_at(wanted):
+        until = (self._requested_at if self._pending_lookup is not None else now) + TARGET_LOOKUP_WAIT_MS
+        while self.is_lookup_pending(wanted):
             self.poll(max(until - now, 0.0))
             now = self._clock.steady_ms()
-            if self._look is None or until - now < _WAIT_MS_MIN:
+            if self._pending_lookup is None or until - now < _WAIT_MS_MIN:
                 return
 
-    def look_again(self, names: Iterable[str]) -> None:
-        """Look up these targets as soon as possible, however fresh their metadata is."""
+    def refresh_soon(self, names: Iterable[str]) -> None:
+        """Looks up these targets as soon as possible, even if their metadata is fresh. Never waits."""
         for name in names:
             self._wanted[name] = None
         self.poll()
 
     def expect(self, names: Iterable[str]) -> None:
-        """Messages for these targets have become due. Look again at those that fail, about once a second: a topic may
-        have been created. Never waits."""
+        """Notes that messages for these targets have become due. Looks up failing targets again, about once a second: a
+        topic may have been created. Never waits."""
         now = self._clock.steady_ms()
         for name in names:
             target = self._known.get(name)
             if target is not None and not target.works:
-                target.probe_at = min(target.probe_at, target.looked_at + TARGET_FRESH_MS_MAX)
+                target.probe_at = min(target.probe_at, target.looked_up_at + TARGET_FRESH_MS_MAX)
                 if target.probe_at <= now:
                     self._wanted[name] = None
         self.poll()
 
     def refresh(self) -> None:
-        """Request metadata of targets that are stale, or failing and due for a probe. Never waits."""
+        """Requests metadata of targets whose metadata is stale, or which fail and are due for a probe. Never waits."""
         now = self._clock.steady_ms()
         for target in self._known.values():
-            if target.probe_at <= now if not target.works else now - target.looked_at > TARGET_LOOKUP_AGE_MS_MAX:
+            if target.probe_at <= now if not target.works else now - target.looked_up_at > TARGET_LOOKUP_AGE_MS_MAX:
                 self._wanted[target.name] = None
         self.poll()
 
     def poll(self, wait_ms: float = 0.0) -> None:
-        """Process the pending answer if it arrives within `wait_ms`, and send the next request."""
-        if self._look is None and not self._ask():
+        """Processes the pending answer if it arrives within `wait_ms`, and sends the next request."""
+        if self._pending_lookup is None and not self._send_request():
             return
-        assert self._look is not None, "asked just now"
+        assert self._pending_lookup is not None, "requested just now"
         try:
-            found = self._look(wait_ms / 1000)
+            topics = self._pending_lookup(wait_ms / 1000)
         except KafkaFault as fault:
             self._failed(fault)
             return
-        if found is not None:
-            asked, self._asked, self._look = self._asked, (), None
+        if topics is not None:
+            requested, self._requested, self._pending_lookup = self._requested, (), None
             self._answered()
-            self._retry_delay_ms, self._ask_max = BACKOFF_MS_MIN, min(self._ask_max * 2, TARGETS_KNOWN_MAX)
-            for name in asked:
-                self._saw(name, found.get(name))
-            self._ask()
+            self._retry_delay_ms, self._request_max = BACKOFF_MS_MIN, min(self._request_max * 2, TARGETS_KNOWN_MAX)
+            for name in requested:
+                self._update(name, topics.get(name))
+            self._send_request()
 
-    def is_looking_at(self, names: Iterable[str]) -> bool:
-        """True while a look-up of one of these is queued or in progress."""
-        return any(name in self._wanted or name in self._asked for name in names)
+    def is_lookup_pending(self, names: Iterable[str]) -> bool:
+        """True while a look-up of one of these targets is queued or in progress."""
+        return any(name in self._wanted or name in self._requested for name in names)
 
     def limit(self, name: str, size_bytes_max: int) -> None:
-        """Record that a topic refused a record of more than `size_bytes_max`, in spite of its known settings."""
+        """Lowers the size limit of a topic that refused a record of more than `size_bytes_max`, in spite of its known
+        settings."""
         target = self._known.get(name)
         if target is not None:
             target.size_bytes_max = min(target.size_bytes_max, size_bytes_max)
 
-    def _ask(self) -> bool:
-        """Start a look-up of the queued targets; False if there are none, or if the last look-up failed recently."""
+    def _send_request(self) -> bool:
+        """Starts a look-up of the queued targets. Returns False if no target is queued, or if a look-up failed
+        recently."""
         now = self._clock.steady_ms()
         if not self._wanted or now < self._retry_at:
             return False
-        asked = tuple(islice(self._wanted, self._ask_max))
+        requested = tuple(islice(self._wanted, self._request_max))
         try:
-            self._look = self._admin.look_up(asked, (_SIZE_SETTING, _CLEANUP_SETTING))
+            self._pending_lookup = self._admin.look_up(requested, (_SIZE_SETTING, _CLEANUP_SETTING))
         except KafkaFault as fault:
             self._failed(fault)
             return False
-        self._asked, self._asked_at = asked, now
-        for name in asked:
+        self._requested, self._requested_at = requested, now
+        for name in requested:
             del self._wanted[name]
         return True
 
     def _answered(self) -> None:
-        """The time without an answer does not count as time in which a target fails. But the first second after its
-        own last look-up counts: other look-ups may fail again and again."""
+        """Excludes the time without an answer from the time for which targets have failed. The first second after a
+        target's last look-up still counts: otherwise failing look-ups of other targets could postpone its dead letters
+        for ever."""
         if self._unanswered_since < 0:
             return
         for target in self._known.values():
             if not target.works:
-                since = max(self._unanswered_since, target.looked_at + TARGET_FRESH_MS_MAX)
-                target.failing_since += max(self._asked_at - since, 0.0)
+                since = max(self._unanswered_since, target.looked_up_at + TARGET_FRESH_MS_MAX)
+                target.failing_since += max(self._requested_at - since, 0.0)
         self._unanswered_since = -1.0
 
     def _failed(self, fault: KafkaFault) -> None:
         log.warning("targets cannot be looked up, next try in %d ms: %s", self._retry_delay_ms, fault)
         if self._unanswered_since < 0:
-            self._unanswered_since = self._asked_at if self._asked else self._clock.steady_ms()
-        self._wanted |= dict.fromkeys(self._asked)
-        self._asked, self._look = (), None
-        self._ask_max = max(self._ask_max // 2, 1)
+            self._unanswered_since = self._requested_at if self._requested else self._clock.steady_ms()
+        self._wanted |= dict.fromkeys(self._requested)
+        self._requested, self._pending_lookup = (), None
+        self._request_max = max(self._request_max // 2, 1)
         self._retry_at = self._clock.steady_ms() + self._retry_delay_ms
         self._retry_delay_ms = min(self._retry_delay_ms * 2, TARGET_PROBE_MS_MAX)
 
-    def _saw(self, name: str, info: TopicInfo | None) -> None:
+    def _update(self, name: str, info: TopicInfo | None) -> None:
         if name not in self._known and len(self._known) >= TARGETS_KNOWN_MAX:
             del self._known[next(iter(self._known))]
         target = self._known.setdefault(name, Target(name))
-        target.looked_at = self._asked_at
+        target.looked_up_at = self._requested_at
         if info is None:
             self._mark_failing(target, Reason.UNKNOWN_TARGET, f"topic {name} does not exist")
         elif not info.writable:

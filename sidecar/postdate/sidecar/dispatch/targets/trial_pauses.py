@@ -1,9 +1,9 @@
-"""How long the trials of a target pause, so that messages of others rarely wait for them.
+"""Decides how long the trials of a target pause, so that messages for other targets rarely wait for them.
 
-A trial is long if its target is slow or does not answer, or if something else held it up, such as a cut of the network
-or a busy machine. One trial alone does not show which. So a target has a credit, which a few long trials use up, and
-its first long pause is short. A target whose trials are long again and again soon gets pauses of full length. Sources
-of the idea: the token bucket, and exponential backoff.
+A trial is long if its target is slow or does not answer, or if something else delays it, such as a network outage or a
+busy machine. One trial alone does not show the cause. So a target has a credit, which a few long trials use up, and its
+first long pause is limited. A target whose trials stay long soon gets pauses of full length. Sources of the idea: the
+token bucket, and exponential backoff.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class GrowingLimit:
 
 
 class LateCredit:
-    """The time by which trials of one target may still delay messages for others beyond the usual wait. It grows by
-    1 ms every LATE_TRIAL_REST ms, up to a maximum, and is full at first. All times are steady ms.
+    """The time by which trials of one target may still delay messages for other targets beyond the usual wait. It grows
+    by 1 ms every LATE_TRIAL_REST ms, up to a maximum, and is full at first. All times are steady ms.
 
     >>> credit = LateCredit()
     >>> credit.spend(80.0, 100.0, 0.0), credit.spend(23.0, 100.0, 0.0)
@@ -56,21 +56,22 @@ class LateCredit:
 
     def __init__(self) -> None:
         self._left_ms = inf
-        self._at = 0.0
+        self._updated_at = 0.0
         self._limit = GrowingLimit(FIRST_PAUSE_MS_MAX, PROBATION_MS)
 
-    def spend(self, late_ms: float, most_ms: float, now_ms: float, hangs: bool = False) -> float:
-        """Charge a trial, and return how long the target must pause, in ms; 0 if the credit suffices.
+    def spend(self, late_ms: float, credit_max_ms: float, now_ms: float, hangs: bool = False) -> float:
+        """Charges a trial to the credit. Returns how long the target must pause, in ms; 0 if the credit suffices.
 
-        `late_ms`: by how much longer than usual messages for others waited for the trial; a negative value adds credit.
-        `most_ms`: the maximum credit. `hangs`: the target is known to be the cause, so no pause is shorter.
+        `late_ms`: how much longer than usual messages for other targets waited for the trial; a negative value adds
+        credit. `credit_max_ms`: the maximum credit. `hangs`: the target is known to be the cause, so the pause is not
+        limited.
         """
-        earned_ms = max(now_ms - self._at, 0.0) / LATE_TRIAL_REST
-        self._left_ms = min(min(self._left_ms + earned_ms, most_ms) - late_ms, most_ms)
-        self._at = now_ms
+        earned_ms = max(now_ms - self._updated_at, 0.0) / LATE_TRIAL_REST
+        self._left_ms = min(min(self._left_ms + earned_ms, credit_max_ms) - late_ms, credit_max_ms)
+        self._updated_at = now_ms
         if self._left_ms >= 0:
             return 0.0
         pause_ms = min(-self._left_ms * LATE_TRIAL_REST, LATE_TRIAL_REST_MS_MAX)
         pause_ms = pause_ms if hangs else self._limit.limited(pause_ms, now_ms)
-        self._left_ms, self._at = 0.0, now_ms + pause_ms
+        self._left_ms, self._updated_at = 0.0, now_ms + pause_ms
         return pause_ms

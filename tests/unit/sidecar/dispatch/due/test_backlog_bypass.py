@@ -1,8 +1,9 @@
-"""Goal: a backlog delays only its own targets, and costs neither order nor messages; transactions stay short.
+"""Goal: a backlog delays only its own targets. No message is lost or leaves out of order, and transactions stay short.
 
-Method: a shard on a simulated cluster with transactions of a few entries, so that a backlog needs few messages. What
-was delivered, and in which order, is read from the topics; a schedule of random targets, times and controls is compared
-with the order that docs/protocol.md promises. The limit of a batch is told what its transactions took.
+Method: a shard on a simulated cluster with transactions of a few entries, so that a backlog needs few messages. The
+tests read the deliveries and their order from the topics. One test compares a random schedule of targets, times and
+controls with the order that docs/protocol.md promises. The tests of the batch limit pass it the durations of
+transactions.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _TARGETS = ("orders", *(f"light-{number}" for number in range(16)))
 
 @pytest.fixture
 def env(tmp_path: Path) -> ShardEnvironment:
-    """A cluster with one heavy target and many light ones, and transactions of ten entries at most."""
+    """A cluster with one heavy and many light targets, and transactions of at most ten entries."""
     made = ShardEnvironment(tmp_path)
     made.admin.create_topics([NewTopic(name, 1, 1, {}) for name in _TARGETS[1:]])
     made.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=10)
@@ -54,11 +55,12 @@ def test_a_backlog_of_one_target_does_not_hold_up_another(env: ShardEnvironment)
 
 @pytest.mark.parametrize("targets", [_TARGETS[:1], _TARGETS[:-1]], ids=["of one target", "of many"])
 def test_the_first_transaction_of_a_backlog_is_small(env: ShardEnvironment, targets: tuple[str, ...]) -> None:
-    """What is due behind it is looked for after the first one, and found where a few targets make the backlog."""
+    """The second cursor searches behind the backlog after the first transaction, and takes messages there if a few
+    targets make up the backlog."""
     env.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=200)
     shard = env.shard()
     due, beside = env.time.now_ms + 1_000, _TARGETS[-1].encode()
-    for _ in range(3):  # many beside so few, and yet none of the targets that make the backlog
+    for _ in range(3):  # many messages per transaction, but for none of the targets of the backlog
         env.schedule(due, target=beside)
     for number in range(1_000):
         env.schedule(due, target=targets[number % len(targets)].encode())
@@ -77,17 +79,18 @@ def test_the_first_transaction_of_a_backlog_is_small(env: ShardEnvironment, targ
 def test_each_target_leaves_in_order_and_each_message_once(
     env: ShardEnvironment, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages, many of them due at once or overdue when they come, and controls, while the backlog is worked off."""
+    """While the backlog is worked off, controls and further messages arrive. Many of these messages are due at the same
+    time, or already overdue."""
     choose = random.Random(seed)
     monkeypatch.setattr(backlog_bypass, "BYPASS_ENTRIES_MAX", choose.choice([3, 20, 1_000]))
-    monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)  # a wrong span would end what is not its own
+    monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)  # a wrong range would end other entries
     env.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=choose.choice([10, 40, 80]))
     shard = env.shard()
     now = env.time.now_ms
-    asked: dict[int, str] = {}
+    target_of: dict[int, str] = {}
     ids = 0
 
-    def ask(count: int) -> None:
+    def schedule_some(count: int) -> None:
         nonlocal ids
         for _ in range(count):
             target = choose.choices(_TARGETS, [32] + 16 * [1])[0]
@@ -95,26 +98,26 @@ def test_each_target_leaves_in_order_and_each_message_once(
             due = now + choose.choice(
                 [1_000, choose.randrange(900, 1_100), env.time.now_ms - now - choose.randrange(50)]
             )
-            asked[env.schedule(due, ("postdate-id", b"%d" % ids), target=target.encode())] = target
+            target_of[env.schedule(due, ("postdate-id", b"%d" % ids), target=target.encode())] = target
             if choose.random() < 0.05:
                 victim = b"%d" % choose.randrange(1, ids + 1)
                 action = choose.choice([b"cancel", b"reschedule"])
                 at = [("postdate-at", b"%d" % (now + 1_200))] if action == b"reschedule" else []
                 env.ask(("postdate-action", action), ("postdate-id", victim), *at)
 
-    ask(500)
+    schedule_some(500)
     env.time.wait(1_000)
     for _ in range(25):
         later = env.time.now_ms + choose.randrange(1, 20)
         env.until(shard, lambda later=later: env.time.now_ms >= later)  # type: ignore[misc]
-        ask(choose.randrange(10))
+        schedule_some(choose.randrange(10))
     finals = ("delivered", "cancelled", "dead", "replaced")
-    env.until(shard, lambda: {o for fates in env.fates() for o, fate in fates if fate in finals} >= set(asked))
+    env.until(shard, lambda: {o for fates in env.fates() for o, fate in fates if fate in finals} >= set(target_of))
     left = [(target, offset) for target in _TARGETS for _, offset in delivered(env, target)]
-    said = [offset for fates in env.fates() for offset, fate in fates if fate == "delivered"]
-    assert sorted(offset for _, offset in left) == sorted(said)
-    assert len(said) == len(set(said))
-    assert all(asked[offset] == target for target, offset in left)
+    delivered_offsets = [offset for fates in env.fates() for offset, fate in fates if fate == "delivered"]
+    assert sorted(offset for _, offset in left) == sorted(delivered_offsets)
+    assert len(delivered_offsets) == len(set(delivered_offsets))
+    assert all(target_of[offset] == target for target, offset in left)
     check_order(env, _TARGETS)
     shard.close()
 
@@ -172,7 +175,7 @@ def test_unfinished_transactions_are_retried_in_smaller_pieces() -> None:
 def test_reschedules_to_near_and_far_fit_one_dispatch_log_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reschedule takes two fates, and a third and another entry if its message must be stored."""
+    """A reschedule takes two fates. If its message must be stored, it takes a third fate and another entry."""
     env = ShardEnvironment(tmp_path)
     shard = env.shard()
     shard._dispatcher._limit._share = 1.0

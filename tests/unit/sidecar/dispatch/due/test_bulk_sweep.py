@@ -1,8 +1,8 @@
-"""Goal: a bulk cancel ends every pending message that it selects, and no other; it goes on where its owner died, and
-its answer has the exact count.
+"""Goal: a bulk control acts on every pending message that it selects, and on no other. The next owner continues where
+the last one stopped, and the verdict has the exact count.
 
-Method: one shard after the other on a simulated cluster (`support.shards.simulated_shard`); what they did is read from
-the dispatch log. Small pieces let a test stop an owner in the middle.
+Method: one owner after the other on a simulated cluster (`support.shards.simulated_shard`). The tests read their fates
+from the dispatch log. Small pieces let a test stop an owner in the middle of a sweep.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardEnvironment:
 
 
 def fates(env: ShardEnvironment) -> list[Fate]:
-    return [fate for said in env.log() for fate in said.fates]
+    return [fate for record in env.log() for fate in record.fates]
 
 
 def swept(env: ShardEnvironment) -> dict[int, int]:
-    """Request -> the bulk control that cancelled it."""
+    """Returns the bulk control that cancelled each request."""
     return {fate.offset: fate.control for fate in fates(env) if isinstance(fate, BulkCancelled)}
 
 
@@ -63,7 +63,7 @@ def ends(env: ShardEnvironment, shard: Shard, control: int) -> None:
     env.until(shard, lambda: "applied" in dict(progress(env, control)))
 
 
-def test_all_that_is_selected_is_cancelled_in_pieces_and_counted(env: ShardEnvironment) -> None:
+def test_all_selected_messages_are_cancelled_in_pieces_and_counted(env: ShardEnvironment) -> None:
     shard = env.shard()
     chosen = [far(env, in_ms=HOUR_MS + n) for n in range(8)]
     others = [far(env, target=b"mails") for _ in range(3)]
@@ -92,7 +92,7 @@ def test_the_id_of_a_cancelled_message_is_free_again(env: ShardEnvironment) -> N
     shard.close()
 
 
-def test_a_cancelled_message_hides_the_one_that_had_its_id_before(env: ShardEnvironment) -> None:
+def test_a_cancelled_message_hides_the_earlier_message_of_its_id(env: ShardEnvironment) -> None:
     shard = env.shard()
     env.schedule(1, ("postdate-id", b"a"))
     env.until(shard, lambda: len(env.read("orders")) == 1)
@@ -114,7 +114,9 @@ def test_a_cancelled_message_hides_the_one_that_had_its_id_before(env: ShardEnvi
         ({"topic": b"mails", "id": b"customer-7-"}, []),
     ],
 )
-def test_selectors(env: ShardEnvironment, selectors: dict[str, bytes], expected: list[int]) -> None:
+def test_each_selector_selects_its_messages(
+    env: ShardEnvironment, selectors: dict[str, bytes], expected: list[int]
+) -> None:
     shard, now = env.shard(), env.broker.now_ms()
     sent = [
         far(env, ("postdate-id", b"customer-7-a")),
@@ -125,15 +127,16 @@ def test_selectors(env: ShardEnvironment, selectors: dict[str, bytes], expected:
         far(env, ("postdate-id", b"customer-70")),
     ]
     bounds = {b"from": now + 4 * HOUR_MS, b"until": now + 6 * HOUR_MS}
-    asked = {name: value % bounds[name.encode()] if b"%" in value else value for name, value in selectors.items()}
-    control = select(env, **asked)
+    chosen = {name: value % bounds[name.encode()] if b"%" in value else value for name, value in selectors.items()}
+    control = select(env, **chosen)
     ends(env, shard, control)
     assert sorted(swept(env)) == [sent[n] for n in expected]
     assert progress(env, control)[-1] == ("applied", len(expected))
 
 
 def test_a_return_is_selected_by_the_id_with_which_it_is_delivered(env: ShardEnvironment) -> None:
-    """Its id is not registered, so a control of this id does not find it. A stored one is selected, too."""
+    """The index does not register the id of a return, so a control by id does not find it. A stored return is selected,
+    too."""
     shard = env.shard(RequestTopicConfig(R, store_after_ms=HOUR_MS))
     back = [("postdate-topic", b"orders"), ("postdate-id", b"customer-7/a")]
     returns = [env.ask(*back, ("postdate-retry", b"max=3h, base=" + base)) for base in (b"10m", b"2h")]
@@ -165,7 +168,8 @@ def test_the_next_owner_goes_on(env: ShardEnvironment, disk: str) -> None:
 
 
 def test_an_owner_with_an_old_disk_delivers_nothing_that_is_selected(env: ShardEnvironment) -> None:
-    """The trace: A sweeps half. B has read none of it, and everything is due when it takes over."""
+    """The trace: owner A sweeps half of the messages. Owner B has read none of this, and all messages are due when it
+    takes over."""
     env.shard().close()
     first = env.new_shard(place="a")
     env.until(first, lambda: first.state is State.RUNNING)
@@ -180,10 +184,11 @@ def test_an_owner_with_an_old_disk_delivers_nothing_that_is_selected(env: ShardE
     assert env.read("orders") == []
 
 
-def test_nothing_leaves_before_a_control_that_has_begun_is_read(
+def test_no_message_leaves_before_a_bulk_control_that_has_begun_is_read(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trace: B has read the messages, but not the control that A begins. B takes over, and its reads are slow."""
+    """The trace: owner B has read the messages, but not the control that owner A begins. B takes over, and its reads
+    are slow."""
     second = env.new_shard(place="b")
     chosen = [far(env, in_ms=2_000) for n in range(8)]
     env.until(second, lambda: second.next_request == 8)
@@ -206,7 +211,7 @@ def test_nothing_leaves_before_a_control_that_has_begun_is_read(
 def test_a_sweep_shrinks_while_its_transactions_cannot_be_committed(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic of Postdate's own is so slow that no transaction of more than 50 entries ends in time."""
+    """One of Postdate's own topics is so slow that no transaction of more than 50 entries ends in time."""
     monkeypatch.setattr(bulk_sweep, "SWEPT_ENTRIES_MAX", 200)
     honest, tried = ShardOwnership.run, list[int]()
 
@@ -230,7 +235,7 @@ def test_a_sweep_shrinks_while_its_transactions_cannot_be_committed(
 
 
 def test_a_bulk_control_goes_on_after_the_isolation_of_key_0(env: ShardEnvironment) -> None:
-    """It waits while Postdate's own topics are in trouble. Nothing else may ever write to them again."""
+    """It waits while Postdate's own topics are isolated, and continues even if no other entry writes to them again."""
     shard = env.shard()
     shard._dispatcher._faults._isolate("", 1, None, shard.ctx.clock.steady_ms())
     chosen = far(env)
@@ -239,10 +244,10 @@ def test_a_bulk_control_goes_on_after_the_isolation_of_key_0(env: ShardEnvironme
     assert swept(env) == {chosen: control}
 
 
-def test_nothing_is_cancelled_while_own_topics_are_isolated(
+def test_no_message_is_cancelled_while_own_topics_are_isolated(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is selected is not delivered meanwhile, either."""
+    """The selected messages are not delivered in this time, either."""
     monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", lambda *_: False)
     shard = env.shard()
     faults = shard._dispatcher._faults
@@ -258,7 +263,7 @@ def test_nothing_is_cancelled_while_own_topics_are_isolated(
     assert env.read("orders") == []
 
 
-def test_what_comes_up_while_the_sweep_runs_is_cancelled_too(
+def test_a_selected_message_that_arrives_during_the_sweep_is_cancelled_too(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", lambda *_: False)
@@ -271,7 +276,7 @@ def test_what_comes_up_while_the_sweep_runs_is_cancelled_too(
     assert env.read("orders") == []
 
 
-def test_later_controls_find_what_is_selected_gone(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_controls_do_not_find_selected_messages(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = env.shard()
     for number in range(7):
         far(env, in_ms=HOUR_MS + number)
@@ -289,7 +294,7 @@ def test_later_controls_find_what_is_selected_gone(env: ShardEnvironment, monkey
     assert shard._index.timer_log.id_key(b"order-9") == shard._index.timer_log.find(again)
 
 
-def test_one_that_was_begun_ends_under_format_1_as_well(env: ShardEnvironment) -> None:
+def test_a_bulk_control_that_has_begun_ends_under_format_1_as_well(env: ShardEnvironment) -> None:
     first = env.shard()
     chosen = [far(env, in_ms=HOUR_MS + n) for n in range(8)]
     control = select(env, topic=b"orders")
@@ -301,7 +306,7 @@ def test_one_that_was_begun_ends_under_format_1_as_well(env: ShardEnvironment) -
     assert swept(env) == dict.fromkeys(chosen, control)
 
 
-def test_one_that_was_begun_ends_where_its_headers_are_those_of_a_dialect(env: ShardEnvironment) -> None:
+def test_a_bulk_control_that_has_begun_ends_under_a_dialect_with_its_headers(env: ShardEnvironment) -> None:
     first = env.shard()
     chosen = [far(env, in_ms=HOUR_MS + n) for n in range(8)]
     control = env.ask(CANCEL, ("postdate-select-topic", b"orders"), ("x-delay", b"1"))
@@ -313,11 +318,11 @@ def test_one_that_was_begun_ends_where_its_headers_are_those_of_a_dialect(env: S
     assert env.letters() == []
 
 
-def test_a_later_request_of_the_same_id_decides_what_is_too_late(
+def test_the_last_request_of_an_id_decides_if_a_control_is_too_late(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trace: q has the id of p, which is selected. q is delivered before the sweep reaches p. An owner with an old
-    disk replays both ends in this order."""
+    """The trace: request q has the id of p, which is selected. q is delivered before the sweep reaches p. An owner with
+    an old disk replays both ends in this order."""
     honest = bulk_sweep.BulkSweep.may_run
     monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", lambda *_: False)
     first = env.shard()
@@ -341,7 +346,7 @@ def test_a_later_request_of_the_same_id_decides_what_is_too_late(
     )
 
 
-def test_format_1_refuses_a_new_one(env: ShardEnvironment) -> None:
+def test_format_1_refuses_a_new_bulk_control(env: ShardEnvironment) -> None:
     env.format_version = 1
     shard = env.shard()
     far(env)
@@ -352,7 +357,7 @@ def test_format_1_refuses_a_new_one(env: ShardEnvironment) -> None:
 
 @pytest.mark.parametrize("disk", ["same", "empty"])
 def test_a_schedule_that_comes_into_the_due_range_behind_the_sweep_ends(env: ShardEnvironment, disk: str) -> None:
-    """The sweep has passed its next occurrence, which is due before the range, when that occurrence is delivered."""
+    """The sweep has passed the schedule when its next occurrence, which is due before the range, is delivered."""
     env.format_version = 3
     shard = env.shard()
     every = [("postdate-id", b"c"), ("postdate-every", b"1s"), ("postdate-topic", b"orders")]
@@ -377,47 +382,48 @@ def test_a_schedule_that_comes_into_the_due_range_behind_the_sweep_ends(env: Sha
     assert env.read(OWN.store)[-1].value is None
 
 
-def test_two_run_one_after_the_other(env: ShardEnvironment) -> None:
+def test_two_bulk_controls_run_one_after_the_other(env: ShardEnvironment) -> None:
     shard = env.shard()
-    ours = [far(env, in_ms=HOUR_MS + n) for n in range(4)]
+    orders = [far(env, in_ms=HOUR_MS + n) for n in range(4)]
     mails = [far(env, target=b"mails") for _ in range(4)]
-    one, two = select(env, topic=b"orders"), select(env, topic=b"mails")
-    ends(env, shard, two)
-    assert swept(env) == dict.fromkeys(ours, one) | dict.fromkeys(mails, two)
-    assert progress(env, one)[-1] == progress(env, two)[-1] == ("applied", 4)
+    first, second = select(env, topic=b"orders"), select(env, topic=b"mails")
+    ends(env, shard, second)
+    assert swept(env) == dict.fromkeys(orders, first) | dict.fromkeys(mails, second)
+    assert progress(env, first)[-1] == progress(env, second)[-1] == ("applied", 4)
 
 
-def test_a_request_keeps_nothing_that_a_waiting_one_may_end(env: ShardEnvironment) -> None:
-    """The trace: `two` waits for `one`. If a request kept a message that `two` then cancels, its id would get none."""
+def test_a_request_keeps_no_message_that_a_waiting_bulk_control_may_end(env: ShardEnvironment) -> None:
+    """The trace: bulk control `second` waits for `first`. If a request kept a message that `second` later cancels, no
+    message would be delivered for its id."""
     shard = env.shard()
     for number in range(8):
         far(env, in_ms=HOUR_MS + number)
     pending = far(env, ("postdate-id", b"order-9"), target=b"mails")
-    one, two = select(env, topic=b"orders"), select(env, topic=b"mails")
+    first, second = select(env, topic=b"orders"), select(env, topic=b"mails")
     again = far(env, ("postdate-id", b"order-9"), ("postdate-if-pending", b"keep"), target=b"mails")
-    ends(env, shard, two)
+    ends(env, shard, second)
     env.until(shard, lambda: shard.next_request == again + 1)
-    assert swept(env)[pending] == two
-    assert progress(env, one)[-1] == ("applied", 8)
+    assert swept(env)[pending] == second
+    assert progress(env, first)[-1] == ("applied", 8)
     assert not any(fate.name == "kept" for fate in fates(env))
     assert shard._index is not None
     assert shard._index.timer_log.id_key(b"order-9") == shard._index.timer_log.find(again)
 
 
 def move(env: ShardEnvironment, by: bytes = b"", **selectors: bytes) -> int:
-    """A bulk reschedule by a time, or to the time of the request."""
-    how = ("postdate-by", by) if by else ("postdate-delay", b"0s")
+    """Sends a bulk reschedule by a time, or to the time of the request."""
+    time = ("postdate-by", by) if by else ("postdate-delay", b"0s")
     chosen = ((f"postdate-select-{name}", value) for name, value in selectors.items())
-    return env.ask(("postdate-action", b"reschedule"), how, *chosen)
+    return env.ask(("postdate-action", b"reschedule"), time, *chosen)
 
 
 def moved(env: ShardEnvironment) -> dict[int, tuple[int, int]]:
-    """Request -> the control that moved it, and its new due time."""
+    """Returns for each request the control that moved it, and its new due time."""
     return {fate.offset: (fate.control, fate.due_ms) for fate in fates(env) if isinstance(fate, Moved)}
 
 
 @pytest.mark.parametrize(("by", "by_ms"), [(b"2h", 2 * HOUR_MS), (b"-30m", -HOUR_MS // 2)])
-def test_all_that_is_selected_moves_once(env: ShardEnvironment, by: bytes, by_ms: int) -> None:
+def test_each_selected_message_moves_once(env: ShardEnvironment, by: bytes, by_ms: int) -> None:
     first = env.shard(RequestTopicConfig(R, store_after_ms=90 * 60_000))
     due_ms = env.broker.now_ms() + HOUR_MS
     chosen = {env.schedule(due_ms + n): due_ms + n for n in range(8)}
@@ -434,7 +440,7 @@ def test_all_that_is_selected_moves_once(env: ShardEnvironment, by: bytes, by_ms
 
 
 @pytest.mark.parametrize("window", [b"", b"10m"])
-def test_all_that_is_selected_is_delivered_now(env: ShardEnvironment, window: bytes) -> None:
+def test_all_selected_messages_can_be_delivered_now(env: ShardEnvironment, window: bytes) -> None:
     shard = env.shard()
     given = [("postdate-window", window)] if window else []
     chosen = [far(env, *given, in_ms=HOUR_MS + n) for n in range(8)]
@@ -466,7 +472,7 @@ def test_a_move_to_an_earlier_time_needs_no_store(env: ShardEnvironment, by: byt
 
 
 def test_a_move_that_has_begun_goes_on_without_a_store(env: ShardEnvironment) -> None:
-    """The next owner has other settings. What was decided before stays so."""
+    """The next owner has other settings. Moves that have begun continue."""
     first = env.shard(RequestTopicConfig(R, store_after_ms=24 * HOUR_MS))
     chosen = [far(env, in_ms=HOUR_MS + n) for n in range(8)]
     control = move(env, b"1h", topic=b"orders")

@@ -12,12 +12,12 @@ from postdate.sidecar.dispatch.due.control_pieces import first_piece
     ("acts_on", "most", "piece"),
     [
         ([-1, -1, -1, -1], 2, [3, 5]),
-        ([-1, -1, 3, -1], 1, [5]),  # the control at 7 acts on 3, which waits for it
+        ([-1, -1, 3, -1], 1, [5]),  # the control at 7 acts on 3, so 3 waits for it
         ([-1, -1, 3, -1], 2, [5]),
         ([-1, -1, 3, -1], 3, [3, 5, 7]),
-        ([-1, 3, 3, -1], 1, [3, 5, 7]),  # no smaller piece is legal
+        ([-1, 3, 3, -1], 1, [3, 5, 7]),  # no smaller piece is allowed
         ([-1, -1, 3, 5], 1, [3, 7]),
-        ([-1, 1, -1, 8], 2, [3, 5]),  # neither of these is under key 0
+        ([-1, 1, -1, 8], 2, [3, 5]),  # the entries that these act on are not under key 0
         ([7, -1, -1, 7], 1, [5]),  # 3 was replaced by 7, which the control at 9 ends
         ([7, -1, -1, 7], 4, [3, 5, 7, 9]),
         ([-1, -1, -1, -1], 9, [3, 5, 7, 9]),

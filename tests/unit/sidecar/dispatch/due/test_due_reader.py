@@ -1,7 +1,7 @@
-"""Goal: each trial and each small transaction contains what it should, and no more.
+"""Goal: each trial and each small transaction contains exactly the entries that it may contain.
 
-Method: one shard on the simulated cluster. The test isolates a target as faults would, and reads the input of the next
-transactions, or what was committed.
+Method: one shard on the simulated cluster. The test isolates a target as faults would, and checks the input of the next
+transactions, or the committed fates.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ def env(tmp_path: Path) -> ShardEnvironment:
 def _isolated(
     env: ShardEnvironment, shard: Shard, count: int, messages_max: int, due_ms: int = 1
 ) -> tuple[TimerIndex, Isolated]:
-    """The index and an isolated target, for which so many messages are parked, from request 1 on."""
+    """Isolates a target with `count` parked messages, from request 1 on. Returns the index and the state of the
+    target."""
     index = shard._index
     assert index is not None
     env.schedule(1)
-    env.until(shard, lambda: env.ended() == 1)  # the target is known
+    env.until(shard, lambda: env.ended() == 1)  # the target's metadata is known
     shard.ctx.held.current = Holds(targets=frozenset({"orders"}))
     for number in range(count):
         env.schedule(due_ms, ("postdate-id", b"%d" % (number + 1)))
@@ -51,14 +52,14 @@ def _isolated(
 
 
 def _trials(env: ShardEnvironment, shard: Shard, index: TimerIndex, count: int) -> list[list[int]]:
-    """The requests in each of the next trials, if none of them has a result."""
+    """Returns the requests in each of the next trials, if no trial has a result."""
     reader, steady_ms, now_ms = shard._dispatcher._reader, shard.ctx.clock.steady_ms(), env.broker.now_ms()
     read = [reader.read(index, steady_ms, now_ms) for _ in range(count)]
     return [[split_key(key)[1] for key, _ in due.parked] for due in read if due.trial is not None]
 
 
-def test_refused_messages_and_the_others_take_turns(env: ShardEnvironment) -> None:
-    """Otherwise many messages that are refused again and again would hold up those that the target accepts."""
+def test_refused_and_other_messages_take_turns(env: ShardEnvironment) -> None:
+    """Otherwise many messages that the target keeps refusing would hold up the messages that it accepts."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 6, messages_max=2)
     isolated.refused = {1: RefusedEntry(0.0, shard.ctx.clock.steady_ms()), 2: RefusedEntry(0.0, 0.0)}
@@ -70,7 +71,7 @@ def test_a_trial_is_full_although_the_first_messages_are_refused_or_condemned(en
     shard = env.shard()
     index, isolated = _isolated(env, shard, 8, messages_max=2)
     isolated.refused = {1: RefusedEntry(0.0, 1e12)}
-    shard._dispatcher._faults.condemned = {each: Refusal(Reason.TOO_LARGE, "") for each in (2, 3, 4)}
+    shard._dispatcher._faults.condemned = {offset: Refusal(Reason.TOO_LARGE, "") for offset in (2, 3, 4)}
     assert _trials(env, shard, index, 1) == [[5, 6]]
     shard.close()
 
@@ -78,7 +79,7 @@ def test_a_trial_is_full_although_the_first_messages_are_refused_or_condemned(en
 def test_a_trial_leaves_out_messages_on_which_entries_under_key_0_act(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 4: a request that request 1 makes unnecessary ends before request 1."""
+    """Rule 4: request 4 keeps the pending request 1, which has the same id. So request 4 must end before request 1."""
     env.format_version = 2
     shard = env.shard()
     index, _ = _isolated(env, shard, 3, messages_max=2)
@@ -89,8 +90,9 @@ def test_a_trial_leaves_out_messages_on_which_entries_under_key_0_act(
     shard.close()
 
 
-def test_a_trial_keeps_to_the_rate_of_its_target(env: ShardEnvironment) -> None:
-    """Ten messages a second, and tokens are saved for a tenth of a second. Refused ones count as well."""
+def test_a_trial_stays_within_the_rate_of_its_target(env: ShardEnvironment) -> None:
+    """The rate is ten messages a second, and tokens are saved for a tenth of a second. Refused messages count as
+    well."""
     shard = env.shard(RequestTopicConfig(R, messages_per_second_max=("orders=10",)))
     index, isolated = _isolated(env, shard, 5, messages_max=4)
     rates = shard._dispatcher._rates
@@ -105,7 +107,7 @@ def test_a_trial_keeps_to_the_rate_of_its_target(env: ShardEnvironment) -> None:
 
 
 def test_a_trial_that_must_wait_is_not_repeated_at_once(env: ShardEnvironment) -> None:
-    """The thread of the shard would never rest."""
+    """Otherwise the shard's thread would never rest."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 2, messages_max=2)
     isolated.refused = {1: RefusedEntry(0.0, 1e12), 2: RefusedEntry(0.0, 1e12)}
@@ -114,7 +116,7 @@ def test_a_trial_that_must_wait_is_not_repeated_at_once(env: ShardEnvironment) -
     shard.close()
 
 
-def test_no_trial_is_due_while_nothing_waits_for_it(env: ShardEnvironment) -> None:
+def test_no_trial_is_due_while_no_message_waits_for_it(env: ShardEnvironment) -> None:
     shard = env.shard()
     index, _ = _isolated(env, shard, 0, messages_max=1)
     assert _trials(env, shard, index, 1) == []
@@ -125,7 +127,7 @@ def test_no_trial_is_due_while_nothing_waits_for_it(env: ShardEnvironment) -> No
 def test_a_trial_waits_for_an_earlier_message_that_is_not_parked_yet(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parked ones would overtake it."""
+    """Otherwise the parked messages would overtake it."""
     shard = env.shard()
     index, _ = _isolated(env, shard, 2, messages_max=2, due_ms=5)
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
@@ -139,7 +141,7 @@ def test_a_trial_waits_for_an_earlier_message_that_is_not_parked_yet(
 def test_a_message_that_waits_for_the_store_keeps_the_order_of_its_key(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shard did not dispatch for two seconds, and then the store topic was isolated. Request 1 is not due yet."""
+    """The shard did not dispatch for two seconds; then STORE was isolated. Request 1 is not due yet."""
     shard = env.shard(RequestTopicConfig(R, store_after_ms=1_000))
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
     index, started_ms = shard._index, env.time.now_ms
@@ -191,7 +193,8 @@ def test_a_trial_takes_the_messages_before_one_that_is_not_parked_yet(
 def test_only_refused_messages_that_are_still_parked_are_tried(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Request 99 has ended, 3 was moved back and will be parked again, and 4 was moved to a later time."""
+    """Request 99 has ended, request 3 was moved back and will be parked again, and request 4 was moved to a later
+    time."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 2, messages_max=2)
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
@@ -206,7 +209,7 @@ def test_only_refused_messages_that_are_still_parked_are_tried(
 
 
 def test_a_refused_message_is_not_tried_before_it_may_leave(env: ShardEnvironment) -> None:
-    """Nothing may leave while a bulk control waits for requests before it."""
+    """No message may leave while a bulk control waits for requests before it."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 1, messages_max=1, due_ms=9)
     isolated.refused = {1: RefusedEntry(0.0, 0.0)}
@@ -226,20 +229,23 @@ def test_a_trial_contains_no_message_that_the_cancel_gate_holds_back(
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_waiting_messages_may_leave_up_to_where_others_of_their_target_were_read(
+def test_parked_messages_may_leave_up_to_the_key_to_which_their_target_was_read(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, ordered: bool
 ) -> None:
-    """In a backlog of other targets the second cursor has read further, unless this transaction does not have it."""
+    """In a backlog of other targets, the second cursor has read further. This counts only if the transaction contains
+    its messages."""
     shard = env.shard()
-    read_to, passed = entry_key(5, 0), entry_key(9, 0)
-    monkeypatch.setattr(BacklogBypass, "passed", lambda *_: passed)
+    read_to, cleared = entry_key(5, 0), entry_key(9, 0)
+    monkeypatch.setattr(BacklogBypass, "cleared_up_to", lambda *_: cleared)
     due = Due([], [], read_to=read_to, ordered=ordered)
-    assert shard._dispatcher._reader._may_go(due, "orders") == (passed if ordered else read_to)
+    assert shard._dispatcher._reader._release_up_to(due, "orders") == (cleared if ordered else read_to)
     shard.close()
 
 
 @pytest.mark.parametrize("why", ["works", "unknown", "held", "fails", "isolated"])
-def test_waiting_messages_leave_unless_their_target_is_known_to_be_in_trouble(env: ShardEnvironment, why: str) -> None:
+def test_parked_messages_leave_unless_their_target_is_held_or_fails_or_is_isolated(
+    env: ShardEnvironment, why: str
+) -> None:
     shard = env.shard()
     if why != "unknown":
         env.schedule(1)
@@ -252,7 +258,7 @@ def test_waiting_messages_leave_unless_their_target_is_known_to_be_in_trouble(en
         target.failing_since = 0.0
     if why == "isolated":
         shard._dispatcher._faults._isolate("orders", 1, None, shard.ctx.clock.steady_ms())
-    may_go = shard._dispatcher._reader._may_go(Due([], [], read_to=LAST_KEY), "orders")
+    may_go = shard._dispatcher._reader._release_up_to(Due([], [], read_to=LAST_KEY), "orders")
     assert may_go == (LAST_KEY if why in ("works", "unknown") else None)
     shard.close()
 
@@ -278,7 +284,7 @@ def test_a_trial_of_a_target_contains_no_message_for_an_isolated_own_topic(
 def test_a_trial_of_own_topics_takes_controls_and_then_messages_that_write_to_them(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, messages_max: int, own_left: int | None
 ) -> None:
-    """Three controls: a smaller trial is a piece of them, and more follow."""
+    """There are three controls. A smaller trial contains a piece of them, and more follow."""
     shard = env.shard()
     index = hold_controls(env, shard, monkeypatch, 3)
     own = shard._dispatcher._faults._isolate(
@@ -288,10 +294,10 @@ def test_a_trial_of_own_topics_takes_controls_and_then_messages_that_write_to_th
     assert due.trial is own
     assert len(due.keys) == min(messages_max, 3)
     if own_left is None:
-        assert (due.own_filter, due.goes_on, due.keys_after_gaps) == (None, True, set())
+        assert (due.own_filter, due.has_more, due.keys_after_gaps) == (None, True, set())
     else:
         assert due.own_filter is not None
-        assert (due.own_filter.own_left, due.goes_on) == (own_left, False)
+        assert (due.own_filter.own_left, due.has_more) == (own_left, False)
     shard.close()
 
 
@@ -316,10 +322,10 @@ def test_half_of_the_bytes_of_a_transaction_is_for_messages_that_waited_for_thei
     shard.close()
 
 
-def test_entries_that_wait_for_an_isolated_own_topic_leave_room_for_messages(
+def test_entries_that_wait_for_an_isolated_own_topic_leave_space_for_messages(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are read first, since they lie under key 0, and nothing of them may leave."""
+    """The scan reads these entries first, since they lie under key 0, but none of them may leave."""
     env.dispatch = DispatchConfig(entries_max=20)
     shard = env.shard()
     index, faults = shard._index, shard._dispatcher._faults
@@ -339,7 +345,7 @@ def test_entries_that_wait_for_an_isolated_own_topic_leave_room_for_messages(
     shard.close()
 
 
-def test_a_hold_ends_the_outage_of_its_target(env: ShardEnvironment) -> None:
+def test_a_hold_restarts_the_retry_budget_of_its_target(env: ShardEnvironment) -> None:
     """Otherwise the first failed trial after a long hold would end all parked messages."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 1, messages_max=1)
@@ -357,7 +363,8 @@ def test_a_hold_ends_the_outage_of_its_target(env: ShardEnvironment) -> None:
 def test_missed_occurrences_leave_within_the_size_of_a_transaction(
     env: ShardEnvironment, entries_max: int, most: int
 ) -> None:
-    """The first one of a shard takes a fifth of the configured entries, beside the occurrence that is due next."""
+    """The first transaction of a shard takes a fifth of the configured entries, in addition to the next due
+    occurrence."""
     env.format_version, env.dispatch = 3, DispatchConfig(entries_max=entries_max)
     shard = env.shard()
     env.ask(("postdate-topic", b"orders"), ("postdate-id", b"c"), ("postdate-every", b"1s"))
@@ -395,7 +402,7 @@ def test_while_a_fault_is_being_attributed_no_missed_occurrences_leave_with_the_
     shard.close()
 
 
-def test_a_trial_of_own_topics_needs_something_to_send(env: ShardEnvironment) -> None:
+def test_a_trial_of_own_topics_needs_an_entry(env: ShardEnvironment) -> None:
     shard = env.shard()
     own = shard._dispatcher._faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
     assert read_due(env, shard).trial is None
@@ -403,10 +410,10 @@ def test_a_trial_of_own_topics_needs_something_to_send(env: ShardEnvironment) ->
     shard.close()
 
 
-def test_controls_that_cannot_be_separated_leave_no_room_for_messages(
+def test_controls_that_cannot_be_separated_leave_no_space_for_messages(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cancelled message and its cancel, in a trial of one entry."""
+    """A trial of one entry contains a cancelled message and its cancel."""
     shard = env.shard()
     index = shard._index
     assert index is not None
@@ -423,10 +430,10 @@ def test_controls_that_cannot_be_separated_leave_no_room_for_messages(
 
 
 @pytest.mark.parametrize(("before_ms", "ending"), [(9, []), (10, [1, 2])])
-def test_condemned_messages_end_where_they_are_parked_if_the_gate_admits_them(
+def test_parked_condemned_messages_end_if_the_gate_admits_them(
     env: ShardEnvironment, before_ms: int, ending: list[int]
 ) -> None:
-    """Request 99 has ended meanwhile."""
+    """Request 99 has already ended."""
     shard = env.shard()
     index, isolated = _isolated(env, shard, 2, messages_max=1, due_ms=9)
     isolated.retry_at = inf
@@ -439,7 +446,7 @@ def test_condemned_messages_end_where_they_are_parked_if_the_gate_admits_them(
 
 
 def test_a_condemned_message_of_a_target_with_a_rate_ends_once(env: ShardEnvironment) -> None:
-    """The target may have returned from its isolation since, while the dead-letter topic did not accept records."""
+    """The isolation of the target may have ended while the dead-letter topic did not accept records."""
     shard = env.shard(RequestTopicConfig(R, messages_per_second_max=("orders=1000",)))
     _, isolated = _isolated(env, shard, 3, messages_max=2)
     faults = shard._dispatcher._faults

@@ -1,4 +1,5 @@
-"""Goal: a transaction takes what its limits allow of controls, a backlog, messages beside it and waiting messages.
+"""Goal: a transaction divides its limits between controls, a backlog, messages ahead of the backlog, and parked
+messages.
 
 Method: as `test_due_reader`.
 """
@@ -31,7 +32,7 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def backlog(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
-    """The index of a shard that has read so many due messages, and dispatches none."""
+    """Returns the index of a shard that has read `count` due messages and dispatches none."""
     index = shard._index
     assert index is not None
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
@@ -42,7 +43,7 @@ def backlog(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("entries_max", [10_000, 5])
-def test_half_of_a_transaction_is_for_messages_beside_a_backlog(
+def test_half_of_a_transaction_is_for_messages_ahead_of_a_backlog(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, entries_max: int
 ) -> None:
     env.dispatch = DispatchConfig(entries_max=entries_max)
@@ -62,7 +63,7 @@ def test_half_of_a_transaction_is_for_messages_beside_a_backlog(
 @pytest.mark.parametrize(
     ("why", "is_used"), [("", True), ("controls", False), ("a fault is attributed", False), ("own topics", False)]
 )
-def test_no_message_leaves_from_behind_a_backlog_before_controls_or_while_a_fault_is_attributed(
+def test_the_second_cursor_stops_for_controls_own_topics_and_fault_attribution(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str, is_used: bool
 ) -> None:
     shard = env.shard()
@@ -85,7 +86,8 @@ def test_no_message_leaves_from_behind_a_backlog_before_controls_or_while_a_faul
 def test_the_rest_of_a_transaction_is_for_the_backlog_itself(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, searching: bool, ahead_count: int, limit: int
 ) -> None:
-    """Of 20 entries. While the second cursor searches, a transaction is short, so that what it finds leaves soon."""
+    """The limit is 20 entries. While the second cursor searches, transactions are short, so that the messages that it
+    takes leave soon."""
     env.dispatch = DispatchConfig(entries_max=100)
     shard = env.shard()
     backlog(env, shard, monkeypatch, 30)
@@ -98,7 +100,7 @@ def test_the_rest_of_a_transaction_is_for_the_backlog_itself(
     assert len(due.keys) == limit + ahead_count
     assert due.keys[limit:] == keys
     assert due.values[limit:] == ahead.values
-    assert (due.full, due.short, due.goes_on, due.ordered) == (True, searching, True, True)
+    assert (due.full, due.short, due.has_more, due.ordered) == (True, searching, True, True)
     assert (due.read_to, due.keys_after_gaps) == (due.keys[limit - 1], {keys[1]})
     shard.close()
 
@@ -109,58 +111,58 @@ _TRIAL = Isolated("orders", 1, 0.0, 0.0, 0.0)
 @pytest.mark.parametrize(
     ("due", "is_active", "calls"),
     [
-        ({"goes_on": False}, True, ["ends"]),
-        ({"goes_on": True}, True, ["continues"]),
-        ({"goes_on": True}, False, ["begins", 3]),
-        ({"goes_on": True, "short": True}, False, ["begins", 3 * 4]),
-        ({"goes_on": True, "ordered": False}, True, []),
-        ({"goes_on": True, "trial": _TRIAL}, True, []),
+        ({"has_more": False}, True, ["ends"]),
+        ({"has_more": True}, True, ["continues"]),
+        ({"has_more": True}, False, ["begins", 3]),
+        ({"has_more": True, "short": True}, False, ["begins", 3 * 4]),
+        ({"has_more": True, "ordered": False}, True, []),
+        ({"has_more": True, "trial": _TRIAL}, True, []),
     ],
 )
 def test_the_second_cursor_begins_continues_and_ends_with_the_backlog(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, due: dict[str, Any], is_active: bool, calls: list[object]
 ) -> None:
-    """A backlog is compared with a full transaction, of which a short one is a quarter."""
+    """The size of a backlog is measured in full transactions; a short transaction is a quarter of one."""
     shard = env.shard()
-    reader, found = shard._dispatcher._reader, list[object]()
+    reader, noted = shard._dispatcher._reader, list[object]()
     monkeypatch.setattr(BacklogBypass, "active", is_active)
-    monkeypatch.setattr(BacklogBypass, "end", lambda _: found.append("ends"))
-    monkeypatch.setattr(BacklogBypass, "committed", lambda *_: found.append("continues"))
-    monkeypatch.setattr(BacklogBypass, "begin", lambda *arguments: found.extend(("begins", arguments[-1])))
+    monkeypatch.setattr(BacklogBypass, "end", lambda _: noted.append("ends"))
+    monkeypatch.setattr(BacklogBypass, "committed", lambda *_: noted.append("continues"))
+    monkeypatch.setattr(BacklogBypass, "begin", lambda *arguments: noted.extend(("begins", arguments[-1])))
     monkeypatch.setattr(BacklogBypass, "wanted", lambda _index, _before_ms, count: count in calls)
     keys = [entry_key(5, offset) for offset in range(3)]
     assert shard._index is not None
     reader.ended(shard._index, Due(keys, [b"v"] * 3, **{"ordered": True, **due}), set(), 9)
-    assert found == calls
+    assert noted == calls
     shard.close()
 
 
 def test_only_the_first_transaction_of_a_backlog_is_short(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages behind it wait for that one and for the search of the second cursor."""
+    """Messages behind the backlog wait for this transaction and for the search of the second cursor."""
     env.dispatch = DispatchConfig(entries_max=50)
     shard = env.shard()
     index = backlog(env, shard, monkeypatch, 30)
     monkeypatch.setattr(BacklogBypass, "wanted", lambda *_: True)
     due = read_due(env, shard)
-    assert (len(due.keys), due.short, due.full, due.goes_on, due.read_to) == (2, True, True, True, due.keys[-1])
+    assert (len(due.keys), due.short, due.full, due.has_more, due.read_to) == (2, True, True, True, due.keys[-1])
     monkeypatch.setattr(BacklogBypass, "begin", lambda *_: None)
     shard._dispatcher._reader.ended(index, due, set(), 9)
     due = read_due(env, shard)
-    assert (len(due.keys), due.short, due.full, due.goes_on, due.read_to) == (10, False, True, True, due.keys[-1])
+    assert (len(due.keys), due.short, due.full, due.has_more, due.read_to) == (10, False, True, True, due.keys[-1])
     shard.close()
 
 
 @pytest.mark.parametrize(("count", "full"), [(9, False), (10, True)])
-def test_a_transaction_that_is_not_full_has_read_everything(
+def test_a_transaction_that_is_not_full_has_read_all_due_entries(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, count: int, full: bool
 ) -> None:
     env.dispatch = DispatchConfig(entries_max=50)
     shard = env.shard()
     backlog(env, shard, monkeypatch, count)
     due = read_due(env, shard)
-    assert (due.full, due.goes_on, due.short) == (full, full, False)
+    assert (due.full, due.has_more, due.short) == (full, full, False)
     assert due.read_to == (due.keys[-1] if full else LAST_KEY)
     shard.close()
 
@@ -188,7 +190,7 @@ def test_the_smallest_transaction_still_contains_a_message(
     shard.close()
 
 
-def test_behind_the_end_of_a_backlog_the_second_cursor_has_read_everything(
+def test_past_the_end_of_a_backlog_the_second_cursor_has_read_all_due_entries(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = env.shard()
@@ -197,7 +199,7 @@ def test_behind_the_end_of_a_backlog_the_second_cursor_has_read_everything(
         ahead = BypassedMessages(until, keys, [b"v"] * len(keys))
         monkeypatch.setattr(BacklogBypass, "next_messages", lambda *_, ahead=ahead: ahead)
         due = read_due(env, shard)
-        assert (due.full, due.read_to, due.goes_on) == (False, until, bool(keys))
+        assert (due.full, due.read_to, due.has_more) == (False, until, bool(keys))
     shard.close()
 
 
@@ -205,10 +207,10 @@ def test_behind_the_end_of_a_backlog_the_second_cursor_has_read_everything(
     ("entries_max", "controls", "waiting", "scanned"),
     [(10_000, 0, 1_000, 1_000), (15, 0, 1, 2), (5, 0, 1, 1), (50, 2, 1, 4), (50, 7, 0, 7)],
 )
-def test_messages_that_waited_for_their_rate_get_half_of_what_controls_leave(
+def test_messages_that_waited_for_their_rate_get_half_of_the_space_after_controls(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, entries_max: int, controls: int, waiting: int, scanned: int
 ) -> None:
-    """A fifth of the configured entries is the first limit. Without controls, at least one message gets a place."""
+    """The first limit is a fifth of the configured entries. Without controls, at least one parked message may leave."""
     env.dispatch = DispatchConfig(entries_max=entries_max)
     shard = env.shard(RequestTopicConfig(R, messages_per_second_max=("orders=1000",)))
     hold_controls(env, shard, monkeypatch, controls)
@@ -236,11 +238,11 @@ def test_messages_that_waited_for_their_rate_get_half_of_what_controls_leave(
 @pytest.mark.parametrize(
     ("controls", "is_own_isolated", "limit"), [(0, False, 10), (3, False, 5), (8, False, 8), (8, True, 18)]
 )
-def test_a_transaction_has_room_for_all_controls(
+def test_a_transaction_has_space_for_all_controls(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, controls: int, is_own_isolated: bool, limit: int
 ) -> None:
-    """Rule 1. If Postdate's own topics are isolated, the controls are read and stay, so messages need room beside
-    them."""
+    """Rule 1. If Postdate's own topics are isolated, the transaction reads the controls but leaves them, so messages
+    need additional space."""
     env.dispatch = DispatchConfig(entries_max=50, size_bytes_max=1_000)
     shard = env.shard()
     index = hold_controls(env, shard, monkeypatch, controls)
@@ -252,10 +254,10 @@ def test_a_transaction_has_room_for_all_controls(
     shard.close()
 
 
-def test_a_message_beside_a_backlog_may_fill_a_transaction(
+def test_a_message_ahead_of_a_backlog_may_fill_a_transaction(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of the backlog lies before it any more."""
+    """The first cursor has taken the whole backlog before it."""
     shard, key = env.shard(), entry_key(5, 0)
     ahead = BypassedMessages(key, [key], [bytes(shard._dispatcher._limit.size_bytes)])
     monkeypatch.setattr(BacklogBypass, "next_messages", lambda *_: ahead)
@@ -268,7 +270,7 @@ def test_a_message_beside_a_backlog_may_fill_a_transaction(
 def test_a_transaction_that_holds_all_its_bytes_is_full(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, ahead_bytes: int | None
 ) -> None:
-    """Messages beside a backlog have their part of the bytes."""
+    """Messages ahead of a backlog have a share of the bytes."""
     shard = env.shard()
     index = backlog(env, shard, monkeypatch, 9)
     (size_bytes,) = {len(raw) for raw in index.scan_due(9, 9)[1]}
@@ -279,7 +281,7 @@ def test_a_transaction_that_holds_all_its_bytes_is_full(
     limit._share, limit._size_bytes_max = 1.0, 3 * size_bytes + (ahead_bytes or 0)
     due = read_due(env, shard)
     assert len(due.keys) == 3 + (ahead_bytes is not None)
-    assert (due.full, due.goes_on, due.read_to) == (True, True, due.keys[2])
+    assert (due.full, due.has_more, due.read_to) == (True, True, due.keys[2])
     shard.close()
 
 

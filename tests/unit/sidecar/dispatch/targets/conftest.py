@@ -1,4 +1,4 @@
-"""Fixtures that several unit tests of fault attribution share. A test file may replace one by its own."""
+"""Fixtures for the unit tests of fault attribution. A test file may override them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Goal: a fault is blamed on the target or the entry that causes it, and decides how much that target is sent.
+"""Goal: a fault is attributed to the target or the entry that causes it, and limits the messages that this target gets.
 
-Method: `FaultAttribution` alone, given the reports of transactions that never ran, on a clock that the test moves.
+Method: `FaultAttribution` alone gets made-up reports of transactions, on a clock that the test advances.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from support.shards.fault_attempts import (
 def test_after_a_refusal_without_a_record_the_next_transaction_reports_each_message(faults: FaultAttribution) -> None:
     assert faults.must_report(None, 3)
     assert not faults.must_report(None, LARGE_TRANSACTION_FATES)
-    assert faults.aborted(common({"good": 3}), 0) is Finding.GO_ON
+    assert faults.aborted(common({"good": 3}), 0) is Finding.ATTRIBUTED
     assert faults.must_report(None, LARGE_TRANSACTION_FATES)
     assert faults.aborted(common({"good": 3}), 0) is Finding.BACK_OFF
 
 
 def test_only_the_target_whose_records_were_refused_is_isolated(faults: FaultAttribution) -> None:
     counts = {"good": 50, "bad": 50}
-    assert faults.aborted(common(counts, good=outcome(50), bad=outcome(0, *range(50))), 0) is Finding.GO_ON
+    assert faults.aborted(common(counts, good=outcome(50), bad=outcome(0, *range(50))), 0) is Finding.ATTRIBUTED
     assert faults.get("good") is None
     assert faults.any
     assert isolated_target(faults).messages_max == 25
@@ -69,7 +69,7 @@ def test_transactions_after_a_fault_are_small_and_double(faults: FaultAttributio
 def test_transactions_after_a_fault_double_while_all_their_entries_wait_for_own_topics(
     faults: FaultAttribution,
 ) -> None:
-    """Up to the size at which each message is still reported."""
+    """They double up to the size at which each message still has a delivery report."""
     faults.all_wait()
     assert not faults.is_attributing
     isolate(faults, 1)
@@ -135,7 +135,7 @@ def test_transactions_without_messages_for_targets_do_not_show_how_long_a_trial_
     isolated = isolate(faults, 32)
     while faults.any and clock.now < 1_000 + 2 * FIRST_PROBATION_MS:
         for _ in range(4):
-            faults.committed(finished(None, 1, {}, {}, 10.0), 3.0, 0.0)  # answers to controls
+            faults.committed(finished(None, 1, {}, {}, 10.0), 3.0, 0.0)  # verdicts on controls
         clock.now = max(isolated.retry_at, clock.now) + 30
         faults.committed(trial(isolated, isolated.messages_max, outcome(isolated.messages_max), 30.0), 3.0, 0.0)
     assert not faults.any
@@ -144,7 +144,7 @@ def test_transactions_without_messages_for_targets_do_not_show_how_long_a_trial_
 def _times_out(
     faults: FaultAttribution, isolated: Isolated, log_acknowledged: bool = True, acknowledged: int = 0
 ) -> None:
-    """A trial is aborted, since a record timed out."""
+    """Reports the abort of a trial in which a record timed out."""
     attempt = trial(isolated, 2, outcome(acknowledged, 1, why=TIMED_OUT), took_ms=2_000.0)
     attempt.log_acknowledged = log_acknowledged
     faults.aborted(attempt, 0)
@@ -162,17 +162,17 @@ def test_a_target_is_unavailable_if_only_its_trials_fail_for_the_budget(
         assert faults.spent("bad", 0, BUDGET_MS) is None
         clock.now += 1_000
         if commits:
-            faults.kafka_works()
+            faults.note_commit()
         _times_out(faults, isolated, log_acknowledged, acknowledged)
     spent = faults.spent("bad", 0, BUDGET_MS)
     assert spent == (Refusal(Reason.TARGET_UNAVAILABLE, "timed out") if is_spent else None)
-    assert faults.spent("bad", 1, BUDGET_MS) is None  # its own budget is not used up
+    assert faults.spent("bad", 1, BUDGET_MS) is None  # the entry's budget is not used up
     faults.committed(trial(isolated, 1, outcome(1)), 0.0, 0.0)
     assert faults.spent("bad", 0, BUDGET_MS) is None
 
 
 def test_one_failed_trial_is_not_an_outage_however_long_it_took(faults: FaultAttribution, clock: StepClock) -> None:
-    """The target had no messages for an hour, and a cut of the network hits the next trial."""
+    """The target had no messages for an hour, and a network outage hits the next trial."""
     isolated = isolate(faults, 2)
     faults.committed(trial(isolated, 2, outcome(2)), 0.0, 0.0)
     for _ in range(2):
@@ -234,7 +234,7 @@ def test_a_probe_that_is_refused_for_good_is_condemned_at_once(
     final = RecordRejected("schema validation failed", code)
     isolated = isolate(faults, 2, final)
     faults.aborted(trial(isolated, 2, outcome(0, 7, 8, why=final)), 0)
-    assert not faults.condemned  # a batch that is too large says nothing about a record
+    assert not faults.condemned  # a batch that is too large proves nothing about a record
     faults.aborted(trial(isolated, 1, outcome(0, 7, why=final)), 0)
     assert faults.condemned == {7: Refusal(reason, "schema validation failed")}
 
@@ -277,7 +277,7 @@ def test_a_few_refused_of_a_common_transaction_are_retried_alone(faults: FaultAt
 
 
 def _probation_ms(faults: FaultAttribution, clock: StepClock) -> float:
-    """How long a target that is isolated now, and then has no fault, stays isolated."""
+    """Isolates a target, and returns how long it stays isolated without a further fault, in ms."""
     isolated, since = isolate(faults, 1), clock.now
     for _ in range(GOOD_TRIALS):
         clock.now += 10
@@ -325,7 +325,7 @@ def test_the_probations_of_a_thousand_targets_are_remembered(
     assert _probation_ms(faults, clock) == next_ms
 
 
-def test_work_for_own_topics_is_split_and_no_entry_is_blamed(
+def test_entries_for_own_topics_are_split_and_not_blamed(
     faults: FaultAttribution, clock: StepClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     attempt = finished(None, 40, {STORE: 40}, {STORE: outcome(0, *range(40), why=TIMED_OUT)}, 2_000.0)
@@ -356,7 +356,7 @@ def test_a_trial_is_quick_if_it_takes_no_longer_than_other_transactions(
 
 
 def _tried(faults: FaultAttribution, isolated: Isolated, took_ms: float) -> int:
-    """A trial as large as the maximum was committed. Returns the next maximum."""
+    """Commits a trial as large as the maximum. Returns the next maximum."""
     size = isolated.messages_max
     faults.committed(trial(isolated, size, outcome(size), took_ms=took_ms), 3.0, 0.0)
     return isolated.messages_max
@@ -369,14 +369,14 @@ def test_a_target_with_a_long_round_trip_gets_large_trials_and_stays_isolated(fa
     assert isolated_target(faults) is isolated
 
 
-def test_a_target_that_takes_its_time_for_each_message_gets_one_at_a_time(faults: FaultAttribution) -> None:
+def test_a_target_with_a_fixed_time_per_message_gets_one_at_a_time(faults: FaultAttribution) -> None:
     isolated = isolate(faults, 2)
     maxima = [_tried(faults, isolated, took_ms) for took_ms in (33.0, 53.0, 33.0, 33.0)]
     assert maxima == [2, 1, 1, 1]
 
 
 def test_a_trial_without_a_message_for_its_target_does_not_count(faults: FaultAttribution, clock: StepClock) -> None:
-    """All of its entries have expired, and are dead letters."""
+    """All its entries have expired and become dead letters."""
     isolated = isolate(faults, 8)
     clock.now += 1_000
     faults.committed(trial(isolated, 0, outcome(0), took_ms=60.0), 3.0, 0.0)
@@ -385,8 +385,8 @@ def test_a_trial_without_a_message_for_its_target_does_not_count(faults: FaultAt
 
 
 def _waits_for_a_trial(faults: FaultAttribution, clock: StepClock, isolated: Isolated, late_ms: float) -> float:
-    """A trial of 40 ms is 20 ms too long, and a message of another target, due `late_ms` before the end of the trial,
-    waits for it. Returns how long the target must pause from then on."""
+    """Commits a trial of 40 ms, which is 20 ms too long. A message for another target, due `late_ms` before its end,
+    waits for it. Returns how long the target must then pause, in ms."""
     ended_at = clock.now
     faults.committed(trial(isolated, 1, outcome(1), took_ms=40.0), 3.0, 0.0)
     clock.now += 12.0
@@ -396,11 +396,11 @@ def _waits_for_a_trial(faults: FaultAttribution, clock: StepClock, isolated: Iso
 
 
 @pytest.mark.parametrize(("late_ms", "pauses"), [(19.0, False), (20.0, True)])
-def test_trials_for_which_others_waited_too_long_again_and_again_pause_the_target(
+def test_trials_that_repeatedly_delay_others_too_long_pause_the_target(
     faults: FaultAttribution, clock: StepClock, late_ms: float, pauses: bool
 ) -> None:
-    """The credit covers five such trials. Each further one costs 150 times its excess of 20 ms, that is 3 s; the first
-    pauses are limited to 1 and 2 s."""
+    """The credit covers five such trials. Each further trial costs 150 times its excess of 20 ms, that is 3 s. The
+    first pauses are limited to 1 s and 2 s."""
     isolated = isolate(faults, 1)
     clock.now += 1_000
     first = [_waits_for_a_trial(faults, clock, isolated, late_ms) for _ in range(5)]
@@ -414,7 +414,7 @@ def test_trials_for_which_others_waited_too_long_again_and_again_pause_the_targe
 def test_the_first_pause_is_short_unless_the_target_is_known_to_hang(
     faults: FaultAttribution, clock: StepClock, hangs: bool, rest_ms: float
 ) -> None:
-    """It is known if its records timed out, although the log record was acknowledged."""
+    """It is known to hang if its records timed out although the log record was acknowledged."""
     isolated = isolate(faults, 1)
     clock.now += 1_000
     ended_at = clock.now
@@ -429,7 +429,7 @@ def test_the_first_pause_is_short_unless_the_target_is_known_to_hang(
 def test_a_refused_trial_pauses_only_a_target_that_accepts_nothing(
     faults: FaultAttribution, clock: StepClock, accepted_before_ms: float, rest_ms: float
 ) -> None:
-    """Otherwise the messages between the refused ones would wait as well."""
+    """Otherwise accepted messages between the refused ones would wait as well."""
     isolated = isolate(faults, 1)
     clock.now += accepted_before_ms - 12.0
     ended_at = clock.now
@@ -448,8 +448,8 @@ def test_only_the_first_transaction_after_a_trial_waited_for_it(faults: FaultAtt
     assert faults.ready_trials(clock.now + 99) == [isolated]
 
 
-def test_work_under_key_0_keeps_a_quarter_of_the_time(faults: FaultAttribution, clock: StepClock) -> None:
-    """Controls come before messages, and intake stops while they wait."""
+def test_entries_under_key_0_keep_a_quarter_of_the_time(faults: FaultAttribution, clock: StepClock) -> None:
+    """Controls come before messages, and ingest stops while they wait."""
     faults.aborted(finished(None, 2, {STORE: 2}, {STORE: outcome(0, 1, 2, why=TIMED_OUT)}, 2_000.0), 0)
     own = isolated_target(faults, OWN)
     _tried(faults, own, 33.0)
@@ -458,7 +458,7 @@ def test_work_under_key_0_keeps_a_quarter_of_the_time(faults: FaultAttribution, 
 
 
 def test_a_trial_isolates_other_topics_that_fail_in_it(faults: FaultAttribution, clock: StepClock) -> None:
-    """A trial of Postdate's own topics delivers messages, too, and a trial of a target may write dead letters."""
+    """A trial of Postdate's own topics also delivers messages, and a trial of a target may write dead letters."""
     failed = {STORE: outcome(0, 1, why=TIMED_OUT)}
     faults.aborted(finished(None, 1, {STORE: 1}, failed, 2_000.0), 0)
     own = isolated_target(faults, OWN)
@@ -476,7 +476,8 @@ def test_a_trial_isolates_other_topics_that_fail_in_it(faults: FaultAttribution,
 def test_own_topics_return_after_their_probation_although_nothing_tried_them(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """What waits for them may be in none of their trials: parked messages of an isolated target, or a bulk control."""
+    """Their trials may contain none of the entries that wait for them: parked messages of an isolated target, or a bulk
+    control."""
     failed = {STORE: outcome(0, 1, why=TIMED_OUT)}
     faults.aborted(finished(None, 1, {STORE: 1}, failed, 2_000.0), 0)
     own = isolated_target(faults, OWN)

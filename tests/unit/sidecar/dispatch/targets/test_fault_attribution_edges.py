@@ -1,4 +1,4 @@
-"""Goal: the limits, pauses and memories of fault attribution begin and end where they should.
+"""Goal: the limits, pauses and probations of fault attribution hold exactly at their bounds.
 
 Method: as `test_fault_attribution`.
 """
@@ -45,10 +45,10 @@ def faults(clock: StepClock) -> FaultAttribution:
 
 
 def _times_out(faults: FaultAttribution, isolated: Isolated, log_acknowledged: bool = True) -> None:
-    """A trial is aborted, since no record was acknowledged."""
+    """Reports the abort of a trial of which no record was acknowledged."""
     attempt = trial(isolated, 2, outcome(0, 1, why=TIMED_OUT))
     attempt.log_acknowledged = log_acknowledged
-    assert faults.aborted(attempt, 0) is Finding.GO_ON
+    assert faults.aborted(attempt, 0) is Finding.ATTRIBUTED
 
 
 @pytest.mark.parametrize("topic", ["bad", STORE])
@@ -59,12 +59,12 @@ def test_a_topic_that_fails_with_one_record_gets_one_at_a_time(faults: FaultAttr
 
 def test_the_durations_of_the_last_transactions_are_summed_up() -> None:
     recent = RecentDurations()
-    assert (recent.least, recent.median, recent.upper_quartile, recent.mean_above(0.0)) == (0, 0, 0, 0)
+    assert (recent.shortest, recent.median, recent.upper_quartile, recent.mean_above(0.0)) == (0, 0, 0, 0)
     recent.add(7.0)
-    assert (recent.least, recent.median, recent.upper_quartile, recent.mean_above(5.0)) == (7, 7, 7, 2)
+    assert (recent.shortest, recent.median, recent.upper_quartile, recent.mean_above(5.0)) == (7, 7, 7, 2)
     for took_ms in range(_RECENT, 0, -1):
         recent.add(took_ms)
-    assert recent.least == 1
+    assert recent.shortest == 1
     assert (recent.median, recent.upper_quartile) == (_RECENT // 2 + 1, _RECENT * 3 // 4 + 1)
     assert recent.mean_above(_RECENT - 2) == (1 + 2) / _RECENT
 
@@ -90,7 +90,7 @@ def test_the_pause_after_a_trial_holds_for_all_targets(faults: FaultAttribution,
     assert faults.next_at() == clock.now + 500
 
 
-def test_a_target_is_tried_as_long_as_something_waits_for_it(faults: FaultAttribution, clock: StepClock) -> None:
+def test_a_target_is_tried_while_messages_wait_for_it(faults: FaultAttribution, clock: StepClock) -> None:
     isolated = isolate(faults, 1)
     faults.nothing_waits(isolated)
     assert faults.ready_trials(clock.now) == []
@@ -99,7 +99,7 @@ def test_a_target_is_tried_as_long_as_something_waits_for_it(faults: FaultAttrib
 
 
 def test_trials_of_which_only_the_log_record_fails_shrink_to_one_message(faults: FaultAttribution) -> None:
-    """The target may be what delays that record."""
+    """The target may still delay that record."""
     isolated = isolate(faults, 8)
     maxima = []
     for _ in range(4):
@@ -117,7 +117,7 @@ def test_a_trial_with_one_acknowledged_message_is_followed_by_one_message(faults
 def test_a_target_that_acknowledges_nothing_is_tried_more_and_more_rarely(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """Until it acknowledges a message."""
+    """The pauses are short again once it acknowledges a message."""
     isolated = isolate(faults, 1)
     pauses = []
     for _ in range(9):
@@ -132,12 +132,12 @@ def test_a_target_that_acknowledges_nothing_is_tried_more_and_more_rarely(
 
 @pytest.mark.parametrize("answer", [outcome(1, 1, why=TIMED_OUT), outcome(0, 1, 2), None])
 def test_any_answer_ends_an_outage(faults: FaultAttribution, clock: StepClock, answer: object) -> None:
-    """Acknowledged messages, or a refusal. Without an answer, the entries end after their budget."""
+    """An acknowledgement or a refusal ends it. Without either, the entries end after their budget."""
     isolated = isolate(faults, 2)
     _times_out(faults, isolated)
     clock.now += 1_000
     if answer is not None:
-        assert faults.aborted(trial(isolated, 2, answer), 0) is Finding.GO_ON  # type: ignore[arg-type]
+        assert faults.aborted(trial(isolated, 2, answer), 0) is Finding.ATTRIBUTED  # type: ignore[arg-type]
     clock.now += BUDGET_MS
     _times_out(faults, isolated)
     assert (faults.spent("bad", 0, BUDGET_MS) is None) is (answer is not None)
@@ -146,7 +146,7 @@ def test_any_answer_ends_an_outage(faults: FaultAttribution, clock: StepClock, a
 def test_a_commit_before_the_last_failed_trial_does_not_show_that_kafka_works(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    faults.kafka_works()
+    faults.note_commit()
     isolated = isolate(faults, 2)
     for _ in range(BUDGET_MS // 1_000 + 2):
         clock.now += 1_000
@@ -177,12 +177,13 @@ def test_a_trial_that_is_mostly_refused_is_followed_by_half_of_it(
     faults: FaultAttribution, size: int, refused: int, next_max: int
 ) -> None:
     isolated = isolate(faults, 200, REFUSED)
-    assert faults.aborted(trial(isolated, size, outcome(size - refused, *range(refused))), 0) is Finding.GO_ON
+    assert faults.aborted(trial(isolated, size, outcome(size - refused, *range(refused))), 0) is Finding.ATTRIBUTED
     assert (isolated.messages_max, isolated.refused) == (next_max, {})
 
 
 def test_a_quarter_of_a_trial_may_be_refused_entries(faults: FaultAttribution, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those are retried alone, as many as are remembered. A record that belongs to no entry is not among them."""
+    """The refused entries are retried alone, up to the number that is remembered. A record that belongs to no entry
+    does not count."""
     monkeypatch.setattr(isolated_targets, "REFUSED_MAX", 2)
     isolated = isolate(faults, 8)
     faults.aborted(trial(isolated, 4, outcome(3, 42)), 0)
@@ -244,7 +245,8 @@ def test_a_target_whose_trials_may_be_large_returns(faults: FaultAttribution, ca
 def test_the_next_trial_is_as_large_as_the_aim_allows(
     faults: FaultAttribution, size: int, took_ms: float, next_max: int
 ) -> None:
-    """The aim is 20 ms. A fast trial at most doubles the next one, to three quarters of what would reach the aim."""
+    """The aim is 20 ms. A fast trial at most doubles the next one, up to three quarters of the size that would reach
+    the aim."""
     isolated = isolate(faults, 1)
     isolated.messages_max = max(size, 200)
     faults.committed(trial(isolated, size, outcome(size), took_ms=took_ms), 0.0, 0.0)
@@ -273,8 +275,8 @@ def test_after_one_transaction_that_reported_all_messages_the_next_one_is_not_li
 def _tried(
     faults: FaultAttribution, clock: StepClock, isolated: Isolated, size: int = 1, late_ms: float = 20.0
 ) -> bool:
-    """A trial of 40 ms is 20 ms too long, and a message of another target waits `late_ms` for it. True if the target
-    must pause longer than for a quarter of the time."""
+    """Commits a trial of 40 ms, which is 20 ms too long. A message for another target waits `late_ms` for it. Returns
+    True if the target must pause longer than after every trial, 120 ms."""
     clock.now = max(clock.now, isolated.retry_at)
     ended_at = clock.now
     faults.committed(trial(isolated, size, outcome(size), took_ms=40.0), 3.0, 0.0)
@@ -287,7 +289,7 @@ def _common(took_ms: float, late_ms: float = 0.0) -> FinishedTransaction:
     return finished(None, 20, {"good": 20}, {"good": outcome(20)}, took_ms, late_ms=late_ms)
 
 
-def test_trials_for_which_nothing_waits_neither_use_credit_nor_add_to_it(
+def test_trials_that_delay_no_message_neither_use_credit_nor_add_to_it(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
     isolated = isolate(faults, 1)
@@ -302,7 +304,7 @@ def test_trials_for_which_nothing_waits_neither_use_credit_nor_add_to_it(
 def test_a_trial_costs_no_credit_if_other_transactions_stall_for_as_long(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """One of eight takes 200 ms, which is 22 ms for each of them."""
+    """One of eight transactions takes 200 ms, an excess of 22 ms on average."""
     isolated = isolate(faults, 1)
     for _ in range(10):
         for took_ms in (200.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0):

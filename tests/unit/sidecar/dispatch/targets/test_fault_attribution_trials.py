@@ -1,9 +1,9 @@
-"""Goal: a target that is as fast as the others again gets its messages in time, however much traffic it has, and
-returns; and a slow one, or one that refuses everything, delays few messages of the others.
+"""Goal: an isolated target that is fast again gets its messages on time, whatever its traffic, and its isolation ends.
+A slow target, or one that refuses all messages, delays few messages for other targets.
 
-Method: `FaultAttribution` decides for a model of a shard on a clock that the model moves. The shard has one producer: a
-transaction of n messages takes `base_ms` plus EACH_MS for each, a trial of a slow target longer. Healthy targets get
-`healthy_per_ms` messages a ms: 1,000 a second, or none.
+Method: `FaultAttribution` decides for a model of a shard, on a clock that the model advances. The shard has one
+producer. A transaction of n messages takes `base_ms` plus EACH_MS for each message; a trial of a slow target takes
+longer. Healthy targets get `healthy_per_ms` messages a ms: 1,000 a second, or none.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from support.shards.fault_attempts import finished
 
 BASE_MS, EACH_MS = 8.0, 0.05
 HEALTHY_PER_MS = 1.0
-#: ms of a message, and of a whole trial, that a slow target takes in addition.
+#: Additional ms of a slow target, for each message and for a whole transaction.
 PER_MESSAGE = {"slow": 20.0}
 PER_TRIAL = {"far": 34.0}
-#: ms that an erratic target adds to some of the transactions with its messages.
+#: Additional ms of an erratic target, in some of the transactions with its messages.
 ERRATIC_MS = {"erratic": 30.0, "hanging": 2_000.0}
-#: ms after which a record that is not acknowledged has failed.
+#: The time in ms after which an unacknowledged record has failed.
 TIMEOUT_MS = 2_000.0
 #: The target that refuses every record.
 REFUSING = "refusing"
@@ -40,10 +40,10 @@ _TOO_LARGE = RecordRejected("too large", KafkaError.MSG_SIZE_TOO_LARGE)
 
 @dataclass
 class _Shard:
-    """The model. `rates`: messages per second of the targets that a fault has isolated at the beginning. `busy`: the
-    mean extra time of a transaction on a busy machine, as a multiple of its duration. `cuts`: the begin and end of each
-    network outage, in ms; a transaction that is open during an outage ends when the outage ends. `erratic`: the share
-    of transactions in which an erratic target is slow."""
+    """The model of a shard. `rates`: messages per second for each target that a fault has isolated at the beginning.
+    `busy`: the mean extra time of a transaction on a busy machine, as a multiple of its duration. `cuts`: the begin and
+    end of each network outage, in ms; a transaction that is open during an outage ends when the outage ends. `erratic`:
+    the share of transactions in which an erratic target is slow."""
 
     rates: Mapping[str, float]
     busy: float = 0.0
@@ -74,38 +74,38 @@ class _Shard:
         self.chance = random.Random(self.seed)
 
     def due(self, name: str) -> int:
-        """Messages of a target that are due and not sent."""
+        """Returns the number of messages for a target that are due and not sent."""
         return int(self.now / 1_000 * self.rates[name]) - self.sent[name]
 
     def run(self, seconds: float) -> None:
-        """Trials and common transactions by turns, as the dispatcher makes them."""
+        """Runs trials and common transactions in turns, as the dispatcher does."""
         while self.now < seconds * 1_000:
             self._try_one()
             self._send_common()
             self.faults.parked([*self.rates])
 
     def _try_one(self) -> None:
-        for each in self.faults.ready_trials(self.now):
-            size = min(self.due(each.name), each.messages_max)
+        for isolated in self.faults.ready_trials(self.now):
+            size = min(self.due(isolated.name), isolated.messages_max)
             if not size:
-                self.faults.nothing_waits(each)
+                self.faults.nothing_waits(isolated)
                 continue
-            name = each.name
+            name = isolated.name
             if name == REFUSING:
-                self._refuse(each)
+                self._refuse(isolated)
                 return
             slow_ms = self._slow_ms(name, size)
-            attempt = finished(each, size, {name: size}, {name: TopicOutcome(size)}, slow_ms)
+            attempt = finished(isolated, size, {name: size}, {name: TopicOutcome(size)}, slow_ms)
             self.sent[name] += size if self._commit(attempt) else 0
             return
 
     def _slow_ms(self, name: str, size: int) -> float:
-        """The extra time of a transaction with `size` messages for a target, in ms."""
+        """Returns the extra time of a transaction with `size` messages for a target, in ms."""
         is_slow = name in ERRATIC_MS and self.chance.random() < self.erratic
         return PER_TRIAL.get(name, 0.0) + size * PER_MESSAGE.get(name, 0.0) + (ERRATIC_MS[name] if is_slow else 0.0)
 
     def _refuse(self, target: Isolated) -> None:
-        """A trial of one message, which the broker refuses: its entry becomes a dead letter."""
+        """Runs a trial of one message, which the broker refuses: its entry becomes a dead letter."""
         offset = self.sent[REFUSING]
         outcome = TopicOutcome(0, faults={offset: _TOO_LARGE})
         due_ms, took_ms = {offset: int(self.now)}, self._stretched(self.base_ms)
@@ -117,7 +117,7 @@ class _Shard:
         self.faults.ended([offset])
 
     def _send_common(self) -> None:
-        """One transaction for all targets that are not isolated: it waits for each in turn."""
+        """Runs one transaction for all targets that are not isolated. It waits for each target in turn."""
         first, now = len(self.waits_ms), self.now
         healthy = int(now * self.healthy_per_ms) - first
         counts = {name: self.due(name) for name in self.rates if self.faults.get(name) is None and self.due(name)}
@@ -129,7 +129,7 @@ class _Shard:
         for name, count in counts.items():
             slow_ms = self._slow_ms(name, count)
             outcomes[name] = TopicOutcome(count, [slow_ms] if slow_ms >= SLOW_RECORD_MS else [])
-        slow_ms = sum(sum(each.waits_ms) for each in outcomes.values())
+        slow_ms = sum(sum(outcome.waits_ms) for outcome in outcomes.values())
         size = healthy + sum(counts.values())
         if self._commit(finished(None, size, {"good": healthy, **counts}, outcomes, slow_ms, late_ms=late_ms)):
             self.waits_ms += [self.now - (first + n) / self.healthy_per_ms for n in range(healthy)]
@@ -137,7 +137,7 @@ class _Shard:
                 self.sent[name] += count
 
     def _commit(self, attempt: FinishedTransaction) -> bool:
-        """Returns False if the records time out, so that the transaction is aborted."""
+        """Commits a transaction, or aborts it and returns False if its records time out."""
         attempt.took_ms = self._stretched(attempt.took_ms + self.base_ms + EACH_MS * attempt.size)
         cut_ms = max(
             (until - self.now for since, until in self.cuts if self._is_open(attempt, since, until)), default=0
@@ -160,11 +160,11 @@ class _Shard:
         return took_ms * (1 + self.chance.expovariate(1 / self.busy)) if self.busy else took_ms
 
     def late_ms(self, share: float) -> float:
-        """The quantile `share` of the waits of healthy messages, in ms."""
+        """Returns the quantile `share` of the waits of healthy messages, in ms."""
         return sorted(self.waits_ms)[int(share * len(self.waits_ms))]
 
     def share_later_than(self, wait_ms: float) -> float:
-        """The share of healthy messages that waited for longer."""
+        """Returns the share of healthy messages that waited longer than `wait_ms`."""
         return sum(wait > wait_ms for wait in self.waits_ms) / len(self.waits_ms)
 
 
@@ -183,8 +183,10 @@ def test_a_target_that_is_fast_again_catches_up_and_returns(beside: Mapping[str,
     ("busy", "rate", "late_ms"),
     [(2.0, 10.0, 2_500), (2.0, 100.0, 2_500), (2.0, 1_000.0, 2_500), (10.0, 10.0, 6_500), (10.0, 100.0, 6_500)],
 )
-def test_it_does_so_on_a_busy_machine(busy: float, rate: float, late_ms: float, seed: int) -> None:
-    """There all transactions take longer, some of them ten times as long as the others."""
+def test_a_target_that_is_fast_again_returns_on_a_busy_machine(
+    busy: float, rate: float, late_ms: float, seed: int
+) -> None:
+    """On a busy machine all transactions take longer, some of them ten times as long as others."""
     shard, most_ms = _Shard({"back": rate}, busy, seed=seed), 0.0
     while shard.now < 60_000:
         shard.run(shard.now / 1_000 + 1)
@@ -194,7 +196,7 @@ def test_it_does_so_on_a_busy_machine(busy: float, rate: float, late_ms: float, 
 
 
 @pytest.mark.parametrize("base_ms", [8.0, 12.0, 16.0, 30.0])
-def test_its_messages_do_not_wait_for_its_return(base_ms: float) -> None:
+def test_messages_of_a_target_that_is_fast_again_do_not_wait_for_its_return(base_ms: float) -> None:
     """A trial of one message takes as long as any other transaction, so its duration does not show how long a larger
     trial takes. The target has been isolated before, so it stays isolated for half a minute."""
     shard, most = _Shard({"back": 100.0}, base_ms=base_ms), 0
@@ -219,8 +221,8 @@ def test_a_slow_target_delays_few_messages_of_the_others() -> None:
 
 
 def test_a_target_with_a_long_round_trip_gets_large_trials_beside_others() -> None:
-    """Smaller trials would take as long, and one of a single message would
-    pause the target for up to three seconds, once the credit is used up."""
+    """Smaller trials would take as long. Once the credit is used up, a trial of a single message would pause the target
+    for up to three seconds."""
     shard = _Shard({"far": 100.0})
     shard.run(120)
     assert shard.sent["far"] > 120 * 15
@@ -236,7 +238,7 @@ def test_a_target_that_is_often_slow_delays_few_messages_of_the_others(share: fl
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
-def test_others_wait_a_fifth_of_the_time_at_most_for_a_target_that_hangs(share: float) -> None:
+def test_others_wait_at_most_a_fifth_of_the_time_for_a_target_that_hangs(share: float) -> None:
     """Each trial that hangs takes two seconds, and the pause after it takes at most ten."""
     shard = _Shard({"hanging": 100.0}, erratic=share)
     shard.run(240)
@@ -244,8 +246,8 @@ def test_others_wait_a_fifth_of_the_time_at_most_for_a_target_that_hangs(share: 
 
 
 @pytest.mark.parametrize("cut_ms", [500.0, 1_500.0, 4_000.0, 12_000.0])
-def test_a_cut_of_the_network_delays_an_isolated_target_hardly_longer_than_the_others(cut_ms: float) -> None:
-    """The cut hits a trial or a common transaction, depending on when it begins."""
+def test_a_network_outage_delays_an_isolated_target_hardly_longer_than_the_others(cut_ms: float) -> None:
+    """The outage hits a trial or a common transaction, depending on its begin."""
     hits = 0
     for begin_ms in range(500, 600, 10):
         shard = _Shard({"back": 100.0}, cuts=[(begin_ms, begin_ms + cut_ms)])
@@ -259,7 +261,7 @@ def test_a_cut_of_the_network_delays_an_isolated_target_hardly_longer_than_the_o
 
 @pytest.mark.parametrize("busy", [0.2, 0.6])
 def test_a_target_that_refuses_everything_delays_few_messages_of_the_others(busy: float) -> None:
-    """It needs a trial for each of its messages."""
+    """It needs a trial for each message."""
     shard, alone = _Shard({REFUSING: 100.0}, busy), _Shard({}, busy)
     shard.run(120)
     alone.run(120)

@@ -1,8 +1,9 @@
-"""Goal: a target with a rate gets at most that rate, in order and once; other targets do not wait, and waiting costs
-nothing.
+"""Goal: a target with a rate gets its messages at that rate at most, in order and once. Other targets do not wait, and
+waiting messages cost no time or memory.
 
-Method: a shard on a simulated cluster, whose time passes only where the shard waits. What left when, and in which
-order, is read from the topics and the dispatch log; what was read of the timer log is counted where it is read.
+Method: a shard on a simulated cluster, whose clock advances only while the shard waits. The tests read the times and
+the order of the deliveries from the topics and the dispatch log. To measure the cost, they count the rows that scans of
+the timer log return.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ from support.shards.simulated_shard import BUDGET_MS, OWN, R, ShardEnvironment, 
 from support.shards.timer_indexes import NOW_MS, open_index
 
 _TARGETS = ("orders", "light", "small")
-#: ms. From what a shard takes until the broker stamps it: the stamps of two transactions lie that much closer at most.
+#: The longest time in ms from the decision of a shard to the broker's timestamp: the timestamps of two transactions may
+#: be this much closer than their decisions.
 _STAMPED_MS = 30
 
 
 @pytest.fixture
 def env(tmp_path: Path) -> ShardEnvironment:
-    """A cluster with three targets, and transactions of a hundred entries at most."""
+    """A cluster with three targets, and transactions of at most a hundred entries."""
     made = ShardEnvironment(tmp_path)
     made.admin.create_topics([NewTopic(name, 1, 1, {}) for name in _TARGETS[1:]])
     made.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=500)
@@ -53,19 +55,20 @@ def rated(*rules: str) -> RequestTopicConfig:
 
 
 def left_at(env: ShardEnvironment, target: str) -> list[int]:
-    """When each message of a target was committed, by the broker's clock; ascending."""
+    """Returns the commit time of each message for a target, by the broker's clock, ascending."""
     offsets = {offset for _, offset in delivered(env, target)}
     stamps = zip(env.read(OWN.dispatch_log), env.log(), strict=True)
-    return sorted(r.timestamp_ms for r, said in stamps for fate in said.fates if fate.offset in offsets)
+    return sorted(stamped.timestamp_ms for stamped, record in stamps for fate in record.fates if fate.offset in offsets)
 
 
 def check_rate(env: ShardEnvironment, target: str, per_second: float) -> None:
-    """In no stretch of time more than the rate allows."""
-    at = left_at(env, target)
-    for first in range(len(at)):
-        for last in range(first, len(at)):
-            most = per_second * ((at[last] - at[first] + _STAMPED_MS) / 1000 + RATE_SAVED_S) + 1
-            assert last - first + 1 <= most, f"{last - first + 1} within {at[last] - at[first]} ms"
+    """Asserts that the messages in each interval stay within the rate."""
+    times_ms = left_at(env, target)
+    for first in range(len(times_ms)):
+        for last in range(first, len(times_ms)):
+            interval_ms = times_ms[last] - times_ms[first]
+            count_max = per_second * ((interval_ms + _STAMPED_MS) / 1000 + RATE_SAVED_S) + 1
+            assert last - first + 1 <= count_max, f"{last - first + 1} within {interval_ms} ms"
 
 
 def pass_ms(env: ShardEnvironment, shard: Shard, time_ms: float) -> None:
@@ -74,12 +77,13 @@ def pass_ms(env: ShardEnvironment, shard: Shard, time_ms: float) -> None:
 
 
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Counts the rows that scans of the timer log return; the function tells how many since it was last asked."""
+    """Counts the rows that scans of the timer log return. Returns a function that returns the rows since its last
+    call."""
     read = [0]
     honest = TimerLog._scan
 
     def scan(self: TimerLog, *arguments: object) -> tuple[list[bytes], list[bytes]]:
-        keys, values = honest(self, *arguments)  # type: ignore[arg-type]  # passed on as they came
+        keys, values = honest(self, *arguments)  # type: ignore[arg-type]  # passed on unchanged
         read[0] += len(keys)
         return keys, values
 
@@ -92,20 +96,20 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def note_scans(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The keys at which scans of the timer log start from now on."""
+    """Returns a list that collects the start keys of later scans of the timer log."""
     starts: list[bytes] = []
     honest = TimerLog._scan
 
     def scan(self: TimerLog, family: str, start: bytes, *more: object) -> tuple[list[bytes], list[bytes]]:
         starts.append(start)
-        return honest(self, family, start, *more)  # type: ignore[arg-type]  # passed on as they came
+        return honest(self, family, start, *more)  # type: ignore[arg-type]  # passed on unchanged
 
     monkeypatch.setattr(TimerLog, "_scan", scan)
     return starts
 
 
 def waiting(directory: Path, *places: tuple[str, int], size_bytes: int = 1) -> TimerIndex:
-    """A timer index with parked messages, all due at NOW_MS: target and offset of each."""
+    """Returns a timer index with parked messages, all due at NOW_MS. `places`: target and offset of each message."""
     index = open_index(directory)
     put = EntryChanges()
     for target, offset in places:
@@ -133,7 +137,7 @@ def test_a_burst_leaves_at_the_rate_of_its_target_and_the_others_on_time(env: Sh
 
 
 def test_missed_occurrences_leave_at_the_rate_of_their_target(env: ShardEnvironment) -> None:
-    """Without a rate, many of them leave in one transaction."""
+    """Without a rate, many missed occurrences leave in one transaction."""
     env.format_version = 3
     shard = env.shard(rated("orders=2"))
     env.ask(("postdate-topic", b"orders"), ("postdate-id", b"c"), ("postdate-every", b"1s"))
@@ -176,7 +180,7 @@ def test_after_a_slice_the_shard_rests_until_the_next_one(env: ShardEnvironment)
     shard.close()
 
 
-def test_below_its_rate_a_message_is_not_made_to_wait(env: ShardEnvironment) -> None:
+def test_a_message_below_the_rate_of_its_target_does_not_wait(env: ShardEnvironment) -> None:
     shard = env.shard(rated("*=10"))
     pass_ms(env, shard, 1_000)
     due = env.time.now_ms + 100
@@ -191,7 +195,8 @@ def test_below_its_rate_a_message_is_not_made_to_wait(env: ShardEnvironment) -> 
 def test_a_waiting_message_is_moved_once_and_not_read_in_each_turn(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cost of a turn does not depend on how much waits; nor does memory: nothing but a heap of targets is kept."""
+    """Neither the cost of a turn nor the memory depends on the number of waiting messages: only a heap of targets is
+    kept."""
     shard = env.shard(rated("orders=4"))
     count = 2_000
     due = env.time.now_ms + 3_000
@@ -284,7 +289,7 @@ def test_a_late_request_with_an_earlier_due_time_leaves_first(env: ShardEnvironm
     env.until(shard, lambda: env.ended() >= 3)
     late = env.schedule(due - 100)
     env.time.wait(200)
-    env.poll(shard)  # taken in by the turn in which some of the others may leave
+    env.poll(shard)  # ingested by the turn in which some of the other messages may leave
     before = env.ended()
     env.until(shard, lambda: env.ended() == 11)
     assert delivered(env, "orders")[before] == (int(due - 100), late)
@@ -292,15 +297,15 @@ def test_a_late_request_with_an_earlier_due_time_leaves_first(env: ShardEnvironm
     shard.close()
 
 
-def test_one_that_kafka_refuses_is_found_among_those_that_wait(env: ShardEnvironment) -> None:
-    """It is moved back to be tried alone, and neither it nor the rate keeps the others."""
+def test_a_message_that_kafka_refuses_is_found_among_waiting_messages(env: ShardEnvironment) -> None:
+    """The refused message is moved back and retried alone. Neither this nor the rate keeps the others from leaving."""
     shard = env.shard(rated("small=10"))
     due = env.time.now_ms + 500
     for number in range(20):
         env.schedule(due, target=b"small", value=b"x" * (2_000 if number == 13 else 20))
     env.until(shard, lambda: env.ended() >= 3)
     env.broker.topics["small"].config["max.message.bytes"] = "1500"  # metadata is older than this
-    env.until(shard, lambda: env.ended() == 20, 10_000)  # before the target's settings are looked at again
+    env.until(shard, lambda: env.ended() == 20, 10_000)  # before the target's settings are looked up again
     assert [reason for reason, _ in env.letters()] in ([b"too-large"], [b"record-refused"])
     assert len(env.read("small")) == 19
     assert sum(a > b for a, b in zip(delivered(env, "small"), delivered(env, "small")[1:], strict=False)) == 0
@@ -332,21 +337,22 @@ def test_a_message_that_waits_beyond_its_grace_expires_and_a_cancelled_one_does_
 def test_each_message_leaves_once_and_in_order(
     env: ShardEnvironment, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bursts, late-comers, controls, a hold and a takeover, while two of three targets are limited."""
+    """This holds with bursts, late requests, controls, a hold and a takeover, while two of three targets have a
+    rate."""
     choose = random.Random(seed)
-    monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)  # a wrong span would end what is not its own
+    monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)  # a wrong range would end other entries
     env.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=choose.choice([10, 60, 500]))
     topic = rated("orders=80", "small=30")
     shard = env.shard(topic)
-    asked: set[int] = set()
+    scheduled: set[int] = set()
     now = env.time.now_ms
     for step in range(12):
         for _ in range(choose.randrange(40)):
             due = choose.choice([now + 1_000, env.time.now_ms - choose.randrange(50), now + choose.randrange(3_000)])
             target = choose.choice(_TARGETS).encode()
-            asked.add(env.schedule(due, ("postdate-id", b"%d" % len(asked)), target=target))
+            scheduled.add(env.schedule(due, ("postdate-id", b"%d" % len(scheduled)), target=target))
             if choose.random() < 0.05:
-                victim = b"%d" % choose.randrange(len(asked))
+                victim = b"%d" % choose.randrange(len(scheduled))
                 env.ask(("postdate-action", b"cancel"), ("postdate-id", victim))
         pass_ms(env, shard, choose.randrange(1, 400))
         shard.ctx.held.current = Holds(targets=frozenset({"small"})) if step == 4 else NOTHING
@@ -354,10 +360,10 @@ def test_each_message_leaves_once_and_in_order(
             shard.close()
             shard = env.shard(topic)
     finals = ("delivered", "cancelled")
-    env.until(shard, lambda: {o for fates in env.fates() for o, fate in fates if fate in finals} >= asked)
-    said = sorted(offset for fates in env.fates() for offset, fate in fates if fate == "delivered")
-    assert sorted(offset for target in _TARGETS for _, offset in delivered(env, target)) == said
-    assert len(said) == len(set(said))
+    env.until(shard, lambda: {o for fates in env.fates() for o, fate in fates if fate in finals} >= scheduled)
+    delivered_offsets = sorted(offset for fates in env.fates() for offset, fate in fates if fate == "delivered")
+    assert sorted(offset for target in _TARGETS for _, offset in delivered(env, target)) == delivered_offsets
+    assert len(delivered_offsets) == len(set(delivered_offsets))
     check_order(env, _TARGETS)
     check_rate(env, "orders", 80)
     check_rate(env, "small", 30)
@@ -371,7 +377,8 @@ def test_each_message_leaves_once_and_in_order(
 def test_a_message_does_not_overtake_an_unread_one(
     tmp_path: Path, entries_max: int, size_bytes_max: int, count: int
 ) -> None:
-    """A transaction takes what waits up to a number and a size. What it leaves comes before all that is due later."""
+    """A transaction takes waiting messages up to a number and a size. The remaining ones leave before all messages that
+    are due later."""
     index = waiting(tmp_path, *(("orders", offset) for offset in range(5)), size_bytes=10)
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 0.0)
@@ -384,7 +391,7 @@ def test_a_message_does_not_overtake_an_unread_one(
     index.close()
 
 
-def test_a_waiting_message_that_is_not_due_yet_stays_and_is_looked_at_again_soon(tmp_path: Path) -> None:
+def test_a_waiting_message_that_is_not_due_yet_stays_and_is_checked_again_soon(tmp_path: Path) -> None:
     index = waiting(tmp_path, ("orders", 0))
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 10_000.0)
@@ -416,7 +423,7 @@ def test_each_target_has_one_turn_which_comes_when_its_own_bucket_is_filled(tmp_
 
 
 def test_a_read_starts_at_the_first_waiting_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below it lie the tombstones of all those that have left, which a scan would have to skip."""
+    """Below it lie the tombstones of all messages that have left, which a scan would have to skip."""
     index = waiting(tmp_path, *(("orders", offset) for offset in range(3)))
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 10_000.0)
@@ -457,7 +464,7 @@ def test_the_limits_of_a_transaction_hold_over_all_targets(
     index.close()
 
 
-def test_a_target_whose_tokens_were_spent_meanwhile_waits_for_the_next(tmp_path: Path) -> None:
+def test_a_target_whose_tokens_were_spent_waits_for_the_next_token(tmp_path: Path) -> None:
     index = waiting(tmp_path, ("orders", 0))
     rates = TargetRates(RateRules.of(("orders=4",)), 0.0)
     rates.begin(index, 0.0)
@@ -486,20 +493,20 @@ def test_after_a_rebuild_waiting_messages_leave_first_with_an_empty_bucket(tmp_p
 
 
 @pytest.mark.parametrize(("steady_ms", "count"), [(0.0, 2), (3_600_000.0, 2), (3_600_000.0, 9)])
-def test_a_target_that_got_more_than_its_rate_has_no_room(tmp_path: Path, steady_ms: float, count: int) -> None:
-    """A message that is retried alone counts, and does not wait. Tokens are saved for a tenth of a second only."""
+def test_a_target_that_got_more_than_its_rate_gets_no_message(tmp_path: Path, steady_ms: float, count: int) -> None:
+    """A message that is retried alone counts but does not wait. Tokens are saved for only a tenth of a second."""
     rates = TargetRates(RateRules.of(("orders=10",)), 0.0)
     index = open_index(tmp_path)
     rates.begin(index, steady_ms)
     rates.spend({"orders": count})
-    assert rates.room("orders") == 0
+    assert rates.available("orders") == 0
     index.close()
 
 
-def test_a_target_of_which_nothing_waits_any_more_gets_its_next_message_at_once(
+def test_a_target_without_waiting_messages_gets_its_next_message_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another seek is not needed for each message."""
+    """The next messages need no further seek."""
     index = open_index(tmp_path)
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 10_000.0)
@@ -523,8 +530,8 @@ def test_messages_that_are_parked_in_any_order_leave_in_order(tmp_path: Path) ->
     index.close()
 
 
-def test_nothing_leaves_before_the_first_request_is_read(tmp_path: Path) -> None:
-    """Then the cancel gate admits messages due before 0, and a message may be due at 1."""
+def test_no_message_leaves_before_the_first_request_is_read(tmp_path: Path) -> None:
+    """Until then the cancel gate admits only messages due before 0, and a message may be due at 1."""
     index = open_index(tmp_path)
     put = EntryChanges()
     put.insert_parked(parked_key("orders", 1, 0), b"a")
@@ -543,7 +550,7 @@ def test_a_target_that_was_forgotten_starts_with_an_empty_bucket(
     rates = TargetRates(RateRules.of(("*=10",)), 0.0)
     index = open_index(tmp_path)
     rates.begin(index, 10_000.0)
-    assert [rates.room(name) > 0 for name in ("a", "b", "c", "a")] == [True, True, False, False]
+    assert [rates.available(name) > 0 for name in ("a", "b", "c", "a")] == [True, True, False, False]
     index.close()
 
 

@@ -1,7 +1,7 @@
-"""Goal: a slow target is found although its transactions have no messages for others, if others wait for these, and
-stalls of the machine isolate no target because of it.
+"""Goal: a slow target is isolated even if its transactions have no messages for other targets, provided that such
+messages wait for them. Stalls of the machine isolate no target by this rule.
 
-Method: as `test_fault_attribution_slow_topics`; a slow transaction is followed by one with messages for other targets.
+Method: as `test_slow_topics`. After each slow transaction comes one with messages for other targets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from support.shards.fault_attempts import (
 
 
 def _together(faults: FaultAttribution, slow: str, waited_ms: float) -> None:
-    """A transaction with messages for the slow target and another one."""
+    """Commits a transaction with messages for the slow target and for another target."""
     outcomes = {"good": TopicOutcome(10), slow: TopicOutcome(10, [waited_ms])}
     faults.committed(finished(None, 20, dict.fromkeys(outcomes, 10), outcomes, waited_ms + 15), 3.0, 2.0)
 
@@ -38,7 +38,7 @@ def _alone(
     messages: int = 1,
     first_ms: float = 3.0,
 ) -> None:
-    """A transaction for the slow target only."""
+    """Commits a transaction for the slow target only."""
     took_ms = sum(waits_ms) + 5
     clock.now += took_ms
     outcomes = {"bad": TopicOutcome(messages, [*waits_ms])}
@@ -54,10 +54,10 @@ def _after(
     took_ms: float = 10.0,
     **outcomes: TopicOutcome,
 ) -> None:
-    """The next transaction, after a pause: its first message had been due for `waited_ms` when the one before
-    ended."""
+    """Commits the next transaction after a pause. Its first message had been due for `waited_ms` when the previous
+    transaction ended."""
     clock.now += pause_ms + took_ms
-    counts = {name: each.acknowledged for name, each in outcomes.items()}
+    counts = {name: outcome.acknowledged for name, outcome in outcomes.items()}
     late_ms = waited_ms + pause_ms
     faults.committed(finished(None, 20, counts, outcomes, took_ms, late_ms=late_ms), first_ms, 0.0)
 
@@ -65,15 +65,15 @@ def _after(
 def test_a_slow_target_with_few_messages_is_found_if_others_wait_although_no_transaction_has_both(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """One message in 3 s takes 900 ms, and others get 20 a second: those that fall due meanwhile are in the next
-    transaction, which reports also if it is large."""
+    """The target gets one message every 3 s, which takes 900 ms; other targets get 20 a second. Messages that become
+    due during those 900 ms are in the next transaction, which has delivery reports even if it is large."""
     for count in range(4):
         assert not faults.any
         _alone(faults, clock)
         assert faults.must_report(None, LARGE_TRANSACTION_FATES)
         assert faults.needs_late_ms
         _after(faults, clock, took_ms=700.0, good=TopicOutcome(18))
-        assert not faults.is_attributing  # its messages would not be in the small transactions
+        assert not faults.is_attributing  # the small transactions would contain none of its messages
         for _ in range(40 if count < 3 else 0):
             clock.now += 50
             quick(faults)
@@ -110,7 +110,8 @@ def test_a_slow_transaction_alone_does_not_count_if_no_others_waited_for_it(
 def test_a_slow_transaction_alone_counts_less_if_few_others_waited(
     faults: FaultAttribution, clock: StepClock, messages: int, others: int, transactions: int
 ) -> None:
-    """An isolation would harm more than it helps if others have fewer messages than an eighth of the target's."""
+    """An isolation would do more harm than good if the messages for other targets are fewer than an eighth of the
+    target's."""
     for _ in range(transactions):
         assert not faults.any
         _alone(faults, clock, (600.0,), messages)
@@ -139,7 +140,8 @@ def test_a_slow_transaction_alone_counts_only_if_it_was_long(faults: FaultAttrib
 
 
 def test_the_times_of_slow_transactions_alone_do_not_count(faults: FaultAttribution, clock: StepClock) -> None:
-    """Stalls of the machine take as long. With another target in the same transaction, two such records are enough."""
+    """A stall of the machine takes as long. If the transaction also has messages for another target, two such records
+    are enough."""
     for _ in range(3):
         _alone(faults, clock)
         _after(faults, clock, good=TopicOutcome(18))
@@ -151,7 +153,7 @@ def test_the_times_of_slow_transactions_alone_do_not_count(faults: FaultAttribut
 def test_after_a_trial_or_an_abort_the_next_transaction_shows_nothing(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """Its messages waited for that as well."""
+    """Its messages waited for the trial or the abort as well."""
     other = isolate(faults, 4, target="missing")
     for _ in range(10):
         _alone(faults, clock)
@@ -167,7 +169,8 @@ def test_after_a_trial_or_an_abort_the_next_transaction_shows_nothing(
 def test_transactions_for_one_target_each_show_how_far_the_brokers_are(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """With a round trip of 150 ms a first acknowledgement takes two round trips, and each further five requests one."""
+    """With a round trip of 150 ms, the first acknowledgement takes two round trips, and every further five requests
+    one."""
     for _ in range(20):
         _alone(faults, clock, (150.0, 150.0, 150.0), first_ms=300.0)
         _after(faults, clock, first_ms=300.0, good=TopicOutcome(18))
@@ -187,7 +190,7 @@ def test_stalls_of_the_machine_blame_no_target_that_is_alone_in_its_transactions
 def test_slow_transactions_for_one_target_show_that_the_machine_stalls(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """Another target is then not isolated after four slow records."""
+    """After that, four slow records do not isolate another target."""
     quick(faults)
     for _ in range(3):
         _alone(faults, clock)

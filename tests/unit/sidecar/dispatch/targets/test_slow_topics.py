@@ -1,6 +1,6 @@
-"""Goal: a topic that transactions wait for is found and isolated, and no other, also on a busy machine.
+"""Goal: the topic that transactions wait for is isolated, and no other topic, even on a busy machine.
 
-Method: `FaultAttribution` alone, given the reports of transactions that never ran, on a clock that the test moves.
+Method: `FaultAttribution` alone gets made-up reports of transactions, on a clock that the test advances.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from support.shards.fault_attempts import (
 
 
 def _waited(faults: FaultAttribution, bad_ms: float, slow: int = 1, first_ms: float = 3.0, name: str = "bad") -> None:
-    """A common transaction was committed that waited so long for `slow` records of the topic `name`."""
+    """Commits a common transaction that waited `bad_ms` for `slow` records of the topic `name`."""
     outcomes = {"good": TopicOutcome(10), name: TopicOutcome(10, [bad_ms / slow] * slow if slow else [])}
     faults.committed(finished(None, 20, {"good": 10, name: 10}, outcomes, bad_ms + 15), first_ms, 2.0)
 
@@ -41,13 +41,13 @@ def test_the_topic_that_transactions_wait_for_is_slow(faults: FaultAttribution) 
     _waited(faults, 15.0, slow=0)
     for _ in range(3):
         _waited(faults, 80.0)
-    assert not faults.any  # not often enough in a row: a coincidence
+    assert not faults.any  # not enough in a row: a coincidence
     _waited(faults, 80.0)
     assert faults.get("good") is None
     assert isolated_target(faults).messages_max == 2
 
 
-def test_they_stay_small_while_a_topic_is_suspected(faults: FaultAttribution) -> None:
+def test_transactions_stay_small_while_a_topic_is_suspected(faults: FaultAttribution) -> None:
     quick(faults)
     isolate(faults, 1)
     for _ in range(3):
@@ -59,7 +59,8 @@ def test_they_stay_small_while_a_topic_is_suspected(faults: FaultAttribution) ->
 
 
 def test_far_brokers_make_no_topic_slow(faults: FaultAttribution) -> None:
-    """With a round trip of 24 ms a first acknowledgement takes two, and the sixth request of a connection one more."""
+    """With a round trip of 24 ms, the first acknowledgement takes two round trips, and the sixth request of a
+    connection takes a third."""
     quick(faults, 48.0)
     for _ in range(10):
         _waited(faults, 96.0, slow=4, first_ms=48.0)
@@ -70,8 +71,8 @@ def test_far_brokers_make_no_topic_slow(faults: FaultAttribution) -> None:
 
 
 def _on_a_busy_machine(faults: FaultAttribution, clock: StepClock, transactions: int, slow: str = "") -> int:
-    """Transactions for two or three of ten topics, any of which is slow in two of five; one topic is always slow.
-    Returns after how many some topic was isolated."""
+    """Commits transactions for two or three of ten topics, each of which is slow in two of five transactions; one topic
+    may always be slow. Returns the number of transactions until a topic was isolated."""
     chance = random.Random(7)
     names = [f"topic-{number}" for number in range(10)]
     for count in range(transactions):
@@ -115,7 +116,7 @@ def test_a_short_transaction_for_the_slow_topic_alone_does_not_count(faults: Fau
 def _waited_for(
     faults: FaultAttribution, slow_topic: str, topics: tuple[str, ...], transactions: int = 1, waited_ms: float = 400.0
 ) -> None:
-    """Transactions with ten records for each topic; each transaction waits for one record of the slow topic."""
+    """Commits transactions with ten records for each topic; each transaction waits for one record of the slow topic."""
     for _ in range(transactions):
         outcomes = {name: TopicOutcome(10, [waited_ms] if name == slow_topic else []) for name in topics}
         counts, targets = dict.fromkeys(topics, 10), [name for name in topics if name != STORE]
@@ -128,15 +129,16 @@ def _waited_for(
 def test_a_target_is_not_isolated_while_no_message_for_another_waits(
     faults: FaultAttribution, topics: tuple[str, ...], waited_ms: float
 ) -> None:
-    """An isolation would only make its own messages late. Records for Postdate's topics come with these messages."""
+    """An isolation would only delay the target's messages. The records for Postdate's own topics belong to these
+    messages."""
     quick(faults)
     _waited_for(faults, "bad", topics, 50, waited_ms)
     assert not faults.any
-    assert not faults.is_attributing  # nor are its transactions small
+    assert not faults.is_attributing  # its transactions are not small, either
 
 
 def test_a_target_beside_a_rare_one_is_isolated_if_all_its_transactions_are_slow(faults: FaultAttribution) -> None:
-    """Transactions in which nothing else waits neither blame nor clear it."""
+    """Transactions without messages for other targets neither blame nor clear it."""
     quick(faults)
     for _ in range(4):
         assert not faults.any
@@ -168,7 +170,8 @@ def test_a_stall_beside_a_rare_target_isolates_nothing(faults: FaultAttribution)
 
 
 def _reported(faults: FaultAttribution, counts: dict[str, int], slow: str, waited_ms: float = 60.0) -> None:
-    """A common transaction with so many messages for each topic was committed, and waited for a record of `slow`."""
+    """Commits a common transaction with `counts` messages for each topic, which waited for a record of the topic
+    `slow`."""
     outcomes = {name: TopicOutcome(count, [waited_ms] if name == slow else []) for name, count in counts.items()}
     targets = [name for name in counts if name != STORE]
     size = sum(counts.values())
@@ -190,11 +193,11 @@ def _reported(faults: FaultAttribution, counts: dict[str, int], slow: str, waite
 def test_the_fewer_messages_wait_for_a_target_the_more_slow_records_it_takes(
     faults: FaultAttribution, clock: StepClock, others: dict[str, int], bad: int, records: int
 ) -> None:
-    """An isolation helps the few others, and delays the many messages of the target."""
+    """An isolation helps the few messages for other targets, and delays the many messages for the slow target."""
     quick(faults)
     for _ in range(records):
         assert not faults.any
-        clock.now += PROBATION_MS - 1  # a suspicion ends that long after the last slow transaction
+        clock.now += PROBATION_MS - 1  # a suspicion ends this long after the last slow transaction
         _reported(faults, others | {"bad": bad}, "bad")
     assert faults.get("bad") is not None
 
@@ -245,7 +248,7 @@ def test_a_suspicion_ends_some_time_after_the_last_slow_transaction(faults: Faul
 
 
 def test_a_target_that_answers_first_and_late_without_others_is_not_cleared(faults: FaultAttribution) -> None:
-    """Its own first acknowledgements are no measure of what is usual."""
+    """Its own first acknowledgements do not define the usual wait."""
     quick(faults)
     for _ in range(4):
         assert not faults.any
@@ -267,10 +270,11 @@ def test_a_slow_transaction_without_others_keeps_a_suspicion(faults: FaultAttrib
     assert faults.get("bad") is not None
 
 
-def test_what_is_usual_is_forgotten_if_nothing_has_shown_it_for_long(
+def test_the_usual_wait_is_forgotten_if_no_transaction_has_shown_it_for_long(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """The machine has become busy meanwhile, and transactions had one topic, or were too large to report."""
+    """The machine has become busy. Until now, transactions had one topic only, or were too large for delivery
+    reports."""
     for _ in range(64):
         _waited(faults, 0.0, slow=0)
     clock.now += PROBATION_MS
@@ -293,7 +297,7 @@ def test_transactions_for_a_slow_target_alone_make_no_other_target_harder_to_fin
 def test_transactions_stay_small_only_if_many_messages_wait_for_a_suspected_target(
     faults: FaultAttribution, bad: int, grows: bool
 ) -> None:
-    """Small transactions could not carry its messages, and those of the others would wait behind them."""
+    """Small transactions would fall behind with its messages, and messages for other targets would wait behind them."""
     quick(faults)
     isolate(faults, 1, target="missing")
     _reported(faults, {"rare": 10, "bad": bad}, "bad")
@@ -312,7 +316,7 @@ def test_another_suspicion_ends_although_a_target_is_slow(faults: FaultAttributi
 def test_a_slow_topic_of_postdate_is_isolated_without_other_targets(
     faults: FaultAttribution, topics: tuple[str, ...]
 ) -> None:
-    """Messages for any target may become due meanwhile."""
+    """Messages for any target may become due during the wait."""
     quick(faults)
     _waited_for(faults, STORE, topics, 2)
     assert faults.any
@@ -342,7 +346,8 @@ def test_only_transactions_in_which_others_wait_for_a_suspected_topic_stay_small
 
 
 def test_a_target_counts_as_slow_regardless_of_the_transaction_size(faults: FaultAttribution) -> None:
-    """3,000 messages a second and a target that takes 0.4 s: from the second transaction on each has 1,200 entries."""
+    """With 3,000 messages a second and a target that takes 0.4 s, each transaction after the first has 1,200
+    entries."""
     sizes = [30, *([1_200] * 4)]
     for size in sizes:
         outcomes = {"good": TopicOutcome(size - 1), "bad": TopicOutcome(1, [395.0])}
@@ -352,7 +357,7 @@ def test_a_target_counts_as_slow_regardless_of_the_transaction_size(faults: Faul
 
 
 def test_slow_large_transactions_report_by_turns(faults: FaultAttribution) -> None:
-    """So a target is found that becomes slow while all transactions are large."""
+    """So a target is found even if it becomes slow while all transactions are large."""
     size = LARGE_TRANSACTION_FATES
     faults.committed(finished(None, size, {"good": size}, {}, 299.0), 3.0, 0.0)
     assert not faults.must_report(None, size)
@@ -385,7 +390,7 @@ def test_the_transaction_after_a_long_wait_is_small(faults: FaultAttribution) ->
 
 
 def test_a_long_wait_for_the_first_acknowledgement_blames_no_topic(faults: FaultAttribution) -> None:
-    """The records of the slow topic were acknowledged first: that clears it of nothing, and the other ones neither."""
+    """The records of the slow topic were acknowledged first. Such a transaction neither blames nor clears any topic."""
     quick(faults)
     for _ in range(3):
         _waited(faults, 80.0)
@@ -399,7 +404,7 @@ def test_a_long_wait_for_the_first_acknowledgement_blames_no_topic(faults: Fault
 def test_two_transactions_that_wait_for_several_records_of_a_topic_are_enough(
     faults: FaultAttribution, bad_ms: float, slow: int
 ) -> None:
-    """One alone may have met a stall of the machine."""
+    """One transaction alone may have met a stall of the machine."""
     quick(faults)
     _waited(faults, bad_ms, slow)
     assert not faults.any
@@ -408,15 +413,15 @@ def test_two_transactions_that_wait_for_several_records_of_a_topic_are_enough(
 
 
 def _answered(faults: FaultAttribution, first: str, second: str) -> None:
-    """A common transaction was committed that waited for its first acknowledgement, and longer for the second topic.
-    Nothing waited for the ten others."""
+    """Commits a common transaction that waited for its first acknowledgement, from the topic `first`, and longer for
+    the topic `second`. It did not wait for ten other topics."""
     outcomes = {first: TopicOutcome(10, is_first=True), second: TopicOutcome(10, [80.0])}
     outcomes |= {f"good-{number}": TopicOutcome(10) for number in range(10)}
     faults.committed(finished(None, 120, dict.fromkeys(outcomes, 10), outcomes, 150.0), 60.0, 2.0)
 
 
 def test_two_slow_topics_that_answer_by_turns_are_both_isolated(faults: FaultAttribution) -> None:
-    """The one that answers first is charged with nothing, and cleared of nothing."""
+    """The topic that answers first is neither blamed nor cleared."""
     quick(faults)
     for _ in range(4):
         assert not faults.any
