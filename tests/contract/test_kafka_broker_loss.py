@@ -36,7 +36,7 @@ from support.brokers.kafka_steps import (
 )
 from support.deployments.ports import free_port
 from support.deployments.sidecars import environment
-from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.rounds import LONGER, expect, first_round_in_time
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 #: s. The limit for a call that ends in time. The timeouts that the tests set are at most ten seconds. The client
@@ -173,7 +173,7 @@ def test_an_address_without_a_broker_does_not_taint_a_new_producer(
         expect(took_s < limits.SUSPICIOUS_END_S, f"the commit took {took_s:.2f} s, which taints a producer, too")
         return settled
 
-    assert [first_kept(play, LONGER) for _ in range(8)] == [True] * 8
+    assert [first_round_in_time(play, LONGER) for _ in range(8)] == [True] * 8
 
 
 def _member_and_reader(kafka: ConfluentKafka, part: Partition) -> tuple[Member, LogReader]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from postdate.spark.audit.chart_data import LATENESS_EDGES_MS, AuditPicture, Moment
+from postdate.spark.audit.chart_data import LATENESS_EDGES_MS, AuditPicture, TimeStep
 from postdate.spark.audit.output import AuditOutcome, StateOutcome
 from postdate.spark.audit.page import audit_page
 from postdate.spark.job.bounds import Range
@@ -98,7 +98,7 @@ def outcome() -> AuditOutcome:
 def picture() -> AuditPicture:
     lateness = tuple(max(0, 40_000 - 3_000 * number) for number in range(len(LATENESS_EDGES_MS)))
     moments = tuple(
-        Moment(_START_MS + n * 900_000, 1_200, 1_100 + int(90 * math.sin(n / 5)), 1_100, 3_000 + 40 * n)
+        TimeStep(_START_MS + n * 900_000, 1_200, 1_100 + int(90 * math.sin(n / 5)), 1_100, 3_000 + 40 * n)
         for n in range(96)
     )
     return AuditPicture(lateness, 900_000, moments)

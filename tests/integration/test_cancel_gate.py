@@ -12,13 +12,13 @@ from postdate.wire.headers import ACTION, AT, ID, ORIGIN, TOPIC, Headers
 from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sent
-from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.rounds import LONGER, expect, first_round_in_time
 
 _LEAD_MS = 5_000
 
 
 def test_a_cancel_written_during_an_outage_wins_at_the_restart(env: SidecarDeployment) -> None:
-    first_kept(lambda slower: _cancel_while_nobody_runs(env.another(), _LEAD_MS * slower), LONGER)
+    first_round_in_time(lambda slower: _cancel_while_nobody_runs(env.another(), _LEAD_MS * slower), LONGER)
 
 
 def _cancel_while_nobody_runs(env: SidecarDeployment, lead_ms: int) -> None:

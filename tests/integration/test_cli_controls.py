@@ -13,7 +13,7 @@ import pytest
 
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import DUE
-from support.deployments.command import call_postdate, run_postdate, said_by
+from support.deployments.command import call_postdate, command_output, run_postdate
 from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Seen, gather
@@ -41,7 +41,7 @@ def target(env: SidecarDeployment) -> str:
 
 def command(env: SidecarDeployment, *arguments: str) -> list[str]:
     """Runs a command, which must succeed, and returns the lines that it prints."""
-    return said_by(*arguments, "-b", env.bootstrap).splitlines()
+    return command_output(*arguments, "-b", env.bootstrap).splitlines()
 
 
 def refused(env: SidecarDeployment, *arguments: str) -> tuple[str, str]:

@@ -20,10 +20,10 @@ from postdate.sidecar.dead_letters import reading
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import ORIGIN, Headers
 from support.brokers.broker import unique_name
-from support.deployments.command import said_by
+from support.deployments.command import command_output
 from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import postdate, wait_until
-from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.rounds import LONGER, expect, first_round_in_time
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 BUDGET_MS = 300
@@ -41,17 +41,19 @@ def requests(env: SidecarDeployment) -> str:
 
 def send(env: SidecarDeployment, requests: str, target: str, *options: str) -> str:
     """Sends a request with the command, and returns its origin."""
-    return said_by("send", "-b", env.bootstrap, "--requests", requests, "--topic", target, *options).strip()
+    return command_output("send", "-b", env.bootstrap, "--requests", requests, "--topic", target, *options).strip()
 
 
 def listed(env: SidecarDeployment, requests: str, *options: str) -> dict[str, dict[str, object]]:
-    output = said_by("dead-letters", "list", "-b", env.bootstrap, "--requests", requests, "--output", "json", *options)
+    output = command_output(
+        "dead-letters", "list", "-b", env.bootstrap, "--requests", requests, "--output", "json", *options
+    )
     return {dead_letter["origin"]: dead_letter for dead_letter in map(json.loads, output.splitlines())}
 
 
 def requeued(env: SidecarDeployment, requests: str, *options: str) -> dict[str, tuple[str, str | None]]:
     common = ["-b", env.bootstrap, "--requests", requests, "--output", "json"]
-    output = said_by("dead-letters", "requeue", *common, *options)
+    output = command_output("dead-letters", "requeue", *common, *options)
     return {row["origin"]: (row["status"], row["now"]) for row in map(json.loads, output.splitlines())}
 
 
@@ -133,7 +135,7 @@ def test_requeue_waits_for_an_open_transaction_that_hides_requeued_requests(
         assert (refused.exit_code, refused.stdout) == (Exit.FAILED, "")
         expect("returns no records from offset" in refused.stderr, refused.stderr)
 
-    first_kept(attempt, LONGER)
+    first_round_in_time(attempt, LONGER)
     monkeypatch.undo()
     foreign.abort_transaction(WAIT_TIMEOUT_S)
     now = put_back(env, requests, "--delay", "1h")[origin]

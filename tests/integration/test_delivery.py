@@ -16,7 +16,7 @@ from support.brokers.broker import unique_name
 from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Outcome, Seen, Sent, overtaken
 from support.waiting.contention import watch_contention
-from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.rounds import LONGER, expect, first_round_in_time
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _BINARY = bytes(range(256))
@@ -142,11 +142,11 @@ def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(env: Sid
             assert len(arrived) == 500
             expect(arrived == sorted(arrived), f"{key!r} is not in order: requests may have come too late")
 
-    first_kept(attempt, LONGER)
+    first_round_in_time(attempt, LONGER)
 
 
 def test_replace_cancel_and_reschedule_take_effect(env: SidecarDeployment) -> None:
-    first_kept(lambda slower: _replace_cancel_and_reschedule(env.another(), 2_500 * slower), LONGER)
+    first_round_in_time(lambda slower: _replace_cancel_and_reschedule(env.another(), 2_500 * slower), LONGER)
 
 
 def _replace_cancel_and_reschedule(env: SidecarDeployment, lead_ms: int) -> None:

@@ -24,7 +24,7 @@ from postdate.wire.stored import decode_stored, stored_offset
 from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
 from support.oracles.exactly_once import Sent
-from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.rounds import LONGER, expect, first_round_in_time
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _MESSAGES = 400
@@ -138,7 +138,7 @@ def _assert_quiet(process: Sidecar) -> None:
 
 
 def test_stored_messages_outlive_their_requests_and_the_disk(env: SidecarDeployment) -> None:
-    first_kept(lambda slower: _outlive(_Scenario(env.another()), _LEAD_MS * slower), LONGER)
+    first_round_in_time(lambda slower: _outlive(_Scenario(env.another()), _LEAD_MS * slower), LONGER)
 
 
 def _outlive(scenario: _Scenario, lead_ms: int) -> None:
@@ -166,7 +166,7 @@ def _outlive(scenario: _Scenario, lead_ms: int) -> None:
 
 
 def test_controls_find_a_stored_message_before_and_after_the_disk_is_lost(env: SidecarDeployment) -> None:
-    first_kept(lambda slower: _control(_Scenario(env.another()), _LEAD_MS * slower), LONGER)
+    first_round_in_time(lambda slower: _control(_Scenario(env.another()), _LEAD_MS * slower), LONGER)
 
 
 def _control(scenario: _Scenario, lead_ms: int) -> None:

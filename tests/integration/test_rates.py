@@ -19,7 +19,7 @@ from postdate.wire.headers import AT, TOPIC, Headers
 from postdate.wire.origins import format_origin
 from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Sender, Sent, overtaken
-from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.rounds import LONGER, expect, first_round_in_time
 
 _PARTITIONS = 2
 _PER_SECOND = 60
@@ -31,7 +31,7 @@ _CLOCKS_APART_MS = 5
 
 
 def test_a_limited_target_keeps_its_rate_and_its_order_through_a_kill(env: SidecarDeployment) -> None:
-    first_kept(lambda slower: _limited(env.another(), _PER_SECOND // slower), LONGER[:2])
+    first_round_in_time(lambda slower: _limited(env.another(), _PER_SECOND // slower), LONGER[:2])
 
 
 def _limited(env: SidecarDeployment, per_second: int) -> None:

@@ -12,7 +12,7 @@ import json
 import time
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.deployments.command import said_by
+from support.deployments.command import command_output
 from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, postdate, wait_until
 from support.oracles.exactly_once import Sender, Sent
@@ -26,7 +26,7 @@ def _send(sender: Sender, requests: str, target: str) -> Sent:
 
 def _status(sidecar: Sidecar, requests: str) -> tuple[str, str]:
     """Returns the state of the topic's only shard, and the reason."""
-    output = said_by("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
+    output = command_output("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
     (row,) = [row for row in map(json.loads, output.splitlines()) if row["requests"] == requests]
     return row["state"], row["why"]
 

@@ -35,7 +35,7 @@ from postdate.wire.dispatch_log import BEAT, DispatchRecord, encode_record
 from postdate.wire.headers import ACTION, AT, ORIGIN, TOPIC
 from postdate.wire.topics import OwnTopics
 from support.brokers.topic_changes import delete_records
-from support.deployments.command import run_postdate, said_by
+from support.deployments.command import command_output, run_postdate
 from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Sender, Sent, gather
@@ -159,7 +159,7 @@ def _truncate_log(scenario: Scenario, sidecar: Sidecar) -> None:
 def _recreate_topics(scenario: Scenario, sidecar: Sidecar) -> None:
     scenario.admin.delete_topics(sorted(scenario.own.names()))
     wait_until(lambda: not scenario.admin.describe(scenario.own.names()), "the topics are gone")
-    said_by(
+    command_output(
         *("topics", "create", "-b", scenario.env.bootstrap, "--requests", scenario.requests),
         *("--partitions", "1", "--replication-factor", "1"),
     )
@@ -274,7 +274,7 @@ def _fill(env: SidecarDeployment, scenarios: dict[str, Scenario]) -> None:
 
 
 def _rows(sidecar: Sidecar) -> list[dict[str, Any]]:
-    output = said_by("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
+    output = command_output("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
     return [json.loads(line) for line in output.splitlines()]
 
 
@@ -314,16 +314,16 @@ def _end_halts(sidecar: Sidecar, scenarios: dict[str, Scenario], names: list[str
         scenario = scenarios[name]
         shard = f"{scenario.requests}/0"
         if name == "topics created again":
-            said_by("shard", "rebuild", shard, "--yes", *where)
+            command_output("shard", "rebuild", shard, "--yes", *where)
         elif scenario.range:
             if name == names[0]:
                 refused = run_postdate("shard", "resume", shard, *where)
                 assert refused.returncode == _USAGE, refused
                 assert f"--accept-loss {scenario.range}" in refused.stderr
                 assert run_postdate("shard", "resume", shard, "--accept-loss", "0-1000000", *where).returncode == _USAGE
-            said_by("shard", "resume", shard, "--accept-loss", scenario.range, *where)
+            command_output("shard", "resume", shard, "--accept-loss", scenario.range, *where)
         else:
-            said_by("shard", "resume", shard, *where)
+            command_output("shard", "resume", shard, *where)
 
 
 def _fill_up(scenario: Scenario) -> None:

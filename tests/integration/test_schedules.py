@@ -15,7 +15,7 @@ from collections import Counter
 
 import pytest
 
-from postdate.wire.dispatch_log import ExtraFate, Occurred, Skipped, Switched
+from postdate.wire.dispatch_log import ExtraFate, Occurred, PausedOrResumed, Skipped
 from postdate.wire.headers import ACTION, ID, TOPIC, Headers
 from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar
@@ -150,8 +150,8 @@ def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(env: Sidec
     env.wait_for_ends(3)
     assert sidecar.stop() == 0
     fates = [fate for _, record in gather(env.bootstrap, [requests], [target]).log for fate in record.fates]
-    assert [fate.control for fate in fates if isinstance(fate, Switched)] == [1, 2]
-    paused_at = next(index for index, fate in enumerate(fates) if isinstance(fate, Switched))
+    assert [fate.control for fate in fates if isinstance(fate, PausedOrResumed)] == [1, 2]
+    paused_at = next(index for index, fate in enumerate(fates) if isinstance(fate, PausedOrResumed))
     in_pause = {n for n in range(1, 15) if pause.appended_ms <= nominal_ms(request_ms, n) < resume.appended_ms}
     early = {fate.number for fate in fates[:paused_at] if isinstance(fate, Occurred)}  # before the pause was read
     skipped = [n for fate in fates if isinstance(fate, Skipped) for n in range(fate.number, fate.last + 1)]

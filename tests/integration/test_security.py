@@ -39,7 +39,7 @@ from support.deployments.ports import free_port
 from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import Sidecar, wait_until
 from support.oracles.exactly_once import Reader, Sent
-from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.rounds import LONGER, expect, first_round_in_time
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 from support.web.http_steps import Client
 
@@ -168,7 +168,7 @@ def test_clients_without_a_token_or_with_a_foreign_audience_are_rejected(
             assert secret not in why
             expect(words in why, why)
 
-        first_kept(attempt, LONGER)
+        first_round_in_time(attempt, LONGER)
 
     tokens = quiet.broker.tokens
     refused = tokens.refused
@@ -224,7 +224,7 @@ def test_a_client_uses_a_replaced_password_without_a_restart(
         expect("Authentication failed" in why, f"a wrong password is reported as: {why}")
         return admin
 
-    admin = first_kept(refused_client, LONGER)
+    admin = first_round_in_time(refused_client, LONGER)
     file.write_text(PASSWORD)
 
     def is_connected() -> bool:

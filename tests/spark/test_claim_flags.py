@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.judging.origin_rows import claim_rules, found_columns
+from postdate.spark.judging.origin_rows import claim_rules, row_count_columns
 from postdate.spark.rules.schedules.occurrences import may_have_lost_fate
 from support.audit_cases.schedules import EVERY, due
 from support.audit_cases.verdicts import DUE, TO_ORDERS, Cases, T, redelivered
@@ -111,7 +111,7 @@ CLAIMS: dict[str, tuple[Callable[[Cases, int], None], str]] = {
 
 @dataclass(frozen=True)
 class _Judged:
-    """The flags of each kind, from `found_columns`, and the claims that the selected rules have found."""
+    """The flags of each kind, from `row_count_columns`, and the claims that the selected rules have found."""
 
     flags: dict[str, Row]
     claims: dict[str, set[str]]
@@ -127,7 +127,7 @@ def judged(spark: SparkSession) -> _Judged:
         places[o // 10] = name
     beside, known = before_rules(spark, cases)
     kind, rules = F.floor(F.col("offset") / 10), claim_rules({})
-    flags = beside.groupBy(kind.alias("kind")).agg(*found_columns()).collect()
+    flags = beside.groupBy(kind.alias("kind")).agg(*row_count_columns()).collect()
     made = known.groupBy(kind.alias("kind")).agg(
         *(F.coalesce(F.bool_or(makes), F.lit(False)).alias(f"{number}") for number, (_, makes) in enumerate(rules))
     )
@@ -162,7 +162,7 @@ def test_other_flags_are_set_by_each_of_their_causes(spark: SparkSession) -> Non
     cases.ask(cases.case("in bulk", ""), ("postdate-action", b"cancel"), ("postdate-select-id", b"nobody"))
     beside, _ = before_rules(spark, cases)
     lost = beside.withColumn("fates_lost_before_ms", F.lit(T + 1))
-    columns = [*found_columns(), F.bool_or(may_have_lost_fate()).alias("is_lost")]
+    columns = [*row_count_columns(), F.bool_or(may_have_lost_fate()).alias("is_lost")]
     rows = {
         row["kind"]: row
         for row in lost.groupBy((F.col("offset") / 10).cast("int").alias("kind")).agg(*columns).collect()

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from postdate.spark.job.topic_reads import RECORDS
-from postdate.spark.records.deliveries import LETTER_ROWS, UNREADABLE, dead_letter_rows, unreadable_dead_letters
+from postdate.spark.records.deliveries import DEAD_LETTER_ROWS, UNREADABLE, dead_letter_rows, unreadable_dead_letters
 from postdate.spark.records.verdict_records import ANSWER_ROWS, answer_rows
 from postdate.spark.session import small_tables
 from postdate.spark.session.small_tables import small_table
@@ -57,7 +57,7 @@ def test_rows_of_empty_topics_have_the_columns_of_others(spark: SparkSession) ->
     records."""
     records, own = small_table(spark, [], RECORDS), {"topic": "requests"}
     for rows, columns in (
-        (dead_letter_rows(records, own), LETTER_ROWS),
+        (dead_letter_rows(records, own), DEAD_LETTER_ROWS),
         (unreadable_dead_letters(records, own), UNREADABLE),
         (answer_rows(records, own), ANSWER_ROWS),
     ):

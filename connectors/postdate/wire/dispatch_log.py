@@ -196,7 +196,7 @@ class Skipped(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froze
     next_ms: _Natural
 
 
-class Switched(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+class PausedOrResumed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
     """The schedule at `offset` was paused or resumed from `at_ms` on, the timestamp of the request at the offset
     `control`. Version 3."""
 
@@ -263,7 +263,7 @@ Fate: TypeAlias = (
     | SeriesFate
     | Occurred
     | Skipped
-    | Switched
+    | PausedOrResumed
     | Triggered
     | Backfilled
     | ExtraFate
@@ -291,7 +291,7 @@ IdRow: TypeAlias = tuple[int, str]
 _KINDS: Final = frozenset({FATES, OWNER, BEAT})
 _PLAIN_FIELDS: Final = 3
 _OF_VERSION_2: Final = frozenset({ChosenFate, BulkCancelled, BulkProgress, SurvivorFate, SeriesFate})
-_OF_VERSION_3: Final = frozenset({Occurred, Skipped, Switched, Triggered, Backfilled, ExtraFate, Completed})
+_OF_VERSION_3: Final = frozenset({Occurred, Skipped, PausedOrResumed, Triggered, Backfilled, ExtraFate, Completed})
 _BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress | SurvivorFate]]] = {
     **dict.fromkeys((DELIVERED, DEAD), ChosenFate),
     CANCELLED: BulkCancelled,
@@ -301,8 +301,8 @@ _BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress |
 """The fates with four fields."""
 _BY_FIELDS: Final[dict[int, type[Occurred | Skipped]]] = {6: Occurred, 7: Skipped}
 """The fates with more fields than a `moved`."""
-_BY_CONTROL: Final[dict[int | str, type[Switched | Triggered]]] = {
-    **dict.fromkeys((PAUSED, RESUMED), Switched),
+_BY_CONTROL: Final[dict[int | str, type[PausedOrResumed | Triggered]]] = {
+    **dict.fromkeys((PAUSED, RESUMED), PausedOrResumed),
     TRIGGERED: Triggered,
 }
 """The fates by a control with as many fields as a `moved`."""
@@ -487,8 +487,8 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
                 return continued
         else:
             name = fate[2] if len(fate) > _PLAIN_FIELDS else ""
-            kind: type[Moved] | type[Switched] | type[Triggered] = _BY_CONTROL.get(name, Moved)
-            five: Moved | Switched | Triggered = msgspec.convert(fate, kind)
+            kind: type[Moved] | type[PausedOrResumed] | type[Triggered] = _BY_CONTROL.get(name, Moved)
+            five: Moved | PausedOrResumed | Triggered = msgspec.convert(fate, kind)
             if five.offset < five.control:
                 return five
     raise FormatError(f"a dispatch-log record holds a list of {len(fate)} values that is not a fate")

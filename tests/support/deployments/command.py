@@ -20,7 +20,7 @@ def call_postdate(*arguments: str) -> Result:
     return CliRunner().invoke(program, arguments, env=unset)
 
 
-def said_by(*arguments: str) -> str:
+def command_output(*arguments: str) -> str:
     """Returns what a command prints in this process; if it fails, the test fails with its error output."""
     done = call_postdate(*arguments)
     assert done.exit_code == 0, done.stderr or repr(done.exception)

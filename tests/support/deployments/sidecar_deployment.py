@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from postdate.wire.dispatch_log import FINAL, decode_record
 from support.brokers.broker import unique_name
-from support.deployments.command import said_by
+from support.deployments.command import command_output
 from support.deployments.sidecars import QUICK_SESSION, Sidecar
 from support.oracles.exactly_once import Outcome, Reader, Sender, Sent, gather, judge
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -50,7 +50,7 @@ class SidecarDeployment:
         names = [unique_name("requests") for _ in range(count)]
         named = [word for name in names for word in ("--requests", name)]
         size = ("--partitions", str(partitions), "--replication-factor", str(self.replicas))
-        said_by("topics", "create", "-b", self.bootstrap, *named, *size, *options)
+        command_output("topics", "create", "-b", self.bootstrap, *named, *size, *options)
         self.requests += names
         return names
 

@@ -122,8 +122,8 @@ DISPATCH: tuple[Undetectable, ...] = (
         "Dispatcher.__init__",
         "a trial before the first transaction, or nothing",
         "each call of `dispatch` sets it before it is read",
-        ("self.has_tried = False", "self.has_tried = True"),
-        ("self.has_tried = False", "pass"),
+        ("self.ran_trial = False", "self.ran_trial = True"),
+        ("self.ran_trial = False", "pass"),
     ),
     _of(
         _DISPATCHER,

@@ -11,10 +11,10 @@ from postdate.wheel.timing_wheel.platform import LocalPlatform
 class FakePlatform(LocalPlatform):
     """A machine whose boot id and disk space the test sets."""
 
-    def __init__(self, boot: str = "boot-1", room_bytes: int | None = None) -> None:
-        """`room_bytes`: the free space; None: that of the real disk."""
+    def __init__(self, boot: str = "boot-1", free_bytes: int | None = None) -> None:
+        """`free_bytes`: the free space; None: that of the real disk."""
         self.boot = boot
-        self.room_bytes = room_bytes
+        self.free_bytes = free_bytes
 
     def boot_id(self) -> bytes:
         """Returns an id derived from `boot`."""
@@ -22,6 +22,6 @@ class FakePlatform(LocalPlatform):
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         """Raises ENOSPC if the file is larger than the free space."""
-        if self.room_bytes is not None and size_bytes > self.room_bytes:
+        if self.free_bytes is not None and size_bytes > self.free_bytes:
             raise OSError(errno.ENOSPC, "No space left on device")
         super().allocate(descriptor, size_bytes)

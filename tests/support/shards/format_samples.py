@@ -30,11 +30,11 @@ from postdate.wire.dispatch_log import (
     ExtraFate,
     Moved,
     Occurred,
+    PausedOrResumed,
     PlainFate,
     SeriesFate,
     Skipped,
     SurvivorFate,
-    Switched,
     Triggered,
     encode_record,
 )
@@ -126,7 +126,8 @@ RECORDS_3 = [
     DispatchRecord(
         seq=7, takeover=3, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_041, low_water=2_040,
         fates=[
-            Switched(1_040, NOW_MS, "paused", NOW_MS + 9, 1_050), Switched(1_040, NOW_MS, "resumed", NOW_MS, 1_051),
+            PausedOrResumed(1_040, NOW_MS, "paused", NOW_MS + 9, 1_050),
+            PausedOrResumed(1_040, NOW_MS, "resumed", NOW_MS, 1_051),
         ],
     ),
     DispatchRecord(

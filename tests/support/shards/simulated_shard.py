@@ -149,7 +149,7 @@ class ShardEnvironment:
         """Returns (request offset, fate) of the fates in each transaction that has any."""
         return [[(fate.offset, fate.name) for fate in record.fates] for record in self.log() if record.fates]
 
-    def letters(self) -> list[tuple[bytes, bytes | None]]:
+    def dead_letters(self) -> list[tuple[bytes, bytes | None]]:
         """Returns (reason, value) of each dead letter."""
         found = []
         for record in self.read(OWN.dead_letters):

@@ -29,7 +29,7 @@ def expect(kept: bool, missed: str) -> None:
         raise TooSlow(missed)
 
 
-def first_kept(play: Callable[[int], _Played], slower: Sequence[int]) -> _Played:
+def first_round_in_time(play: Callable[[int], _Played], slower: Sequence[int]) -> _Played:
     """Returns the result of the first round that meets all its expectations; fails with the message of every round if
     none does.
 

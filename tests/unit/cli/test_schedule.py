@@ -14,7 +14,7 @@ import pytest
 
 from postdate.wire.values.instants import parse_instant_ms
 from postdate.wire.values.murmur2 import partition_for
-from support.deployments.command import call_postdate, said_by
+from support.deployments.command import call_postdate, command_output
 from support.deployments.simulated_cluster import SimulatedCluster
 from support.repository import ROOT
 
@@ -22,7 +22,7 @@ BERLIN = ("--cron", "30 2 * * *", "--zone", "Europe/Berlin")
 
 
 def create(*arguments: str) -> str:
-    return said_by("schedule", "create", "--dry-run", *arguments)
+    return command_output("schedule", "create", "--dry-run", *arguments)
 
 
 def next_times(*arguments: str) -> list[int]:
@@ -136,7 +136,7 @@ def test_an_invalid_schedule_is_a_usage_error(options: tuple[str, ...], message:
 def test_the_page_shows_what_the_preview_prints() -> None:
     page = (ROOT / "docs" / "calendar.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^postdate (schedule create --dry-run .*)$", page, re.MULTILINE)
-    printed = said_by(*shlex.split(command)).splitlines()
+    printed = command_output(*shlex.split(command)).splitlines()
     shown = page.partition(f"{command}\n```\n\n```\n")[2].partition("\n```")[0].splitlines()
     assert shown[0].partition("(")[0] == printed[0].partition("(")[0]
     assert [line for line in shown[1:] if line != "…"] == [*printed[1:4], *printed[-2:]]

@@ -193,7 +193,7 @@ def test_records_carry_the_time_of_the_broker(tmp_path: Path, ahead_ms: float) -
     assert 0 <= _deliver(env, shard, 4_000) < _LATE_MS_MAX
     env.schedule(env.broker.now_ms() + 3 * _HOUR_MS)
     env.ask(("postdate-topic", b"orders"))
-    env.until(shard, lambda: bool(env.read(OWN.store)) and bool(env.letters()))
+    env.until(shard, lambda: bool(env.read(OWN.store)) and bool(env.dead_letters()))
     stamped = [record.timestamp_ms for name in ("orders", OWN.store) for record in env.read(name)]
     assert all(abs(stamp - env.broker.now_ms()) < 60_000 for stamp in stamped)
     shard.close()

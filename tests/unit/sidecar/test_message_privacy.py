@@ -465,7 +465,7 @@ def test_no_field_of_a_request_is_written_outside_of_the_topics(
     with logged():
         shard = env.shard(topic())
         count = ask_all(env)
-        env.until(shard, lambda: {reason for reason, _ in env.letters()} == {*map(str.encode, Reason)}, 120_000)
+        env.until(shard, lambda: {reason for reason, _ in env.dead_letters()} == {*map(str.encode, Reason)}, 120_000)
         env.until(shard, lambda: shard.next_request == count)
         shown = Shown(env, shard, token_file)
         with shown.serving():
@@ -474,7 +474,7 @@ def test_no_field_of_a_request_is_written_outside_of_the_topics(
             reasons = halt_for_everything(shown, tmp_path, monkeypatch)
         shard.close()
 
-    assert MARK in b"".join(value or b"" for _, value in env.letters()), "the topics hold it"
+    assert MARK in b"".join(value or b"" for _, value in env.dead_letters()), "the topics hold it"
     assert CALLER_ID.decode() in shown.seen["GET /api/v1/pending"], "the API shows ids"
     for where, text in shown.seen.items():
         hides(where, text, MARK, *([] if where.startswith(SHOWS_IDS) else [CALLER_ID]))

@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from postdate.spark.audit.chart_data import LATENESS_EDGES_MS, AuditPicture, Moment
+from postdate.spark.audit.chart_data import LATENESS_EDGES_MS, AuditPicture, TimeStep
 from postdate.spark.audit.metrics import audit_metrics
 from postdate.spark.audit.output import AuditOutcome, as_json, write_outcome
 from postdate.spark.audit.page import audit_page
@@ -88,7 +88,7 @@ def audit_outcome() -> AuditOutcome:
 def test_the_result_of_an_audit_is_complete() -> None:
     lateness = [0] * len(LATENESS_EDGES_MS)
     lateness[2], lateness[10] = 1_000, 234
-    moments = tuple(Moment(1_795_258_284_000 + n * 60_000, 100, 90 if n else 0, 90, 10 * n) for n in range(12))
+    moments = tuple(TimeStep(1_795_258_284_000 + n * 60_000, 100, 90 if n else 0, 90, 10 * n) for n in range(12))
     outcome = replace(audit_outcome(), html="reports/a.html")
     found = read(audit_page(outcome, AuditPicture(tuple(lateness), 60_000, moments)))
     text = " ".join(found.texts)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.rounds import LONGER, expect, first_round_in_time
 
 
 def _keeping(times: int, played: list[int]) -> Callable[[int], str]:
@@ -25,15 +25,15 @@ def _keeping(times: int, played: list[int]) -> Callable[[int], str]:
 
 def test_a_successful_round_is_the_last() -> None:
     played: list[int] = []
-    assert first_kept(_keeping(1, played), LONGER) == "kept at 1"
-    assert first_kept(_keeping(4, played), LONGER) == "kept at 4"
+    assert first_round_in_time(_keeping(1, played), LONGER) == "kept at 1"
+    assert first_round_in_time(_keeping(4, played), LONGER) == "kept at 4"
     assert played == [1, 1, 4]
 
 
 def test_if_no_round_succeeds_each_reason_is_reported() -> None:
     played: list[int] = []
     with pytest.raises(AssertionError) as failed:
-        first_kept(_keeping(100, played), LONGER)
+        first_round_in_time(_keeping(100, played), LONGER)
     assert played == [*LONGER]
     _, *said = str(failed.value).splitlines()
     assert [line.rpartition(": ")[2] for line in said] == [f"{slower} is not 100" for slower in LONGER]
@@ -47,5 +47,5 @@ def test_a_failure_that_does_not_depend_on_speed_is_not_retried() -> None:
         raise AssertionError("delivered twice")
 
     with pytest.raises(AssertionError, match="delivered twice"):
-        first_kept(twice, LONGER)
+        first_round_in_time(twice, LONGER)
     assert played == [1]

@@ -247,8 +247,8 @@ def test_an_existing_file_is_allocated_on_the_disk_before_it_is_mapped(tmp_path:
     """A copied file may be sparse; a write to it on a full disk would kill the process."""
     filled(tmp_path, clean=True)
     with pytest.raises(DiskFull):
-        reopened(tmp_path, FakePlatform(room_bytes=SLOTS_END - 1))
-    reopened(tmp_path, FakePlatform(room_bytes=SLOTS_END)).close()
+        reopened(tmp_path, FakePlatform(free_bytes=SLOTS_END - 1))
+    reopened(tmp_path, FakePlatform(free_bytes=SLOTS_END)).close()
 
 
 def test_a_process_that_dies_during_an_update_leaves_a_file_that_is_not_trusted(tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_a_wheel_that_is_wrong_while_open_is_found_and_rebuilt(tmp_path: Path) -
 
 def test_a_full_disk_for_the_wheel_raises_and_releases_the_lock(tmp_path: Path) -> None:
     with pytest.raises(DiskFull):
-        reopened(tmp_path, FakePlatform(room_bytes=100))
+        reopened(tmp_path, FakePlatform(free_bytes=100))
     assert sorted(os.listdir(tmp_path)) == ["log"]
     index = reopened(tmp_path)
     assert index.count == 0

@@ -21,7 +21,7 @@ from postdate.wheel.timing_wheel import wheel_view
 from postdate.wheel.timing_wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, SEQUENCE, Geometry
 from postdate.wheel.timing_wheel.wheel_view import WheelView
 from support.shards.timer_indexes import NOW_MS, TINY, counted_twice, drain, finish_wheel, open_index, put_entries
-from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.rounds import LONGER, expect, first_round_in_time
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 SPREAD = IndexOptions(tick_ms=1, fine_slots=20_000, hour_ms=10_000, hour_slots=50)
@@ -49,7 +49,7 @@ print(torn, len(seen), snapshot.count, snapshot.next_due_ms(), flush=True)
 
 
 def test_a_reader_in_another_process_sees_no_torn_counts(tmp_path: Path) -> None:
-    first_kept(lambda slower: _read_while_it_is_written(tmp_path / f"{slower}", 300 * slower), LONGER)
+    first_round_in_time(lambda slower: _read_while_it_is_written(tmp_path / f"{slower}", 300 * slower), LONGER)
 
 
 PUBLISHER = """

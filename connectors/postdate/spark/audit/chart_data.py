@@ -23,7 +23,7 @@ _STEPS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 1
 
 
 @dataclass(frozen=True)
-class Moment:
+class TimeStep:
     """One time step: the numbers of requests to schedule that were accepted, delivered and ended in it, and the number
     that were pending at its end."""
 
@@ -41,7 +41,7 @@ class AuditPicture:
 
     lateness: tuple[int, ...]
     step_ms: int
-    moments: tuple[Moment, ...]
+    moments: tuple[TimeStep, ...]
 
 
 def audit_picture(judged: DataFrame) -> AuditPicture:
@@ -54,7 +54,7 @@ def audit_picture(judged: DataFrame) -> AuditPicture:
     return AuditPicture(tuple(lateness.get(number, 0) for number in range(len(LATENESS_EDGES_MS))), step_ms, moments)
 
 
-def _moments(judged: DataFrame) -> tuple[int, tuple[Moment, ...]]:
+def _moments(judged: DataFrame) -> tuple[int, tuple[TimeStep, ...]]:
     requests = judged.where((F.col("action") == "schedule") & F.col("request_ms").isNotNull())
     accepted = requests.select(F.col("request_ms").alias("at_ms"), F.lit(1).alias("accepted"))
     ended = requests.where("ended_ms is not null").select(
@@ -77,5 +77,5 @@ def _moments(judged: DataFrame) -> tuple[int, tuple[Moment, ...]]:
         row = rows.get(start_ms)
         accepted_now, delivered_now, ended_now = (row["accepted"], row["delivered"], row["ended"]) if row else (0, 0, 0)
         pending += accepted_now - ended_now
-        moments.append(Moment(start_ms, accepted_now, delivered_now, ended_now, pending))
+        moments.append(TimeStep(start_ms, accepted_now, delivered_now, ended_now, pending))
     return step_ms, tuple(moments)

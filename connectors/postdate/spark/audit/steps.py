@@ -23,7 +23,7 @@ from postdate.spark.job.topic_reads import read_records
 from postdate.spark.judging.stages import History
 from postdate.spark.limits import LOCAL_ROWS_MAX, ORDER_RECORDS_MAX
 from postdate.spark.records.deliveries import (
-    LETTER_ROWS,
+    DEAD_LETTER_ROWS,
     UNREADABLE,
     dead_letter_rows,
     delivered_messages,
@@ -80,7 +80,9 @@ class AuditSteps(Job[AuditOptions]):
         """Returns the dead letters in `ranges`."""
         own = {topics.dead_letters: topics.requests for topics in self.options.own_topics()}
         judges = not self.options.dialects
-        return self._rows(ranges, lambda records: dead_letter_rows(records, own, judges_refusals=judges), LETTER_ROWS)
+        return self._rows(
+            ranges, lambda records: dead_letter_rows(records, own, judges_refusals=judges), DEAD_LETTER_ROWS
+        )
 
     def _rows(self, ranges: Iterable[Range], make: Callable[[DataFrame], DataFrame], columns: str) -> DataFrame:
         """Returns the rows with `columns` that `make` creates from the records in `ranges`.

@@ -16,7 +16,7 @@ _REMEMBERED_MAX = 16
 _KEPT = "_is_kept"
 
 
-def remembered(make: Callable[..., Made]) -> Callable[..., Made]:
+def memoized(make: Callable[..., Made]) -> Callable[..., Made]:
     """Memoizes `make`, a function that creates columns from its arguments alone.
 
     A column is a tree in the JVM, and each node costs a call to the JVM. Without the memo, a step of a continuous audit

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN
-from postdate.spark.columns.expressions import one_of, remembered
+from postdate.spark.columns.expressions import memoized, one_of
 from postdate.spark.judging.inputs import FACTS
 from postdate.spark.limits import COMMIT_MS_MAX
 from postdate.spark.records.fates import FINAL
@@ -129,7 +129,7 @@ def _facts(rows: DataFrame, overdue_before_ms: int, has_schedules: bool) -> Data
     return rows.withColumns(first).withColumns(second).withColumns({**third, "is_overdue": is_overdue})
 
 
-@remembered
+@memoized
 def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Column], dict[str, Column]]:
     """Returns the columns of three steps. The columns of one step are computed once, and the next step uses them."""
     finals = F.filter("fates", lambda row: one_of(row.fate_name, FINAL))
@@ -251,7 +251,7 @@ def _judged(facts: DataFrame, has_schedules: bool, *kept: str) -> DataFrame:
     return facts.withColumn("problems", problems).select(*columns, *kept)
 
 
-@remembered
+@memoized
 def _judgement(has_schedules: bool) -> tuple[Column, list[Column]]:
     """Returns the problems of a row, and the columns of its judgement."""
     rules = (_orphans(), unended_problems(), ended_problems(), mismatch_problems(), answer_problems())

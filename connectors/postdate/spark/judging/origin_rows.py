@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
-from postdate.spark.columns.expressions import one_of, remembered
+from postdate.spark.columns.expressions import memoized, one_of
 from postdate.spark.judging.inputs import unfolded
 from postdate.spark.judging.judge import is_in_range, judge
 from postdate.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX, LEFT_SHARE_MAX
@@ -157,11 +157,11 @@ def placed(rows: DataFrame, parameters: JudgingParameters) -> DataFrame:
 
 def row_counts(placed_rows: DataFrame, *, few: bool = False) -> RowCounts:
     """Counts the rows of `placed`; `few` as for `gathered`. Cost: one job."""
-    row = gathered(placed_rows, few=few).agg(*found_columns()).collect()[0]
+    row = gathered(placed_rows, few=few).agg(*row_count_columns()).collect()[0]
     return RowCounts(row["rows"], row["left"], *(bool(row[name]) for name in list(RowCounts.__annotations__)[2:]))
 
 
-def found_columns() -> list[Column]:
+def row_count_columns() -> list[Column]:
     """Returns the fields of RowCounts as aggregates of the rows of `placed`. A flag is null if there are no rows."""
     request = F.col("facts.request")
     names_a_cause = F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))
@@ -363,7 +363,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
     return F.when(is_delivered, "delivered").when(is_pending, "pending")
 
 
-@remembered
+@memoized
 def _plain_judgement() -> list[Column]:
     """Returns the columns of `judge` for a plain row; they are null for the other rows."""
     request, fate, record = F.col("facts.request"), F.get("facts.fates", 0), F.get("facts.records", 0)

@@ -17,7 +17,7 @@ from postdate.spark.columns.digests import (
     present,
     untouched,
 )
-from postdate.spark.columns.expressions import natural, remembered, where_computed
+from postdate.spark.columns.expressions import memoized, natural, where_computed
 from postdate.spark.records.refusals import unfounded_refusal
 from postdate.spark.records.requests import origin_steps, parsed_origin
 from postdate.wire import headers as names
@@ -59,7 +59,7 @@ def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame
     return records
 
 
-@remembered
+@memoized
 def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     """Returns the columns of each step.
 
@@ -159,7 +159,7 @@ def without_garbled(records: DataFrame) -> DataFrame:
     return where_computed(records, ~F.col("is_garbled")).drop("is_garbled")
 
 
-@remembered
+@memoized
 def _record() -> Column:
     record = F.struct(
         "target",
@@ -207,7 +207,7 @@ def _is_own_dead_letter(requests_of: Mapping[str, str]) -> Column:
     return F.coalesce(F.col("origin.topic") == F.try_element_at(own, F.col("topic")), F.lit(False))
 
 
-LETTER_ROWS = (
+DEAD_LETTER_ROWS = (
     "topic string, partition int, offset bigint, letter struct<partition:int,offset:bigint,reason:string,"
     "key_digest:binary,value_digest:binary,headers_digest:binary,is_without_value:boolean,is_without_headers:boolean,"
     "unfounded:string,has_grace:boolean,has_retry:boolean,names_horizon:boolean,"
@@ -226,12 +226,12 @@ def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str], *, judg
     return _by_origin(_dead_letters(records), _is_own_dead_letter(requests_of), _dead_letter(judges_refusals))
 
 
-@remembered
+@memoized
 def _dead_letter_origin() -> Column:
     return parsed_origin(last_value(F.col("headers"), names.ORIGIN).cast("string"))
 
 
-@remembered
+@memoized
 def _dead_letter(judges_refusals: bool) -> Column:
     headers = F.col("headers")
     as_sent = F.when(

@@ -27,7 +27,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from postdate.spark.columns.expressions import natural, one_of, remembered
+from postdate.spark.columns.expressions import memoized, natural, one_of
 from postdate.wire.limits import POLICY_NAME_LENGTH_MAX, POLICY_ROWS_MAX, POLICY_TEXT_LENGTH_MAX
 
 FINAL = ("delivered", "dead", "cancelled", "replaced", "kept", "dropped", "applied", "completed")
@@ -86,7 +86,7 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
     return records.join(F.broadcast(places), ["log_topic", "partition"]).select(*_log_columns())
 
 
-@remembered
+@memoized
 def _log_steps() -> list[list[Column]]:
     """Returns the columns of each step before the join with `fixed_ends`. Spark computes the columns of a step once for
     the next step."""
@@ -120,7 +120,7 @@ def _log_steps() -> list[list[Column]]:
     ]
 
 
-@remembered
+@memoized
 def _log_columns() -> list[Column]:
     record, is_plain = F.get("records", 0), F.col("all_delivered")
     fates = F.when(record.kind == "fates", record.fates).otherwise(
@@ -212,7 +212,7 @@ def _all_fate_rows(log: DataFrame) -> DataFrame:
     return exploded
 
 
-@remembered
+@memoized
 def _fate_steps() -> list[list[Column]]:
     """Returns the columns of two steps."""
     text, middle = F.col("fate"), F.col("middle")
@@ -264,7 +264,7 @@ def chain_breaks(log: DataFrame) -> DataFrame:
     return unparsed.unionByName(linked.select(*place, _problem().alias("problem")).where("problem is not null"))
 
 
-@remembered
+@memoized
 def _problem() -> Column:
     """Returns the problem of a record that follows the record `last`; null if there is no problem."""
     last, seq, takeover = F.col("last"), F.col("seq"), F.col("takeover")

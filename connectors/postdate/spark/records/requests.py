@@ -41,7 +41,7 @@ from postdate.spark.columns.digests import (
     present,
     untouched,
 )
-from postdate.spark.columns.expressions import natural, remembered
+from postdate.spark.columns.expressions import memoized, natural
 from postdate.spark.columns.murmur2 import positive_murmur2
 from postdate.spark.columns.times import due_ms, duration_in, durations_ms
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions, read_by_the_parser
@@ -149,7 +149,7 @@ def _is_origin(text: Column, topic: Column, partition: Column, offset: Column) -
     return F.coalesce(is_spelled, F.lit(False)) | F.coalesce(text.rlike(_ORIGIN), F.lit(False))
 
 
-@remembered
+@memoized
 def _split_columns() -> list[Column]:
     """Returns the columns of the first step: the record, and `data`, the headers of the message without Postdate's."""
     headers = present(F.col("headers"))
@@ -161,7 +161,7 @@ def _split_columns() -> list[Column]:
     ]
 
 
-@remembered
+@memoized
 def _place_columns() -> list[Column]:
     """Returns the positions of the headers of usual requests, each searched once; and `is_usual`, true if a request has
     no other header of Postdate, and none twice."""
@@ -175,7 +175,7 @@ def _place_columns() -> list[Column]:
     ]
 
 
-@remembered
+@memoized
 def _text_columns(reads_returns: bool) -> list[Column]:
     """Returns the relevant header values as texts, in a separate step so that each is looked up once."""
     headers, is_usual = F.col("headers"), F.col("is_usual")
@@ -229,13 +229,13 @@ def _action(headers: Column) -> Column:
     return F.when(action.isNotNull() & ~joined_names(headers).contains("\ufffd"), action)
 
 
-@remembered
+@memoized
 def _duration_columns() -> list[Column]:
     """Returns all columns, and the array `durations` of `durations_ms`."""
     return [F.col("*"), durations_ms([F.col(name) for name in _DURATION_TEXTS]).alias("durations")]
 
 
-@remembered
+@memoized
 def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
     acts_on = parsed_origin(F.col("origin_text"))
     is_here = (acts_on.topic == F.col("topic")) & (acts_on.partition == F.col("partition"))
@@ -276,7 +276,7 @@ _BESIDE: Final = (
 )
 
 
-@remembered
+@memoized
 def _counted_columns() -> list[Column]:
     """Returns the columns of requests whose returns are only counted."""
     is_return = F.col("return_texts")
@@ -290,7 +290,7 @@ def _counted_columns() -> list[Column]:
     ]
 
 
-@remembered
+@memoized
 def _return_columns() -> tuple[list[Column], list[Column]]:
     """Returns the columns of two steps: the first reads returns, the second derives their due times and parents."""
     texts, own_origin = F.col("return_texts"), F.concat_ws("/", "topic", "partition", "offset")
@@ -318,7 +318,7 @@ def digested_requests(understood: DataFrame) -> DataFrame:
     return understood.select(*digested_columns())
 
 
-@remembered
+@memoized
 def digested_columns() -> list[Column]:
     """Returns the columns of `digested_requests`."""
     return [

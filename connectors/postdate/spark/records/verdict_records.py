@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.spark.columns.expressions import remembered
+from postdate.spark.columns.expressions import memoized
 from postdate.spark.records.requests import parsed_origin
 
 _JSON = "v BIGINT, origin STRING, id STRING, verdict STRING, of STRING, at BIGINT, count BIGINT, `by` STRING"
@@ -44,7 +44,7 @@ def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
     return records.select(requests.alias("topic"), *read).select("*", *split).select(*found)
 
 
-@remembered
+@memoized
 def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
     """Returns the columns of three steps. Spark computes the columns of a step once for the next step."""
     read = [

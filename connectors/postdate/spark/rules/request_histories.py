@@ -37,7 +37,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
-from postdate.spark.columns.expressions import one_of, remembered
+from postdate.spark.columns.expressions import memoized, one_of
 from postdate.spark.records.fates import FINAL, OF_CONTROLS
 from postdate.spark.records.recurrences import BACKFILL, RECURRING
 from postdate.spark.session.caching import gathered
@@ -118,7 +118,7 @@ def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame, few: bool
     return gathered(union, few=few).groupBy(*ORIGIN).agg(*folds).select(*columns)
 
 
-@remembered
+@memoized
 def _folding() -> tuple[list[Column], ...]:
     """Returns the columns, their aggregates and the result columns.
 
@@ -180,7 +180,7 @@ def _with_related(placed: DataFrame) -> DataFrame:
     return placed.select("*", *named).select(*placed.columns, *related)
 
 
-@remembered
+@memoized
 def _related_columns() -> tuple[list[Column], list[Column]]:
     id_group = F.coalesce(F.hex("id"), F.concat(F.lit("#"), F.col("offset").cast("string")))
     end, offset = F.col("end"), F.col("offset")

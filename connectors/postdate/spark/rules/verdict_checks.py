@@ -27,7 +27,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
-from postdate.spark.columns.expressions import remembered
+from postdate.spark.columns.expressions import memoized
 from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.request_histories import CONTROLS, is_refused, position_before
@@ -58,7 +58,7 @@ def judged_answers(known: DataFrame) -> DataFrame:
     return facts.select(*ORIGIN, *_judged_answer())
 
 
-@remembered
+@memoized
 def _judged_answer() -> tuple[Column, Column]:
     checked = F.col("checked")
     text = F.concat(checked.answer, F.coalesce(F.concat(F.lit(" of "), checked.of.cast("string")), F.lit("")))

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, DateType, LongType, StringType, StructField, StructType
 
 from postdate.spark.columns.by_origin import ORIGIN
-from postdate.spark.columns.expressions import one_of, remembered
+from postdate.spark.columns.expressions import memoized, one_of
 from postdate.spark.judging.inputs import FACTS, without_late
 from postdate.spark.judging.origin_rows import JUDGEMENT
 from postdate.spark.records.recurrences import RECURRING
@@ -248,7 +248,7 @@ def _holds(verdicts: Sequence[str]) -> Column:
     return F.exists("verdicts", lambda verdict: verdict.isin(*verdicts))
 
 
-@remembered
+@memoized
 def _outcome() -> Column:
     """Returns the outcome that follows from the verdicts, in one word; null for a row that lies ahead."""
     return (
@@ -266,13 +266,13 @@ def _day_of(at_ms: Column) -> Column:
     return F.when(at_ms.isNotNull(), F.date_add(F.lit(_EPOCH), F.floor(bounded / _DAY_MS).cast("int")))
 
 
-@remembered
+@memoized
 def _due_day() -> Column:
     """Returns the UTC day of the due time in force, otherwise of the request, otherwise of the end."""
     return F.coalesce(_day_of(F.coalesce("last_due_ms", "request_ms", "ended_ms")), F.lit(_EPOCH))
 
 
-@remembered
+@memoized
 def _state() -> Column:
     """Returns the state of a row.
 

@@ -49,7 +49,7 @@ def dead_letters_as_table(dead_letters: Sequence[DeadLetter]) -> list[str]:
 
 def outcome_as_json(outcome: RequeueOutcome) -> dict[str, object]:
     """Returns the JSON object of an outcome; `now` is the origin of the new request."""
-    dead_letter = outcome.letter
+    dead_letter = outcome.dead_letter
     fields = {"origin": dead_letter.origin.decode(), "status": outcome.status, "now": outcome.now}
     return {
         **fields,
@@ -62,7 +62,7 @@ def outcome_as_json(outcome: RequeueOutcome) -> dict[str, object]:
 
 def outcome_as_line(outcome: RequeueOutcome) -> str:
     """Returns an outcome as one line of text."""
-    origin = outcome.letter.origin.decode()
+    origin = outcome.dead_letter.origin.decode()
     match outcome.status:
         case RequeueStatus.DONE:
             return f"{origin} -> {outcome.now}"
@@ -71,7 +71,7 @@ def outcome_as_line(outcome: RequeueOutcome) -> str:
         case RequeueStatus.CANNOT:
             return f"{origin} cannot be requeued: {_why(outcome)}"
         case RequeueStatus.WOULD:
-            return f"{origin} would be requeued ({outcome.letter.reason}, {outcome.letter.target})"
+            return f"{origin} would be requeued ({outcome.dead_letter.reason}, {outcome.dead_letter.target})"
 
 
 def _why(outcome: RequeueOutcome) -> str:

@@ -38,7 +38,7 @@ from postdate.kafka.interface import Admin, Partition
 from postdate.sidecar.cluster.producing import LiveTopic, look_up
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.dead_letters.reading import DeadLetter, DeadLetterFilters, read_dead_letters, spans_of
-from postdate.sidecar.dead_letters.requeue import Earlier, RequeueOutcome, RequeueStatus, carried_out, first, plan
+from postdate.sidecar.dead_letters.requeue import EarlierRequeues, RequeueOutcome, RequeueStatus, first, plan, run_plan
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
@@ -165,9 +165,9 @@ def requeue(
         rules = rules_of(config, name, live.retention_ms)
         spans = spans_of(admin, name, live.partitions, filters)
         records = read_dead_letters(kafka, rules, spans, filters, _bar, warn)
-        earlier = None if again else (lambda selected: Earlier(kafka, admin, name, selected, _bar))
+        earlier = None if again else (lambda selected: EarlierRequeues(kafka, admin, name, selected, _bar))
         run = plan(records, earlier, limits.DEAD_LETTERS_MAX, letters_max)
-        if run.has_more_meant:
+        if run.has_more_matching:
             print_note(f"only the first {limits.DEAD_LETTERS_MAX} are used; use --from for the others")
         if run.has_more_chosen:
             print_note(f"only the first {letters_max} are used; {_MORE}")
@@ -177,7 +177,7 @@ def requeue(
                 f"target topics that do not exist: {listed(missing)}; create them, or these messages become dead"
                 " letters again"
             )
-    _print_outcomes(carried_out(kafka, rules, run, when, is_applied), output, is_applied)
+    _print_outcomes(run_plan(kafka, rules, run, when, is_applied), output, is_applied)
 
 
 def _filters(options: dict[str, Any]) -> DeadLetterFilters:
@@ -228,7 +228,7 @@ def _print_outcomes(outcomes: Iterable[RequeueOutcome], output: str, is_applied:
     with_id = 0
     for outcome in outcomes:
         counts[outcome.status] += 1
-        with_id += outcome.status in (RequeueStatus.WOULD, RequeueStatus.DONE) and outcome.letter.id is not None
+        with_id += outcome.status in (RequeueStatus.WOULD, RequeueStatus.DONE) and outcome.dead_letter.id is not None
         click.echo(json.dumps(outcome_as_json(outcome)) if output == "json" else outcome_as_line(outcome))
     print_note(summary(counts, with_id, is_applied))
     if counts[RequeueStatus.CANNOT]:

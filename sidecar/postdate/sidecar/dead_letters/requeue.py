@@ -71,7 +71,7 @@ class RequeueOutcome:
     """The outcome for one dead letter. `now`: the origin of the new request. `why`: the reason if it cannot be
     requeued. `detail`: a part of the reason that may quote headers."""
 
-    letter: DeadLetter
+    dead_letter: DeadLetter
     status: RequeueStatus
     now: str | None = None
     why: str = ""
@@ -144,7 +144,7 @@ def with_value(kafka: Kafka, requests: str, dead_letter: DeadLetter) -> DeadLett
     return replace(dead_letter, key=request.key, value=request.value, headers=request.headers or [])
 
 
-class Earlier:
+class EarlierRequeues:
     """Finds dead letters that were requeued before, by reading the requests that the topic still retains."""
 
     def __init__(
@@ -177,7 +177,7 @@ class Earlier:
                     requeued[origin] = format_origin(part.topic, part.index, record.offset).decode()
         return requeued
 
-    def unknowable(self) -> set[bytes]:
+    def unverifiable(self) -> set[bytes]:
         """Returns the origins of dead letters that may have been requeued before by requests that the topic no longer
         retains."""
         unknown: set[bytes] = set()
@@ -288,16 +288,16 @@ def judge(
 class RequeuePlan:
     """The dead letters of one run, without their contents.
 
-    `meant`: the matching ones, as many as the run may examine. `chosen`: those to requeue. `before`: the origin of the
-    new request for each one that was requeued before. `unknown`: the origins of those that may have been requeued.
-    `has_more_meant`, `has_more_chosen`: more of them exist than the run may examine or requeue.
+    `matching`: as many as the run may examine. `chosen`: those to requeue. `before`: the origin of the new request for
+    each one that was requeued before. `unknown`: the origins of those that may have been requeued.
+    `has_more_matching`, `has_more_chosen`: more of them exist than the run may examine or requeue.
     """
 
-    meant: list[DeadLetter]
+    matching: list[DeadLetter]
     chosen: list[DeadLetter]
     before: dict[bytes, str]
     unknown: set[bytes]
-    has_more_meant: bool
+    has_more_matching: bool
     has_more_chosen: bool
 
     def missing_targets(self, admin: Admin) -> list[str]:
@@ -308,23 +308,25 @@ class RequeuePlan:
 
 def plan(
     dead_letters: Generator[DeadLetter],
-    earlier: Callable[[list[DeadLetter]], Earlier] | None,
-    meant_max: int,
+    earlier: Callable[[list[DeadLetter]], EarlierRequeues] | None,
+    matching_max: int,
     chosen_max: int,
 ) -> RequeuePlan:
     """Returns the plan for the first of these dead letters. `earlier` finds those that were requeued before; if it is
     None, the plan does not look for them."""
-    meant, has_more_meant = first(dead_letters, meant_max, without_content)
+    matching, has_more_matching = first(dead_letters, matching_max, without_content)
     before: dict[bytes, str] = {}
     unknown: set[bytes] = set()
-    if meant and earlier is not None:
-        requeues = earlier(meant)
-        before, unknown = requeues.find(), requeues.unknowable()
-    remaining = [dead_letter for dead_letter in meant if dead_letter.origin not in before]
-    return RequeuePlan(meant, remaining[:chosen_max], before, unknown, has_more_meant, len(remaining) > chosen_max)
+    if matching and earlier is not None:
+        requeues = earlier(matching)
+        before, unknown = requeues.find(), requeues.unverifiable()
+    remaining = [dead_letter for dead_letter in matching if dead_letter.origin not in before]
+    return RequeuePlan(
+        matching, remaining[:chosen_max], before, unknown, has_more_matching, len(remaining) > chosen_max
+    )
 
 
-def carried_out(
+def run_plan(
     kafka: Kafka, rules: RequestRules, run: RequeuePlan, when: Headers, execute: bool
 ) -> Iterator[RequeueOutcome]:
     """Yields the outcome of each dead letter of a plan, those that were requeued before first. `execute`: also requeue
@@ -332,7 +334,7 @@ def carried_out(
 
     Raises as `requeue_all`.
     """
-    for dead_letter in run.meant:
+    for dead_letter in run.matching:
         if dead_letter.origin in run.before:
             yield RequeueOutcome(dead_letter, RequeueStatus.BEFORE, run.before[dead_letter.origin])
     filters = DeadLetterFilters(origins=frozenset(dead_letter.origin for dead_letter in run.chosen))
@@ -380,7 +382,7 @@ def _requeue_judged(
             if record is None:
                 not_requeued.append(judged_outcome)
             else:
-                yield judged_outcome.letter, record
+                yield judged_outcome.dead_letter, record
 
     for outcome in requeue_all(kafka, requests, records()):
         yield outcome

@@ -70,7 +70,7 @@ class Dispatcher:
         self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
         self._reader = DueReader(ctx, targets, self._faults, self._limit, self._rates)
         self._aborts = Aborts(ctx, targets, self._faults, self._limit)
-        self.has_tried = False
+        self.ran_trial = False
         """True if the last transaction was a trial of an isolated target."""
 
     def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int, now_ms: int) -> Dispatched:
@@ -83,7 +83,7 @@ class Dispatcher:
         was begun; the caller tries again later.
         """
         steady, held = self._ctx.clock.steady_ms(), self._ctx.held.current
-        self.has_tried = False
+        self.ran_trial = False
         if self._aborts.is_pausing:
             return Dispatched(0, more=False)
         bulks = index.timer_log.bulks
@@ -246,7 +246,7 @@ class Dispatcher:
         content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms, batch.ids, batch.grace_end_ms)
         low_water = ownership.low_water_of(index)
         report_all = self._faults.must_report(due.trial, len(batch.fates))
-        self.has_tried = due.trial is not None
+        self.ran_trial = due.trial is not None
         try:
             with self._ctx.large_transactions.slot(len(batch.fates)):
                 if self._ctx.held.current is not held or self._ctx.stopping():

@@ -35,10 +35,10 @@ from postdate.wire.dispatch_log import (
     ChosenFate,
     Fate,
     Moved,
+    PausedOrResumed,
     PlainFate,
     SeriesFate,
     SurvivorFate,
-    Switched,
     Triggered,
 )
 from postdate.wire.headers import Headers
@@ -164,7 +164,7 @@ class UndeliveredEnds:
         batch.messages += self._verdicts.to_control(overlay, entry, offset)
 
 
-def _changed(entry: Entry, control: int, other: Entry) -> Moved | Switched | Triggered | Backfilled:
+def _changed(entry: Entry, control: int, other: Entry) -> Moved | PausedOrResumed | Triggered | Backfilled:
     """Returns the fate of the entry `other`, which the control `entry` at the offset `control` has changed."""
     offset, first_due_ms, at_ms = entry.acts_on, other.first_due, entry.new_due
     match action_of(entry):
@@ -175,4 +175,4 @@ def _changed(entry: Entry, control: int, other: Entry) -> Moved | Switched | Tri
         case Action.RESCHEDULE:
             return Moved(offset, first_due_ms, MOVED, at_ms, control)
         case action:
-            return Switched(offset, first_due_ms, PAUSED if action is Action.PAUSE else RESUMED, at_ms, control)
+            return PausedOrResumed(offset, first_due_ms, PAUSED if action is Action.PAUSE else RESUMED, at_ms, control)

@@ -32,9 +32,9 @@ from postdate.wire.dispatch_log import (
     Fate,
     Moved,
     Occurred,
+    PausedOrResumed,
     SeriesFate,
     Skipped,
-    Switched,
     Triggered,
 )
 
@@ -85,7 +85,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
                 move(overlay, key, old, moved_to(old, fate.due_ms, fate.control, overlay.left_ms))
         elif fate.control >= next_request or not has_moved(overlay, fate, fate.due_ms):  # rule 3
             move(overlay, key, old, due_at(overlay, old, fate.due_ms, fate.control))
-    elif isinstance(fate, Switched | Triggered | Backfilled):
+    elif isinstance(fate, PausedOrResumed | Triggered | Backfilled):
         is_new = fate.control >= next_request or not has_moved(overlay, fate, compared_ms(fate))
         if is_new and old.next is not None:
             continue_schedule(overlay, key, old, after_control_fate(old.next, fate))
@@ -138,7 +138,7 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
     elif isinstance(fate, Occurred | Skipped | ExtraFate):
         following = was.next or Next(1, fate.first_due_ms)
         new = msgspec.structs.replace(was, next=after_fates(following, fate))
-    elif isinstance(fate, Switched | Triggered | Backfilled):
+    elif isinstance(fate, PausedOrResumed | Triggered | Backfilled):
         following = was.next or Next(1, fate.first_due_ms)
         new = msgspec.structs.replace(was, next=after_control_fate(following, fate))
     elif fate.name in FINAL:

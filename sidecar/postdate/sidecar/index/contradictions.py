@@ -16,13 +16,13 @@ from postdate.sidecar.index.apply_requests import action_of
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, Kind, decode_entry, decode_head
 from postdate.wheel.keys import ENDING_DUE, split_key
-from postdate.wire.dispatch_log import Backfilled, Fate, IdRow, Moved, SeriesFate, Switched, Triggered
+from postdate.wire.dispatch_log import Backfilled, Fate, IdRow, Moved, PausedOrResumed, SeriesFate, Triggered
 from postdate.wire.requests.request import Action
 
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
 
-def has_moved(overlay: IndexOverlay, fate: Moved | Switched | Triggered | Backfilled, at_ms: int) -> bool:
+def has_moved(overlay: IndexOverlay, fate: Moved | PausedOrResumed | Triggered | Backfilled, at_ms: int) -> bool:
     """True if ingest of the control changed the entry as the log does (rule 3): it moved it to the same time, or
     paused, resumed or triggered it at the same time, or backfilled it from the same nominal time on. Also True if the
     control has ended since. `at_ms`: that time in the log. Raises Contradicted otherwise, or returns False if the index

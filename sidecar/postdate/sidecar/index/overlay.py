@@ -461,7 +461,7 @@ class IndexOverlay:
 
     # ---- first due times of the requests of this batch -------------------------------------------------------------
 
-    def saw_first_due(self, offset: int, first_due_ms: int) -> None:
+    def note_first_due(self, offset: int, first_due_ms: int) -> None:
         """Records the first due time of a request, so that a control can name the request by its offset. Offsets
         ascend.
 

@@ -24,8 +24,8 @@ from postdate.wire.dispatch_log import (
     Backfilled,
     ExtraFate,
     Occurred,
+    PausedOrResumed,
     Skipped,
-    Switched,
     Triggered,
 )
 from postdate.wire.errors import RequestRefused
@@ -223,14 +223,14 @@ def after_control_request(entry: Entry, control: int, at_ms: int, request: Reque
     return _extended(entry.next, control, first_ms, end_ms, at_ms), first_ms
 
 
-def compared_ms(fate: Switched | Triggered | Backfilled) -> int:
+def compared_ms(fate: PausedOrResumed | Triggered | Backfilled) -> int:
     """Returns the time of a fate that must equal the time from `after_control_request`."""
     return fate.first_ms if isinstance(fate, Backfilled) else fate.at_ms
 
 
-def after_control_fate(following: Next, fate: Switched | Triggered | Backfilled) -> Next:
+def after_control_fate(following: Next, fate: PausedOrResumed | Triggered | Backfilled) -> Next:
     """Returns the state after the fate of a control of a schedule."""
-    if isinstance(fate, Switched):
+    if isinstance(fate, PausedOrResumed):
         return with_switches(following, (fate.control, fate.at_ms, fate.name == PAUSED))
     end_ms = fate.end_ms if isinstance(fate, Backfilled) else fate.at_ms
     return _extended(following, fate.control, compared_ms(fate), end_ms, fate.at_ms)

@@ -112,7 +112,7 @@ def ingest(
                 has_bulks = has_bulks or request.selection is not None
             elif accepted is not None:
                 accepted.append((record, request))
-            overlay.saw_first_due(offset, apply_request(overlay, record, request))
+            overlay.note_first_due(offset, apply_request(overlay, record, request))
             expected = offset + 1
         else:
             skipped += 1
@@ -168,7 +168,7 @@ def _newest(rules: RequestRules) -> RequestRules:
     return replace(rules, format_version=FORMAT_VERSION_MAX, horizon_ms=INTEGER_END, dialects=())
 
 
-def pass_markers(ctx: ShardContext, index: TimerIndex) -> int:
+def skip_markers(ctx: ShardContext, index: TimerIndex) -> int:
     """Moves R past offsets without requests, such as transaction markers. Returns R. If retention deletes these
     offsets, no request is lost.
 

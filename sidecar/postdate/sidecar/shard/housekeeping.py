@@ -20,7 +20,7 @@ from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.limits import MAINTENANCE_INTERVAL_MS, UNPARK_INTERVAL_MS
 from postdate.sidecar.index.overlay import read_up_to
-from postdate.sidecar.ingest.ingest import pass_markers
+from postdate.sidecar.ingest.ingest import skip_markers
 from postdate.sidecar.ingest.limits import SETTLE_MS
 from postdate.sidecar.shard.cancel_gate import CancelGate
 from postdate.sidecar.shard.inbox import Inbox
@@ -91,7 +91,7 @@ class Housekeeping:
             self._due_at["maintain"] = steady + UNPARK_INTERVAL_MS
         at_markers = self._inbox.position_if_empty() > read_up_to(index)
         if at_markers and self._is_quiet(index, now_ms, MARKERS_QUIET_MS) and self._every("settle", SETTLE_MS, steady):
-            self._run_kafka_duty("settle", lambda: pass_markers(self._ctx, index))  # some 0.2 s
+            self._run_kafka_duty("settle", lambda: skip_markers(self._ctx, index))  # some 0.2 s
         if self._gate.always and self._every("gate", GATE_CHECK_INTERVAL_MS, steady):
             self._run_kafka_duty("gate", lambda: self._open_gate(index, now_ms))
         if self._every("reclaim", RECLAIM_INTERVAL_MS, steady) and self._is_quiet(index, now_ms, RECLAIM_QUIET_MS):

@@ -226,7 +226,7 @@ class Shard(Stateful):
             return wait_ms
         fates, more = self._dispatcher.dispatch(index, ownership, before_ms, now_ms)
         if fates:
-            is_trial = self._dispatcher.has_tried
+            is_trial = self._dispatcher.ran_trial
             self._pace.observe(self.ctx.clock.steady_ms(), fates, ownership.acknowledged_ms, is_trial=is_trial)
             self._after_transaction()
             return 0.0

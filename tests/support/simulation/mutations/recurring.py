@@ -21,7 +21,7 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import Decided, decide_due
 from postdate.sidecar.transaction import store_records
 from postdate.wheel.entry import Entry, Next
-from postdate.wire.dispatch_log import Backfilled, ExtraFate, Fate, Occurred, Skipped, Switched, Triggered
+from postdate.wire.dispatch_log import Backfilled, ExtraFate, Fate, Occurred, PausedOrResumed, Skipped, Triggered
 from postdate.wire.schedules import due, extras, pauses
 from postdate.wire.schedules.pauses import Pause, Switch, Switches
 from postdate.wire.schedules.schedule import Schedule
@@ -179,8 +179,8 @@ RECURRING_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "schedules: occurrences are not replayed": (_occurrences_not_replayed, "calendar"),
     "schedules: skips are not recorded": (_skips_unrecorded, "calendar"),
     "schedules: no tombstone at the end": (_without_tombstone, "calendar"),
-    "pauses: not recorded": (_unrecorded(Switched), "calendar"),
-    "pauses: marks without them": (_marks_without(Switched), "calendar"),
+    "pauses: not recorded": (_unrecorded(PausedOrResumed), "calendar"),
+    "pauses: marks without them": (_marks_without(PausedOrResumed), "calendar"),
     "pauses: STORE without them": (_store_without("switches"), "calendar"),
     "pauses: skipped when their time comes": (_skipped_at_once, "calendar"),
     "pauses: delivered behind the resume": (_resume_ends_no_pause, "calendar"),

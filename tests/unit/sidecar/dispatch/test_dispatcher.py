@@ -273,7 +273,7 @@ def test_more_may_be_due_if_entries_stayed(env: ShardEnvironment, monkeypatch: p
     monkeypatch.setattr(DueReader, "read", read_more)
     monkeypatch.setattr(BatchBuilder, "build", build_less)
     assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (1, True)
-    assert shard._dispatcher.has_tried == (why == "trial")
+    assert shard._dispatcher.ran_trial == (why == "trial")
     shard.close()
 
 
@@ -487,7 +487,7 @@ def test_a_parked_message_needs_maintenance_until_it_ends(env: ShardEnvironment)
     env.until(shard, lambda: index.parked_count == 1)
     assert shard._dispatcher.needs_maintenance(index)
     assert shard._dispatcher.maintain(index, env.broker.now_ms()) is False, "nothing may leave"
-    env.until(shard, lambda: len(env.letters()) == 1)
+    env.until(shard, lambda: len(env.dead_letters()) == 1)
     assert index.parked_count == 0
     assert not shard._dispatcher.needs_maintenance(index), "nothing waits for the missing target"
     shard.close()

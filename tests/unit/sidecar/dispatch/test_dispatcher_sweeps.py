@@ -40,9 +40,9 @@ def test_a_bulk_control_whose_first_transaction_is_aborted_begins_again(
     with monkeypatch.context() as fault:
         refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
         assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (0, False)
-    shard._dispatcher.has_tried = True
+    shard._dispatcher.ran_trial = True
     assert shard._dispatcher.dispatch(*parts(shard), *times_at(env.broker.now_ms())) == (1, True)
-    assert not shard._dispatcher.has_tried
+    assert not shard._dispatcher.ran_trial
     assert env.log()[-1].fates == [BulkProgress(0, 0, SWEPT, 0)]
     shard.close()
 

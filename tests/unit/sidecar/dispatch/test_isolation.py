@@ -70,7 +70,7 @@ def test_a_slow_target_gets_all_its_messages_and_delays_no_other(
     env.schedule(1, target=b"mails")
     assert _time_until_delivered(env, shard, "mails", 1, 10_000) < 3_000
     env.until(shard, lambda: len(env.read("orders")) == 300, 60_000)
-    assert env.letters() == []
+    assert env.dead_letters() == []
     assert shard._dispatcher._faults.any
     ends = env.time.now_ms + 2_000
     env.until(shard, lambda: env.time.now_ms > ends)
@@ -186,9 +186,9 @@ def test_a_target_that_refuses_everything_stops_no_other(
     for _ in range(20):
         env.schedule(1, target=b"mails")
     assert _time_until_delivered(env, shard, "mails", 20, 10_000) < 500
-    assert len(env.letters()) == 0
+    assert len(env.dead_letters()) == 0
     env.until(shard, lambda: len(env.read(OWN.dead_letters)) == 1_500, 200_000)
-    assert Counter(env.letters()) == {(b"record-refused", b"v"): 1_500}
+    assert Counter(env.dead_letters()) == {(b"record-refused", b"v"): 1_500}
     assert max(len(fates) for fates in env.fates()) > 1  # condemned entries leave together
     shard.close()
 
@@ -229,7 +229,7 @@ def test_only_messages_whose_budget_is_used_up_are_moved_back(
     monkeypatch.setattr(parking.Parking, "_move_back", move)
     for second in range(10):
         env.schedule(env.time.now_ms + second * 1_000, target=b"missing")
-    env.until(shard, lambda: len(env.letters()) == 10, 120_000)
+    env.until(shard, lambda: len(env.dead_letters()) == 10, 120_000)
     assert len(moved) == 10
     assert all(30_000 <= moved_at - due_ms <= 30_000 + 2 * MAINTENANCE_INTERVAL_MS for due_ms, moved_at in moved), moved
     shard.close()
@@ -264,7 +264,7 @@ def test_a_permanently_refused_record_is_a_dead_letter_at_once(
     began = env.time.now_ms
     env.until(shard, lambda: env.ended() == 100)
     assert env.time.now_ms - began < 2_000  # the retry budget is 30 s
-    assert env.letters() == [(b"record-refused", b"bad")]
+    assert env.dead_letters() == [(b"record-refused", b"bad")]
     assert shard._dispatcher.parked_in_ms() > 0  # no work is due immediately
     shard.close()
 
@@ -281,7 +281,7 @@ def test_a_target_that_takes_records_again_closes_its_breaker(
     env.time.wait(1_000)
     is_away[0] = False
     assert _time_until_delivered(env, shard, "orders", 2_000, 30_000) < 5_000
-    assert env.letters() == []
+    assert env.dead_letters() == []
     shard.close()
 
 
@@ -293,8 +293,8 @@ def test_one_refused_record_in_a_hundred_hardly_delays_the_others(
     for number in range(1_000):
         env.schedule(1, value=b"bad" if number % 100 == 50 else b"v")
     assert _time_until_delivered(env, shard, "orders", 990, 30_000) < 5_000
-    env.until(shard, lambda: len(env.letters()) == 10)
-    assert set(env.letters()) == {(b"record-refused", b"bad")}
+    env.until(shard, lambda: len(env.dead_letters()) == 10)
+    assert set(env.dead_letters()) == {(b"record-refused", b"bad")}
     shard.close()
 
 
@@ -317,7 +317,7 @@ def test_refused_messages_are_tried_although_controls_keep_coming(
 
     env.until(shard, is_delivered, 5_000)
     assert controls > 50
-    assert env.letters() == []
+    assert env.dead_letters() == []
     shard.close()
 
 
@@ -332,7 +332,7 @@ def test_a_slow_store_does_not_delay_messages(env: ShardEnvironment, monkeypatch
     assert _time_until_delivered(env, shard, "mails", 1, 10_000) < 3_000
     assert len(env.read(OWN.store)) < 300
     env.until(shard, lambda: len(env.read(OWN.store)) == 300, 60_000)
-    assert env.letters() == []
+    assert env.dead_letters() == []
     shard.close()
 
 
@@ -417,7 +417,7 @@ def test_a_controller_that_does_not_answer_delays_no_message_for_a_known_target(
     assert sum(waits) < 80 * TARGET_LOOKUP_WAIT_MS / 4
     assert env.read("orders") == []
     assert _time_until_delivered(env, shard, "orders", 80, 60_000) < 40_000
-    assert env.letters() == []
+    assert env.dead_letters() == []
     shard.close()
 
 
@@ -459,14 +459,14 @@ def test_a_message_whose_budget_is_used_up_waits_for_a_look_up_of_its_target(env
     """The message is overdue, as after `dead-letters requeue` of a message with an absolute due time."""
     shard = env.shard()
     env.schedule(1, target=b"late")
-    env.until(shard, lambda: len(env.letters()) == 1)
+    env.until(shard, lambda: len(env.dead_letters()) == 1)
     env.admin.create_topics([NewTopic("late", 1, 1, {})])
     env.schedule(1, target=b"late")
     assert _time_until_delivered(env, shard, "late", 1, 30_000) < 2_500
-    assert len(env.letters()) == 1
+    assert len(env.dead_letters()) == 1
     env.admin.delete_topics(["late"])
     env.schedule(1, target=b"late")
-    env.until(shard, lambda: len(env.letters()) == 2, 120_000)
+    env.until(shard, lambda: len(env.dead_letters()) == 2, 120_000)
     shard.close()
 
 
@@ -479,12 +479,12 @@ def test_a_look_up_before_the_end_of_the_budget_ends_no_message(env: ShardEnviro
     env.schedule(1, target=b"late")
     due_ms = env.time.now_ms + 60_000
     env.schedule(due_ms, target=b"late")
-    env.until(shard, lambda: len(env.letters()) == 1)
+    env.until(shard, lambda: len(env.dead_letters()) == 1)
     env.until(shard, lambda: env.time.now_ms >= due_ms - 1_000)
     env.admin.create_topics([NewTopic("late", 1, 1, {})])
     env.time.wait(1_000 + budget_ms)
     assert _time_until_delivered(env, shard, "late", 1, 30_000) < 2_500
-    assert len(env.letters()) == 1
+    assert len(env.dead_letters()) == 1
     shard.close()
 
 
@@ -510,7 +510,7 @@ def test_the_time_without_an_answer_from_the_cluster_does_not_use_the_retry_budg
     for due_ms in (began_ms + 1_000, began_ms + 200_000, began_ms + 301_000):
         env.schedule(due_ms, target=b"orders")
     assert _time_until_delivered(env, shard, "orders", 3, 340_000) < 340_000
-    assert env.letters() == []
+    assert env.dead_letters() == []
     shard.close()
 
 
@@ -535,7 +535,7 @@ def test_a_topic_whose_look_up_fails_does_not_keep_messages_for_a_missing_target
     env.schedule(1, target=b"missing")
     env.until(shard, lambda: parts(shard)[0].parked_count == 1)
     env.schedule(1, target=b"mails")
-    env.until(shard, lambda: len(env.letters()) == 1, 300_000)
+    env.until(shard, lambda: len(env.dead_letters()) == 1, 300_000)
     shard.close()
 
 
@@ -546,7 +546,7 @@ def test_metadata_that_is_older_than_a_message_ends_no_message(
     accepted."""
     shard = env.shard()
     env.schedule(1, target=b"late")
-    env.until(shard, lambda: len(env.letters()) == 1)
+    env.until(shard, lambda: len(env.dead_letters()) == 1)
     is_held, honest = [True], SimAdmin.look_up
     answers: list[LookedUp] = []
 
@@ -561,7 +561,7 @@ def test_metadata_that_is_older_than_a_message_ends_no_message(
     env.schedule(1, target=b"late")
     is_held[0] = False
     assert _time_until_delivered(env, shard, "late", 1, 30_000) < 2_500
-    assert len(env.letters()) == 1
+    assert len(env.dead_letters()) == 1
     shard.close()
 
 
@@ -576,5 +576,5 @@ def test_a_deleted_target_is_found_while_its_transaction_waits(env: ShardEnviron
     assert _time_until_delivered(env, shard, "mails", 2, 5_000) < 200
     env.admin.create_topics([NewTopic("orders", 1, 1, {})])
     assert _time_until_delivered(env, shard, "orders", 1, 30_000) < 5_000
-    assert env.letters() == []
+    assert env.dead_letters() == []
     shard.close()

@@ -16,7 +16,7 @@ from starlette.datastructures import QueryParams
 from postdate.kafka.interface import Partition
 from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
 from postdate.sidecar.dead_letters.reading import DeadLetter, read_dead_letters
-from postdate.sidecar.dead_letters.requeue import carried_out
+from postdate.sidecar.dead_letters.requeue import run_plan
 from postdate.sidecar.errors import TransientError
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.access.access import Refused
@@ -113,9 +113,9 @@ def test_two_requeues_do_not_run_at_the_same_time(
         with pytest.raises(Refused) as second:
             requeue(process, {**UNKNOWN, "execute": True}, payload=False)
         refused.append(second.value.status)
-        return carried_out(*arguments)
+        return run_plan(*arguments)
 
-    monkeypatch.setattr(dead_letters, "carried_out", requeue_meanwhile)
+    monkeypatch.setattr(dead_letters, "run_plan", requeue_meanwhile)
     assert requeue(process, {**UNKNOWN, "execute": True}, payload=False)["requeued"] == 1
     monkeypatch.undo()
     assert refused == [503]

@@ -285,7 +285,7 @@ def test_an_overlay_counts_key_zero_as_the_index_will(index: TimerIndex) -> None
     overlay = IndexOverlay(index, BASE_MS, store_after_ms=1_000)
     for record in records:
         parsed = parse_request(RULES, 0, record.timestamp_ms, record.key, record.headers)
-        overlay.saw_first_due(record.offset, apply_request(overlay, record, parsed))
+        overlay.note_first_due(record.offset, apply_request(overlay, record, parsed))
     overlay.note_first_dues()
     overlay.advance(next_request=6)
     assert written(overlay) == 5
@@ -375,9 +375,9 @@ def test_an_entry_that_is_due_at_the_earliest_time_is_no_control(index: TimerInd
 
 def test_an_offset_behind_a_row_of_first_due_times_has_none(index: TimerIndex) -> None:
     overlay = IndexOverlay(index)
-    overlay.saw_first_due(0, BASE_MS)
-    overlay.saw_first_due(1, BASE_MS + 1)
-    overlay.saw_first_due(100_000, BASE_MS + 2)
+    overlay.note_first_due(0, BASE_MS)
+    overlay.note_first_due(1, BASE_MS + 1)
+    overlay.note_first_due(100_000, BASE_MS + 2)
     overlay.put(1, BASE_MS + 1, refused_entry(request(1), RequestRefused(Reason.BAD_ID, "")))
     assert overlay.find(1) == entry_key(BASE_MS + 1, 1)
     assert [overlay.find(offset) for offset in (2, 3, 99_999, 100_001)] == [None] * 4

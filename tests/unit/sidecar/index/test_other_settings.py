@@ -274,7 +274,7 @@ def test_a_shard_rebuilds_an_index_whose_control_another_owner_refused(
     strict = RequestTopicConfig(R, horizon_ms=15 * MINUTE_MS)
     second = env.new_shard(strict, place="other")
     env.until(second, lambda: env.ended() == 1)
-    assert env.letters()[0][0] == b"beyond-horizon"
+    assert env.dead_letters()[0][0] == b"beyond-horizon"
     second.close()
     third = env.shard()
     assert [path.name for path in tmp_path.glob("0.*")] == ["0.old-1"]

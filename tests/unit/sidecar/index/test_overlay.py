@@ -83,7 +83,7 @@ def test_an_id_or_entry_is_looked_up_once(
 def test_a_request_was_sent_if_it_became_an_entry_that_no_control_has_ended(index: TimerIndex) -> None:
     overlay = IndexOverlay(index)
     for offset, first_due_ms in enumerate((NOW_MS, ENDING_DUE, NOW_MS)):
-        overlay.saw_first_due(offset, first_due_ms)
+        overlay.note_first_due(offset, first_due_ms)
     overlay.note_end(2, b"", sent=False)
     is_sent = [True, False, False, False]  # the last request was never read
     assert [overlay.was_sent(offset) for offset in range(4)] == is_sent

@@ -31,9 +31,9 @@ from postdate.wire.dispatch_log import (
     DispatchRecord,
     Fate,
     Occurred,
+    PausedOrResumed,
     PlainFate,
     Skipped,
-    Switched,
     decode_record,
     encode_record,
 )
@@ -73,12 +73,12 @@ def resume(offset: int, at_ms: int) -> Record:
     return control(offset, "resume", at_ms)
 
 
-def paused(control: int, at_ms: int) -> Switched:
-    return Switched(0, FIRST_MS, PAUSED, at_ms, control)
+def paused(control: int, at_ms: int) -> PausedOrResumed:
+    return PausedOrResumed(0, FIRST_MS, PAUSED, at_ms, control)
 
 
-def resumed(control: int, at_ms: int) -> Switched:
-    return Switched(0, FIRST_MS, RESUMED, at_ms, control)
+def resumed(control: int, at_ms: int) -> PausedOrResumed:
+    return PausedOrResumed(0, FIRST_MS, RESUMED, at_ms, control)
 
 
 def occurred(number: int) -> Occurred:

@@ -103,7 +103,7 @@ def test_a_held_target_is_parked_beyond_its_budget_and_delays_no_other(
     shard.ctx.held.current = NOTHING
     env.until(shard, lambda: env.ended() == 4)
     assert env.fates()[-1] == [(offset, "delivered") for offset in held]
-    assert env.letters() == []
+    assert env.dead_letters() == []
     shard.close()
 
 

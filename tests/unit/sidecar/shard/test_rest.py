@@ -116,7 +116,7 @@ def test_a_shard_rests_once_nothing_waits_for_a_failing_target(env: ShardEnviron
     env.ask(("postdate-topic", b"missing"), ("postdate-at", b"1"))
     env.until(shard, lambda: index.parked_count == 1)
     assert max(_waits(env, shard, 30_000)) <= MAINTENANCE_INTERVAL_MS
-    env.until(shard, lambda: len(env.letters()) == 1)
+    env.until(shard, lambda: len(env.dead_letters()) == 1)
     assert max(_waits(env, shard, 60_000)) == REST_INTERVAL_MS
     shard.close()
 

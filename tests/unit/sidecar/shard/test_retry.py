@@ -72,11 +72,11 @@ def test_returns_wait_longer_and_end_as_a_dead_letter_with_everything(env: Shard
             *(("postdate-first-due", b"%d" % first_due_ms), ("postdate-error", b"boom %d" % attempt)),
         ]
     offset = give_back(env, b"base=1s,factor=3,max=5s,attempts=3")
-    env.until(shard, lambda: len(env.letters()) == 1)
+    env.until(shard, lambda: len(env.dead_letters()) == 1)
     (dead_letter,) = env.read(OWN.dead_letters)
     sent = next(each for each in env.read(R) if each.offset == offset)
     assert (dead_letter.headers or [])[:-3] == sent.headers
-    assert env.letters() == [(b"attempts-exhausted", b"v")]
+    assert env.dead_letters() == [(b"attempts-exhausted", b"v")]
     shard.close()
 
 
@@ -89,8 +89,8 @@ def test_a_dead_letter_of_an_accepted_return_has_its_headers_as_sent(env: ShardE
         ("b", b"2"),
     ]
     env.ask(*headers, ("postdate-retry", b"base=1ms"))
-    env.until(shard, lambda: len(env.letters()) == 1)
-    assert env.letters()[0][0] == b"unknown-target"
+    env.until(shard, lambda: len(env.dead_letters()) == 1)
+    assert env.dead_letters()[0][0] == b"unknown-target"
     assert (env.read(OWN.dead_letters)[0].headers or [])[:-3] == [*headers, ("postdate-retry", b"base=1ms")]
     shard.close()
 
@@ -143,8 +143,8 @@ def test_with_format_version_1_a_return_is_refused_and_the_log_stays_at_version_
     env.format_version = 1
     shard = env.shard()
     give_back(env, b"base=1s")
-    env.until(shard, lambda: len(env.letters()) == 1)
-    assert env.letters()[0][0] == b"unknown-header"
+    env.until(shard, lambda: len(env.dead_letters()) == 1)
+    assert env.dead_letters()[0][0] == b"unknown-header"
     assert {record.v for record in env.log()} == {1}
     shard.close()
 
@@ -160,7 +160,7 @@ def test_an_accepted_return_keeps_its_policy_when_the_settings_change(
     again, refused = give_back(env, b"slow"), give_back(env, b"gone")
     env.until(second, lambda: len(env.read("orders")) == 3)
     assert [due_after_ms(env, offset) for offset in (slow, gone, again)] == [10_000, 20_000, 1_000]
-    assert env.letters() == [(b"bad-retry", b"v")]
+    assert env.dead_letters() == [(b"bad-retry", b"v")]
     assert refused == 3
     env.schedule(0)
     env.until(second, lambda: len(env.read("orders")) == 4)
@@ -249,7 +249,7 @@ def test_a_changed_policy_does_not_apply_to_an_accepted_return_that_the_log_does
         env.until(second, lambda: len(env.read("orders")) == 2, 2 * MINUTE_MS)
         assert due_after_ms(env, later) == MINUTE_MS
     else:
-        assert [reason for reason, _ in env.letters()] == [b"bad-retry"]
+        assert [reason for reason, _ in env.dead_letters()] == [b"bad-retry"]
     second.close()
 
 
@@ -314,7 +314,7 @@ def test_members_of_both_format_versions_hand_a_shard_over_while_returns_are_pen
     env.until(shard, lambda: len(env.read("orders")) == plain + len(accepted))
     shard.close()
     assert all(20_000 <= due_after_ms(env, offset) <= 22_000 for offset in accepted)
-    assert Counter(reason for reason, _ in env.letters()) == {b"unknown-header": 3}
+    assert Counter(reason for reason, _ in env.dead_letters()) == {b"unknown-header": 3}
     ends = Counter(offset for fates in env.fates() for offset, _ in fates)
     assert len(ends) == 12
     assert max(ends.values()) == 1

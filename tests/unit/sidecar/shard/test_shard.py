@@ -42,7 +42,7 @@ def test_a_refused_request_above_the_clients_own_limit_leaves_as_a_dead_letter(e
     env.ask(("postdate-dealy", b"1"), value=body)
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 2)
-    assert env.letters() == [(b"unknown-header", body)]
+    assert env.dead_letters() == [(b"unknown-header", body)]
     shard.close()
 
 
@@ -63,7 +63,7 @@ def test_only_a_refusal_for_its_size_makes_a_dead_letter_leave_without_its_value
     refuse(monkeypatch, is_refused, code)
     env.ask(("postdate-dealy", b"1"), value=body)
     env.until(shard, lambda: env.ended() == 1)
-    assert env.letters() == [(b"unknown-header", body if kept else None)]
+    assert env.dead_letters() == [(b"unknown-header", body if kept else None)]
     shard.close()
 
 
@@ -112,7 +112,7 @@ def test_a_refused_message_and_the_control_that_ends_it_leave_together(
     env.until(shard, lambda: env.ended() == 2)
     assert env.fates() == [[(refused, "cancelled"), (cancel, "applied")]]
     assert [decode_verdict(record.value).verdict for record in env.read(OWN.verdicts)] == ["cancelled"]
-    assert env.letters() == []
+    assert env.dead_letters() == []
     shard.close()
 
 
@@ -124,7 +124,7 @@ def test_a_target_of_small_batches_gets_them_and_loses_nothing(env: ShardEnviron
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 101)
     assert len(env.read("small")) == 100
-    assert env.letters() == []
+    assert env.dead_letters() == []
     most = max(sum(fate == "delivered" for _, fate in fates) for fates in env.fates())
     assert 2 <= most < 40
     shard.close()
@@ -139,7 +139,7 @@ def test_a_narrowed_allow_list_applies_to_parked_messages(env: ShardEnvironment)
     env.admin.create_topics([NewTopic("later", 1, 1, {})])
     shard = env.shard(RequestTopicConfig(R, allow=("orders",)))
     env.until(shard, lambda: env.ended() == 1)
-    assert env.letters() == [(b"forbidden-target", b"v")]
+    assert env.dead_letters() == [(b"forbidden-target", b"v")]
     shard.close()
 
 
@@ -160,7 +160,7 @@ def test_a_limit_refuses_nothing_that_was_accepted_when_it_is_read_again(env: Sh
     (env.directory / "0").rename(env.directory / "lost")
     shard = env.shard(topic)
     env.until(shard, lambda: env.ended() == 10)
-    assert [reason for reason, _ in env.letters()] == [b"limit-exceeded"]
+    assert [reason for reason, _ in env.dead_letters()] == [b"limit-exceeded"]
     assert len(env.read("orders")) == 9
     shard.close()
 
@@ -183,7 +183,7 @@ def test_a_limit_refuses_nothing_on_an_old_disk_that_another_owner_accepted(env:
     other.close()
     shard = env.shard(topic)
     env.until(shard, partial(_has_ended, env, 5), 120_000)
-    assert env.letters() == []
+    assert env.dead_letters() == []
     assert [record.takeover for record in env.log() if record.kind == OWNER] == [1, 2, 3]
     shard.close()
 
@@ -197,7 +197,7 @@ def test_without_a_store_a_reschedule_beyond_the_requests_horizon_is_refused(env
     late = ("postdate-at", b"%d" % int(first + 11_000))
     env.ask(("postdate-action", b"reschedule"), ("postdate-id", b"a"), late)
     env.until(shard, lambda: env.ended() == 2)
-    assert env.letters() == [(b"beyond-horizon", b"v")]
+    assert env.dead_letters() == [(b"beyond-horizon", b"v")]
     assert len(env.read("orders")) == 1
     shard.close()
 

@@ -123,7 +123,7 @@ def test_a_deposed_leader_of_the_requests_does_not_keep_an_index_that_contradict
     env.schedule(1)
     other = env.new_shard(RequestTopicConfig(R, horizon_ms=60_000), place="1")
     env.until(other, lambda: env.ended() == 2)
-    assert [reason for reason, _ in env.letters()] == [b"beyond-horizon"]
+    assert [reason for reason, _ in env.dead_letters()] == [b"beyond-horizon"]
     other.close()
     honest, until_ms = SimAdmin.end_offsets, env.time.now_ms + 2_000
 
@@ -171,7 +171,7 @@ def test_a_request_that_an_owner_has_accepted_stays_accepted_after_two_takeovers
     shard.close()
     shard = env.shard(topic)
     env.until(shard, lambda: env.ended() == 3)
-    assert len(env.letters()) == 1
+    assert len(env.dead_letters()) == 1
     shard.close()
 
 
@@ -250,7 +250,7 @@ def test_a_new_policy_applies_to_the_requests_that_waited_when_the_log_was_trunc
     _accept(env)
     env.until(shard, lambda: shard.next_request == 3)
     env.until(shard, lambda: shard.state is State.RUNNING)
-    assert env.letters() == []
+    assert env.dead_letters() == []
     assert parts(shard)[0].count == 1
     shard.close()
 

@@ -105,7 +105,7 @@ def test_a_draw_that_passed_while_the_process_was_paused_is_not_kept(tmp_path: P
     assert woken_ms < due_ms + window_ms
     env.poll(shard)
     env.until(shard, lambda: env.ended() == 1, window_ms)
-    assert env.letters() == []
+    assert env.dead_letters() == []
     (chosen,) = [fate for each in env.log() for fate in each.fates if isinstance(fate, ChosenFate)]
     assert woken_ms <= chosen.chosen_ms <= due_ms + window_ms
     shard.close()

@@ -32,12 +32,12 @@ from postdate.sidecar.dead_letters.reading import (
     spans_of,
 )
 from postdate.sidecar.dead_letters.requeue import (
-    Earlier,
+    EarlierRequeues,
     RequeueOutcome,
     RequeuePlan,
     RequeueStatus,
-    carried_out,
     plan,
+    run_plan,
     without_content,
 )
 from postdate.sidecar.errors import ConfigError, TransientError
@@ -130,12 +130,12 @@ def requeue(process: ProcessState, body: object, payload: bool) -> dict[str, Any
         run, is_complete = _plan(process, rules, live, filters)
         outcomes: list[dict[str, Any]] = []
         # The dead letter is not kept, since its value may be large.
-        for outcome in carried_out(process.kafka, rules, run, when, execute):
+        for outcome in run_plan(process.kafka, rules, run, when, execute):
             outcomes.append(_outcome_as_json(outcome, payload))
-            with_id += outcome.letter.id is not None and outcome.status == would
+            with_id += outcome.dead_letter.id is not None and outcome.status == would
     finally:
         _requeues.release()
-    has_more = run.has_more_chosen or run.has_more_meant
+    has_more = run.has_more_chosen or run.has_more_matching
     targeted = [dead_letter for dead_letter in run.chosen if _target(dead_letter, payload)]
     counts = Counter(outcome["status"] for outcome in outcomes)
     outcomes.sort(key=lambda outcome: _ORDER.index(outcome["status"]))
@@ -160,8 +160,8 @@ def _plan(
     spans, is_complete = _newest(process, spans_of(process.admin, rules.topic, live.partitions, filters), filters)
     with _within(limits.DEAD_LETTERS_READ_S_MAX) as progress:
 
-        def earlier(selected: list[DeadLetter]) -> Earlier:
-            return Earlier(process.kafka, process.admin, rules.topic, selected, progress)
+        def earlier(selected: list[DeadLetter]) -> EarlierRequeues:
+            return EarlierRequeues(process.kafka, process.admin, rules.topic, selected, progress)
 
         dead_letters = read_dead_letters(process.kafka, rules, spans, filters, progress)
         return plan(dead_letters, earlier, limits.DEAD_LETTERS_MAX, limits.DEAD_LETTERS_REQUEUED_MAX), is_complete
@@ -289,7 +289,7 @@ def _dead_letter_as_json(dead_letter: DeadLetter, payload: bool) -> dict[str, An
 
 def _outcome_as_json(outcome: RequeueOutcome, payload: bool) -> dict[str, Any]:
     why = f"{outcome.why}: {outcome.detail}" if payload and outcome.detail else outcome.why
-    dead_letter = outcome.letter
+    dead_letter = outcome.dead_letter
     return {
         "origin": dead_letter.origin.decode(),
         "status": outcome.status,

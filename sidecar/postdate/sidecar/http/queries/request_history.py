@@ -34,10 +34,10 @@ from postdate.wire.dispatch_log import (
     ExtraFate,
     Moved,
     Occurred,
+    PausedOrResumed,
     SeriesFate,
     Skipped,
     SurvivorFate,
-    Switched,
     Triggered,
     decode_record,
 )
@@ -253,7 +253,7 @@ def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, 
             event["dispatch_log"] = f"{part.topic}.dispatch-log/{part.index}/{record.offset}"
             if isinstance(fate, Moved):
                 event |= {"due_ms": fate.due_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}
-            if isinstance(fate, Switched | Triggered | Backfilled):
+            if isinstance(fate, PausedOrResumed | Triggered | Backfilled):
                 event |= {"due_ms": fate.at_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}
             if isinstance(fate, Backfilled):
                 event |= {"first_ms": fate.first_ms, "end_ms": fate.end_ms}

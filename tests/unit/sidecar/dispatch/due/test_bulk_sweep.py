@@ -315,7 +315,7 @@ def test_a_bulk_control_that_has_begun_ends_under_a_dialect_with_its_headers(env
     second = env.new_shard(RequestTopicConfig(R, dialects=("rabbitmq",)), place="b")
     ends(env, second, control)
     assert swept(env) == dict.fromkeys(chosen, control)
-    assert env.letters() == []
+    assert env.dead_letters() == []
 
 
 def test_the_last_request_of_an_id_decides_if_a_control_is_too_late(
@@ -351,8 +351,8 @@ def test_format_1_refuses_a_new_bulk_control(env: ShardEnvironment) -> None:
     shard = env.shard()
     far(env)
     select(env, topic=b"orders")
-    env.until(shard, lambda: bool(env.letters()))
-    assert env.letters()[0][0] == b"unknown-header"
+    env.until(shard, lambda: bool(env.dead_letters()))
+    assert env.dead_letters()[0][0] == b"unknown-header"
 
 
 @pytest.mark.parametrize("disk", ["same", "empty"])
@@ -457,8 +457,8 @@ def test_a_move_to_a_later_time_needs_the_store(env: ShardEnvironment) -> None:
     shard = env.shard(RequestTopicConfig(R, store_after_ms=0))
     far(env)
     move(env, b"1h", topic=b"orders")
-    env.until(shard, lambda: bool(env.letters()))
-    assert env.letters()[0][0] == b"beyond-horizon"
+    env.until(shard, lambda: bool(env.dead_letters()))
+    assert env.dead_letters()[0][0] == b"beyond-horizon"
 
 
 @pytest.mark.parametrize("by", [b"", b"-30m"])
@@ -468,7 +468,7 @@ def test_a_move_to_an_earlier_time_needs_no_store(env: ShardEnvironment, by: byt
     control = move(env, by, topic=b"orders")
     ends(env, shard, control)
     assert list(moved(env)) == [chosen]
-    assert env.letters() == []
+    assert env.dead_letters() == []
 
 
 def test_a_move_that_has_begun_goes_on_without_a_store(env: ShardEnvironment) -> None:
@@ -481,7 +481,7 @@ def test_a_move_that_has_begun_goes_on_without_a_store(env: ShardEnvironment) ->
     second = env.new_shard(RequestTopicConfig(R, store_after_ms=0), place="b")
     ends(env, second, control)
     assert sorted(moved(env)) == chosen
-    assert env.letters() == []
+    assert env.dead_letters() == []
 
 
 def test_a_later_reschedule_counts_whether_a_move_has_reached_its_message(env: ShardEnvironment) -> None:

@@ -454,5 +454,5 @@ def test_a_condemned_message_of_a_target_with_a_rate_ends_once(env: ShardEnviron
     faults.condemned = {2: Refusal(Reason.TOO_LARGE, "")}
     env.until(shard, lambda: env.ended() == 4)
     assert sorted(offset for fates in env.fates() for offset, _ in fates) == [0, 1, 2, 3]
-    assert [reason for reason, _ in env.letters()] == [b"too-large"]
+    assert [reason for reason, _ in env.dead_letters()] == [b"too-large"]
     shard.close()

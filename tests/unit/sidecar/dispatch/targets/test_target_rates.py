@@ -306,7 +306,7 @@ def test_a_message_that_kafka_refuses_is_found_among_waiting_messages(env: Shard
     env.until(shard, lambda: env.ended() >= 3)
     env.broker.topics["small"].config["max.message.bytes"] = "1500"  # metadata is older than this
     env.until(shard, lambda: env.ended() == 20, 10_000)  # before the target's settings are looked up again
-    assert [reason for reason, _ in env.letters()] in ([b"too-large"], [b"record-refused"])
+    assert [reason for reason, _ in env.dead_letters()] in ([b"too-large"], [b"record-refused"])
     assert len(env.read("small")) == 19
     assert sum(a > b for a, b in zip(delivered(env, "small"), delivered(env, "small")[1:], strict=False)) == 0
     shard.close()
@@ -328,7 +328,7 @@ def test_a_message_that_waits_beyond_its_grace_expires_and_a_cancelled_one_does_
     ends = dict(pair for fates in env.fates() for pair in fates if pair[1] != "moved")
     assert [ends[offset] for offset in kept] == ["delivered"] * 3 + ["cancelled"] * 2 + ["delivered"]
     assert [ends[offset] for offset in short] == ["dead"] * 5
-    assert {reason for reason, _ in env.letters()} == {b"expired"}
+    assert {reason for reason, _ in env.dead_letters()} == {b"expired"}
     assert delivered(env, "orders")[-1] == (int(far), kept[5])
     shard.close()
 
