@@ -206,7 +206,7 @@ DELIBERATE = (
         "    end = write_bound(ctx)\n",
         "    from postdate.kafka.interface import Isolation\n\n"
         "    end = ctx.admin.end_offsets([ctx.store], Isolation.READ_UNCOMMITTED)[ctx.store]\n",
-        "unit/sidecar/takeover/test_bound_check.py",
+        "unit/sidecar/transaction/test_bound_check.py",
     ),
     Deliberate(
         "a duty that fails stops the shard",

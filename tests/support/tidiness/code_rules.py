@@ -142,8 +142,8 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "pyspark": ("postdate.spark",),
     "rocksdict": ("postdate.wheel",),
 }
-"""Who may import a library: the one package that hides its errors and quirks; the module that probes a new broker; and
-the programs with which the benchmark compares Postdate."""
+"""The modules that may import a library: the package that hides its errors and quirks, the module that probes a new
+broker, and the programs with which the benchmark compares Postdate."""
 
 JUDGES = (
     "tests/support/oracles/expected_records.py",

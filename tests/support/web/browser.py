@@ -22,9 +22,9 @@ _PICTURES = os.environ.get("POSTDATE_TEST_PICTURES", "")
 
 @contextmanager
 def browser_page(*, runs_scripts: bool = True) -> Iterator[Page]:
-    """A page of a browser of its own; skips the test if there is none.
+    """A context with a page of a new browser. Skips the test if no browser is installed.
 
-    At the end, nothing that scripts threw and nothing that the browser refused or warned of may be left.
+    Fails at the end if a script threw an error, or if the browser refused something or warned.
     """
     program = need_program("chromium", "chromium")
     complaints: list[str] = []

@@ -1,6 +1,6 @@
 """Floods of the HTTP port: many connections from one address, each held for as long as the server allows.
 
-A flood runs in a process of its own, so it takes no time of the Python that it attacks or of the test that measures.
+A flood runs in a separate process, so it takes no time of the server that it attacks or of the test that measures.
 
     PYTHONPATH=tests python -m support.web.flooding PORT TOKEN REOPENED KIND...
 """

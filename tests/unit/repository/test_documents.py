@@ -27,7 +27,7 @@ from support.repository import ROOT
 from support.tidiness import document_rules
 
 ROOTS = ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")
-FOLDERS = ("examples", "clients", "charts/postdate", "tests/support/*")
+FOLDERS = ("examples", "clients", "charts/postdate", "tests", "tests/support/*")
 READMES = [path for folder in FOLDERS for path in sorted(ROOT.glob(f"{folder}/README.md"))]
 OWN = [*(ROOT / f"{name}.md" for name in ROOTS), *READMES]
 DOCS = [*OWN, *sorted(ROOT.glob("docs/**/*.md"))]
@@ -97,6 +97,29 @@ def test_a_long_line_is_reported_outside_tables_and_code_blocks() -> None:
 @pytest.mark.parametrize("path", DOCS + OTHERS, ids=place)
 def test_no_sentence_needs_a_second_reading(path: Path) -> None:
     assert list(document_rules.word_complaints(place(path), path.read_text(encoding="utf-8"))) == []
+
+
+def test_no_sentence_of_a_docstring_or_comment_needs_a_second_reading() -> None:
+    found = [
+        complaint
+        for path in SOURCES
+        if path.suffix == ".py"
+        for complaint in document_rules.prose_complaints(place(path), path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+def test_words_are_found_in_docstrings_and_comments_but_not_in_code() -> None:
+    lines = [
+        'said = "it is told"  # it is made',
+        "# It is made",
+        "# anew.",
+        "def f() -> None:",
+        "    'It ends by itself.'",
+    ]
+    source = "\n".join(lines)
+    places = [found.split(":")[1] for found in document_rules.prose_complaints("x.py", source)]
+    assert sorted(places) == ["2", "5"]
 
 
 def test_no_sentence_of_the_help_and_of_the_reference_needs_a_second_reading() -> None:

@@ -159,9 +159,8 @@ class ShardOwnership:
         only if the next transaction may begin on this producer.
 
         Raises AbortRequired (the transaction is aborted, and no part of it is visible; see `outcomes` and
-        `log_failed`), as UnverifiedBound if this was the first transaction and the log holds records that recovery has
-        not read. Raises UnknownOutcome, Fenced, FatalClient: the caller drops the ownership, and the dispatch log
-        decides.
+        `log_failed`), as UnverifiedBound if recovery has not read all records before this first transaction. Raises
+        UnknownOutcome, Fenced, FatalClient: the caller drops the ownership, and the dispatch log decides.
         """
         assert self.reusable, "no transaction begins before the end of the last one was settled"
         self.reusable, self.outcomes = False, {}

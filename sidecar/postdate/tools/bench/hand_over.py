@@ -27,8 +27,11 @@ _MEMBERS = ("one", "two")
 
 
 def hand_over(environment: BenchEnvironment) -> Figures:
-    """Returns one of two members stops gracefully, and one is killed; the other serves its partitions from the disk
-    that both share. A static member is killed and started again."""
+    """Returns the longest time without deliveries, ms, in three cases.
+
+    One of two members stops gracefully; one is killed, and the other serves its partitions from the disk that both
+    share; a static member is killed and started again.
+    """
     return {
         "planned_late_most_ms": _one_of_two(environment, BenchSidecar.stop, _PLANNED_S),
         "crash_late_most_ms": _one_of_two(environment, BenchSidecar.kill, _CRASH_S),
