@@ -10,7 +10,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("clients", "examples", "charts/postdate", "tests/support/*")
+FOLDERS = ("clients", "examples", "charts/postdate", "tests", "tests/support/*")
 PAGES = ("*.md", "docs/*.md", "benchmarks/*.md", *(f"{folder}/README.md" for folder in FOLDERS))
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s#]+)[^)\s]*\)")
