@@ -20,14 +20,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         fixtures = getattr(item, "funcargs", {}).values()
-        used = (getattr(fixture, "env", fixture) for fixture in fixtures)  # some fixtures contain an environment
-        sidecars = [sidecar for env in used if isinstance(env, SidecarDeployment) for sidecar in env.sidecars]
+        used = (getattr(fixture, "deployment", fixture) for fixture in fixtures)  # some fixtures contain a deployment
+        sidecars = [
+            sidecar
+            for deployment in used
+            if isinstance(deployment, SidecarDeployment)
+            for sidecar in deployment.sidecars
+        ]
         report.sections += [(f"end of the log of {sidecar.name}", sidecar.state_and_log_end()) for sidecar in sidecars]
     return report
 
 
 @pytest.fixture
-def env(broker: RunningBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
-    """An environment whose topics no other test uses. Its processes end with the test."""
+def deployment(broker: RunningBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
+    """A deployment whose topics no other test uses. Its processes end with the test."""
     with new_deployment(broker.bootstrap_servers, tmp_path) as environment:
         yield environment

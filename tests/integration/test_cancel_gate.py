@@ -17,14 +17,14 @@ from support.waiting.rounds import LONGER, expect, first_round_in_time
 _LEAD_MS = 5_000
 
 
-def test_a_cancel_written_during_an_outage_wins_at_the_restart(env: SidecarDeployment) -> None:
-    first_round_in_time(lambda slower: _cancel_while_nobody_runs(env.another(), _LEAD_MS * slower), LONGER)
+def test_a_cancel_written_during_an_outage_wins_at_the_restart(deployment: SidecarDeployment) -> None:
+    first_round_in_time(lambda slower: _cancel_while_nobody_runs(deployment.another(), _LEAD_MS * slower), LONGER)
 
 
-def _cancel_while_nobody_runs(env: SidecarDeployment, lead_ms: int) -> None:
+def _cancel_while_nobody_runs(deployment: SidecarDeployment, lead_ms: int) -> None:
     """Writes the controls within `lead_ms`, and starts the process again after it."""
-    requests, target = env.new_requests(1), env.new_target()
-    sender, sidecar = env.sender(), env.new_sidecar(static=True)
+    requests, target = deployment.new_requests(1), deployment.new_target()
+    sender, sidecar = deployment.sender(), deployment.new_sidecar(static=True)
     sidecar.start()
     sidecar.wait_for_shards(1)
     due_ms = int(time.time() * 1000) + lead_ms
@@ -40,7 +40,7 @@ def _cancel_while_nobody_runs(env: SidecarDeployment, lead_ms: int) -> None:
     sentinel: Headers = [(TOPIC, target.encode()), (AT, b"0")]
     first = sender.send(requests, Sent(target, b"first", b"v", sentinel, 1), 0)
     sender.flush()
-    env.wait_for_ends(1)  # the requests before the sentinel are ingested
+    deployment.wait_for_ends(1)  # the requests before the sentinel are ingested
     assert sidecar.stop() == 0
     later_ms = due_ms + 3_000
     controls = [control(b"cancel", (ID, b"id-0")), control(b"cancel", (ORIGIN, held[1].origin))]
@@ -51,7 +51,7 @@ def _cancel_while_nobody_runs(env: SidecarDeployment, lead_ms: int) -> None:
     expect(time.time() * 1000 < due_ms, "the controls were written after the due time")
     wait_until(lambda: time.time() * 1000 > due_ms + 200, "all are overdue")
     sidecar.start()
-    env.wait_for_ends(1 + len(held) + len(controls) + len(unread))
+    deployment.wait_for_ends(1 + len(held) + len(controls) + len(unread))
     assert sidecar.stop() == 0
     held[2].due_ms = later_ms
-    env.judge([first, held[2], held[3], unread[1]], silent=[held[0], held[1], unread[0], *controls])
+    deployment.judge([first, held[2], held[3], unread[1]], silent=[held[0], held[1], unread[0], *controls])

@@ -27,15 +27,15 @@ def schedule(*arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_schedule_is_created_shown_replaced_and_ended(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(4), env.new_target(message_timestamp_type="LogAppendTime")
-    sidecar = env.new_sidecar()
+def test_a_schedule_is_created_shown_replaced_and_ended(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(4), deployment.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = deployment.new_sidecar()
     sidecar.format_version = 3
     sidecar.http = {"port": free_port()}
     sidecar.start()
     sidecar.wait_for_shards(4)
     here = ("--url", f"http://127.0.0.1:{sidecar.http['port']}")
-    named = ("--requests", requests, "-b", env.bootstrap, "--id", "tick")
+    named = ("--requests", requests, "-b", deployment.bootstrap, "--id", "tick")
     message = (*named, "--topic", target, "--key", "k", "--value", "v")
 
     def show() -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_a_schedule_is_created_shown_replaced_and_ended(env: SidecarDeployment) 
     _, verdict = schedule("cancel", *named, "--wait-verdict", "--timeout", "60s")
     assert verdict == f"cancelled {second}"
     assert schedule("list", *here) == []
-    reader = env.reader(target)
+    reader = deployment.reader(target)
     occurrences = [seen for seen in reader.to_end() if seen.origin == first.encode()]
     reader.close()
     assert {(seen.key, seen.value) for seen in occurrences} == {(b"k", b"v")}

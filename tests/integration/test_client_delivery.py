@@ -32,9 +32,9 @@ PARTITIONS = 7
 COUNT = 60
 
 
-def produce(env: SidecarDeployment, records: Iterable[RequestRecord]) -> list[tuple[int, int]]:
+def produce(deployment: SidecarDeployment, records: Iterable[RequestRecord]) -> list[tuple[int, int]]:
     """Produces the records, and returns partition and offset of each, in order."""
-    producer = Producer({"bootstrap.servers": env.bootstrap, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": deployment.bootstrap, "enable.idempotence": True})
     positions: dict[int, tuple[int, int]] = {}
 
     def acknowledged(index: int, error: KafkaError | None, message: Message) -> None:
@@ -47,9 +47,9 @@ def produce(env: SidecarDeployment, records: Iterable[RequestRecord]) -> list[tu
     return [positions[index] for index in range(len(positions))]
 
 
-def answers(env: SidecarDeployment, requests: str, count: int) -> dict[str, VerdictRecord]:
+def answers(deployment: SidecarDeployment, requests: str, count: int) -> dict[str, VerdictRecord]:
     """Waits for `count` verdicts, and returns all by the origin that they answer. Fails if there are more."""
-    reader = env.reader(f"{requests}.verdicts")
+    reader = deployment.reader(f"{requests}.verdicts")
     try:
         reader.until(lambda: len(reader.records) >= count, f"{count} verdicts")
         read = [decode_verdict(seen.value) for seen in reader.to_end()]
@@ -59,17 +59,17 @@ def answers(env: SidecarDeployment, requests: str, count: int) -> dict[str, Verd
     return {answer.origin: answer for answer in read}
 
 
-def test_every_control_finds_its_message(env: SidecarDeployment) -> None:
-    topic = RequestTopic(env.new_requests(PARTITIONS), PARTITIONS)
-    target = env.new_target()
-    sidecar = env.new_sidecar()
+def test_every_control_finds_its_message(deployment: SidecarDeployment) -> None:
+    topic = RequestTopic(deployment.new_requests(PARTITIONS), PARTITIONS)
+    target = deployment.new_target()
+    sidecar = deployment.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(PARTITIONS)
     ids = [f"order-{number}" for number in range(COUNT)]
     hour = timedelta(hours=1)
     at = datetime.now(UTC) + hour
     scheduled = produce(
-        env, (topic.schedule(target, id, key="same", headers=[("a", None)], at=at, id=id) for id in ids)
+        deployment, (topic.schedule(target, id, key="same", headers=[("a", None)], at=at, id=id) for id in ids)
     )
     assert len({partition for partition, _ in scheduled}) == PARTITIONS, "ids are spread"
     rescheduled, cancelled, by_origin = ids[0::3], ids[1::3], ids[2::3]
@@ -80,14 +80,14 @@ def test_every_control_finds_its_message(env: SidecarDeployment) -> None:
         *((id, topic.cancel(id=id)) for id in cancelled),
         *((id, topic.cancel(origin=origins[id])) for id in by_origin),
     ]
-    sent = produce(env, (record for _, record in controls))
-    verdicts = answers(env, topic.name, COUNT)
+    sent = produce(deployment, (record for _, record in controls))
+    verdicts = answers(deployment, topic.name, COUNT)
     for (id, _), position in zip(controls, sent, strict=True):
         answer = verdicts[topic.origin(*position)]
         wanted = Verdict.RESCHEDULED if id in rescheduled else Verdict.CANCELLED
         assert (answer.verdict, answer.of) == (wanted, origins[id])
-    env.wait_for_ends(2 * COUNT)
-    reader = env.reader(target)
+    deployment.wait_for_ends(2 * COUNT)
+    reader = deployment.reader(target)
     arrived = reader.to_end()
     reader.close()
     assert sorted(seen.last(ID).decode() for seen in arrived) == sorted(rescheduled)
@@ -97,15 +97,15 @@ def test_every_control_finds_its_message(env: SidecarDeployment) -> None:
         assert int(seen.last(DUE)) <= seen.timestamp_ms
 
 
-def test_scheduling_an_id_again_replaces_it(env: SidecarDeployment) -> None:
-    topic = RequestTopic(env.new_requests(PARTITIONS), PARTITIONS)
-    target = env.new_target()
-    sidecar = env.new_sidecar()
+def test_scheduling_an_id_again_replaces_it(deployment: SidecarDeployment) -> None:
+    topic = RequestTopic(deployment.new_requests(PARTITIONS), PARTITIONS)
+    target = deployment.new_target()
+    sidecar = deployment.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(PARTITIONS)
     hour, soon = timedelta(hours=1), timedelta(milliseconds=200)
     positions = produce(
-        env,
+        deployment,
         [
             topic.schedule(target, b"first", key=b"a", delay=hour, id="draft-1"),
             topic.schedule(target, b"second", key=b"b", delay=hour, id="draft-1"),
@@ -113,13 +113,13 @@ def test_scheduling_an_id_again_replaces_it(env: SidecarDeployment) -> None:
         ],
     )
     first, second, last = (topic.origin(*position) for position in positions)
-    verdicts = answers(env, topic.name, 2)
+    verdicts = answers(deployment, topic.name, 2)
     assert [(verdicts[origin].verdict, verdicts[origin].of) for origin in (second, last)] == [
         (Verdict.REPLACED, first),
         (Verdict.REPLACED, second),
     ]
-    env.wait_for_ends(3)
-    reader = env.reader(target)
+    deployment.wait_for_ends(3)
+    reader = deployment.reader(target)
     assert [(seen.key, seen.value) for seen in reader.to_end()] == [(None, b"last")]
     reader.close()
 
@@ -132,9 +132,13 @@ def blocks(section: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def here(env: SidecarDeployment, example: str) -> str:
+def here(deployment: SidecarDeployment, example: str) -> str:
     """Returns the example with the broker and topics of this test."""
-    names = {"localhost:9092": env.bootstrap, "postdate.requests": env.requests[0], "reminders": env.targets[0]}
+    names = {
+        "localhost:9092": deployment.bootstrap,
+        "postdate.requests": deployment.requests[0],
+        "reminders": deployment.targets[0],
+    }
     for documented, name in names.items():
         example = example.replace(documented, name)
     return example
@@ -146,14 +150,14 @@ def run(example: str, names: dict[str, object]) -> None:
 
 
 @pytest.fixture
-def served(env: SidecarDeployment) -> SidecarDeployment:
+def served(deployment: SidecarDeployment) -> SidecarDeployment:
     """A request topic as the documents assume it, its sidecar, and a target."""
-    env.new_requests(4)
-    env.new_target()
-    sidecar = env.new_sidecar()
+    deployment.new_requests(4)
+    deployment.new_target()
+    sidecar = deployment.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(4)
-    return env
+    return deployment
 
 
 def test_the_examples_of_the_documents_in_python(served: SidecarDeployment) -> None:

@@ -32,14 +32,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> ClientPrograms:
 
 @pytest.fixture(scope="module")
 def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
-    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("served")) as env:
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("served")) as deployment:
         for _ in LANGUAGES:
-            env.new_requests(PARTITIONS)
-        sidecar = env.new_sidecar()
+            deployment.new_requests(PARTITIONS)
+        sidecar = deployment.new_sidecar()
         sidecar.format_version = 3
         sidecar.start()
         sidecar.wait_for_shards(PARTITIONS * len(LANGUAGES))
-        yield env
+        yield deployment
 
 
 def test_the_file_has_the_results_of_the_python_client() -> None:

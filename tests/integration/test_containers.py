@@ -51,9 +51,9 @@ def test_committed_records_are_read_back_and_aborted_ones_are_not(bootstrap: str
 
 
 def test_a_sidecar_delivers_through_it(bootstrap: str, tmp_path: Path) -> None:
-    with new_deployment(bootstrap, tmp_path) as env:
-        requests, target = env.new_requests(2), env.new_target(3)
-        sidecar = env.new_sidecar()
+    with new_deployment(bootstrap, tmp_path) as deployment:
+        requests, target = deployment.new_requests(2), deployment.new_target(3)
+        sidecar = deployment.new_sidecar()
         sidecar.start()
         sidecar.wait_for_shards(2)
         due_ms = int(time.time() * 1000) + 1000
@@ -61,12 +61,12 @@ def test_a_sidecar_delivers_through_it(bootstrap: str, tmp_path: Path) -> None:
             Sent(target, b"%d" % n, b"value", [(TOPIC, target.encode()), (AT, b"%d" % at_ms), (ID, b"%d" % n)], at_ms)
             for n, at_ms in enumerate(range(due_ms, due_ms + 500, 25))
         ]
-        sender = env.sender()
+        sender = deployment.sender()
         for sent in requested:
             sender.send(requests, sent)
         sender.flush()
-        env.wait_for_ends(len(requested))
-        env.judge(requested)
+        deployment.wait_for_ends(len(requested))
+        deployment.judge(requested)
         assert sidecar.stop() == Exit.OK
 
 

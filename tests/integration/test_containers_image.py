@@ -103,7 +103,7 @@ def broker() -> Iterator[ContainerBroker]:
 
 
 @pytest.fixture
-def env(broker: ContainerBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
+def deployment(broker: ContainerBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
     with new_deployment(broker.bootstrap, tmp_path) as environment:
         yield environment
 
@@ -131,23 +131,23 @@ def test_the_image_is_not_root_and_has_nothing_to_write_to(image: str) -> None:
 
 
 def test_two_pods_deliver_exactly_once_even_if_one_is_killed(
-    image: str, broker: ContainerBroker, env: SidecarDeployment
+    image: str, broker: ContainerBroker, deployment: SidecarDeployment
 ) -> None:
-    target = env.new_target(3)
+    target = deployment.new_target(3)
     requests = unique_name("requests")
     with running_helm() as helm:
         release = Release(helm, broker, requests, target)
         try:
-            _deliver(release, env)
+            _deliver(release, deployment)
         finally:
             for pod in release.pods:
                 pod.remove()
 
 
 def test_the_container_of_other_peoples_tests_delivers(
-    image: str, broker: ContainerBroker, env: SidecarDeployment
+    image: str, broker: ContainerBroker, deployment: SidecarDeployment
 ) -> None:
-    target = env.new_target()
+    target = deployment.new_target()
     postdate = PostdateContainer(broker.bootstrap, image=image, partitions=2)
     with postdate.with_kwargs(network_mode=broker.network):
         producer = Producer({"bootstrap.servers": postdate.bootstrap_servers})
@@ -175,10 +175,10 @@ def test_a_container_that_cannot_serve_gives_the_reason(
         PostdateContainer("kafka:9092")
 
 
-def _deliver(release: Release, env: SidecarDeployment) -> None:
+def _deliver(release: Release, deployment: SidecarDeployment) -> None:
     output = release.pod("topics", f"Job {RELEASE}-postdate-topics").run()
     assert release.requests in output.split()
-    env.requests.append(release.requests)
+    deployment.requests.append(release.requests)
     first, second = (release.pod(f"postdate-{n}", f"StatefulSet {RELEASE}-postdate", 8080 + n) for n in (0, 1))
     first.start()
     second.start()
@@ -188,21 +188,21 @@ def _deliver(release: Release, env: SidecarDeployment) -> None:
             assert pod.probe(kind)[0] == 200, pod.probe(kind)
     _judge_http(second, release.token)
     smoke = _helm_test(release)
-    requested = _traffic(env, release, 200)
-    env.wait_for_ends(60)
-    before = gather(*_topics(env)).takeovers()
+    requested = _traffic(deployment, release, 200)
+    deployment.wait_for_ends(60)
+    before = gather(*_topics(deployment)).takeovers()
     first.kill()
     _wait_for(second, 2)
-    env.wait_for_ends(len(requested) + 1)
-    (seen,) = [record for record in gather(*_topics(env)).delivered if record.origin == smoke.origin]
+    deployment.wait_for_ends(len(requested) + 1)
+    (seen,) = [record for record in gather(*_topics(deployment)).delivered if record.origin == smoke.origin]
     smoke.due_ms = int(seen.last(DUE))
-    outcome = env.judge([*requested, smoke])
+    outcome = deployment.judge([*requested, smoke])
     assert outcome.takeovers() > before, "another pod took over the shard of the killed pod"
     assert second.stop() == Exit.OK, second.logs()[-2000:]
 
 
-def _topics(env: SidecarDeployment) -> tuple[str, list[str], list[str]]:
-    return env.bootstrap, env.requests, env.targets
+def _topics(deployment: SidecarDeployment) -> tuple[str, list[str], list[str]]:
+    return deployment.bootstrap, deployment.requests, deployment.targets
 
 
 def _wait_for(pod: Pod, shards: int) -> None:
@@ -233,7 +233,7 @@ def _helm_test(release: Release) -> Sent:
     return Sent(release.target, None, b"a message of helm test", headers, origin=lines[0].encode())
 
 
-def _traffic(env: SidecarDeployment, release: Release, count: int) -> list[Sent]:
+def _traffic(deployment: SidecarDeployment, release: Release, count: int) -> list[Sent]:
     """Sends messages that fall due one after another over the next seconds, and returns them."""
     target = release.target.encode()
     due_ms = int(time.time() * 1000) + 1000
@@ -241,7 +241,7 @@ def _traffic(env: SidecarDeployment, release: Release, count: int) -> list[Sent]
         Sent(release.target, b"%d" % n, b"v%d" % n, [(TOPIC, target), (AT, b"%d" % (due_ms + 15 * n))], due_ms + 15 * n)
         for n in range(count)
     ]
-    sender = env.sender()
+    sender = deployment.sender()
     for sent in requested:
         sender.send(release.requests, sent)
     sender.flush()

@@ -63,9 +63,11 @@ def _steps(first_ms: int, chance: random.Random) -> list[_Step]:
 _ACTIONS = ("cancel", "cancel", "reschedule", "")
 
 
-def _send(env: SidecarDeployment, requests: str, target: str, chance: random.Random) -> tuple[list[Sent], list[Sent]]:
+def _send(
+    deployment: SidecarDeployment, requests: str, target: str, chance: random.Random
+) -> tuple[list[Sent], list[Sent]]:
     """Sends each step at its time, and returns the schedules and the controls."""
-    sender, schedules, controls = env.sender(), list[Sent](), list[Sent]()
+    sender, schedules, controls = deployment.sender(), list[Sent](), list[Sent]()
     wait = threading.Event()
     for step in _steps(int(time.time() * 1000), chance):
         wait.wait(max(step.at_ms / 1000 - time.time(), 0.0))
@@ -83,8 +85,8 @@ def _send(env: SidecarDeployment, requests: str, target: str, chance: random.Ran
     return schedules, controls
 
 
-def _cancel_ended(env: SidecarDeployment, requests: str, ids: set[bytes]) -> list[Sent]:
-    sender = env.sender()
+def _cancel_ended(deployment: SidecarDeployment, requests: str, ids: set[bytes]) -> list[Sent]:
+    sender = deployment.sender()
     cancels = [sender.send(requests, Sent("", id_, None, [(ID, id_), (ACTION, b"cancel")])) for id_ in sorted(ids)]
     sender.flush()
     return cancels
@@ -99,8 +101,8 @@ def _kill(processes: list[Sidecar], chance: random.Random) -> None:
         victim.start()
 
 
-def _answers(env: SidecarDeployment, requests: str) -> list[VerdictRecord]:
-    reader = env.reader(f"{requests}.verdicts")
+def _answers(deployment: SidecarDeployment, requests: str) -> list[VerdictRecord]:
+    reader = deployment.reader(f"{requests}.verdicts")
     try:
         return [decode_verdict(seen.value) for seen in reader.to_end()]
     finally:
@@ -166,26 +168,28 @@ def _offset(sent: Sent) -> int:
 
 
 @pytest.mark.timeout(1_800 + 20 * _KILLS + 3 * _SECONDS)
-def test_every_verdict_is_true_while_processes_are_killed(env: SidecarDeployment) -> None:
+def test_every_verdict_is_true_while_processes_are_killed(deployment: SidecarDeployment) -> None:
     seed = int(os.environ.get("POSTDATE_STORM_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}: {_IDS} ids over {_SECONDS:.0f} s, {_KILLS} kills")
-    requests, target = env.new_requests(4), env.new_target(4)
-    processes = [env.new_sidecar(static=True) for _ in range(2)]
+    requests, target = deployment.new_requests(4), deployment.new_target(4)
+    processes = [deployment.new_sidecar(static=True) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
         process.wait_for_shards(2)
     killer = threading.Thread(target=_kill, args=(processes, random.Random(seed)))
     killer.start()
-    schedules, controls = _send(env, requests, target, random.Random(seed + 1))
+    schedules, controls = _send(deployment, requests, target, random.Random(seed + 1))
     killer.join()
-    env.wait_for_ends(len(schedules) + len(controls), _SETTLE_S + _SECONDS)
-    controls += _cancel_ended(env, requests, {sent.id for sent in schedules[:200]})
-    env.wait_for_ends(len(schedules) + len(controls), _SETTLE_S)
+    deployment.wait_for_ends(len(schedules) + len(controls), _SETTLE_S + _SECONDS)
+    controls += _cancel_ended(deployment, requests, {sent.id for sent in schedules[:200]})
+    deployment.wait_for_ends(len(schedules) + len(controls), _SETTLE_S)
     exits = [process.stop() for process in processes]
-    answers = _answers(env, requests)
+    answers = _answers(deployment, requests)
     print(Counter(answer.verdict.value for answer in answers))
-    wrong = _untrue(schedules, controls, answers, outcome := gather(env.bootstrap, env.requests, env.targets))
+    wrong = _untrue(
+        schedules, controls, answers, outcome := gather(deployment.bootstrap, deployment.requests, deployment.targets)
+    )
     if wrong:
         print("\n".join(_histories(outcome, wrong, [*schedules, *controls])))
     assert not wrong, f"{len(wrong)} wrong:\n" + "\n".join(wrong[:10])
@@ -202,11 +206,15 @@ def test_every_verdict_is_true_while_processes_are_killed(env: SidecarDeployment
             sent.due_ms = due[moved[sent.origin.decode()]]
     expected = [sent for sent in schedules if sent.origin.decode() not in ended]
     silent = [sent for sent in schedules if sent.origin.decode() in ended]
-    outcome = env.judge(expected, silent=[*silent, *controls])
+    outcome = deployment.judge(expected, silent=[*silent, *controls])
     print(f"{len(expected)} delivered, {len(silent)} not; {outcome.takeovers()} takeovers, {len(outcome.log)} commits")
     reached = {answer.verdict for answer in answers}
     assert reached >= {Verdict.CANCELLED, Verdict.REPLACED, Verdict.RESCHEDULED, Verdict.TOO_LATE, Verdict.NOT_FOUND}
     assert outcome.takeovers() > 4, "no shard was ever taken over: the run proves nothing"
     assert exits == [0, 0]
     if os.environ.get("POSTDATE_STORM_AUDIT"):
-        print(postdate("audit", "-b", env.bootstrap, "--requests", requests, "--verdicts", "control", timeout_s=900))
+        print(
+            postdate(
+                "audit", "-b", deployment.bootstrap, "--requests", requests, "--verdicts", "control", timeout_s=900
+            )
+        )

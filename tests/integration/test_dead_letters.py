@@ -96,15 +96,21 @@ def _bad_requests(target: bytes, small: bytes, requests: bytes) -> list[tuple[Re
     ]
 
 
-def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(env: SidecarDeployment) -> None:
-    requests, target, small = env.new_requests(), env.new_target(2), env.new_target(max_message_bytes="20000")
+def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(deployment: SidecarDeployment) -> None:
+    requests, target, small = (
+        deployment.new_requests(),
+        deployment.new_target(2),
+        deployment.new_target(max_message_bytes="20000"),
+    )
     bad = _bad_requests(target.encode(), small.encode(), requests.encode())
     assert {reason for reason, _ in bad} == set(Reason) - _WITHOUT_A_CAUSE_HERE
-    sidecar = env.new_sidecar(dispatch={"retry_budget_ms": _RETRY_BUDGET_MS}, allow=("target-*", "allowed-*", "__*"))
+    sidecar = deployment.new_sidecar(
+        dispatch={"retry_budget_ms": _RETRY_BUDGET_MS}, allow=("target-*", "allowed-*", "__*")
+    )
     sidecar.format_version = 3
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender = env.sender()
+    sender = deployment.sender()
     good: list[Sent] = []
     dead: list[tuple[Reason, Sent]] = []
     now_ms = int(time.time() * 1000)
@@ -115,8 +121,8 @@ def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(env: SidecarDeplo
         good_headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (now_ms + 200))]
         good.append(sender.send(requests, Sent(target, b"good", b"%d" % index, good_headers, now_ms + 200)))
     sender.flush()
-    env.wait_for_ends(len(good) + len(dead))
-    outcome = env.judge(good, dead=[sent for _, sent in dead])
+    deployment.wait_for_ends(len(good) + len(dead))
+    outcome = deployment.judge(good, dead=[sent for _, sent in dead])
     dead_letters = {seen.origin: seen for seen in outcome.dead}
     for reason, sent in dead:
         seen = dead_letters[sent.origin]
@@ -129,39 +135,39 @@ def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(env: SidecarDeplo
 
 @pytest.mark.parametrize("value_bytes", [_SMALL_TARGET_BYTES, 900_000])
 def test_a_request_that_no_target_accepts_becomes_a_complete_dead_letter(
-    env: SidecarDeployment, value_bytes: int
+    deployment: SidecarDeployment, value_bytes: int
 ) -> None:
     """The dead letter is larger than its request, and still fits."""
-    requests, small = env.new_requests(), env.new_target(max_message_bytes="20000")
-    sidecar = env.new_sidecar(dispatch={"retry_budget_ms": 200})
+    requests, small = deployment.new_requests(), deployment.new_target(max_message_bytes="20000")
+    sidecar = deployment.new_sidecar(dispatch={"retry_budget_ms": 200})
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender = env.sender()
+    sender = deployment.sender()
     headers: Headers = [(TOPIC, small.encode()), (DELAY, b"0")]
     sent = sender.send(requests, Sent(small, b"k", b"x" * value_bytes, headers))
     sender.flush()
-    env.wait_for_ends(1)
-    outcome = env.judge([], dead=[sent])
+    deployment.wait_for_ends(1)
+    outcome = deployment.judge([], dead=[sent])
     assert dict(outcome.reasons()) == {"too-large": 1}
     assert outcome.dead[0].value == sent.value
 
 
-def test_headers_that_cannot_be_read_end_as_a_dead_letter_without_them(env: SidecarDeployment) -> None:
+def test_headers_that_cannot_be_read_end_as_a_dead_letter_without_them(deployment: SidecarDeployment) -> None:
     kcat = need_program("kcat", "kcat")
-    requests, target = env.new_requests(), env.new_target()
-    sidecar = env.new_sidecar()
+    requests, target = deployment.new_requests(), deployment.new_target()
+    sidecar = deployment.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(1)
-    command: list[str | bytes] = [kcat, "-P", "-b", env.bootstrap, "-t", requests, "-p", "0", "-k", "key"]
+    command: list[str | bytes] = [kcat, "-P", "-b", deployment.bootstrap, "-t", requests, "-p", "0", "-k", "key"]
     for header in (b"postdate-topic=" + target.encode(), b"postdate-delay=0", b"not\xffUTF-8=1"):
         command += ["-H", header]
     subprocess.run(command, input=b"value", check=True, timeout=WAIT_TIMEOUT_S)
-    sender = env.sender()
+    sender = deployment.sender()
     headers: Headers = [(TOPIC, target.encode()), (AT, b"1000")]
     good = sender.send(requests, Sent(target, b"k", b"v", headers, 1000), 0)
     sender.flush()
-    env.wait_for_ends(2)
+    deployment.wait_for_ends(2)
     bad = Sent("", b"key", b"value", [], origin=requests.encode() + b"/0/0")
-    outcome = env.judge([good], dead=[bad])
+    outcome = deployment.judge([good], dead=[bad])
     assert dict(outcome.reasons()) == {"bad-headers": 1}
     assert (outcome.dead[0].key, outcome.dead[0].value, len(outcome.dead[0].headers)) == (b"key", b"value", 3)

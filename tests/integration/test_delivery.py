@@ -46,14 +46,14 @@ def _at(target: str, due_ms: int, key: bytes | None, value: bytes | None, *more:
     return Sent(target, key, value, headers, due_ms)
 
 
-def _serve(env: SidecarDeployment, shards: int, **dispatch: int) -> None:
-    sidecar = env.new_sidecar(dispatch=dispatch)
+def _serve(deployment: SidecarDeployment, shards: int, **dispatch: int) -> None:
+    sidecar = deployment.new_sidecar(dispatch=dispatch)
     sidecar.start()
     sidecar.wait_for_shards(shards)
 
 
-def test_every_byte_arrives_on_the_partition_of_java(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(2), env.new_target(5)
+def test_every_byte_arrives_on_the_partition_of_java(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(2), deployment.new_target(5)
     due_ms = _now_ms() + 1500
     messages = [(key, value) for key in (None, b"", b"key", _BINARY) for value in (None, b"", b"value", _BINARY * 400)]
     requested = [_at(target, due_ms, key, value, *headers) for key, value in messages for headers in _HEADERS]
@@ -61,13 +61,13 @@ def test_every_byte_arrives_on_the_partition_of_java(env: SidecarDeployment) -> 
     other_key.target_key = b"the target's"
     placed = _at(target, due_ms, b"key", b"v", (PARTITION, b"3"), (ID, b"order-9"))
     requested += [other_key, placed]
-    _serve(env, 2)
-    sender = env.sender()
+    _serve(deployment, 2)
+    sender = deployment.sender()
     for sent in requested:
         sender.send(requests, sent)
     sender.flush()
-    env.wait_for_ends(len(requested))
-    seen = {record.origin: record for record in env.judge(requested).delivered}
+    deployment.wait_for_ends(len(requested))
+    seen = {record.origin: record for record in deployment.judge(requested).delivered}
     for sent in requested:
         key = sent.target_key or sent.key
         if sent is not placed and key is not None:
@@ -75,22 +75,22 @@ def test_every_byte_arrives_on_the_partition_of_java(env: SidecarDeployment) -> 
     assert seen[placed.origin].partition == 3
 
 
-def test_a_null_target_key_replaces_the_key_of_the_request(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(), env.new_target(2)
-    _serve(env, 1)
-    sender = env.sender()
+def test_a_null_target_key_replaces_the_key_of_the_request(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(), deployment.new_target(2)
+    _serve(deployment, 1)
+    sender = deployment.sender()
     sender.send(requests, _at(target, _now_ms(), b"key", b"v", (KEY, None)))
     sender.flush()
-    env.wait_for_ends(1)
-    reader = env.reader(target)
+    deployment.wait_for_ends(1)
+    reader = deployment.reader(target)
     reader.until(lambda: len(reader.records) == 1, "the message arrives")
     assert reader.records[0].key is None
     reader.close()
 
 
-def test_every_notation_of_a_due_time_is_kept(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(), env.new_target()
-    _serve(env, 1)
+def test_every_notation_of_a_due_time_is_kept(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(), deployment.new_target()
+    _serve(deployment, 1)
     base_ms = _now_ms()
     notations: list[tuple[str, bytes, int]] = [
         (DELAY, b"0", 0),
@@ -101,7 +101,7 @@ def test_every_notation_of_a_due_time_is_kept(env: SidecarDeployment) -> None:
         (LEVEL, b"0", 0),
         (LEVEL, b"1", 1000),
     ]
-    sender = env.sender()
+    sender = deployment.sender()
     requested = [Sent(target, b"k", b"v", [(TOPIC, target.encode()), (name, text)]) for name, text, _ in notations]
     past = _at(target, base_ms - 86_400_000, b"k", b"from yesterday")
     instant = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(base_ms // 1000 + 2)).encode()
@@ -111,14 +111,14 @@ def test_every_notation_of_a_due_time_is_kept(env: SidecarDeployment) -> None:
     sender.flush()
     for sent, (_, _, delay_ms) in zip(requested, notations, strict=True):
         sent.due_ms = sent.appended_ms + delay_ms
-    env.wait_for_ends(len(requested) + 2)
-    env.judge([*requested, past, iso])
+    deployment.wait_for_ends(len(requested) + 2)
+    deployment.judge([*requested, past, iso])
 
 
-def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(2), env.new_target(3)
-    _serve(env, 2)
-    keys, all_sent, sender = [b"a", b"b", b"c", b"d"], list[Sent](), env.sender()
+def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(2), deployment.new_target(3)
+    _serve(deployment, 2)
+    keys, all_sent, sender = [b"a", b"b", b"c", b"d"], list[Sent](), deployment.sender()
 
     def position(seen: Seen) -> tuple[int, int]:
         return int(seen.last(DUE)), int(seen.origin.rpartition(b"/")[2])
@@ -133,8 +133,8 @@ def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(env: Sid
         requested = [_at(target, base_ms + (n * 7919 % 50) * 10, keys[n % 4], b"%d" % n) for n in range(2_000)]
         all_sent.extend(sender.send(requests, sent) for sent in requested)
         sender.flush()
-        env.wait_for_ends(len(all_sent))
-        outcome = env.judge(all_sent)
+        deployment.wait_for_ends(len(all_sent))
+        outcome = deployment.judge(all_sent)
         assert overtaken(outcome) == []
         new = sorted((seen for seen in outcome.delivered if seen.origin not in before), key=lambda seen: seen.offset)
         for key in keys:
@@ -145,14 +145,14 @@ def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(env: Sid
     first_round_in_time(attempt, LONGER)
 
 
-def test_replace_cancel_and_reschedule_take_effect(env: SidecarDeployment) -> None:
-    first_round_in_time(lambda slower: _replace_cancel_and_reschedule(env.another(), 2_500 * slower), LONGER)
+def test_replace_cancel_and_reschedule_take_effect(deployment: SidecarDeployment) -> None:
+    first_round_in_time(lambda slower: _replace_cancel_and_reschedule(deployment.another(), 2_500 * slower), LONGER)
 
 
-def _replace_cancel_and_reschedule(env: SidecarDeployment, lead_ms: int) -> None:
-    requests, target = env.new_requests(), env.new_target()
-    _serve(env, 1)
-    sender = env.sender()
+def _replace_cancel_and_reschedule(deployment: SidecarDeployment, lead_ms: int) -> None:
+    requests, target = deployment.new_requests(), deployment.new_target()
+    _serve(deployment, 1)
+    sender = deployment.sender()
     soon_ms, far_ms = _now_ms() + lead_ms, _now_ms() + 3_600_000
 
     def control(action: bytes, *headers: tuple[str, bytes | None]) -> Sent:
@@ -173,17 +173,17 @@ def _replace_cancel_and_reschedule(env: SidecarDeployment, lead_ms: int) -> None
     sender.flush()
     expect(_now_ms() < soon_ms, "a message was due before its cancel was written")
     moved.due_ms, moved_twice.due_ms = soon_ms + 200, soon_ms + 400
-    env.wait_for_ends(3 + len(silent))
-    outcome = env.judge([second, moved, moved_twice], silent=silent)
+    deployment.wait_for_ends(3 + len(silent))
+    outcome = deployment.judge([second, moved, moved_twice], silent=silent)
     ends = {origin: fates[0][0] for origin, fates in outcome.fates.items()}
     assert [ends[sent.origin] for sent in (first, by_id, by_origin)] == ["replaced", "cancelled", "cancelled"]
     assert {ends[sent.origin] for sent in silent[3:]} == {"applied"}
 
 
-def test_an_aborted_request_does_not_exist(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(), env.new_target()
-    _serve(env, 1)
-    producer = Producer({"bootstrap.servers": env.bootstrap, "transactional.id": unique_name("shop")})
+def test_an_aborted_request_does_not_exist(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(), deployment.new_target()
+    _serve(deployment, 1)
+    producer = Producer({"bootstrap.servers": deployment.bootstrap, "transactional.id": unique_name("shop")})
     producer.init_transactions(WAIT_TIMEOUT_S)
     due_ms = _now_ms() + 500
 
@@ -200,49 +200,49 @@ def test_an_aborted_request_does_not_exist(env: SidecarDeployment) -> None:
     producer.begin_transaction()
     request(b"committed")
     producer.commit_transaction(WAIT_TIMEOUT_S)
-    last = env.sender().send(requests, _at(target, due_ms + 300, b"k", b"after it"))
-    env.wait_for_ends(2)
-    reader = env.reader(target)
+    last = deployment.sender().send(requests, _at(target, due_ms + 300, b"k", b"after it"))
+    deployment.wait_for_ends(2)
+    reader = deployment.reader(target)
     assert [seen.value for seen in reader.to_end()] == [b"committed", last.value]
     reader.close()
 
 
-def test_several_request_topics_share_a_process(env: SidecarDeployment) -> None:
-    topics = [env.new_requests(2), env.new_requests(3)]
-    target = env.new_target(2)
-    _serve(env, 5)
+def test_several_request_topics_share_a_process(deployment: SidecarDeployment) -> None:
+    topics = [deployment.new_requests(2), deployment.new_requests(3)]
+    target = deployment.new_target(2)
+    _serve(deployment, 5)
     due_ms = _now_ms() + 1000
-    sender = env.sender()
+    sender = deployment.sender()
     requested = [
         sender.send(topics[index % 2], _at(target, due_ms + index % 300, b"%d" % index, b"v%d" % index), partition)
         for partition in range(2)
         for index in range(600)
     ]
     sender.flush()
-    env.wait_for_ends(len(requested))
-    env.judge(requested)
+    deployment.wait_for_ends(len(requested))
+    deployment.judge(requested)
 
 
 def _reasons_of(outcome: Outcome) -> dict[str, int]:
     return dict(outcome.reasons())
 
 
-def test_an_unknown_target_ends_as_a_dead_letter_and_delays_no_other(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(), env.new_target()
-    _serve(env, 1, retry_budget_ms=_BUDGET_MS)
+def test_an_unknown_target_ends_as_a_dead_letter_and_delays_no_other(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(), deployment.new_target()
+    _serve(deployment, 1, retry_budget_ms=_BUDGET_MS)
     with watch_contention() as watch:
-        sender, due_ms = env.sender(), _now_ms() + 300
+        sender, due_ms = deployment.sender(), _now_ms() + 300
         lost = [sender.send(requests, _at(unique_name("nowhere"), due_ms, b"k", b"v")) for _ in range(5)]
         requested = [sender.send(requests, _at(target, due_ms + index, b"k", b"%d" % index)) for index in range(1000)]
         sender.flush()
-        reader = env.reader(target)
+        reader = deployment.reader(target)
         reader.until(lambda: len(reader.records) == len(requested), "the others arrive")
         reader.close()
         due = {sent.origin: max(sent.due_ms, sent.appended_ms) for sent in requested}
         arrivals = [seen.arrived_ms for seen in reader.records]
         late_ms = watch.most().undisturbed([due[seen.origin] for seen in reader.records], arrivals)
-    env.wait_for_ends(len(lost) + len(requested))
-    outcome = env.judge(requested, dead=lost)
+    deployment.wait_for_ends(len(lost) + len(requested))
+    outcome = deployment.judge(requested, dead=lost)
     assert _reasons_of(outcome) == {"unknown-target": 5}
     ended = {origin: appended_ms for origin, fates in outcome.fates.items() for _, appended_ms in fates}
     assert min(ended[sent.origin] for sent in lost) >= due_ms + _BUDGET_MS

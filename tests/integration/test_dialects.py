@@ -53,36 +53,36 @@ def _cancel(sender: Sender, requests: str, example: Example) -> Sent:
     return sender.send(requests, Sent("", example.cancel.key, None, example.cancel.headers))
 
 
-def _serve_all_dialects(env: SidecarDeployment) -> str:
+def _serve_all_dialects(deployment: SidecarDeployment) -> str:
     """Creates the documented targets, and serves a request topic with all dialects, whose name it returns.
 
     The topic has no retention limit, so that its horizon contains the year 2030.
     """
-    requests = env.new_requests(3)
-    admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
+    requests = deployment.new_requests(3)
+    admin = ConfluentKafka(KafkaSettings(deployment.bootstrap)).admin()
     try:
         admin.create_topics([NewTopic(name, 2, 1, {}) for name in _TARGETS])
         for name in (requests, f"{requests}.dispatch-log"):
             alter_topic_config(admin, name, {"retention.ms": "-1"})
     finally:
         admin.close()
-    sidecar = env.new_sidecar(dispatch={"retry_budget_ms": 500})
+    sidecar = deployment.new_sidecar(dispatch={"retry_budget_ms": 500})
     sidecar.topic = {"dialects": list(DIALECTS), "default_target": DEFAULT_TARGET, "horizon_ms": _TEN_YEARS_MS}
     sidecar.start()
     sidecar.wait_for_shards(3)
     return requests
 
 
-def _outcome(env: SidecarDeployment, requests: str) -> Outcome:
+def _outcome(deployment: SidecarDeployment, requests: str) -> Outcome:
     """Returns the outcome of this test's requests. Other tests may use the same targets, since names are documented."""
-    outcome = gather(env.bootstrap, [requests], _TARGETS)
+    outcome = gather(deployment.bootstrap, [requests], _TARGETS)
     outcome.delivered = [seen for seen in outcome.delivered if seen.origin.startswith(requests.encode() + b"/")]
     return outcome
 
 
-def test_the_documented_requests_and_cancels_work_unchanged(env: SidecarDeployment) -> None:
-    requests = _serve_all_dialects(env)
-    sender = env.sender()
+def test_the_documented_requests_and_cancels_work_unchanged(deployment: SidecarDeployment) -> None:
+    requests = _serve_all_dialects(deployment)
+    sender = deployment.sender()
     now_ms = int(time.time() * 1000)
     due: list[_ExampleRequest] = []
     cancelled: list[_ExampleRequest] = []
@@ -95,20 +95,20 @@ def test_the_documented_requests_and_cancels_work_unchanged(env: SidecarDeployme
         else:
             due.append(request)
     sender.flush()
-    env.wait_for_ends(len(EXAMPLES) + len(controls))
+    deployment.wait_for_ends(len(EXAMPLES) + len(controls))
 
     soon_s = int(time.time()) + 3
     due += [_send(sender, requests, example.at(soon_s)) for example in EXAMPLES]
     sender.flush()
-    env.wait_for_ends(2 * len(EXAMPLES) + len(controls))
+    deployment.wait_for_ends(2 * len(EXAMPLES) + len(controls))
 
     late_s = soon_s + 3600
     cancelled += [_send(sender, requests, example.at(late_s)) for example in _WITH_CANCEL]
     controls += [_cancel(sender, requests, example) for example in _WITH_CANCEL]
     sender.flush()
-    env.wait_for_ends(len(due) + len(cancelled) + len(controls))
+    deployment.wait_for_ends(len(due) + len(cancelled) + len(controls))
 
-    outcome = _outcome(env, requests)
+    outcome = _outcome(deployment, requests)
     judge(
         outcome, [request.expected() for request in due], silent=[*controls, *(request.sent for request in cancelled)]
     )
@@ -121,7 +121,7 @@ def test_the_documented_requests_and_cancels_work_unchanged(env: SidecarDeployme
         assert fates[request.sent.origin] == CANCELLED, request.example.name
     for control in controls:
         assert fates[control.origin] == APPLIED, control.headers
-    verdicts = env.reader(f"{requests}.verdicts")
+    verdicts = deployment.reader(f"{requests}.verdicts")
     try:
         answers = {answer.origin: answer for answer in (decode_verdict(seen.value) for seen in verdicts.to_end())}
     finally:
@@ -130,9 +130,9 @@ def test_the_documented_requests_and_cancels_work_unchanged(env: SidecarDeployme
     assert outcomes == [(Verdict.CANCELLED, request.sent.origin.decode()) for request in cancelled]
 
 
-def test_a_request_that_fails_comes_back_as_it_was_sent(env: SidecarDeployment) -> None:
-    requests = _serve_all_dialects(env)
-    sender = env.sender()
+def test_a_request_that_fails_comes_back_as_it_was_sent(deployment: SidecarDeployment) -> None:
+    requests = _serve_all_dialects(deployment)
+    sender = deployment.sender()
     nowhere = unique_name("nowhere").encode()
     soon = b"%d" % time.time()
     failing: dict[str, Headers] = {
@@ -150,8 +150,8 @@ def test_a_request_that_fails_comes_back_as_it_was_sent(env: SidecarDeployment) 
     }
     sent = {reason: sender.send(requests, Sent("", b"key", b"body", headers)) for reason, headers in failing.items()}
     sender.flush()
-    env.wait_for_ends(len(failing))
-    outcome = _outcome(env, requests)
+    deployment.wait_for_ends(len(failing))
+    outcome = _outcome(deployment, requests)
     judge(outcome, [], dead=list(sent.values()))
     assert dict(outcome.reasons()) == dict.fromkeys(failing, 1)
     dead_letters = {seen.origin: seen for seen in outcome.dead}
@@ -161,16 +161,16 @@ def test_a_request_that_fails_comes_back_as_it_was_sent(env: SidecarDeployment) 
     assert b"Nats-Schedule '@at noon'" in dead_letters[sent["bad-time"].origin].last(DEAD_DETAIL)
 
 
-def test_headers_of_a_dialect_that_is_off_are_delivered_with_the_message(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(), env.new_target()
-    sidecar = env.new_sidecar()
+def test_headers_of_a_dialect_that_is_off_are_delivered_with_the_message(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(), deployment.new_target()
+    sidecar = deployment.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender = env.sender()
+    sender = deployment.sender()
     sent = []
     for example in EXAMPLES:
         own: Headers = [("postdate-topic", target.encode()), ("postdate-at", b"1000")]
         sent.append(sender.send(requests, Sent(target, b"k", example.value, [*example.headers, *own], 1000)))
     sender.flush()
-    env.wait_for_ends(len(sent))
-    env.judge(sent)
+    deployment.wait_for_ends(len(sent))
+    deployment.judge(sent)

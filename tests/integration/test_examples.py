@@ -145,14 +145,14 @@ CASES = (
 class Served:
     """The request topic that the examples share, and the requests sent to it since `mark`."""
 
-    def __init__(self, env: SidecarDeployment) -> None:
-        self.env = env
-        (self.requests,) = env.requests
+    def __init__(self, deployment: SidecarDeployment) -> None:
+        self.deployment = deployment
+        (self.requests,) = deployment.requests
         self._since: dict[int, int] = {}
 
     def mark(self) -> None:
         """Ignores all requests sent up to now."""
-        admin = AdminClient({"bootstrap.servers": self.env.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.deployment.bootstrap})
         ends = end_offsets(admin, [(self.requests, partition) for partition in range(PARTITIONS)])
         self._since = {partition: end for (_, partition), end in ends.items()}
 
@@ -162,7 +162,7 @@ class Served:
 
     def new_requests(self) -> dict[tuple[int, int], Seen]:
         """Returns the new request records by partition and offset."""
-        reader = self.env.reader(self.requests)
+        reader = self.deployment.reader(self.requests)
         try:
             records = reader.to_end()
         finally:
@@ -184,7 +184,7 @@ class Served:
 
     def wait_for_fates(self, wanted: dict[str, int]) -> None:
         """Returns when the final fates of the new requests are `wanted`, and fails after a time-out."""
-        reader = self.env.reader(f"{self.requests}.dispatch-log")
+        reader = self.deployment.reader(f"{self.requests}.dispatch-log")
         counts: Counter[str] = Counter()
 
         def reached() -> bool:
@@ -194,7 +194,7 @@ class Served:
             return counts == wanted
 
         try:
-            reader.until(reached, f"fates {wanted} (see {self.env.directory})")
+            reader.until(reached, f"fates {wanted} (see {self.deployment.directory})")
         except AssertionError:
             pytest.fail(f"fates {dict(counts)} instead of {wanted}")
         finally:
@@ -203,20 +203,20 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("examples")) as env:
-        env.new_requests(PARTITIONS)
-        sidecar = env.new_sidecar()
+    with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("examples")) as deployment:
+        deployment.new_requests(PARTITIONS)
+        sidecar = deployment.new_sidecar()
         sidecar.format_version = 3
         sidecar.start()
         sidecar.wait_for_shards(PARTITIONS)
-        topic = Served(env)
+        topic = Served(deployment)
         topic.mark()
         yield topic
 
 
 def arrived(served: Served, target: str) -> list[Seen]:
     """Returns the deliveries of the new requests on the target. Fails if a new request ended as a dead letter."""
-    outcome = gather(served.env.bootstrap, [served.requests], [target])
+    outcome = gather(served.deployment.bootstrap, [served.requests], [target])
     assert [seen for seen in outcome.dead if served.is_new(seen.origin)] == []
     return [seen for seen in outcome.delivered if ORIGIN in dict(seen.headers) and served.is_new(seen.origin)]
 
@@ -225,7 +225,7 @@ def arrived(served: Served, target: str) -> list[Seen]:
 def test_an_example_works_as_documented(served: Served, case: _Case) -> None:
     served.mark()
 
-    lines = run_example(case.program, served.env.bootstrap, served.requests)
+    lines = run_example(case.program, served.deployment.bootstrap, served.requests)
 
     ordered = len(case.lines) - case.unordered
     assert lines[:ordered] == list(case.lines[:ordered])
@@ -238,7 +238,7 @@ def test_an_example_works_as_documented(served: Served, case: _Case) -> None:
 def test_a_failed_record_is_retried_with_growing_delay_and_put_aside_in_the_end(served: Served) -> None:
     served.mark()
 
-    lines = run_example("python/retry_with_delay.py", served.env.bootstrap, served.requests)
+    lines = run_example("python/retry_with_delay.py", served.deployment.bootstrap, served.requests)
 
     assert lines[0] == "alice: charged at attempt 1"
     again, aside = "failed, to be tried again", "failed, put aside"
@@ -264,7 +264,7 @@ def test_a_failed_record_is_retried_with_growing_delay_and_put_aside_in_the_end(
 def test_a_failed_record_is_returned_with_a_policy_until_its_attempts_are_exhausted(served: Served) -> None:
     served.mark()
 
-    lines = run_example("python/retry_policy.py", served.env.bootstrap, served.requests)
+    lines = run_example("python/retry_policy.py", served.deployment.bootstrap, served.requests)
 
     assert [line for line in lines if line.startswith("alice")] == ["alice: paid after 0 retries"]
     bob = [*(f"bob: failed after {attempt} retries" for attempt in (0, 1)), "bob: paid after 2 retries"]
@@ -272,7 +272,7 @@ def test_a_failed_record_is_returned_with_a_policy_until_its_attempts_are_exhaus
     failed = [f"carol: failed after {attempt} retries" for attempt in range(4)]
     assert [line for line in lines if line.startswith("carol")] == [*failed[:3], f"{failed[3]}, which were all"]
     served.wait_for_fates({DELIVERED: 5, DEAD: 1})
-    outcome = gather(served.env.bootstrap, [served.requests], ["example.payments"])
+    outcome = gather(served.deployment.bootstrap, [served.requests], ["example.payments"])
     retries = [seen for seen in outcome.delivered if ORIGIN in dict(seen.headers)]
     waited = {(seen.key, seen.last(ATTEMPT)): served.delay_ms(seen) for seen in retries}
     bobs = {(b"bob", b"1"): 200, (b"bob", b"2"): 400}
@@ -304,7 +304,7 @@ def judge_returns(served: Served, target: str, returns: dict[bytes, int], exhaus
     attempts = [None, b"1", b"2", b"3"]
     counts = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in served.new_requests().values())
     assert counts == {(customer, attempt): 1 for customer, count in returns.items() for attempt in attempts[:count]}
-    outcome = gather(served.env.bootstrap, [served.requests], [target])
+    outcome = gather(served.deployment.bootstrap, [served.requests], [target])
     delivered = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in outcome.delivered)
     wanted = {customer: count + (customer not in exhausted) for customer, count in returns.items()}
     assert delivered == {(customer, attempt): 1 for customer, count in wanted.items() for attempt in attempts[:count]}
@@ -313,38 +313,42 @@ def judge_returns(served: Served, target: str, returns: dict[bytes, int], exhaus
 
 def test_a_consumer_that_is_killed_returns_each_failure_once(served: Served, tmp_path: Path) -> None:
     served.mark()
-    env, output = served.env, tmp_path / "printed"
-    payments, failures = env.new_target(2), {b"customer-%d" % number: number % 5 for number in range(_PAYMENTS)}
-    admin, paid_topic = AdminClient({"bootstrap.servers": env.bootstrap}), f"{payments}.paid"
+    deployment, output = served.deployment, tmp_path / "printed"
+    payments, failures = deployment.new_target(2), {b"customer-%d" % number: number % 5 for number in range(_PAYMENTS)}
+    admin, paid_topic = AdminClient({"bootstrap.servers": deployment.bootstrap}), f"{payments}.paid"
     admin.create_topics([NewTopic(paid_topic, 1, 1)])[paid_topic].result(WAIT_TIMEOUT_S)
-    producer = Producer({"bootstrap.servers": env.bootstrap})
+    producer = Producer({"bootstrap.servers": deployment.bootstrap})
     for customer, count in failures.items():
         producer.produce(payments, key=customer, value=b"%d" % count)
     assert producer.flush(WAIT_TIMEOUT_S) == 0
-    run = partial(running_example, "python/retry_policy.py", env.bootstrap, served.requests, output, PAYMENTS=payments)
+    run = partial(
+        running_example, "python/retry_policy.py", deployment.bootstrap, served.requests, output, PAYMENTS=payments
+    )
     kill_consumers(run, output, _KILLS)
     returns = sum(min(count, 4) for count in failures.values())
     exhausted = frozenset(customer for customer, count in failures.items() if count > 3)
     with run():
         served.wait_for_fates({DELIVERED: returns - len(exhausted), DEAD: len(exhausted)})
-        paid = env.reader(paid_topic)
+        paid = deployment.reader(paid_topic)
         paid.until(lambda: len(paid.records) >= len(failures) - len(exhausted), "all are paid")
         paid.close()
 
     judge_returns(served, payments, failures, exhausted)
-    paid_once = Counter(seen.key for seen in gather(env.bootstrap, [served.requests], [paid_topic]).delivered)
+    paid_once = Counter(seen.key for seen in gather(deployment.bootstrap, [served.requests], [paid_topic]).delivered)
     assert paid_once == dict.fromkeys(failures.keys() - exhausted, 1)
 
 
 def test_a_java_consumer_that_is_killed_returns_each_failure_once(served: Served, tmp_path: Path) -> None:
     served.mark()
-    env, output = served.env, tmp_path / "printed"
-    parcels, customers = env.new_target(2), [b"customer-%d" % number for number in range(_PAYMENTS)]
-    producer = Producer({"bootstrap.servers": env.bootstrap})
+    deployment, output = served.deployment, tmp_path / "printed"
+    parcels, customers = deployment.new_target(2), [b"customer-%d" % number for number in range(_PAYMENTS)]
+    producer = Producer({"bootstrap.servers": deployment.bootstrap})
     for customer in customers:
         producer.produce(parcels, key=customer, value=customer + b"'s book")
     assert producer.flush(WAIT_TIMEOUT_S) == 0
-    run = partial(running_example, "java/RetryByPolicy.java", env.bootstrap, served.requests, output, PARCELS=parcels)
+    run = partial(
+        running_example, "java/RetryByPolicy.java", deployment.bootstrap, served.requests, output, PARCELS=parcels
+    )
     kill_consumers(run, output, _JAVA_KILLS)
     with run():
         served.wait_for_fates({DELIVERED: 2 * len(customers)})
@@ -355,7 +359,7 @@ def test_a_java_consumer_that_is_killed_returns_each_failure_once(served: Served
 def test_newsletters_for_one_instant_leave_within_their_window(served: Served) -> None:
     served.mark()
 
-    lines = run_example("python/spread_newsletter.py", served.env.bootstrap, served.requests)
+    lines = run_example("python/spread_newsletter.py", served.deployment.bootstrap, served.requests)
 
     whole = ["20 newsletters are due at one instant", "20 newsletters have left, 0 of them before that instant"]
     assert lines[:2] == whole
@@ -367,7 +371,7 @@ def test_newsletters_for_one_instant_leave_within_their_window(served: Served) -
 def test_a_level_is_a_delay_of_the_table(served: Served) -> None:
     served.mark()
 
-    lines = run_example("python/delay_levels.py", served.env.bootstrap, served.requests)
+    lines = run_example("python/delay_levels.py", served.deployment.bootstrap, served.requests)
 
     assert [line.partition(",")[0] for line in lines] == [f"level {level} arrived" for level in (0, 1, 2)]
     served.wait_for_fates({DELIVERED: 3})
@@ -376,17 +380,17 @@ def test_a_level_is_a_delay_of_the_table(served: Served) -> None:
 
 
 def test_the_test_of_a_service_passes_with_its_own_sidecar(served: Served) -> None:
-    lines = run_example("python/test_your_service.py", served.env.bootstrap, served.requests)
+    lines = run_example("python/test_your_service.py", served.deployment.bootstrap, served.requests)
 
     assert "1 passed" in lines[-1]
-    outcome = gather(served.env.bootstrap, [], ["example.tested-reminders"])
+    outcome = gather(served.deployment.bootstrap, [], ["example.tested-reminders"])
     assert {seen.key for seen in outcome.delivered} == {b"bob"}
 
 
 def test_a_nightly_report_follows_the_clock_of_berlin(served: Served) -> None:
     served.mark()
 
-    lines = run_example("python/nightly.py", served.env.bootstrap, served.requests)
+    lines = run_example("python/nightly.py", served.deployment.bootstrap, served.requests)
 
     nights = [re.fullmatch(r"night (\d), (\S+): all is well; next: (\S+)", line) for line in lines]
     assert [night and night[1] for night in nights] == ["1", "2", "3", "4"]

@@ -44,12 +44,12 @@ def _processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _round(env: SidecarDeployment, requests: str, target: str, reader: Reader) -> list[Sent]:
+def _round(deployment: SidecarDeployment, requests: str, target: str, reader: Reader) -> list[Sent]:
     """Sends requests at a steady rate, due a second later, and returns them after all have arrived."""
     requested: list[Sent] = []
 
     def send() -> None:
-        sender, first, pause = env.sender(), time.time(), threading.Event()
+        sender, first, pause = deployment.sender(), time.time(), threading.Event()
         for index in range(int(_RATE * _SECONDS)):
             send_at = first + index / _RATE
             pause.wait(max(send_at - time.time(), 0.0))
@@ -66,23 +66,23 @@ def _round(env: SidecarDeployment, requests: str, target: str, reader: Reader) -
 
 
 @pytest.mark.timeout(600 + 20 * _SECONDS)
-def test_a_flood_of_the_http_port_delays_no_message(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(2), env.new_target(2)
-    sidecar = env.new_sidecar()
+def test_a_flood_of_the_http_port_delays_no_message(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(2), deployment.new_target(2)
+    sidecar = deployment.new_sidecar()
     sidecar.http = {"port": free_port()}
     sidecar.start()
     sidecar.wait_for_shards(2)
-    reader = env.reader(target)
+    reader = deployment.reader(target)
     rounds, processor_s = list[list[Sent]](), list[float]()
     with watch_contention() as watch:
         try:
-            rounds.append(_round(env, requests, target, reader))  # to warm up
+            rounds.append(_round(deployment, requests, target, reader))  # to warm up
             processor_s.append(_processor_s(sidecar.pid))
-            rounds.append(_round(env, requests, target, reader))
+            rounds.append(_round(deployment, requests, target, reader))
             processor_s.append(_processor_s(sidecar.pid))
             with flooding.flood(int(str(sidecar.http["port"])), "a-token-of-some-length", *_KINDS):
                 processor_s.append(_processor_s(sidecar.pid))
-                rounds.append(_round(env, requests, target, reader))
+                rounds.append(_round(deployment, requests, target, reader))
                 processor_s.append(_processor_s(sidecar.pid))
         finally:
             reader.close()
@@ -102,8 +102,8 @@ def test_a_flood_of_the_http_port_delays_no_message(env: SidecarDeployment) -> N
     assert flooded - quiet <= _MORE_PROCESSOR_MAX * _SECONDS
     if _COMPARES_TIMES:
         assert p99[2] <= _RATIO_MAX * p99[1]
-    env.wait_for_ends(3 * len(rounds[0]))
-    outcome = env.judge([sent for requested in rounds for sent in requested])
+    deployment.wait_for_ends(3 * len(rounds[0]))
+    outcome = deployment.judge([sent for requested in rounds for sent in requested])
     passed = passed_by(outcome, {sent.origin: sent.due_ms for requested in rounds for sent in requested})
     print(f"{len(outcome.log)} transactions; messages by the transactions that overtook them: {dict(passed)}")
     assert max(passed) <= _PASSED_BY_MAX

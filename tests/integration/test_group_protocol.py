@@ -31,9 +31,11 @@ _PARTITIONS = 4
 _STEPS = [("consumer", [0, 4]), ("consumer", [2, 2]), ("classic", [2, 2]), ("classic", [2, 2])]
 
 
-def _send(env: SidecarDeployment, requests: str, target: str, requested: list[Sent], ended: threading.Event) -> None:
+def _send(
+    deployment: SidecarDeployment, requests: str, target: str, requested: list[Sent], ended: threading.Event
+) -> None:
     """Sends requests that are due one second later, at a steady rate, until `ended`."""
-    sender = env.sender()
+    sender = deployment.sender()
     while not ended.wait(1 / _PER_SECOND):
         due_ms = int(time.time() * 1000) + _DELAY_MS
         number = b"%d" % len(requested)
@@ -59,15 +61,18 @@ def _ready(port: int) -> int:
 
 
 @pytest.mark.timeout(600 * _CHANGES)
-def test_members_change_their_group_protocol_one_after_the_other(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(_PARTITIONS), env.new_target(4, message_timestamp_type="LogAppendTime")
-    processes, port = [env.new_sidecar("dynamic"), env.new_sidecar("static", static=True)], free_port()
+def test_members_change_their_group_protocol_one_after_the_other(deployment: SidecarDeployment) -> None:
+    requests, target = (
+        deployment.new_requests(_PARTITIONS),
+        deployment.new_target(4, message_timestamp_type="LogAppendTime"),
+    )
+    processes, port = [deployment.new_sidecar("dynamic"), deployment.new_sidecar("static", static=True)], free_port()
     processes[0].http = {"port": port}
     for process in processes:
         process.start()
     _served_s(processes, [2, 2])
     requested, ended = list[Sent](), threading.Event()
-    load = threading.Thread(target=_send, args=(env, requests, target, requested, ended))
+    load = threading.Thread(target=_send, args=(deployment, requests, target, requested, ended))
     load.start()
     try:
         for protocol, shards in _STEPS * _CHANGES:
@@ -87,9 +92,9 @@ def test_members_change_their_group_protocol_one_after_the_other(env: SidecarDep
     finally:
         ended.set()
         load.join()
-    env.wait_for_ends(len(requested))
+    deployment.wait_for_ends(len(requested))
     assert [process.stop() for process in processes] == [0, 0]
-    outcome = env.judge(requested)
+    outcome = deployment.judge(requested)
     assert overtaken(outcome) == []
     due_ms = {sent.origin: sent.due_ms for sent in requested}
     late_ms = sorted(seen.timestamp_ms - due_ms[seen.origin] for seen in outcome.delivered)

@@ -30,15 +30,15 @@ _TOKEN = "the-token-of-this-test"  # noqa: S105
 
 
 @pytest.fixture
-def sidecars(env: SidecarDeployment) -> list[Sidecar]:
+def sidecars(deployment: SidecarDeployment) -> list[Sidecar]:
     """Two processes with two shards each. The second is a static member whose session does not expire in the test."""
-    env.new_requests(SHARDS)
-    env.new_target()
-    env.new_target()
-    (env.directory / "token").write_text(_TOKEN)
-    sidecars = [env.new_sidecar(), env.new_sidecar(static=True, consumer=_PATIENT)]
+    deployment.new_requests(SHARDS)
+    deployment.new_target()
+    deployment.new_target()
+    (deployment.directory / "token").write_text(_TOKEN)
+    sidecars = [deployment.new_sidecar(), deployment.new_sidecar(static=True, consumer=_PATIENT)]
     for sidecar in sidecars:
-        sidecar.http = {"port": free_port(), "token_file": str(env.directory / "token")}
+        sidecar.http = {"port": free_port(), "token_file": str(deployment.directory / "token")}
         sidecar.start()
     for sidecar in sidecars:
         sidecar.wait_for_shards(2)
@@ -49,21 +49,28 @@ def client(sidecar: Sidecar) -> Client:
     return Client(int(str(sidecar.http["port"])), _TOKEN)
 
 
-def send(env: SidecarDeployment, target: str, count: int, names: str) -> list[Sent]:
+def send(deployment: SidecarDeployment, target: str, count: int, names: str) -> list[Sent]:
     """Sends messages for one target, due now and spread over the partitions, and returns them."""
-    sender, sent = env.sender(), []
+    sender, sent = deployment.sender(), []
     due_ms = int(time.time() * 1000)
     for number in range(count):
         name = f"{names}-{number}".encode()
         headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, name)]
-        sent.append(sender.send(env.requests[0], Sent(target, name, b"v", [*headers], due_ms)))
+        sent.append(sender.send(deployment.requests[0], Sent(target, name, b"v", [*headers], due_ms)))
     sender.flush()
     return sent
 
 
-def command(env: SidecarDeployment, *arguments: str, exit_code: int = 0) -> Result:
+def command(deployment: SidecarDeployment, *arguments: str, exit_code: int = 0) -> Result:
     """Runs a command with the options for broker, group and token, and checks its exit code."""
-    options = ["-b", env.bootstrap, "--group-id", env.group_id, "--token-file", str(env.directory / "token")]
+    options = [
+        "-b",
+        deployment.bootstrap,
+        "--group-id",
+        deployment.group_id,
+        "--token-file",
+        str(deployment.directory / "token"),
+    ]
     result = CliRunner().invoke(program, [*arguments, *options])
     assert result.exit_code == exit_code, result.output
     return result
@@ -81,16 +88,18 @@ def held(sidecar: Sidecar) -> dict[int, Any]:
     return {shard["partition"]: shard["held"] for shard in shards if shard["state"] == "RUNNING"}
 
 
-def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: SidecarDeployment, sidecars: list[Sidecar]) -> None:
-    (requests,), (target, other) = env.requests, env.targets
+def test_a_hold_follows_its_shard_and_each_message_leaves_once(
+    deployment: SidecarDeployment, sidecars: list[Sidecar]
+) -> None:
+    (requests,), (target, other) = deployment.requests, deployment.targets
     first, second = sidecars
-    command(env, "hold", "delivery", f"{requests}/0", f"{requests}/1", f"{requests}/2")
-    command(env, "hold", "target", other, f"{requests}/3")
-    assert "is not a shard" in command(env, "hold", "delivery", f"{requests}/99", exit_code=Exit.USAGE).output
+    command(deployment, "hold", "delivery", f"{requests}/0", f"{requests}/1", f"{requests}/2")
+    command(deployment, "hold", "target", other, f"{requests}/3")
+    assert "is not a shard" in command(deployment, "hold", "delivery", f"{requests}/99", exit_code=Exit.USAGE).output
     assert held(first) == {0: ["delivery"], 1: ["delivery"], 2: ["delivery"], 3: [f"target {other}"]}
-    requested = send(env, target, 40, "a") + send(env, other, 40, "b")
+    requested = send(deployment, target, 40, "a") + send(deployment, other, 40, "b")
     unheld = [sent for sent in requested if sent.target == target and _shard(sent) == 3]
-    env.wait_for_ends(len(unheld))
+    deployment.wait_for_ends(len(unheld))
     wait_until(lambda: pending(second) == len(requested) - len(unheld), "the other messages are read and wait")
     wait_until(
         lambda: sum(value_of(client(sidecar).samples(), "postdate_held", what="delivery") for sidecar in sidecars) == 3,
@@ -99,7 +108,7 @@ def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: SidecarDeplo
     assert "is held by an operator: delivery" in client(first).get("/readyz").text + client(second).get("/readyz").text
     cancelled = next(sent for sent in requested if _shard(sent) == 0)
     assert client(second).post("/api/v1/cancel", {"origin": cancelled.origin.decode()}).status == 202
-    env.wait_for_ends(len(unheld) + 2)
+    deployment.wait_for_ends(len(unheld) + 2)
 
     first.kill()
     second.wait_for_shards(SHARDS)
@@ -113,33 +122,33 @@ def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: SidecarDeplo
         lambda: client(second).get("/api/v1/pending/count").json["parked"] == parked, "held messages are parked again"
     )
     wait_until(lambda: client(second).get("/api/v1/pending/count").json["exact"], "it has read all requests")
-    counted = command(env, "pending", "count", "--until", "now")
+    counted = command(deployment, "pending", "count", "--until", "now")
     assert int(counted.output) == pending(second), "overdue messages count, whatever they wait for"
-    unparked = command(env, "pending", "count", "--state", "waiting", "--until", str(int(time.time() * 1000)))
+    unparked = command(deployment, "pending", "count", "--state", "waiting", "--until", str(int(time.time() * 1000)))
     assert int(unparked.output) == pending(second) - parked
     assert "nobody would deliver" in client(second).post("/api/v1/drain", {}).text
 
     first.start()
     for sidecar in sidecars:
         sidecar.wait_for_shards(2)
-    command(env, "release", "delivery")
-    command(env, "release", "target", other)
+    command(deployment, "release", "delivery")
+    command(deployment, "release", "target", other)
     assert set(map(tuple, held(first).values())) == {()}
-    env.wait_for_ends(len(requested) + 1)
-    waiting = _hold_intake_and_drain(env, first, second, len(requested) + 1)
-    env.judge([sent for sent in [*requested, *waiting] if sent is not cancelled], silent=[cancelled])
+    deployment.wait_for_ends(len(requested) + 1)
+    waiting = _hold_intake_and_drain(deployment, first, second, len(requested) + 1)
+    deployment.judge([sent for sent in [*requested, *waiting] if sent is not cancelled], silent=[cancelled])
 
 
-def _hold_intake_and_drain(env: SidecarDeployment, first: Sidecar, second: Sidecar, ended: int) -> list[Sent]:
+def _hold_intake_and_drain(deployment: SidecarDeployment, first: Sidecar, second: Sidecar, ended: int) -> list[Sent]:
     """Sends requests while the intake is held, and drains the second process.
 
     Returns the requests after the release. By then all shards have moved to the first process.
     """
-    requests, target = env.requests[0], env.targets[0]
+    requests, target = deployment.requests[0], deployment.targets[0]
     assert client(first).post("/api/v1/hold", {"what": "intake"}, Authorization="Bearer no").status == 401
-    command(env, "hold", "intake", requests)
-    waiting = send(env, target, 20, "c")
-    named = ["--url", f"http://127.0.0.1:{client(second).port}", "--token-file", str(env.directory / "token")]
+    command(deployment, "hold", "intake", requests)
+    waiting = send(deployment, target, 20, "c")
+    named = ["--url", f"http://127.0.0.1:{client(second).port}", "--token-file", str(deployment.directory / "token")]
     drained = CliRunner().invoke(program, ["drain", *named])
     assert drained.exit_code == 0, drained.output
     assert "hands over 2 shards" in drained.output
@@ -148,9 +157,9 @@ def _hold_intake_and_drain(env: SidecarDeployment, first: Sidecar, second: Sidec
     assert "the process was drained" in client(second).get("/readyz").text
     assert client(second).get("/healthz").status == 200
     assert pending(first) == 0
-    assert command(env, "hold", "list").stdout.count("held: intake") == SHARDS
-    command(env, "release", "intake")
-    env.wait_for_ends(ended + len(waiting))
+    assert command(deployment, "hold", "list").stdout.count("held: intake") == SHARDS
+    command(deployment, "release", "intake")
+    deployment.wait_for_ends(ended + len(waiting))
     assert second.stop() == 0
     return waiting
 

@@ -58,19 +58,19 @@ def guarded(tmp_path: Path) -> Iterator[SidecarDeployment]:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     with (
         local_broker(authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as broker,
-        new_deployment(broker.bootstrap_servers, tmp_path) as env,
+        new_deployment(broker.bootstrap_servers, tmp_path) as deployment,
     ):
-        yield env
+        yield deployment
 
 
-def _forbid_writing(env: SidecarDeployment, topic: str) -> None:
+def _forbid_writing(deployment: SidecarDeployment, topic: str) -> None:
     """Denies writes to the topic to everybody, and allows all other operations."""
     operations = ((AclOperation.WRITE, AclPermissionType.DENY), (AclOperation.ALL, AclPermissionType.ALLOW))
     acls = [
         AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
         for operation, permission in operations
     ]
-    admin = AdminClient({"bootstrap.servers": env.bootstrap})
+    admin = AdminClient({"bootstrap.servers": deployment.bootstrap})
     for future in admin.create_acls(acls).values():
         future.result(WAIT_TIMEOUT_S)
 
@@ -79,7 +79,7 @@ def _forbid_writing(env: SidecarDeployment, topic: str) -> None:
 class _Scenario:
     """The request topic, its targets, and all requests sent so far."""
 
-    env: SidecarDeployment
+    deployment: SidecarDeployment
     requests: str
     good: list[str]
     missing: str
@@ -128,7 +128,7 @@ class _Scenario:
 
         Ten targets together get `per_second` requests a second, fewer targets proportionally fewer.
         """
-        sender, requested, first, wait = self.env.sender(), list[Sent](), time.time(), threading.Event()
+        sender, requested, first, wait = self.deployment.sender(), list[Sent](), time.time(), threading.Event()
         for index in range(int(seconds * per_second * len(targets) / 10)):
             send_at = first + index * 10 / (per_second * len(targets))
             wait.wait(max(send_at - time.time(), 0.0))
@@ -154,16 +154,16 @@ def _p99_ms(reader: Reader, requested: list[Sent], waits: Waits) -> float:
 
 @pytest.mark.timeout(1_800 + 20 * _SECONDS)
 def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: SidecarDeployment) -> None:
-    env = guarded
-    requests, good = env.new_requests(2), [env.new_target(1) for _ in range(7)]
-    missing, refusing = unique_name("missing"), env.new_target(1)
-    small = env.new_target(1, max_message_bytes=str(_SMALL_TARGET_BYTES))
-    _forbid_writing(env, refusing)
-    sidecar = env.new_sidecar(dispatch={"retry_budget_ms": _BUDGET_MS})
+    deployment = guarded
+    requests, good = deployment.new_requests(2), [deployment.new_target(1) for _ in range(7)]
+    missing, refusing = unique_name("missing"), deployment.new_target(1)
+    small = deployment.new_target(1, max_message_bytes=str(_SMALL_TARGET_BYTES))
+    _forbid_writing(deployment, refusing)
+    sidecar = deployment.new_sidecar(dispatch={"retry_budget_ms": _BUDGET_MS})
     sidecar.start()
     sidecar.wait_for_shards(2)
-    reader, dead_letters = env.reader(*good), env.reader(f"{requests}.dead-letters")
-    scenario = _Scenario(env, requests, good, missing, refusing, small, reader, dead_letters)
+    reader, dead_letters = deployment.reader(*good), deployment.reader(f"{requests}.dead-letters")
+    scenario = _Scenario(deployment, requests, good, missing, refusing, small, reader, dead_letters)
     scenario.warm_up = scenario.run_traffic(good, _RATE, 2.0)
     try:
         with watch_contention() as watch:
@@ -172,7 +172,7 @@ def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: SidecarDeplo
         reader.close()
         dead_letters.close()
     wait_until(sidecar.is_alive, "the sidecar still runs")
-    outcome = env.judge(scenario.requested, scenario.dead)
+    outcome = deployment.judge(scenario.requested, scenario.dead)
     _judge_reasons(scenario, outcome)
     _judge_order(scenario, outcome)
 
@@ -180,7 +180,7 @@ def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: SidecarDeplo
 def _judge_order(scenario: _Scenario, outcome: Outcome) -> None:
     """Fails if many transactions overtook a message for a good target that counts (see the docstring of the module)."""
     passed = passed_messages(outcome, {sent.origin: sent.due_ms for sent in scenario.requested}, out_of_turn=True)
-    timed_out = {name for sidecar in scenario.env.sidecars for name in _TIMED_OUT.findall(sidecar.all_logs())}
+    timed_out = {name for sidecar in scenario.deployment.sidecars for name in _TIMED_OUT.findall(sidecar.all_logs())}
     left_out = {sent.origin for sent in scenario.warm_up}
     left_out |= {sent.origin for sent in scenario.requested if sent.target in timed_out}
     judged = [message for message in passed if message.origin not in left_out]

@@ -66,7 +66,7 @@ _SLOW_BYTES_PER_SECOND = 50 * 330
 class _Scenario:
     """A request topic with its targets, and the requests sent so far."""
 
-    env: SidecarDeployment
+    deployment: SidecarDeployment
     broker: ProxiedBroker
     sidecar: Sidecar
     client: Client
@@ -113,7 +113,7 @@ class _Scenario:
             self.reader.read_new(0.05)
             if time.monotonic() >= deletes_at:
                 deletes_at = float("inf")
-                _delete(self.env, self.deleted)
+                _delete(self.deployment, self.deleted)
         good = [sent for sent in requested if sent.target in self.healthy]
         self.good += good
         self.bad += [sent for sent in requested if sent.target not in self.healthy]
@@ -121,7 +121,7 @@ class _Scenario:
             lambda: len(self.reader.records) >= before + len(good), "the healthy targets have their messages"
         )
         if disturbed:
-            _create(self.env, self.deleted)
+            _create(self.deployment, self.deleted)
         return good
 
     def _transactions(self) -> Counter[str]:
@@ -153,7 +153,7 @@ class _Scenario:
 
         Ten targets together get `per_second` requests a second, more targets proportionally more.
         """
-        sender, requested, first, wait = self.env.sender(), list[Sent](), time.time(), threading.Event()
+        sender, requested, first, wait = self.deployment.sender(), list[Sent](), time.time(), threading.Event()
         for index in range(int(seconds * per_second * len(targets) / _HEALTHY)):
             send_at = first + index * _HEALTHY / (per_second * len(targets))
             wait.wait(max(send_at - time.time(), 0.0))
@@ -164,7 +164,7 @@ class _Scenario:
         return requested
 
 
-def _hide_settings(env: SidecarDeployment, topic: str) -> None:
+def _hide_settings(deployment: SidecarDeployment, topic: str) -> None:
     """Denies everybody to read the settings of the topic, and allows all other operations."""
     operations = (
         (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY),
@@ -174,37 +174,37 @@ def _hide_settings(env: SidecarDeployment, topic: str) -> None:
         AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
         for operation, permission in operations
     ]
-    admin = AdminClient({"bootstrap.servers": env.bootstrap})
+    admin = AdminClient({"bootstrap.servers": deployment.bootstrap})
     for future in admin.create_acls(acls).values():
         future.result(WAIT_TIMEOUT_S)
 
 
-def _delete(env: SidecarDeployment, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": env.bootstrap})
+def _delete(deployment: SidecarDeployment, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": deployment.bootstrap})
     admin.delete_topics([topic])[topic].result(WAIT_TIMEOUT_S)
 
 
-def _create(env: SidecarDeployment, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": env.bootstrap})
+def _create(deployment: SidecarDeployment, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": deployment.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_TIMEOUT_S)
 
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> Iterator[_Scenario]:
-    with proxied_broker(1, None, **_ACLS) as broker, new_deployment(broker.bootstrap, tmp_path) as env:
-        requests, healthy = env.new_requests(), [env.new_target() for _ in range(_HEALTHY)]
-        refusing = env.new_target(max_message_bytes="100")
-        _hide_settings(env, refusing)
-        slow, deleted = env.new_target(), env.new_target()
-        sidecar = env.new_sidecar(dispatch={"retry_budget_ms": _BUDGET_MS})
+    with proxied_broker(1, None, **_ACLS) as broker, new_deployment(broker.bootstrap, tmp_path) as deployment:
+        requests, healthy = deployment.new_requests(), [deployment.new_target() for _ in range(_HEALTHY)]
+        refusing = deployment.new_target(max_message_bytes="100")
+        _hide_settings(deployment, refusing)
+        slow, deleted = deployment.new_target(), deployment.new_target()
+        sidecar = deployment.new_sidecar(dispatch={"retry_budget_ms": _BUDGET_MS})
         sidecar.http = {"port": free_port()}
         sidecar.bootstrap = broker.way(0)
         sidecar.start()
         sidecar.wait_for_shards(1)
-        reader = env.reader(*healthy)
+        reader = deployment.reader(*healthy)
         try:
             client = Client(int(str(sidecar.http["port"])))
-            yield _Scenario(env, broker, sidecar, client, requests, healthy, refusing, slow, deleted, reader)
+            yield _Scenario(deployment, broker, sidecar, client, requests, healthy, refusing, slow, deleted, reader)
         finally:
             reader.close()
 
@@ -218,8 +218,8 @@ def test_a_refusing_a_slow_and_a_deleted_target_delay_no_other(scenario: _Scenar
     else:
         scenario.disturb()
     scenario.broker.heal()
-    scenario.env.wait_for_ends(len(scenario.good) + len(scenario.bad), 20 * WAIT_TIMEOUT_S)
-    dead_letters = scenario.env.reader(f"{scenario.requests}.dead-letters")
+    scenario.deployment.wait_for_ends(len(scenario.good) + len(scenario.bad), 20 * WAIT_TIMEOUT_S)
+    dead_letters = scenario.deployment.reader(f"{scenario.requests}.dead-letters")
     target_of = {sent.origin: sent.target for sent in scenario.bad}
     dead_letters.until(lambda: len(dead_letters.records) > 0, "there are dead letters")
     dead_letters.read_new(2.0)

@@ -25,21 +25,21 @@ _MESSAGES = 400
 
 
 @pytest.fixture
-def env(version: str, tmp_path: Path) -> Iterator[SidecarDeployment]:
+def deployment(version: str, tmp_path: Path) -> Iterator[SidecarDeployment]:
     with local_broker(version) as broker, new_deployment(broker.bootstrap_servers, tmp_path) as environment:
         yield environment
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_a_broker_of_this_version_delivers_each_message_once(env: SidecarDeployment, version: str) -> None:
-    requests, target = env.new_requests(2), env.new_target(3)
-    processes = [env.new_sidecar() for _ in range(2)]
+def test_a_broker_of_this_version_delivers_each_message_once(deployment: SidecarDeployment, version: str) -> None:
+    requests, target = deployment.new_requests(2), deployment.new_target(3)
+    processes = [deployment.new_sidecar() for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
         process.wait_for_shards(1)
-    sender, first_ms = env.sender(), int(time.time() * 1000) + 1_000
+    sender, first_ms = deployment.sender(), int(time.time() * 1000) + 1_000
     requested = []
     for number in range(_MESSAGES):
         due_ms = first_ms + 5 * number
@@ -52,11 +52,11 @@ def test_a_broker_of_this_version_delivers_each_message_once(env: SidecarDeploym
     sender.flush()
     processes[0].kill()
     processes[0].start()
-    env.wait_for_ends(_MESSAGES + 2)
+    deployment.wait_for_ends(_MESSAGES + 2)
     assert [process.stop() for process in processes] == [Exit.OK, Exit.OK]
-    env.judge(requested, silent=[cancelled, control])
+    deployment.judge(requested, silent=[cancelled, control])
     if version.startswith("3."):
-        unknown = env.new_sidecar(group_protocol="consumer")
+        unknown = deployment.new_sidecar(group_protocol="consumer")
         unknown.start()
         unknown.wait_for_log("needs Kafka 4.0 on all brokers: upgrade them, or set it to classic")
         assert unknown.stop() == Exit.OK

@@ -26,9 +26,9 @@ _KILLS = int(os.environ.get("POSTDATE_KILL_KILLS", "4"))
 _SECONDS = float(os.environ.get("POSTDATE_KILL_SECONDS", "8"))
 
 
-def _send(env: SidecarDeployment, requests: str, target: str, chance: random.Random) -> list[Sent]:
+def _send(deployment: SidecarDeployment, requests: str, target: str, chance: random.Random) -> list[Sent]:
     """Sends requests with different keys, due at random times while processes are killed, and returns them."""
-    sender, first_due_ms = env.sender(), int(time.time() * 1000) + 1000
+    sender, first_due_ms = deployment.sender(), int(time.time() * 1000) + 1000
     requested = []
     for index in range(_MESSAGES):
         due_ms = first_due_ms + int(chance.random() * _SECONDS * 1000)
@@ -54,14 +54,16 @@ def _kill(processes: list[Sidecar], chance: random.Random) -> None:
 # waits until the session of its killed predecessor expires.
 @pytest.mark.timeout(1_800 + 20 * _KILLS + 2 * _SECONDS)
 @pytest.mark.parametrize("members", ["dynamic", "static", "consumer"])
-def test_killed_processes_deliver_each_message_once(env: SidecarDeployment, members: str) -> None:
+def test_killed_processes_deliver_each_message_once(deployment: SidecarDeployment, members: str) -> None:
     seed = int(os.environ.get("POSTDATE_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}: {_MESSAGES} requests over {_SECONDS:.0f} s, {_KILLS} kills")
     chance = random.Random(seed)
-    requests, target = env.new_requests(4), env.new_target(4, message_timestamp_type="LogAppendTime")
+    requests, target = deployment.new_requests(4), deployment.new_target(4, message_timestamp_type="LogAppendTime")
     protocol = "consumer" if members == "consumer" else "classic"
     processes = [
-        env.new_sidecar(static=members == "static" or (members == "consumer" and number == 1), group_protocol=protocol)
+        deployment.new_sidecar(
+            static=members == "static" or (members == "consumer" and number == 1), group_protocol=protocol
+        )
         for number in range(2)
     ]
     for process in processes:
@@ -71,13 +73,13 @@ def test_killed_processes_deliver_each_message_once(env: SidecarDeployment, memb
     killer = threading.Thread(target=_kill, args=(processes, chance))
     began = time.monotonic()
     killer.start()
-    requested = _send(env, requests, target, random.Random(seed + 1))
+    requested = _send(deployment, requests, target, random.Random(seed + 1))
     killer.join()
     killed = time.monotonic()
-    env.wait_for_ends(len(requested), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
+    deployment.wait_for_ends(len(requested), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
     settled = time.monotonic()
     exits = [process.stop() for process in processes]
-    outcome = env.judge(requested)
+    outcome = deployment.judge(requested)
     assert overtaken(outcome) == [], "order, through kills and takeovers"
     late_ms = sorted(seen.timestamp_ms - sent.due_ms for seen, sent in _pairs(outcome.delivered, requested))
     print(

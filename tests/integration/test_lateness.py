@@ -31,8 +31,8 @@ _P99_MS_MAX = 400.0
 _PASSED_BY_MAX = 2
 
 
-def _send(env: SidecarDeployment, requests: str, target: str, requested: list[Sent]) -> None:
-    sender, first = env.sender(), time.time()
+def _send(deployment: SidecarDeployment, requests: str, target: str, requested: list[Sent]) -> None:
+    sender, first = deployment.sender(), time.time()
     pause = threading.Event()
     for index in range(_WARM_UP + _PER_SECOND * _SECONDS):
         pause.wait(max(first + index / _PER_SECOND - time.time(), 0.0) if index % 10 == 0 else 0.0)
@@ -42,17 +42,17 @@ def _send(env: SidecarDeployment, requests: str, target: str, requested: list[Se
     sender.flush()
 
 
-def test_a_thousand_a_second_arrive_within_milliseconds(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(2), env.new_target(2)
-    sidecar = env.new_sidecar()
+def test_a_thousand_a_second_arrive_within_milliseconds(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(2), deployment.new_target(2)
+    sidecar = deployment.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(2)
-    reader, requested = env.reader(target), list[Sent]()
+    reader, requested = deployment.reader(target), list[Sent]()
     reader.read_new(1.0)
 
     with watch_contention() as watch:
         try:
-            sending = threading.Thread(target=_send, args=(env, requests, target, requested))
+            sending = threading.Thread(target=_send, args=(deployment, requests, target, requested))
             sending.start()
             reader.until(lambda: len(reader.records) >= _WARM_UP + _PER_SECOND * _SECONDS, "all arrive")
             sending.join()
@@ -69,8 +69,8 @@ def test_a_thousand_a_second_arrive_within_milliseconds(env: SidecarDeployment) 
     p50, p99 = np.percentile(undisturbed, (50, 99))
     assert p50 <= _P50_MS_MAX
     assert p99 <= _P99_MS_MAX
-    env.wait_for_ends(len(requested))
-    outcome = env.judge(requested)
+    deployment.wait_for_ends(len(requested))
+    outcome = deployment.judge(requested)
     passed = passed_by(outcome, due)
     print(f"{len(outcome.log)} transactions; messages by the transactions that overtook them: {dict(passed)}")
     assert max(passed) <= _PASSED_BY_MAX

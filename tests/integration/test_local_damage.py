@@ -157,21 +157,21 @@ _DAMAGES: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("ends", ["cleanly", "killed"])
-def test_no_damage_to_the_disk_changes_a_delivery(env: SidecarDeployment, ends: str) -> None:
-    damaged = dict(zip(_DAMAGES, env.new_request_topics(len(_DAMAGES)), strict=True))
-    target = env.new_target(2)
-    sidecar = env.new_sidecar()
+def test_no_damage_to_the_disk_changes_a_delivery(deployment: SidecarDeployment, ends: str) -> None:
+    damaged = dict(zip(_DAMAGES, deployment.new_request_topics(len(_DAMAGES)), strict=True))
+    target = deployment.new_target(2)
+    sidecar = deployment.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(len(damaged))
-    requested = _send(env, list(damaged.values()), target)
-    env.wait_for_ends(len(damaged))
+    requested = _send(deployment, list(damaged.values()), target)
+    deployment.wait_for_ends(len(damaged))
     assert sidecar.stop() == 0
     before = sidecar.data_dir.with_name(_COPY)
     shutil.copytree(sidecar.data_dir, before)
     sidecar.start()
     sidecar.wait_for_shards(len(damaged))
-    requested += _send(env, list(damaged.values()), target)
-    env.wait_for_ends(len(requested) // 4)
+    requested += _send(deployment, list(damaged.values()), target)
+    deployment.wait_for_ends(len(requested) // 4)
     if ends == "cleanly":
         assert sidecar.stop() == 0
     else:
@@ -182,15 +182,15 @@ def test_no_damage_to_the_disk_changes_a_delivery(env: SidecarDeployment, ends: 
         _DAMAGES[name](directory / "0", copy / "0")
     sidecar.start()
     sidecar.wait_for_shards(len(damaged))
-    env.wait_for_ends(len(requested))
+    deployment.wait_for_ends(len(requested))
     assert sidecar.stop() == 0
-    env.judge(requested)
+    deployment.judge(requested)
     assert "HALTED" not in sidecar.all_logs()
 
 
-def _send(env: SidecarDeployment, topics: list[str], target: str) -> list[Sent]:
+def _send(deployment: SidecarDeployment, topics: list[str], target: str) -> list[Sent]:
     """Sends requests to all topics, and returns them. Some are due before the damage, most after it, some together."""
-    sender, first_due_ms = env.sender(), int(time.time() * 1000) + 500
+    sender, first_due_ms = deployment.sender(), int(time.time() * 1000) + 500
     requested = []
     for index in range(_MESSAGES // 2):
         for requests in topics:

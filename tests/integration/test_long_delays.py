@@ -42,11 +42,11 @@ def _now_ms() -> int:
 class _Scenario:
     """One request topic and its process. The methods send requests, lose the disk, and read the log and the store."""
 
-    def __init__(self, env: SidecarDeployment) -> None:
-        self.env = env
-        self.requests, self.target = env.new_requests(_PARTITIONS), env.new_target(_PARTITIONS)
-        self.sender, self.no_ops = env.sender(), list[Sent]()
-        self.process = env.new_sidecar(static=True, topic={"store_after_ms": _STORE_AFTER_MS, "verdicts": "all"})
+    def __init__(self, deployment: SidecarDeployment) -> None:
+        self.deployment = deployment
+        self.requests, self.target = deployment.new_requests(_PARTITIONS), deployment.new_target(_PARTITIONS)
+        self.sender, self.no_ops = deployment.sender(), list[Sent]()
+        self.process = deployment.new_sidecar(static=True, topic={"store_after_ms": _STORE_AFTER_MS, "verdicts": "all"})
         self.process.start()
         self.process.wait_for_shards(_PARTITIONS)
 
@@ -62,7 +62,7 @@ class _Scenario:
 
     def wait_for_stored(self, count: int) -> None:
         """Returns when the dispatch log marks `count` requests as stored."""
-        reader, stored = self.env.reader(f"{self.requests}.dispatch-log"), set[tuple[int, int]]()
+        reader, stored = self.deployment.reader(f"{self.requests}.dispatch-log"), set[tuple[int, int]]()
         read = 0
 
         def enough() -> bool:
@@ -74,7 +74,7 @@ class _Scenario:
             return len(stored) >= count
 
         try:
-            reader.until(enough, f"{count} requests are stored; see {self.env.directory}")
+            reader.until(enough, f"{count} requests are stored; see {self.deployment.directory}")
         finally:
             reader.close()
 
@@ -84,7 +84,7 @@ class _Scenario:
         no_ops = [self.sender.send(self.requests, Sent("", b"", b"", nobody), part) for part in range(_PARTITIONS)]
         self.sender.flush()
         self.no_ops += no_ops
-        reader = self.env.reader(f"{self.requests}.dispatch-log")
+        reader = self.deployment.reader(f"{self.requests}.dispatch-log")
 
         def applied() -> bool:
             fates = {
@@ -95,7 +95,7 @@ class _Scenario:
             return all(sent.origin in fates for sent in no_ops)
 
         try:
-            reader.until(applied, f"each shard writes one more record; see {self.env.directory}")
+            reader.until(applied, f"each shard writes one more record; see {self.deployment.directory}")
         finally:
             reader.close()
 
@@ -104,10 +104,10 @@ class _Scenario:
         self.write_low_water()
         self.process.kill()
         shutil.rmtree(self.process.data_dir)
-        log = self.env.reader(f"{self.requests}.dispatch-log")
+        log = self.deployment.reader(f"{self.requests}.dispatch-log")
         marks = {seen.partition: decode_record(seen.value).low_water for seen in log.to_end()}
         log.close()
-        admin = AdminClient({"bootstrap.servers": self.env.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.deployment.bootstrap})
         deleted = [TopicPartition(self.requests, partition, low) for partition, low in marks.items()]
         for part, future in admin.delete_records(deleted).items():
             assert future.result(WAIT_TIMEOUT_S).low_watermark == marks[part.partition]
@@ -119,7 +119,7 @@ class _Scenario:
 
     def judge_store(self) -> int:
         """Fails unless every key ends with a tombstone. Returns the number of other records."""
-        reader, last, kept = self.env.reader(f"{self.requests}.store"), dict[tuple[int, int], bytes | None](), 0
+        reader, last, kept = self.deployment.reader(f"{self.requests}.store"), dict[tuple[int, int], bytes | None](), 0
         for seen in reader.to_end():
             last[(seen.partition, stored_offset(seen.key))] = seen.value
             if seen.value is not None:
@@ -137,8 +137,8 @@ def _assert_quiet(process: Sidecar) -> None:
     assert "Traceback" not in process.all_logs()
 
 
-def test_stored_messages_outlive_their_requests_and_the_disk(env: SidecarDeployment) -> None:
-    first_round_in_time(lambda slower: _outlive(_Scenario(env.another()), _LEAD_MS * slower), LONGER)
+def test_stored_messages_outlive_their_requests_and_the_disk(deployment: SidecarDeployment) -> None:
+    first_round_in_time(lambda slower: _outlive(_Scenario(deployment.another()), _LEAD_MS * slower), LONGER)
 
 
 def _outlive(scenario: _Scenario, lead_ms: int) -> None:
@@ -156,17 +156,17 @@ def _outlive(scenario: _Scenario, lead_ms: int) -> None:
     expect(_now_ms() < first_due_ms, "the disk was lost after the first due time")
     scenario.restart()
     assert "rebuilding from" in scenario.process.log_text()
-    scenario.env.wait_for_ends(_MESSAGES + len(scenario.no_ops))
+    scenario.deployment.wait_for_ends(_MESSAGES + len(scenario.no_ops))
     assert scenario.process.stop() == 0
-    outcome = scenario.env.judge(requested, silent=scenario.no_ops)
+    outcome = scenario.deployment.judge(requested, silent=scenario.no_ops)
     late_ms = sorted(outcome.fates[sent.origin][0][1] - sent.due_ms for sent in requested)
     print(f"low-water marks {marks}; lateness ms p50 {late_ms[len(late_ms) // 2]}, most {late_ms[-1]}")
     assert scenario.judge_store() == _MESSAGES
     _assert_quiet(scenario.process)
 
 
-def test_controls_find_a_stored_message_before_and_after_the_disk_is_lost(env: SidecarDeployment) -> None:
-    first_round_in_time(lambda slower: _control(_Scenario(env.another()), _LEAD_MS * slower), LONGER)
+def test_controls_find_a_stored_message_before_and_after_the_disk_is_lost(deployment: SidecarDeployment) -> None:
+    first_round_in_time(lambda slower: _control(_Scenario(deployment.another()), _LEAD_MS * slower), LONGER)
 
 
 def _control(scenario: _Scenario, lead_ms: int) -> None:
@@ -178,7 +178,7 @@ def _control(scenario: _Scenario, lead_ms: int) -> None:
     early = scenario.control(b"reschedule", requested[0], (ID, b"id-0"), (AT, b"%d" % moved_ms))
     early_cancel = scenario.control(b"cancel", requested[1], (ID, b"id-1"))
     scenario.sender.flush()
-    scenario.env.wait_for_ends(3)
+    scenario.deployment.wait_for_ends(3)
     marks = scenario.lose_everything()
     assert sum(marks.values()) > 35, f"the low-water mark stays below stored requests: {marks}"
     cancelled = [scenario.control(b"cancel", requested[n], (ID, b"id-%d" % n)) for n in range(2, 10)]
@@ -193,16 +193,16 @@ def _control(scenario: _Scenario, lead_ms: int) -> None:
     for sent in [requested[0], *requested[20:30]]:
         sent.due_ms = moved_ms
     expected = [requested[0], *requested[20:30], *replacing, *requested[34:]]
-    scenario.env.wait_for_ends(len(silent) + len(expected))
+    scenario.deployment.wait_for_ends(len(silent) + len(expected))
     assert scenario.process.stop() == 0
-    scenario.env.judge(expected, silent=silent)
+    scenario.deployment.judge(expected, silent=silent)
     scenario.judge_store()
     _assert_quiet(scenario.process)
 
 
-def test_a_disk_lost_again_and_again_loses_nothing(env: SidecarDeployment) -> None:
+def test_a_disk_lost_again_and_again_loses_nothing(deployment: SidecarDeployment) -> None:
     """Each start begins with an empty disk and the store of the run before. Some messages end in between."""
-    scenario = _Scenario(env)
+    scenario = _Scenario(deployment)
     first_due_ms = _now_ms() + 4_000
     requested = [scenario.schedule(number, first_due_ms + number * 16_000 // _MESSAGES) for number in range(_MESSAGES)]
     scenario.sender.flush()
@@ -210,8 +210,8 @@ def test_a_disk_lost_again_and_again_loses_nothing(env: SidecarDeployment) -> No
     for _ in range(3):
         scenario.lose_everything()
         scenario.restart()
-    scenario.env.wait_for_ends(_MESSAGES + len(scenario.no_ops))
+    scenario.deployment.wait_for_ends(_MESSAGES + len(scenario.no_ops))
     assert scenario.process.stop() == 0
-    env.judge(requested, silent=scenario.no_ops)
+    deployment.judge(requested, silent=scenario.no_ops)
     scenario.judge_store()
     _assert_quiet(scenario.process)

@@ -26,8 +26,8 @@ _DAY_S = 86_400
 _RETRY_BUDGET_MS = 2_000
 
 
-def start(env: SidecarDeployment, shards: int) -> tuple[Sidecar, Client]:
-    sidecar = env.new_sidecar(
+def start(deployment: SidecarDeployment, shards: int) -> tuple[Sidecar, Client]:
+    sidecar = deployment.new_sidecar(
         consumer={**QUICK_SESSION, "statistics.interval.ms": "500"}, dispatch={"retry_budget_ms": _RETRY_BUDGET_MS}
     )
     sidecar.http = {"port": free_port()}
@@ -39,8 +39,8 @@ def start(env: SidecarDeployment, shards: int) -> tuple[Sidecar, Client]:
 class _Traffic:
     """Requests of every kind, with their expected ends."""
 
-    def __init__(self, env: SidecarDeployment, requests: str, target: str) -> None:
-        self._sender, self._requests, self._target = env.sender(), requests, target.encode()
+    def __init__(self, deployment: SidecarDeployment, requests: str, target: str) -> None:
+        self._sender, self._requests, self._target = deployment.sender(), requests, target.encode()
         self.delivered: list[Sent] = []
         self.dead: list[Sent] = []
         self.silent: list[Sent] = []
@@ -110,16 +110,16 @@ def eventually(check: Callable[[], None]) -> None:
             return
 
 
-def test_metrics_agree_with_a_recount_from_the_topics(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(2), env.new_target()
-    _, client = start(env, 2)
-    traffic = _Traffic(env, requests, target)
+def test_metrics_agree_with_a_recount_from_the_topics(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(2), deployment.new_target()
+    _, client = start(deployment, 2)
+    traffic = _Traffic(deployment, requests, target)
     traffic.send()
     ended = len(traffic.delivered) + len(traffic.dead) + len(traffic.silent)
-    env.wait_for_ends(ended)
+    deployment.wait_for_ends(ended)
 
     def agrees() -> None:
-        outcome = gather(env.bootstrap, [requests], [target])
+        outcome = gather(deployment.bootstrap, [requests], [target])
         samples = client.samples()
         for name, expected in recounted(outcome).items():
             assert counted(samples, name, requests) == expected, name
@@ -181,13 +181,13 @@ def _judge_lateness(samples: Samples, outcome: Outcome, traffic: _Traffic) -> No
     assert least_ms <= total_ms <= sum(now_ms - sent.appended_ms for sent in traffic.delivered)
 
 
-def test_probes_follow_a_start_a_halt_and_a_stop(env: SidecarDeployment) -> None:
+def test_probes_follow_a_start_a_halt_and_a_stop(deployment: SidecarDeployment) -> None:
     """A foreign record in the dispatch log halts only its shard. The process continues, and `/readyz` has a note."""
-    requests = env.new_requests(2)
-    stranger = env.sender()
+    requests = deployment.new_requests(2)
+    stranger = deployment.sender()
     stranger.send(f"{requests}.dispatch-log", Sent("", None, b"not Postdate's", []), 1)
     stranger.flush()
-    sidecar, client = start(env, 1)
+    sidecar, client = start(deployment, 1)
 
     def halted() -> None:
         answer = client.get("/readyz")

@@ -13,17 +13,17 @@ from support.deployments.sidecar_deployment import SidecarDeployment
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
-def test_a_reader_waits_for_a_transaction_that_is_about_to_end(env: SidecarDeployment) -> None:
+def test_a_reader_waits_for_a_transaction_that_is_about_to_end(deployment: SidecarDeployment) -> None:
     """A transaction may be open briefly after its end, since the broker writes its markers partition by partition."""
-    topic = env.new_target()
-    producer = Producer({"bootstrap.servers": env.bootstrap, "transactional.id": topic})
+    topic = deployment.new_target()
+    producer = Producer({"bootstrap.servers": deployment.bootstrap, "transactional.id": topic})
     producer.init_transactions(WAIT_TIMEOUT_S)
     producer.begin_transaction()
     producer.produce(topic, b"value")
     producer.flush(WAIT_TIMEOUT_S)
     committing = threading.Timer(1.0, producer.commit_transaction)
     committing.start()
-    reader = env.reader(topic)
+    reader = deployment.reader(topic)
     try:
         assert [seen.value for seen in reader.to_end()] == [b"value"]
     finally:

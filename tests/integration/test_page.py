@@ -37,32 +37,32 @@ def page() -> Iterator[Page]:
 
 
 def send(
-    env: SidecarDeployment, count: int, due_ms: int, step_ms: int, names: str, *more: tuple[str, bytes]
+    deployment: SidecarDeployment, count: int, due_ms: int, step_ms: int, names: str, *more: tuple[str, bytes]
 ) -> list[Sent]:
-    sender, sent = env.sender(), []
+    sender, sent = deployment.sender(), []
     for number in range(count):
         name, at_ms = f"{names}-{number}".encode(), due_ms + number * step_ms
-        headers = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % at_ms), (ID, name)]
-        sent.append(sender.send(env.requests[0], Sent(env.targets[0], name, b"v", [*headers], at_ms)))
-    headers = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms), (ID, _EVIL), *more]
-    sent.append(sender.send(env.requests[0], Sent(env.targets[0], _EVIL, b"v", [*headers], due_ms)))
+        headers = [(TOPIC, deployment.targets[0].encode()), (AT, b"%d" % at_ms), (ID, name)]
+        sent.append(sender.send(deployment.requests[0], Sent(deployment.targets[0], name, b"v", [*headers], at_ms)))
+    headers = [(TOPIC, deployment.targets[0].encode()), (AT, b"%d" % due_ms), (ID, _EVIL), *more]
+    sent.append(sender.send(deployment.requests[0], Sent(deployment.targets[0], _EVIL, b"v", [*headers], due_ms)))
     sender.flush()
     return sent
 
 
-def start(env: SidecarDeployment, format_version: int = 2) -> list[Client]:
+def start(deployment: SidecarDeployment, format_version: int = 2) -> list[Client]:
     """Starts two processes with two shards each, and returns clients of their APIs."""
-    env.new_requests(4)
-    env.new_target()
-    (env.directory / "token").write_text(_TOKEN)
+    deployment.new_requests(4)
+    deployment.new_target()
+    (deployment.directory / "token").write_text(_TOKEN)
     clients = []
     for _ in range(2):
-        sidecar = env.new_sidecar()
+        sidecar = deployment.new_sidecar()
         sidecar.format_version = format_version
         clients.append(Client(free_port(), _TOKEN))
-        sidecar.http = {"port": clients[-1].port, "token_file": str(env.directory / "token")}
+        sidecar.http = {"port": clients[-1].port, "token_file": str(deployment.directory / "token")}
         sidecar.start()
-    for sidecar in env.sidecars:
+    for sidecar in deployment.sidecars:
         sidecar.wait_for_shards(2)
     return clients
 
@@ -74,12 +74,12 @@ def find(page: Page, query: str, shows: str) -> None:
     expect(page.locator("#found")).to_contain_text(shows)
 
 
-def test_the_page_shows_finds_stops_and_moves(env: SidecarDeployment, page: Page) -> None:
-    clients = start(env)
+def test_the_page_shows_finds_stops_and_moves(deployment: SidecarDeployment, page: Page) -> None:
+    clients = start(deployment)
     now_ms = int(time.time() * 1000)
-    early = send(env, 5, now_ms, 0, "early")
-    sent = send(env, 30, now_ms + _HALF_AN_HOUR_MS, 20_000, "order", (WINDOW, b"1m"))
-    env.wait_for_ends(len(early))
+    early = send(deployment, 5, now_ms, 0, "early")
+    sent = send(deployment, 30, now_ms + _HALF_AN_HOUR_MS, 20_000, "order", (WINDOW, b"1m"))
+    deployment.wait_for_ends(len(early))
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "all messages are pending")
     page.set_viewport_size(DESK)
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
@@ -127,7 +127,7 @@ def test_the_page_shows_finds_stops_and_moves(env: SidecarDeployment, page: Page
     expect(change.get_by_label("deliver at")).to_be_hidden()
     change.get_by_role("button", name="Deliver it").click()
     expect(page.locator("#found")).to_contain_text(": delivered")
-    env.wait_for_ends(len(early) + 6)  # three controls and their messages
+    deployment.wait_for_ends(len(early) + 6)  # three controls and their messages
     find(page, sent[5].origin.decode(), ": delivered")
     wait_until(lambda: clients[1].get("/api/v1/pending/count").json["count"] == len(sent) - 3, "three are gone")
     kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])")
@@ -135,11 +135,11 @@ def test_the_page_shows_finds_stops_and_moves(env: SidecarDeployment, page: Page
     expect(page).to_have_title("Messages · Postdate")
 
 
-def test_a_schedule_is_paused_and_resumed(env: SidecarDeployment, page: Page) -> None:
-    clients = start(env, format_version=3)
-    headers = [(TOPIC, env.targets[0].encode()), (ID, b"nightly"), (EVERY, b"1h")]
-    sender = env.sender()
-    sent = sender.send(env.requests[0], Sent(env.targets[0], b"nightly", b"v", [*headers], 0))
+def test_a_schedule_is_paused_and_resumed(deployment: SidecarDeployment, page: Page) -> None:
+    clients = start(deployment, format_version=3)
+    headers = [(TOPIC, deployment.targets[0].encode()), (ID, b"nightly"), (EVERY, b"1h")]
+    sender = deployment.sender()
+    sent = sender.send(deployment.requests[0], Sent(deployment.targets[0], b"nightly", b"v", [*headers], 0))
     sender.flush()
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 1, "the schedule is pending")
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")
@@ -161,13 +161,13 @@ def test_a_schedule_is_paused_and_resumed(env: SidecarDeployment, page: Page) ->
 
 
 def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(
-    env: SidecarDeployment, page: Page
+    deployment: SidecarDeployment, page: Page
 ) -> None:
     """An action is carried out if the user confirms it with the Enter key, or in a dialog that was closed and opened
     again within one frame. A late answer to an earlier search does not change the result of the current search."""
-    clients = start(env)
+    clients = start(deployment)
     now_ms = int(time.time() * 1000)
-    sent = send(env, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
+    sent = send(deployment, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "all messages are pending")
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")
     expect(page.locator("#pending")).to_have_text("5")
@@ -207,10 +207,10 @@ def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(
     expect(found).to_contain_text(sent[3].origin.decode())
 
 
-def test_a_refresh_loses_no_click_and_no_typed_text(env: SidecarDeployment, page: Page) -> None:
-    clients = start(env)
+def test_a_refresh_loses_no_click_and_no_typed_text(deployment: SidecarDeployment, page: Page) -> None:
+    clients = start(deployment)
     now_ms = int(time.time() * 1000)
-    sent = send(env, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
+    sent = send(deployment, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "all messages are pending")
     page.clock.install()
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")

@@ -38,34 +38,34 @@ def page() -> Iterator[Page]:
         yield opened
 
 
-def start(env: SidecarDeployment) -> list[Client]:
+def start(deployment: SidecarDeployment) -> list[Client]:
     """Starts two processes with one shard each, and returns clients of their APIs."""
-    env.new_requests(2)
-    env.new_target()
-    env.new_target()
-    (env.directory / "token").write_text(_TOKEN)
+    deployment.new_requests(2)
+    deployment.new_target()
+    deployment.new_target()
+    (deployment.directory / "token").write_text(_TOKEN)
     clients = []
     for _ in range(2):
-        sidecar = env.new_sidecar(
-            dispatch={"retry_budget_ms": 300}, topic={"messages_per_second_max": [f"{env.targets[1]}=50"]}
+        sidecar = deployment.new_sidecar(
+            dispatch={"retry_budget_ms": 300}, topic={"messages_per_second_max": [f"{deployment.targets[1]}=50"]}
         )
         sidecar.format_version = 3
         clients.append(Client(free_port(), _TOKEN))
-        sidecar.http = {"port": clients[-1].port, "token_file": str(env.directory / "token")}
+        sidecar.http = {"port": clients[-1].port, "token_file": str(deployment.directory / "token")}
         sidecar.start()
-    for sidecar in env.sidecars:
+    for sidecar in deployment.sidecars:
         sidecar.wait_for_shards(1)
     return clients
 
 
-def send(env: SidecarDeployment, name: str, target: int, *more: tuple[str, bytes]) -> Sent:
-    return send_to(env, env.targets[target], name, *more)
+def send(deployment: SidecarDeployment, name: str, target: int, *more: tuple[str, bytes]) -> Sent:
+    return send_to(deployment, deployment.targets[target], name, *more)
 
 
-def send_to(env: SidecarDeployment, target: str, name: str, *more: tuple[str, bytes]) -> Sent:
-    sender = env.sender()
+def send_to(deployment: SidecarDeployment, target: str, name: str, *more: tuple[str, bytes]) -> Sent:
+    sender = deployment.sender()
     headers: Headers = [(TOPIC, target.encode()), (ID, name.encode()), *more]
-    sent = sender.send(env.requests[0], Sent(target, name.encode(), b"v", headers, 0))
+    sent = sender.send(deployment.requests[0], Sent(target, name.encode(), b"v", headers, 0))
     sender.flush()
     return sent
 
@@ -79,8 +79,8 @@ def dead_letters(client: Client) -> dict[str, int]:
     return {group["reason"]: group["count"] for group in client.get("/api/v1/dead-letters").json["groups"]}
 
 
-def create_target(env: SidecarDeployment, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": env.bootstrap})
+def create_target(deployment: SidecarDeployment, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": deployment.bootstrap})
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(WAIT_TIMEOUT_S)
 
 
@@ -96,13 +96,13 @@ def confirm(page: Page, question: str, button: str) -> None:
     change.get_by_role("button", name=button).click()
 
 
-def test_pending_messages_are_listed_by_target_and_time(env: SidecarDeployment, page: Page) -> None:
-    clients = start(env)
+def test_pending_messages_are_listed_by_target_and_time(deployment: SidecarDeployment, page: Page) -> None:
+    clients = start(deployment)
     soon_ms = int(time.time() * 1000) + _HOUR_MS
     for number in range(55):
-        send(env, f"order-{number:02}", 0, at(soon_ms + number * 1_000))
+        send(deployment, f"order-{number:02}", 0, at(soon_ms + number * 1_000))
     for number in range(3):
-        send(env, f"mail-{number}", 1, at(soon_ms + number * _HOUR_MS))
+        send(deployment, f"mail-{number}", 1, at(soon_ms + number * _HOUR_MS))
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 58, "all messages are pending")
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")
     form, rows, count = page.locator("#select"), page.locator("#listed tr"), page.locator("#listed-count")
@@ -116,7 +116,7 @@ def test_pending_messages_are_listed_by_target_and_time(env: SidecarDeployment, 
     dues = rows.locator("td:first-child").all_inner_texts()
     assert dues == sorted(dues)
 
-    form.get_by_label("target").fill(env.targets[1])
+    form.get_by_label("target").fill(deployment.targets[1])
     form.get_by_label("due before").fill("90m")
     form.get_by_role("button", name="List").click()
     expect(count).to_contain_text("1 message, as of")
@@ -146,12 +146,12 @@ def test_pending_messages_are_listed_by_target_and_time(env: SidecarDeployment, 
     expect(page.locator("#found")).to_contain_text("id order-52")
 
 
-def test_schedules_are_found_shown_and_controlled(env: SidecarDeployment, page: Page) -> None:
-    clients = start(env)
-    send(env, "order", 0, at(int(time.time() * 1000) + _HOUR_MS))
-    send(env, "beat", 0, (EVERY, b"1s"))
-    nightly = send(env, "nightly", 1, (CRON, b"30 9 * * *"), (ZONE, b"Asia/Kolkata"))
-    send(env, "night-shift", 1, (EVERY, b"12h"))
+def test_schedules_are_found_shown_and_controlled(deployment: SidecarDeployment, page: Page) -> None:
+    clients = start(deployment)
+    send(deployment, "order", 0, at(int(time.time() * 1000) + _HOUR_MS))
+    send(deployment, "beat", 0, (EVERY, b"1s"))
+    nightly = send(deployment, "nightly", 1, (CRON, b"30 9 * * *"), (ZONE, b"Asia/Kolkata"))
+    send(deployment, "night-shift", 1, (EVERY, b"12h"))
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 4, "all messages are pending")
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
     open_view(page, "Schedules")
@@ -216,11 +216,11 @@ def test_schedules_are_found_shown_and_controlled(env: SidecarDeployment, page: 
     expect(night).to_have_count(0)
 
 
-def test_dead_letters_are_grouped_and_requeued(env: SidecarDeployment, page: Page) -> None:
-    clients = start(env)
+def test_dead_letters_are_grouped_and_requeued(deployment: SidecarDeployment, page: Page) -> None:
+    clients = start(deployment)
     missing = unique_name("missing")
-    origins = [send_to(env, missing, f"lost-{number}", (AT, b"1")).origin.decode() for number in range(3)]
-    send(env, "bad", 0, (AT, b"soon"))
+    origins = [send_to(deployment, missing, f"lost-{number}", (AT, b"1")).origin.decode() for number in range(3)]
+    send(deployment, "bad", 0, (AT, b"soon"))
     wait_until(lambda: dead_letters(clients[0]) == {"unknown-target": 3, "bad-time": 1}, "all four have died")
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
     open_view(page, "Dead letters")
@@ -235,7 +235,7 @@ def test_dead_letters_are_grouped_and_requeued(env: SidecarDeployment, page: Pag
     expect(plan).to_contain_text(f"do not exist: {missing}")
     expect(plan).to_be_focused()
     check_layouts(page, "page-letters")
-    create_target(env, missing)
+    create_target(deployment, missing)
     plan.get_by_role("button", name="Requeue 3").click()
     confirm(page, "Requeue 3 dead letters?", "No")
     assert clients[0].get("/api/v1/pending/count").json["count"] == 0
@@ -259,9 +259,9 @@ def test_dead_letters_are_grouped_and_requeued(env: SidecarDeployment, page: Pag
     expect(page.locator("#found")).to_contain_text(f"{origins[1]}: dead")
 
 
-def test_holds_are_set_and_released_with_the_keyboard_alone(env: SidecarDeployment, page: Page) -> None:
-    clients = start(env)
-    target = env.targets[0]
+def test_holds_are_set_and_released_with_the_keyboard_alone(deployment: SidecarDeployment, page: Page) -> None:
+    clients = start(deployment)
+    target = deployment.targets[0]
     page.clock.install()
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
     expect(page.locator("#freshness")).to_have_text("2 shards, 2 processes")

@@ -20,9 +20,9 @@ _MESSAGES = 6_000
 _SECONDS = 15
 
 
-def _fill(env: SidecarDeployment, requests: str, target: str) -> list[Sent]:
+def _fill(deployment: SidecarDeployment, requests: str, target: str) -> list[Sent]:
     """Sends requests whose due times are spread evenly over the test, and returns them."""
-    sender, first_due_ms = env.sender(), int(time.time() * 1000) + 1000
+    sender, first_due_ms = deployment.sender(), int(time.time() * 1000) + 1000
     requested = []
     for index in range(_MESSAGES):
         due_ms = first_due_ms + index * _SECONDS * 1000 // _MESSAGES
@@ -37,23 +37,23 @@ def _owners(log: list[Seen]) -> dict[int, str]:
     return {seen.partition: decode_record(seen.value).instance for seen in log}
 
 
-def test_a_process_that_slept_through_a_takeover_delivers_nothing_more(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(2), env.new_target(2)
-    sleeper, other = env.new_sidecar("sleeper"), env.new_sidecar("other")
+def test_a_process_that_slept_through_a_takeover_delivers_nothing_more(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(2), deployment.new_target(2)
+    sleeper, other = deployment.new_sidecar("sleeper"), deployment.new_sidecar("other")
     sleeper.start()
     other.start()
     for process in (sleeper, other):
         process.wait_for_shards(1)
-    requested = _fill(env, requests, target)
-    log = env.reader(f"{requests}.dispatch-log")
+    requested = _fill(deployment, requests, target)
+    log = deployment.reader(f"{requests}.dispatch-log")
     log.until(lambda: _delivers(sleeper, log.records), "the sleeper delivers")
     sleeper.pause()
     log.until(lambda: set(_owners(log.records).values()) == {"other-1"}, "the other owns all shards")
     sleeper.resume()
     sleeper.wait_for_log(_REASON)
-    env.wait_for_ends(len(requested))
+    deployment.wait_for_ends(len(requested))
     exits = [sleeper.stop(), other.stop()]
-    outcome = env.judge(requested)
+    outcome = deployment.judge(requested)
     assert exits == [0, 0]
     reasons = re.findall(rf".*(?:{_REASON}).*", sleeper.log_text())
     print(f"the process that continued logged: {reasons[0]}")

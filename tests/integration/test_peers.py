@@ -35,13 +35,13 @@ _PATIENT = {"session.timeout.ms": "280000"}
 
 
 @pytest.fixture
-def sidecars(env: SidecarDeployment) -> Iterator[list[Sidecar]]:
+def sidecars(deployment: SidecarDeployment) -> Iterator[list[Sidecar]]:
     """A process, a parent of two workers, and a process that is killed later: four members with two shards each."""
-    env.new_requests(SHARDS)
-    env.new_target()
-    token_file = env.directory / "token"
+    deployment.new_requests(SHARDS)
+    deployment.new_target()
+    token_file = deployment.directory / "token"
     token_file.write_text(_TOKEN)
-    sidecars = [env.new_sidecar(consumer=_PATIENT) for _ in range(3)]
+    sidecars = [deployment.new_sidecar(consumer=_PATIENT) for _ in range(3)]
     sidecars[1].workers = 2
     for sidecar in sidecars:
         port = free_ports(2) if sidecar.workers > 1 else free_port()
@@ -53,11 +53,11 @@ def sidecars(env: SidecarDeployment) -> Iterator[list[Sidecar]]:
     sidecars[1].stop()
 
 
-def send(env: SidecarDeployment) -> list[Sent]:
+def send(deployment: SidecarDeployment) -> list[Sent]:
     """Sends messages due a second apart, spread over the partitions by their ids, and returns them."""
-    (requests,), (target,) = env.requests, env.targets
+    (requests,), (target,) = deployment.requests, deployment.targets
     first_ms = int(time.time() * 1000) + _HALF_AN_HOUR_MS
-    sender, sent = env.sender(), []
+    sender, sent = deployment.sender(), []
     for number in range(MESSAGES):
         name, due_ms = b"order-%d" % number, first_ms + number * 1000
         headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, name)]
@@ -66,9 +66,9 @@ def send(env: SidecarDeployment) -> list[Sent]:
     return sent
 
 
-def command(env: SidecarDeployment, *arguments: str, **environment: str) -> Result:
+def command(deployment: SidecarDeployment, *arguments: str, **environment: str) -> Result:
     """Runs `postdate pending` with a broker and the group as its only connection options."""
-    words = [arguments[0], "-b", env.bootstrap, "--group-id", env.group_id, *arguments[1:]]
+    words = [arguments[0], "-b", deployment.bootstrap, "--group-id", deployment.group_id, *arguments[1:]]
     result = CliRunner().invoke(program, ["pending", *words], env=environment)
     assert result.exit_code == 0, result.stderr
     return result
@@ -98,9 +98,9 @@ def _named(page: Any) -> set[tuple[str, int]]:
 
 
 def test_every_process_answers_for_all_and_one_that_is_down_is_named(
-    env: SidecarDeployment, sidecars: list[Sidecar]
+    deployment: SidecarDeployment, sidecars: list[Sidecar]
 ) -> None:
-    sent = send(env)
+    sent = send(deployment)
     ids = [request.id.decode() for request in sent]
     first, parent, doomed = (Client(int(str(sidecar.http["port"]))) for sidecar in sidecars)
     clients = [first, parent, Client(parent.port + 1), doomed]
@@ -112,13 +112,13 @@ def test_every_process_answers_for_all_and_one_that_is_down_is_named(
         assert paged(client) == ids
         assert [entry["id"] for entry in client.get("/api/v1/pending?id=order-31").json["entries"]] == ["order-31"]
         assert states(client, sent) == {"waiting"}
-        assert client.get(f"/api/v1/requests/{env.requests[0]}/0/99999").status == 404
+        assert client.get(f"/api/v1/requests/{deployment.requests[0]}/0/99999").status == 404
 
-    listed = command(env, "list", "--all", "--output", "json").stdout.splitlines()
+    listed = command(deployment, "list", "--all", "--output", "json").stdout.splitlines()
     assert [json.loads(line)["id"] for line in listed] == ids
-    assert command(env, "count").stdout == f"{MESSAGES}\n"
-    assert "waiting" in command(env, "get", sent[3].origin.decode()).stdout
-    assert len(command(env, "list", "--max", "10", "--output", "json").stdout.splitlines()) == 10
+    assert command(deployment, "count").stdout == f"{MESSAGES}\n"
+    assert "waiting" in command(deployment, "get", sent[3].origin.decode()).stdout
+    assert len(command(deployment, "list", "--max", "10", "--output", "json").stdout.splitlines()) == 10
 
     missing = {(shard["topic"], shard["partition"]) for shard in parts[3]["shards"]}
     sidecars[2].kill()
@@ -127,26 +127,26 @@ def test_every_process_answers_for_all_and_one_that_is_down_is_named(
     assert _named(answer.json) == missing
     assert len(answer.json["entries"]) == MESSAGES - parts[3]["count"]
     assert all(f"127.0.0.1:{doomed.port} holds it" in shard["why"] for shard in answer.json["not_asked"])
-    counted = command(env, "count")
+    counted = command(deployment, "count")
     assert counted.stdout == f"{MESSAGES - parts[3]['count']} or more\n"
-    assert "on the queried shards" in command(env, "list", "--until", "now").stderr
+    assert "on the queried shards" in command(deployment, "list", "--until", "now").stderr
     assert counted.stderr.count("is UNKNOWN and was not queried") == len(missing)
 
 
-def test_processes_and_commands_query_by_tls(env: SidecarDeployment) -> None:
-    env.new_requests(SHARDS)
-    env.new_target()
-    authority, token_file = Authority(env.directory / "authority"), env.directory / "token"
+def test_processes_and_commands_query_by_tls(deployment: SidecarDeployment) -> None:
+    deployment.new_requests(SHARDS)
+    deployment.new_target()
+    authority, token_file = Authority(deployment.directory / "authority"), deployment.directory / "token"
     key, cert = authority.issue("members", "IP:127.0.0.1")
     token_file.write_text(_TOKEN)
-    sidecars = [env.new_sidecar() for _ in range(2)]
+    sidecars = [deployment.new_sidecar() for _ in range(2)]
     files = {"tls_cert_file": cert, "tls_key_file": key, "tls_ca_file": authority.ca, "token_file": token_file}
     for sidecar in sidecars:
         sidecar.http = {"port": free_port(), **{name: str(file) for name, file in files.items()}}
         sidecar.start()
     for sidecar in sidecars:
         sidecar.wait_for_shards(SHARDS // 2)
-    send(env)
+    send(deployment)
     first, second = (Client(int(str(sidecar.http["port"])), ca=authority.ca) for sidecar in sidecars)
 
     def count(client: Client) -> tuple[int, int]:
@@ -154,7 +154,7 @@ def test_processes_and_commands_query_by_tls(env: SidecarDeployment) -> None:
         return answer["count"], len(answer["not_asked"])
 
     wait_until(lambda: count(first) == (MESSAGES, 0) == count(second), "both answer for all shards")
-    assert command(env, "count", POSTDATE_HTTP_TLS_CA_FILE=str(authority.ca)).stdout == f"{MESSAGES}\n"
+    assert command(deployment, "count", POSTDATE_HTTP_TLS_CA_FILE=str(authority.ca)).stdout == f"{MESSAGES}\n"
     with pytest.raises((OSError, HTTPException)):
         Client(first.port).get("/healthz")
 
@@ -164,19 +164,21 @@ def _are_without_port(client: Client) -> bool:
     return len(shards) == SHARDS // 2 and all(shard["why"].endswith("holds it and serves no port") for shard in shards)
 
 
-def test_a_worker_without_its_port_delivers_and_the_program_on_the_port_gets_no_queries(env: SidecarDeployment) -> None:
-    env.new_requests(SHARDS)
-    env.new_target()
-    parent = env.new_sidecar()
+def test_a_worker_without_its_port_delivers_and_the_program_on_the_port_gets_no_queries(
+    deployment: SidecarDeployment,
+) -> None:
+    deployment.new_requests(SHARDS)
+    deployment.new_target()
+    parent = deployment.new_sidecar()
     parent.workers, port = 2, free_ports(2)
     parent.http = {"port": port}
     with socket.create_server(("127.0.0.1", port + 1)) as stranger:
         parent.start()
         parent.wait_for_shards(SHARDS)
         assert f"port {port + 1} of 127.0.0.1 is taken: this process delivers" in parent.log_text()
-        send(env)
+        send(deployment)
         wait_until(lambda: _are_without_port(Client(port)), "the worker with a port knows the present members")
-        assert command(env, "count").stderr.count("holds it and serves no port") == SHARDS // 2
+        assert command(deployment, "count").stderr.count("holds it and serves no port") == SHARDS // 2
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
             stranger.accept()

@@ -30,27 +30,27 @@ SECRETS = (b"a-secret-value", b"a-secret-key", b"a-secret-header")
 
 
 @pytest.fixture
-def clients(env: SidecarDeployment) -> list[Client]:
+def clients(deployment: SidecarDeployment) -> list[Client]:
     """Clients of the APIs of two processes with two shards each."""
-    env.new_requests(4)
-    env.new_target()
-    token_file = env.directory / "token"
+    deployment.new_requests(4)
+    deployment.new_target()
+    token_file = deployment.directory / "token"
     token_file.write_text(_TOKEN)
     clients = []
     for _ in range(2):
-        sidecar = env.new_sidecar()
+        sidecar = deployment.new_sidecar()
         sidecar.http = {"port": free_port(), "token_file": str(token_file)}
         sidecar.start()
         clients.append(Client(int(str(sidecar.http["port"])), _TOKEN))
-    for sidecar in env.sidecars:
+    for sidecar in deployment.sidecars:
         sidecar.wait_for_shards(2)
     return clients
 
 
-def send(env: SidecarDeployment, count: int, due_ms: int) -> list[Sent]:
+def send(deployment: SidecarDeployment, count: int, due_ms: int) -> list[Sent]:
     """Sends messages due a second apart, and returns them. Their ids are their keys, which spread over partitions."""
-    sender, sent = env.sender(), []
-    (requests,), (target,) = env.requests, env.targets
+    sender, sent = deployment.sender(), []
+    (requests,), (target,) = deployment.requests, deployment.targets
     for number in range(count):
         name = b"order-%d" % number
         headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (due_ms + number * 1000)), (ID, name)]
@@ -89,10 +89,12 @@ def counted(clients: list[Client], *options: str) -> int:
     return -1 if "or more" in output else int(output)
 
 
-def test_pending_messages_are_listed_counted_moved_and_cancelled(env: SidecarDeployment, clients: list[Client]) -> None:
-    (requests,), (target,) = env.requests, env.targets
+def test_pending_messages_are_listed_counted_moved_and_cancelled(
+    deployment: SidecarDeployment, clients: list[Client]
+) -> None:
+    (requests,), (target,) = deployment.requests, deployment.targets
     due_ms = int(time.time() * 1000) + _HOUR_MS // 2
-    sent = send(env, 30, due_ms)
+    sent = send(deployment, 30, due_ms)
     wait_until(lambda: counted(clients) == len(sent), "all messages are pending")
     entries = listed(clients)
     assert [(entry["due_ms"], entry["id"], entry["origin"], entry["target"]) for entry in entries] == [
@@ -113,7 +115,7 @@ def test_pending_messages_are_listed_counted_moved_and_cancelled(env: SidecarDep
     by_origin = clients[0].post("/api/v1/deliver", {"origin": moved})
     by_id = clients[1].post("/api/v1/cancel", {"id": "order-4"})
     assert (by_origin.status, by_id.status) == (202, 202), (by_origin.text, by_id.text)
-    env.wait_for_ends(4)
+    deployment.wait_for_ends(4)
     wait_until(lambda: history(clients, stopped)["state"] == "cancelled", "the cancel is in the log")
     wait_until(lambda: history(clients, moved)["state"] == "delivered", "the delivery is in the log")
     answer = history(clients, moved)
@@ -124,12 +126,12 @@ def test_pending_messages_are_listed_counted_moved_and_cancelled(env: SidecarDep
     assert history(clients, sent[5].origin.decode())["state"] == "waiting"
     wait_until(lambda: counted(clients) == len(sent) - 2, "two are gone")
     assert "no record of a request" in command("get", *urls(clients), f"{requests}/0/99999", exit_code=1).stderr
-    _assert_no_payload(env, clients, entries)
+    _assert_no_payload(deployment, clients, entries)
 
 
-def _assert_no_payload(env: SidecarDeployment, clients: list[Client], entries: list[dict[str, Any]]) -> None:
+def _assert_no_payload(deployment: SidecarDeployment, clients: list[Client], entries: list[dict[str, Any]]) -> None:
     """Fails if an answer, a metric or a log line contains a key, a value or a header of a message, or the token."""
-    shown = [json.dumps(entries), *(sidecar.all_logs() for sidecar in env.sidecars)]
+    shown = [json.dumps(entries), *(sidecar.all_logs() for sidecar in deployment.sidecars)]
     for client in clients:
         shown += [client.get(path).text for path in ("/metrics", "/readyz", "/api/v1/pending")]
     for secret in SECRETS:
@@ -138,27 +140,27 @@ def _assert_no_payload(env: SidecarDeployment, clients: list[Client], entries: l
 
 
 def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
-    env: SidecarDeployment, clients: list[Client]
+    deployment: SidecarDeployment, clients: list[Client]
 ) -> None:
     """The autoscaler sends the query of the KEDA example.
 
     Overdue messages count. Messages that are due later, or for other targets, do not count.
     """
-    trigger, other = keda_trigger(), env.new_target()
+    trigger, other = keda_trigger(), deployment.new_target()
     url = urlsplit(trigger["url"])
-    query = urlencode({**dict(parse_qsl(url.query)), "target": env.targets[0]})
+    query = urlencode({**dict(parse_qsl(url.query)), "target": deployment.targets[0]})
     assert clients[0].post("/api/v1/hold", {"what": "delivery"}).status == 200
-    now_ms, sender = int(time.time() * 1000), env.sender()
+    now_ms, sender = int(time.time() * 1000), deployment.sender()
     groups = [
-        (env.targets[0], -_HOUR_MS, 7),
-        (env.targets[0], 60_000, 20),
-        (env.targets[0], _HOUR_MS, 30),
+        (deployment.targets[0], -_HOUR_MS, 7),
+        (deployment.targets[0], 60_000, 20),
+        (deployment.targets[0], _HOUR_MS, 30),
         (other, 60_000, 40),
     ]
     for target, ahead_ms, count in groups:
         for number in range(count):
             headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (now_ms + ahead_ms))]
-            sender.send(env.requests[0], Sent(target, b"%d" % number, b"x", headers, now_ms + ahead_ms))
+            sender.send(deployment.requests[0], Sent(target, b"%d" % number, b"x", headers, now_ms + ahead_ms))
     sender.flush()
     wait_until(lambda: counted(clients) == 97, "all messages are pending")
 
@@ -169,7 +171,7 @@ def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
         return body
 
     assert [read(client)[trigger["valueLocation"]] for client in clients] == [27, 27]
-    env.sidecars[0].kill()
+    deployment.sidecars[0].kill()
     answer = read(clients[1])
     assert answer["not_asked"], "the shards of a killed process are named until the other process has taken them over"
     assert answer[trigger["valueLocation"]] == sum(shard["count"] for shard in answer["shards"]) < 27
@@ -183,10 +185,10 @@ def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
     assert answers[-1][trigger["valueLocation"]] == 27
 
 
-def test_listing_a_backlog_delays_no_delivery(env: SidecarDeployment, clients: list[Client]) -> None:
+def test_listing_a_backlog_delays_no_delivery(deployment: SidecarDeployment, clients: list[Client]) -> None:
     """Messages leave when they are due, although the whole backlog is listed and counted again and again."""
-    (requests,), (target,) = env.requests, env.targets
-    sender = env.sender()
+    (requests,), (target,) = deployment.requests, deployment.targets
+    sender = deployment.sender()
     to = (TOPIC, target.encode())
     for number in range(20_000):
         sender.send(requests, Sent(target, b"%d" % number, b"x" * 100, [to, (DELAY, b"30m")]))
@@ -205,5 +207,5 @@ def test_listing_a_backlog_delays_no_delivery(env: SidecarDeployment, clients: l
             assert answer.status == 200, answer.text
             assert client.get("/api/v1/pending/count?until=2100-01-01T00:00:00Z").status == 200
         rounds += 1
-    env.wait_for_ends(len(due))
-    env.judge(due)
+    deployment.wait_for_ends(len(due))
+    deployment.judge(due)

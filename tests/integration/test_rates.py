@@ -30,28 +30,28 @@ _ENDED_AT_KILL = _OTHERS + _LIMITED // 3
 _CLOCKS_APART_MS = 5
 
 
-def test_a_limited_target_keeps_its_rate_and_its_order_through_a_kill(env: SidecarDeployment) -> None:
-    first_round_in_time(lambda slower: _limited(env.another(), _PER_SECOND // slower), LONGER[:2])
+def test_a_limited_target_keeps_its_rate_and_its_order_through_a_kill(deployment: SidecarDeployment) -> None:
+    first_round_in_time(lambda slower: _limited(deployment.another(), _PER_SECOND // slower), LONGER[:2])
 
 
-def _limited(env: SidecarDeployment, per_second: int) -> None:
-    requests = env.new_requests(_PARTITIONS)
-    limited, others = env.new_target(2), [env.new_target(2), env.new_target()]
-    sidecar = env.new_sidecar(static=True, topic={"messages_per_second_max": [f"{limited}={per_second}"]})
+def _limited(deployment: SidecarDeployment, per_second: int) -> None:
+    requests = deployment.new_requests(_PARTITIONS)
+    limited, others = deployment.new_target(2), [deployment.new_target(2), deployment.new_target()]
+    sidecar = deployment.new_sidecar(static=True, topic={"messages_per_second_max": [f"{limited}={per_second}"]})
     sidecar.start()
     sidecar.wait_for_shards(_PARTITIONS)
-    due_ms, sender = int(time.time() * 1000) + 1_500, env.sender()
+    due_ms, sender = int(time.time() * 1000) + 1_500, deployment.sender()
     # A burst is due within three milliseconds, in a different order from its requests. More fall due while it waits.
     later = [number * 7 % 3 if number < _BURST else 20 * (number - _BURST) for number in range(_LIMITED)]
     requested = [_send(sender, requests, limited, number, due_ms + later[number]) for number in range(_LIMITED)]
     beside = [_send(sender, requests, others[number % 2], number, due_ms + 10 * number) for number in range(_OTHERS)]
     sender.flush()
-    env.wait_for_ends(_ENDED_AT_KILL)
+    deployment.wait_for_ends(_ENDED_AT_KILL)
     sidecar.kill()
     sidecar.start()
-    env.wait_for_ends(_LIMITED + _OTHERS)
+    deployment.wait_for_ends(_LIMITED + _OTHERS)
     assert sidecar.stop() == 0
-    outcome = env.judge(requested + beside)
+    outcome = deployment.judge(requested + beside)
     assert overtaken(outcome) == []
     for partition in range(_PARTITIONS):
         log = sorted((pair for pair in outcome.log if pair[0].partition == partition), key=lambda pair: pair[0].offset)

@@ -31,13 +31,13 @@ def _status(sidecar: Sidecar, requests: str) -> tuple[str, str]:
     return row["state"], row["why"]
 
 
-def test_a_foreign_owner_takes_one_shard_and_the_others_go_on(env: SidecarDeployment) -> None:
-    contested, quiet = env.new_request_topics(2)
-    target, sender = env.new_target(), env.sender()
-    older = env.new_sidecar("older")
+def test_a_foreign_owner_takes_one_shard_and_the_others_go_on(deployment: SidecarDeployment) -> None:
+    contested, quiet = deployment.new_request_topics(2)
+    target, sender = deployment.new_target(), deployment.sender()
+    older = deployment.new_sidecar("older")
     older.start()
     older.wait_for_shards(2)
-    newer = env.new_sidecar("newer")
+    newer = deployment.new_sidecar("newer")
     newer.group_id, newer.requests = f"a-{older.group_id}", [contested]
     newer.start()
     newer.wait_for_shards(1)
@@ -48,13 +48,13 @@ def test_a_foreign_owner_takes_one_shard_and_the_others_go_on(env: SidecarDeploy
     wait_until(lambda: f"group {newer.group_id}" in _status(older, contested)[1], "the status names the new owner")
     requested += [_send(sender, requests, target) for requests in (contested, quiet) for _ in range(5)]
     sender.flush()
-    env.wait_for_ends(len(requested))
+    deployment.wait_for_ends(len(requested))
     assert older.is_alive()
     assert newer.stop() == 0
     postdate("shard", "resume", f"{contested}/0", "--data", str(older.data_dir))
     older.wait_for_shards(2)
     requested += [_send(sender, requests, target) for requests in (contested, quiet)]
     sender.flush()
-    env.wait_for_ends(len(requested))
+    deployment.wait_for_ends(len(requested))
     assert older.stop() == 0
-    env.judge(requested)
+    deployment.judge(requested)

@@ -52,7 +52,7 @@ _USAGE = 2
 class Scenario:
     """One request topic, its requests, and the end that each of them must have."""
 
-    env: SidecarDeployment
+    deployment: SidecarDeployment
     name: str
     requests: str
     target: str
@@ -111,7 +111,7 @@ class Scenario:
         index.close()
 
     def write_into_log(self, value: bytes) -> None:
-        producer = Producer({"bootstrap.servers": self.env.bootstrap})
+        producer = Producer({"bootstrap.servers": self.deployment.bootstrap})
         producer.produce(self.log.topic, value, partition=0)
         assert producer.flush(WAIT_TIMEOUT_S) == 0
 
@@ -160,7 +160,7 @@ def _recreate_topics(scenario: Scenario, sidecar: Sidecar) -> None:
     scenario.admin.delete_topics(sorted(scenario.own.names()))
     wait_until(lambda: not scenario.admin.describe(scenario.own.names()), "the topics are gone")
     command_output(
-        *("topics", "create", "-b", scenario.env.bootstrap, "--requests", scenario.requests),
+        *("topics", "create", "-b", scenario.deployment.bootstrap, "--requests", scenario.requests),
         *("--partitions", "1", "--replication-factor", "1"),
     )
     scenario.given_up, scenario.later, scenario.stored = [], [], []
@@ -219,18 +219,20 @@ def _last(scenario: Scenario) -> tuple[int, int]:
     return end - 1, end
 
 
-def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deliver(env: SidecarDeployment) -> None:
-    sender = env.sender()
-    admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
-    topics = env.new_request_topics(len(_CASES))
+def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deliver(
+    deployment: SidecarDeployment,
+) -> None:
+    sender = deployment.sender()
+    admin = ConfluentKafka(KafkaSettings(deployment.bootstrap)).admin()
+    topics = deployment.new_request_topics(len(_CASES))
     scenarios = {
-        name: Scenario(env, name, requests, env.new_target(), sender, admin)
+        name: Scenario(deployment, name, requests, deployment.new_target(), sender, admin)
         for name, requests in zip(_CASES, topics, strict=True)
     }
-    sidecar = env.new_sidecar()
+    sidecar = deployment.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(len(_CASES))
-    _fill(env, scenarios)
+    _fill(deployment, scenarios)
     wait_until(lambda: set(_held(sidecar).values()) == {_LATER + _STORED}, "everything is ingested")
     assert sidecar.stop() == 0
     for name, case in _CASES.items():
@@ -240,7 +242,7 @@ def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deli
     wait_until(lambda: _halted(sidecar) == len(halted), f"{len(halted)} shards halt: {sidecar.directory}")
     sidecar.wait_for_shards(1)
     _check_status(sidecar, scenarios)
-    _deliver_new(env, scenarios["nothing"])
+    _deliver_new(deployment, scenarios["nothing"])
 
     _fill_up(scenarios["requests truncated"])
     assert sidecar.stop() == 0
@@ -254,23 +256,23 @@ def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deli
 
     held = {scenarios[name].requests: case.held for name, case in _CASES.items()}
     wait_until(lambda: _held(sidecar) == held, f"the messages that were not given up are pending: {held}")
-    _deliver_rest(env, scenarios)
+    _deliver_rest(deployment, scenarios)
     assert sidecar.stop() == 0
-    _judge(env, scenarios)
+    _judge(deployment, scenarios)
     admin.close()
 
 
-def _fill(env: SidecarDeployment, scenarios: dict[str, Scenario]) -> None:
+def _fill(deployment: SidecarDeployment, scenarios: dict[str, Scenario]) -> None:
     now_ms = int(time.time() * 1000)
     for scenario in scenarios.values():
         scenario.delivered = [scenario.send(now_ms) for _ in range(_SOON)]
         scenario.later = [scenario.send(now_ms + _LATER_MS) for _ in range(_LATER)]
         scenario.stored = [scenario.send(now_ms + _STORED_MS) for _ in range(_STORED)]
         scenario.sender.flush()
-    stores = env.reader(*(scenario.own.store for scenario in scenarios.values()))
+    stores = deployment.reader(*(scenario.own.store for scenario in scenarios.values()))
     stores.until(lambda: len(stores.records) == _STORED * len(scenarios), "the messages with long delays are stored")
     stores.close()
-    env.wait_for_ends(_SOON * len(scenarios))
+    deployment.wait_for_ends(_SOON * len(scenarios))
 
 
 def _rows(sidecar: Sidecar) -> list[dict[str, Any]]:
@@ -335,16 +337,16 @@ def _fill_up(scenario: Scenario) -> None:
     scenario.sender.flush()
 
 
-def _deliver_new(env: SidecarDeployment, scenario: Scenario) -> None:
+def _deliver_new(deployment: SidecarDeployment, scenario: Scenario) -> None:
     """Sends new requests, and returns after they are delivered."""
     scenario.delivered += [scenario.send(1) for _ in range(2)]
     scenario.sender.flush()
-    reader = env.reader(scenario.target)
+    reader = deployment.reader(scenario.target)
     reader.until(lambda: len(reader.records) >= len(scenario.delivered), f"{scenario.name}: new messages arrive")
     reader.close()
 
 
-def _deliver_rest(env: SidecarDeployment, scenarios: dict[str, Scenario]) -> None:
+def _deliver_rest(deployment: SidecarDeployment, scenarios: dict[str, Scenario]) -> None:
     """Makes all pending messages due, sends new requests, and returns after all are delivered."""
     for scenario in scenarios.values():
         for sent in (*scenario.later, *scenario.stored):
@@ -353,13 +355,13 @@ def _deliver_rest(env: SidecarDeployment, scenarios: dict[str, Scenario]) -> Non
         scenario.delivered += [scenario.send(1) for _ in range(2)]
         scenario.sender.flush()
     wanted = sum(len(scenario.delivered) for scenario in scenarios.values())
-    reader = env.reader(*(scenario.target for scenario in scenarios.values()))
+    reader = deployment.reader(*(scenario.target for scenario in scenarios.values()))
     reader.until(lambda: len(reader.records) >= wanted, "all pending messages arrive")
     reader.close()
 
 
-def _judge(env: SidecarDeployment, scenarios: dict[str, Scenario]) -> None:
-    reader = env.reader(*(scenario.target for scenario in scenarios.values()))
+def _judge(deployment: SidecarDeployment, scenarios: dict[str, Scenario]) -> None:
+    reader = deployment.reader(*(scenario.target for scenario in scenarios.values()))
     seen = Counter((record.topic, record.origin) for record in reader.to_end())
     reader.close()
     for name, scenario in scenarios.items():
@@ -367,6 +369,6 @@ def _judge(env: SidecarDeployment, scenarios: dict[str, Scenario]) -> None:
         wanted = Counter(sent.origin for sent in scenario.delivered)  # a topic created again repeats its origins
         assert arrived == dict(wanted), name
         assert not arrived.keys() & {sent.origin for sent in scenario.given_up}, name
-    outcome = gather(env.bootstrap, [scenarios["requests lost"].requests], [])
+    outcome = gather(deployment.bootstrap, [scenarios["requests lost"].requests], [])
     losses = [loss for _, record in outcome.log if record.accepted for loss in record.accepted]
     assert losses == [("requests-lost", scenarios["requests lost"].requests, _READ, _READ + _UNREAD)]

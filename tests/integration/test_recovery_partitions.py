@@ -20,23 +20,23 @@ from support.oracles.exactly_once import Sent
 _ADDED = 3
 
 
-def test_added_partitions_are_served_without_a_restart(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(1), env.new_target()
-    sidecar = env.new_sidecar(consumer={**QUICK_SESSION, "topic.metadata.refresh.interval.ms": "1000"})
+def test_added_partitions_are_served_without_a_restart(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(1), deployment.new_target()
+    sidecar = deployment.new_sidecar(consumer={**QUICK_SESSION, "topic.metadata.refresh.interval.ms": "1000"})
     sidecar.start()
     sidecar.wait_for_shards(1)
-    admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
+    admin = ConfluentKafka(KafkaSettings(deployment.bootstrap)).admin()
     admin.add_partitions({requests: _ADDED})
     sidecar.wait_for_shards(_ADDED)
-    requested, sender = [], env.sender()
+    requested, sender = [], deployment.sender()
     for index in range(30):
         due_ms = int(time.time() * 1000) + 10 * index
         headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
         requested.append(sender.send(requests, Sent(target, b"%d" % index, b"v", headers, due_ms), index % _ADDED))
     sender.flush()
-    env.wait_for_ends(len(requested))
+    deployment.wait_for_ends(len(requested))
     assert {len(info.partitions) for info in admin.describe(OwnTopics.of(requests).names()).values()} == {_ADDED}
     admin.close()
     assert sidecar.stop() == 0
-    env.judge(requested)
+    deployment.judge(requested)
     assert "HALTED" not in sidecar.all_logs()

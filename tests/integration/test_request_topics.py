@@ -16,14 +16,14 @@ from support.oracles.exactly_once import Sent
 _HOUR_MS = 3_600_000
 
 
-def test_two_request_topics_of_one_process_have_different_rules(env: SidecarDeployment) -> None:
-    wide, narrow = env.new_requests(1), env.new_requests(1)
-    orders, other = env.new_target(), env.new_target()
-    sidecar = env.new_sidecar()
+def test_two_request_topics_of_one_process_have_different_rules(deployment: SidecarDeployment) -> None:
+    wide, narrow = deployment.new_requests(1), deployment.new_requests(1)
+    orders, other = deployment.new_target(), deployment.new_target()
+    sidecar = deployment.new_sidecar()
     sidecar.topics = {narrow: {"allow": [orders], "horizon_ms": _HOUR_MS, "levels_ms": [50, 100], "pending_max": 3}}
     sidecar.start()
     sidecar.wait_for_shards(2)
-    sender, far_ms = env.sender(), int(time.time() * 1000) + 60 * _HOUR_MS
+    sender, far_ms = deployment.sender(), int(time.time() * 1000) + 60 * _HOUR_MS
 
     def request(requests: str, target: str, *time_headers: tuple[str, bytes], due_ms: int = -1) -> Sent:
         headers: Headers = [(TOPIC, target.encode()), *time_headers]
@@ -39,7 +39,7 @@ def test_two_request_topics_of_one_process_have_different_rules(env: SidecarDepl
         if requests == narrow:
             dead[narrow] += held
     sender.flush()
-    env.wait_for_ends(7)
+    deployment.wait_for_ends(7)
     # Nothing is pending on the narrow topic, so it accepts three requests and refuses two. The wide topic accepts all.
     soon = int(time.time() * 1000) + 6_000
     for requests in (wide, narrow):
@@ -48,30 +48,32 @@ def test_two_request_topics_of_one_process_have_different_rules(env: SidecarDepl
         delivered += more[:accepted]
         dead[requests] += more[accepted:]
     sender.flush()
-    env.wait_for_ends(17)
+    deployment.wait_for_ends(17)
     for sent in delivered:
         if sent.due_ms < 0:
             sent.due_ms = sent.appended_ms + (1_000 if sent.origin.startswith(wide.encode()) else 50)
-    outcome = env.judge(delivered, [*dead[wide], *dead[narrow]])
+    outcome = deployment.judge(delivered, [*dead[wide], *dead[narrow]])
     reasons = Counter(seen.last(DEAD_REASON) for seen in outcome.dead)
     assert reasons == {b"forbidden-target": 1, b"beyond-horizon": 1, b"limit-exceeded": 2}
     assert {seen.topic for seen in outcome.dead} == {f"{narrow}.dead-letters"}
 
 
-def test_a_rate_beyond_the_limit_is_refused_and_not_slowed(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(1), env.new_target()
-    sidecar = env.new_sidecar(topic={"requests_per_second_max": 20})
+def test_a_rate_beyond_the_limit_is_refused_and_not_slowed(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(1), deployment.new_target()
+    sidecar = deployment.new_sidecar(topic={"requests_per_second_max": 20})
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender = env.sender()
+    sender = deployment.sender()
     headers: Headers = [(TOPIC, target.encode()), (DELAY, b"10")]
     requested = [sender.send(requests, Sent(target, b"k", b"v", headers), 0) for _ in range(200)]
     sender.flush()
-    env.wait_for_ends(200)
+    deployment.wait_for_ends(200)
     for sent in requested:
         sent.due_ms = sent.appended_ms + 10
-    reader = env.reader(f"{requests}.dead-letters")
+    reader = deployment.reader(f"{requests}.dead-letters")
     refused = {seen.origin for seen in reader.to_end()}
     reader.close()
     assert 20 <= 200 - len(refused) < 150
-    env.judge([sent for sent in requested if sent.origin not in refused], [s for s in requested if s.origin in refused])
+    deployment.judge(
+        [sent for sent in requested if sent.origin not in refused], [s for s in requested if s.origin in refused]
+    )

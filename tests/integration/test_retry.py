@@ -33,20 +33,20 @@ def _policies(base: str) -> dict[str, object]:
     return {"retry_policies": [f"steady: base={base}, factor=1, attempts=3"]}
 
 
-def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(env: SidecarDeployment) -> None:
-    requests, target = env.new_requests(1), env.new_target(1, message_timestamp_type="LogAppendTime")
-    sidecar = env.new_sidecar(topic=_policies("500ms"))
+def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(deployment: SidecarDeployment) -> None:
+    requests, target = deployment.new_requests(1), deployment.new_target(1, message_timestamp_type="LogAppendTime")
+    sidecar = deployment.new_sidecar(topic=_policies("500ms"))
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender, due_ms = env.sender(), int(time.time() * 1000)
+    sender, due_ms = deployment.sender(), int(time.time() * 1000)
     for number in range(_MESSAGES):
         headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), ("n", b"%d" % number)]
         sender.send(requests, Sent(target, b"%d" % number, b"v%d" % number, headers, due_ms))
     sender.flush()
     topic = RequestTopic(requests, partitions=1)
-    producer = Producer({"bootstrap.servers": env.bootstrap, "linger.ms": 0})
-    reader = env.reader(target)
+    producer = Producer({"bootstrap.servers": deployment.bootstrap, "linger.ms": 0})
+    reader = deployment.reader(target)
     seen: list[Seen] = []
     kills: list[int] = []
 
@@ -69,11 +69,11 @@ def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(env: Sidec
     reader.until(consume, "every attempt of every message was delivered", WAIT_TIMEOUT_S)
     producer.flush(10)
     reader.close()
-    env.wait_for_ends(_MESSAGES * (2 + _ATTEMPTS))
+    deployment.wait_for_ends(_MESSAGES * (2 + _ATTEMPTS))
     assert sidecar.stop() == 0
     assert len(seen) == _MESSAGES * (1 + _ATTEMPTS)
     _judge(seen)
-    dead_letters, log = env.reader(f"{requests}.dead-letters"), env.reader(f"{requests}.dispatch-log")
+    dead_letters, log = deployment.reader(f"{requests}.dead-letters"), deployment.reader(f"{requests}.dispatch-log")
     dead, records = dead_letters.to_end(), [decode_record(record.value) for record in log.to_end()]
     dead_letters.close()
     log.close()

@@ -48,9 +48,9 @@ def _settings(chance: random.Random, allowed: str) -> dict[str, object]:
     }
 
 
-def _send(env: SidecarDeployment, requests: str, targets: list[str], chance: random.Random) -> list[Sent]:
+def _send(deployment: SidecarDeployment, requests: str, targets: list[str], chance: random.Random) -> list[Sent]:
     """Sends requests over the whole run, and returns them. Some move, cancel or replace earlier ones by their ids."""
-    sender, requested, began = env.sender(), list[Sent](), time.monotonic()
+    sender, requested, began = deployment.sender(), list[Sent](), time.monotonic()
     ids: list[bytes] = []
     for number in range(_REQUESTS):
         ahead = began + number * _SECONDS / _REQUESTS - time.monotonic()
@@ -158,10 +158,10 @@ _QUICK: Mapping[str, object] = {"allow": ["*"], "levels_ms": [500]}
     ids=["allow list wider", "allow list narrower", "levels shorter"],
 )
 def test_an_owner_with_an_old_disk_applies_the_fates_of_others(
-    env: SidecarDeployment, first: Mapping[str, object], second: Mapping[str, object], end: str
+    deployment: SidecarDeployment, first: Mapping[str, object], second: Mapping[str, object], end: str
 ) -> None:
-    requests, target = env.new_requests(1), env.new_target(1)
-    sender = env.sender()
+    requests, target = deployment.new_requests(1), deployment.new_target(1)
+    sender = deployment.sender()
 
     def send(number: int) -> Sent:
         headers: Headers = [("n", b"%d" % number), (TOPIC, target.encode()), ("postdate-level", b"1")]
@@ -169,21 +169,21 @@ def test_an_owner_with_an_old_disk_applies_the_fates_of_others(
 
     requested = [send(number) for number in range(300)]
     sender.flush()
-    old, new = (env.new_sidecar(topic=settings) for settings in (first, second))
+    old, new = (deployment.new_sidecar(topic=settings) for settings in (first, second))
     old.failpoints = "ingest.written=kill"
     old.start()
     old.wait()
     new.start()
-    env.wait_for_ends(len(requested))
+    deployment.wait_for_ends(len(requested))
     assert new.stop() == 0
     old.failpoints = ""
     old.start()
     old.wait_for_shards(1)
     requested.append(send(300))
     sender.flush()
-    env.wait_for_ends(len(requested))
+    deployment.wait_for_ends(len(requested))
     assert old.stop() == 0
-    outcome = gather(env.bootstrap, env.requests, env.targets)
+    outcome = gather(deployment.bootstrap, deployment.requests, deployment.targets)
     assert _judge(outcome, requested) == []
     assert [outcome.fates[sent.origin][0][0] for sent in requested[:300]] == [end] * 300
 
@@ -191,24 +191,26 @@ def test_an_owner_with_an_old_disk_applies_the_fates_of_others(
 # After a kill, a dynamic member gets other shards, and a static member keeps its shards.
 @pytest.mark.timeout(1_800 + 20 * _KILLS + 2 * _SECONDS)
 @pytest.mark.parametrize("members", ["dynamic", "static"])
-def test_owners_with_different_settings_end_each_request_once(env: SidecarDeployment, members: str) -> None:
+def test_owners_with_different_settings_end_each_request_once(deployment: SidecarDeployment, members: str) -> None:
     seed = int(os.environ.get("POSTDATE_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}: {_REQUESTS} requests over {_SECONDS:.0f} s, {_KILLS} kills")
     chance = random.Random(seed)
-    requests = env.new_requests(_PARTITIONS)
-    targets = [env.new_target(_PARTITIONS) for _ in range(2)]
-    processes = [env.new_sidecar(static=members == "static", topic=_settings(chance, targets[0])) for _ in range(2)]
+    requests = deployment.new_requests(_PARTITIONS)
+    targets = [deployment.new_target(_PARTITIONS) for _ in range(2)]
+    processes = [
+        deployment.new_sidecar(static=members == "static", topic=_settings(chance, targets[0])) for _ in range(2)
+    ]
     for process in processes:
         process.start()
     for process in processes:
         process.wait_for_shards(_PARTITIONS // 2)
     roller = threading.Thread(target=_roll, args=(processes, chance, targets[0]))
     roller.start()
-    requested = _send(env, requests, targets, random.Random(seed + 1))
+    requested = _send(deployment, requests, targets, random.Random(seed + 1))
     roller.join()
-    env.wait_for_ends(len(requested), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
+    deployment.wait_for_ends(len(requested), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
     assert [process.stop() for process in processes] == [0, 0]
-    outcome = gather(env.bootstrap, env.requests, env.targets)
+    outcome = gather(deployment.bootstrap, deployment.requests, deployment.targets)
     wrong = _judge(outcome, requested)
     names = Counter(ends[0][0] for ends in outcome.fates.values())
     print(f"{dict(names)}, {dict(outcome.reasons())}, takeovers {outcome.takeovers()}, {len(_moved(outcome))} moved")

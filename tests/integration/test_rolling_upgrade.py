@@ -74,10 +74,10 @@ class _Traffic:
     another process may own its shard.
     """
 
-    def __init__(self, env: SidecarDeployment, requests: str, target: str) -> None:
+    def __init__(self, deployment: SidecarDeployment, requests: str, target: str) -> None:
         self.expected: list[Sent] = []
         self.silent: list[Sent] = []
-        self._requests, self._target, self._sender = requests, target, env.sender()
+        self._requests, self._target, self._sender = requests, target, deployment.sender()
         self._chance = random.Random(_SEED)
         self._waiting: list[tuple[int, Sent]] = []
         self._over = threading.Event()
@@ -145,18 +145,18 @@ class _Host:
 
 
 def test_old_and_new_hand_over_to_each_other_and_back(
-    env: SidecarDeployment, tmp_path_factory: pytest.TempPathFactory
+    deployment: SidecarDeployment, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     old, new = install_earlier(tmp_path_factory.mktemp("earlier")), None
-    requests = env.new_requests(_PARTITIONS)
-    target = env.new_target(_PARTITIONS, message_timestamp_type="LogAppendTime")
+    requests = deployment.new_requests(_PARTITIONS)
+    target = deployment.new_target(_PARTITIONS, message_timestamp_type="LogAppendTime")
     versions: dict[str, str] = {}
     settings: dict[str, object] = {"store_after_ms": _STORE_AFTER_MS}
-    first, second = (_Host(env.new_sidecar(topic=settings), versions) for _ in range(2))
+    first, second = (_Host(deployment.new_sidecar(topic=settings), versions) for _ in range(2))
     for host in (first, second):
         host.start(old)
     _wait_until_balanced(first, second)
-    traffic = _Traffic(env, requests, target)
+    traffic = _Traffic(deployment, requests, target)
     try:
         first.replace(new)
         _wait_until_balanced(first, second)
@@ -172,8 +172,8 @@ def test_old_and_new_hand_over_to_each_other_and_back(
         _wait_until_balanced(first, second)
     finally:
         traffic.stop()
-    env.wait_for_ends(len(traffic.expected) + len(traffic.silent))
-    outcome = env.judge(traffic.expected, silent=traffic.silent)
+    deployment.wait_for_ends(len(traffic.expected) + len(traffic.silent))
+    outcome = deployment.judge(traffic.expected, silent=traffic.silent)
     _judge_hand_overs(outcome, versions)
     for host in (first, second):
         assert host.sidecar.stop() == 0
@@ -217,9 +217,9 @@ def _judge_hand_overs(outcome: Outcome, versions: dict[str, str]) -> None:
 class _Requests:
     """Requests, each with the final fate that it must have."""
 
-    def __init__(self, env: SidecarDeployment, requests: str, target: str) -> None:
+    def __init__(self, deployment: SidecarDeployment, requests: str, target: str) -> None:
         self.wanted: list[tuple[Sent, str]] = []
-        self._requests, self._target, self._sender = requests, target, env.sender()
+        self._requests, self._target, self._sender = requests, target, deployment.sender()
 
     def send(self, fate: str, partition: int, *headers: tuple[str, bytes]) -> None:
         """Sends one request. A control names no target."""
@@ -274,12 +274,12 @@ class _Requests:
 
 
 def test_new_headers_are_permitted_after_the_upgrade(
-    env: SidecarDeployment, tmp_path_factory: pytest.TempPathFactory
+    deployment: SidecarDeployment, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     old, new = install_earlier(tmp_path_factory.mktemp("earlier")), None
-    requests, target = env.new_requests(_PARTITIONS), env.new_target(_PARTITIONS)
-    first, second = hosts = [_Host(env.new_sidecar(), {}) for _ in range(2)]
-    sent = _Requests(env, requests, target)
+    requests, target = deployment.new_requests(_PARTITIONS), deployment.new_target(_PARTITIONS)
+    first, second = hosts = [_Host(deployment.new_sidecar(), {}) for _ in range(2)]
+    sent = _Requests(deployment, requests, target)
 
     def continue_traffic() -> None:
         _wait_until_balanced(first, second)
@@ -292,7 +292,7 @@ def test_new_headers_are_permitted_after_the_upgrade(
         host.replace(new)
         continue_traffic()
     sent.send_returns(DEAD)
-    env.wait_for_ends(len(sent.wanted))
+    deployment.wait_for_ends(len(sent.wanted))
     for host in hosts:  # step 2
         host.sidecar.format_version = 2
         host.replace(new)
@@ -303,16 +303,16 @@ def test_new_headers_are_permitted_after_the_upgrade(
     sent.send_once(DELIVERED)
     second.start(new)
     continue_traffic()
-    env.wait_for_ends(len(sent.wanted))
+    deployment.wait_for_ends(len(sent.wanted))
     sent.send_once(DROPPED)
-    env.wait_for_ends(len(sent.wanted))
+    deployment.wait_for_ends(len(sent.wanted))
     for host in hosts:  # back to format 1
         host.sidecar.format_version = 1
         host.replace(new)
         continue_traffic()
     sent.send_returns(DEAD)
-    env.wait_for_ends(len(sent.wanted))
-    outcome = gather(env.bootstrap, env.requests, env.targets)
+    deployment.wait_for_ends(len(sent.wanted))
+    outcome = gather(deployment.bootstrap, deployment.requests, deployment.targets)
     sent.judge(outcome)
     assert outcome.reasons() == {"unknown-header": 2 * _PARTITIONS}
     assert {record.v for _, record in outcome.log} == {1, 2}

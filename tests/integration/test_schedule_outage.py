@@ -45,11 +45,11 @@ _ZONES = ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Pacific/Auckland")
 class _Log:
     """Reads the dispatch log, and collects the fates of each schedule by its origin."""
 
-    def __init__(self, env: SidecarDeployment) -> None:
+    def __init__(self, deployment: SidecarDeployment) -> None:
         self.stored = 0
         self.steps: dict[bytes, list[MissedStep]] = {}
-        self._requests = env.requests[0]
-        self._reader = env.reader(f"{self._requests}.dispatch-log")
+        self._requests = deployment.requests[0]
+        self._reader = deployment.reader(f"{self._requests}.dispatch-log")
 
     def until_stored(self, count: int) -> None:
         self._reader.until(lambda: self._take() and self.stored >= count, f"{count} schedules are stored")
@@ -99,11 +99,11 @@ def cron(interval_s: int, phase_s: int) -> bytes:
     return b"%d %b * * * *" % (second, minutes)
 
 
-def request(env: SidecarDeployment, number: int, start_ms: int) -> Calendar:
+def request(deployment: SidecarDeployment, number: int, start_ms: int) -> Calendar:
     """Returns the schedule with this number, which determines its policy, its interval and the kind of expression."""
     policy, interval_s = _POLICIES[number % 3], _INTERVALS_S[number // 6 % len(_INTERVALS_S)]
     phase_s = number * 7_919 % interval_s
-    headers: Headers = [(TOPIC, env.targets[0].encode()), (ID, b"schedule-%d" % number)]
+    headers: Headers = [(TOPIC, deployment.targets[0].encode()), (ID, b"schedule-%d" % number)]
     headers += [("postdate-missed", policy.encode()), ("postdate-start", b"%d" % start_ms)]
     if number // 3 % 2:
         zone = _ZONES[number % len(_ZONES)].encode()
@@ -112,14 +112,14 @@ def request(env: SidecarDeployment, number: int, start_ms: int) -> Calendar:
         headers += [("postdate-every", b"%ds/%ds" % (interval_s, phase_s))]
     interval_ms, phase_ms = 1_000 * interval_s, 1_000 * phase_s
     first_ms = start_ms + (phase_ms - start_ms) % interval_ms
-    return Calendar(Sent(env.targets[0], b"key", b"%d" % number, headers), policy, first_ms, interval_ms)
+    return Calendar(Sent(deployment.targets[0], b"key", b"%d" % number, headers), policy, first_ms, interval_ms)
 
 
-def send(env: SidecarDeployment, numbers: range, start_ms: int) -> list[Calendar]:
-    calendars = [request(env, number, start_ms) for number in numbers]
-    sender = env.sender()
+def send(deployment: SidecarDeployment, numbers: range, start_ms: int) -> list[Calendar]:
+    calendars = [request(deployment, number, start_ms) for number in numbers]
+    sender = deployment.sender()
     for number, calendar in zip(numbers, calendars, strict=True):
-        sender.send(env.requests[0], calendar.sent, number % _PARTITIONS)
+        sender.send(deployment.requests[0], calendar.sent, number % _PARTITIONS)
     sender.flush()
     return calendars
 
@@ -129,10 +129,10 @@ def wait_in_outage(sidecar: Sidecar) -> None:
     threading.Event().wait(_OUTAGE_S)
 
 
-def assert_target_matches_log(env: SidecarDeployment, calendars: list[Calendar]) -> int:
+def assert_target_matches_log(deployment: SidecarDeployment, calendars: list[Calendar]) -> int:
     """Fails unless the target and the dispatch log have the same occurrences, and returns how many the target has."""
     values = {calendar.sent.origin: calendar.sent.value for calendar in calendars}
-    reader, delivered = Reader(env.bootstrap, env.targets), Counter[tuple[bytes, int, int]]()
+    reader, delivered = Reader(deployment.bootstrap, deployment.targets), Counter[tuple[bytes, int, int]]()
     for seen in reader.passing():
         delivered[(seen.origin, int(seen.last("postdate-occurrence")), int(seen.last("postdate-due")))] += 1
         assert seen.timestamp_ms >= int(seen.last("postdate-due")), "early by the clock of the target"
@@ -149,18 +149,18 @@ def assert_target_matches_log(env: SidecarDeployment, calendars: list[Calendar])
 
 
 @pytest.mark.timeout(900 + 3 * _OUTAGE_S)
-def test_schedules_follow_their_policies_after_an_outage(env: SidecarDeployment) -> None:
-    env.new_requests(_PARTITIONS)
-    env.new_target(message_timestamp_type="LogAppendTime")
-    sidecar = env.new_sidecar(static=True)
+def test_schedules_follow_their_policies_after_an_outage(deployment: SidecarDeployment) -> None:
+    deployment.new_requests(_PARTITIONS)
+    deployment.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = deployment.new_sidecar(static=True)
     sidecar.format_version = 3
     sidecar.start()
     sidecar.wait_for_shards(_PARTITIONS)
-    half, log = _SCHEDULES // 2, _Log(env)
-    calendars = send(env, range(half), time.time_ns() // 1_000_000)
+    half, log = _SCHEDULES // 2, _Log(deployment)
+    calendars = send(deployment, range(half), time.time_ns() // 1_000_000)
     log.until_stored(half)
     wait_in_outage(sidecar)
-    calendars += send(env, range(half, 2 * half), time.time_ns() // 1_000_000 - _PAST_MS)
+    calendars += send(deployment, range(half, 2 * half), time.time_ns() // 1_000_000 - _PAST_MS)
     restarted_ms = time.time_ns() // 1_000_000
     sidecar.start()
     log.until_decided(calendars, restarted_ms)
@@ -168,7 +168,7 @@ def test_schedules_follow_their_policies_after_an_outage(env: SidecarDeployment)
     log.close()
     wrong = [fault for calendar in calendars for fault in faults(calendar, sidecar.instance, restarted_ms)]
     assert not wrong, f"{len(wrong)} faults:\n" + "\n".join(wrong[:10])
-    delivered, skipped = assert_target_matches_log(env, calendars), Counter[str]()
+    delivered, skipped = assert_target_matches_log(deployment, calendars), Counter[str]()
     for calendar in calendars:
         fates = [step.fate for step in calendar.steps]
         skipped[calendar.missed] += sum(fate.last - fate.number + 1 for fate in fates if isinstance(fate, Skipped))

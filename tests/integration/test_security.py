@@ -56,17 +56,17 @@ class _SecuredTopic:
 
     def __init__(self, broker: SecuredBroker, directory: Path) -> None:
         self.broker = broker
-        self.env = SidecarDeployment(broker.super_servers, directory)
+        self.deployment = SidecarDeployment(broker.super_servers, directory)
         self.directory = directory
-        self.requests, self.target = self.env.new_requests(1), self.env.new_target()
+        self.requests, self.target = self.deployment.new_requests(1), self.deployment.new_target()
         topic = RequestTopicConfig(self.requests, allow=(self.target,))
-        self.needed = rights.needed(self.env.group_id, topic)
+        self.needed = rights.needed(self.deployment.group_id, topic)
         broker.grant(self.needed)
 
     def file(self, common: dict[str, str], servers: str = "") -> Path:
         """Writes the configuration of a program that connects with these client settings, and returns its path."""
         file = self.directory / "postdate.toml"
-        lines = [f'group_id = "{self.env.group_id}"', "[kafka]"]
+        lines = [f'group_id = "{self.deployment.group_id}"', "[kafka]"]
         lines += [f'bootstrap_servers = "{servers or self.broker.sasl_servers}"', "[kafka.common]"]
         lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in common.items()]
         lines += ["[[request_topics]]", f'name = "{self.requests}"', f'allow = ["{self.target}"]']
@@ -80,7 +80,7 @@ class _SecuredTopic:
         return self.broker.sasl("SCRAM-SHA-512", self.directory, SCRAM_PASSWORD)
 
     def send(self, headers: Headers, value: str = _PAYLOADS[0], key: str = _PAYLOADS[1]) -> Sent:
-        sender = self.env.sender()
+        sender = self.deployment.sender()
         sent = sender.send(self.requests, Sent(self.target, key.encode(), value.encode(), headers))
         sender.flush()
         return sent
@@ -250,7 +250,7 @@ def served(
         broker.sasl_servers,
         [secured.requests],
         secured.directory,
-        secured.env.group_id,
+        secured.deployment.group_id,
         dispatch={"retry_budget_ms": 0},
         common=secured.scram(),
         allow=[secured.target],
@@ -266,7 +266,7 @@ def served(
 
 def _load(secured: _SecuredTopic) -> None:
     """Sends requests of every kind with payloads that must not be shown, and returns after all due ones have ended."""
-    sender, topic = secured.env.sender(), secured.target.encode()
+    sender, topic = secured.deployment.sender(), secured.target.encode()
     value, key, header, bad = (text.encode() for text in _PAYLOADS)
     in_hours = b"%d" % ((int(time.time()) + 7_200) * 1000)
     for number in range(_LOAD):
@@ -280,7 +280,7 @@ def _load(secured: _SecuredTopic) -> None:
             sender.send(secured.requests, Sent(secured.target, f"{_ID}-{number}".encode(), None, cancel))
     sender.flush()
     # Two thirds are due. A third is stored, and a tenth of it is cancelled. Each cancel ends, too.
-    secured.env.wait_for_ends(_LOAD * 2 // 3 + 2 * (_LOAD // 30))
+    secured.deployment.wait_for_ends(_LOAD * 2 // 3 + 2 * (_LOAD // 30))
 
 
 def test_under_load_nothing_shows_a_payload_or_a_secret(served: tuple[_SecuredTopic, Sidecar, Client]) -> None:
@@ -321,11 +321,11 @@ def test_a_right_revoked_at_run_time_is_named_and_used_when_granted_again(
     secured.send([(TOPIC, secured.target.encode()), (DELAY, b"0")])
     sidecar.wait_for_log("no ACL allows Write on this transactional id")
     secured.broker.grant([shards])
-    secured.env.wait_for_ends(ended + 1)
+    secured.deployment.wait_for_ends(ended + 1)
     (target,) = (right for right in secured.needed if right.of_target)
     secured.broker.revoke(target)
     forbidden = secured.send([(TOPIC, secured.target.encode()), (DELAY, b"0")])
-    secured.env.wait_for_ends(ended + 2)
+    secured.deployment.wait_for_ends(ended + 2)
     dead_letters = Reader(secured.broker.super_servers, [f"{secured.requests}.dead-letters"])
     (dead_letter,) = [seen for seen in dead_letters.to_end() if seen.origin == forbidden.origin]
     dead_letters.close()
@@ -336,7 +336,7 @@ def test_a_right_revoked_at_run_time_is_named_and_used_when_granted_again(
 
 def _count_ends(secured: _SecuredTopic) -> int:
     """Returns how many requests have ended so far, by the dispatch log."""
-    reader = secured.env.reader(f"{secured.requests}.dispatch-log")
+    reader = secured.deployment.reader(f"{secured.requests}.dispatch-log")
     reader.to_end()
     reader.close()
     fates = [json.loads(seen.value or b"{}").get("fates", []) for seen in reader.records]

@@ -38,43 +38,52 @@ def read_from_the_start(bootstrap: str, group_id: str) -> None:
     future.result(WAIT_TIMEOUT_S)
 
 
-def check(env: SidecarDeployment, group_id: str, *options: str) -> Result:
-    arguments = ["topics", "check", "-b", env.bootstrap, "--requests", env.requests[0], "--consumers", group_id]
+def check(deployment: SidecarDeployment, group_id: str, *options: str) -> Result:
+    arguments = [
+        "topics",
+        "check",
+        "-b",
+        deployment.bootstrap,
+        "--requests",
+        deployment.requests[0],
+        "--consumers",
+        group_id,
+    ]
     result = CliRunner().invoke(program, [*arguments, *options])
     assert result.exit_code == 0, result.output
     return result
 
 
-def test_a_share_group_reads_aborted_records_by_default(env: SidecarDeployment) -> None:
-    env.new_requests()
-    target, group_id = env.new_target(), unique_name("share")
-    read_from_the_start(env.bootstrap, group_id)
-    producer = open_producer(ConfluentKafka(KafkaSettings(env.bootstrap)))
+def test_a_share_group_reads_aborted_records_by_default(deployment: SidecarDeployment) -> None:
+    deployment.new_requests()
+    target, group_id = deployment.new_target(), unique_name("share")
+    read_from_the_start(deployment.bootstrap, group_id)
+    producer = open_producer(ConfluentKafka(KafkaSettings(deployment.bootstrap)))
     abort_values(producer, target, [b"aborted"])
     commit_values(producer, target, [b"committed"])
-    read = share_consume_with_java(env.bootstrap, group_id, target, "committed")
+    read = share_consume_with_java(deployment.bootstrap, group_id, target, "committed")
     assert read == ["aborted", "committed"]
-    shown = check(env, group_id).stdout
+    shown = check(deployment, group_id).stdout
     assert f"warning [reads-aborted] share group {group_id} " in shown
-    as_json = json.loads(check(env, group_id, "--output", "json").stdout.splitlines()[-1])
+    as_json = json.loads(check(deployment, group_id, "--output", "json").stdout.splitlines()[-1])
     (violation,) = as_json["violations"]
     assert (as_json["consumers"], as_json["isolation"], as_json["ok"]) == (group_id, "read_uncommitted", False)
 
     remedy = shlex.split(violation["remedy"])
     assert f"remedy: {violation['remedy']}\n" in shown
     configure_with_java(*remedy)
-    assert check(env, group_id).stdout.endswith(f"ok: share group {group_id} reads only committed records\n")
+    assert check(deployment, group_id).stdout.endswith(f"ok: share group {group_id} reads only committed records\n")
     abort_values(producer, target, [b"aborted again"])
     commit_values(producer, target, [b"committed again"])
     producer.destroy()
-    read = share_consume_with_java(env.bootstrap, group_id, target, "committed again")
+    read = share_consume_with_java(deployment.bootstrap, group_id, target, "committed again")
     assert read == ["committed again"]
 
 
-def test_the_isolation_of_a_consumer_group_is_not_shown(env: SidecarDeployment) -> None:
-    env.new_requests()
-    env.new_sidecar().start()
-    env.sidecars[0].wait_for_shards(1)
-    assert f"not checked: {env.group_id} is not a share group" in check(env, env.group_id).stdout
-    as_json = json.loads(check(env, env.group_id, "--output", "json").stdout.splitlines()[-1])
-    assert as_json == {"consumers": env.group_id, "isolation": None, "ok": False, "violations": []}
+def test_the_isolation_of_a_consumer_group_is_not_shown(deployment: SidecarDeployment) -> None:
+    deployment.new_requests()
+    deployment.new_sidecar().start()
+    deployment.sidecars[0].wait_for_shards(1)
+    assert f"not checked: {deployment.group_id} is not a share group" in check(deployment, deployment.group_id).stdout
+    as_json = json.loads(check(deployment, deployment.group_id, "--output", "json").stdout.splitlines()[-1])
+    assert as_json == {"consumers": deployment.group_id, "isolation": None, "ok": False, "violations": []}

@@ -40,15 +40,15 @@ def module_broker() -> Iterator[LocalBroker]:
 
 
 @pytest.fixture
-def env(module_broker: LocalBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
+def deployment(module_broker: LocalBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
     environment = SidecarDeployment(module_broker.bootstrap_servers, tmp_path)
     environment.new_requests(1)
     yield environment
     environment.close()
 
 
-def _served(env: SidecarDeployment) -> tuple[Sidecar, Client]:
-    sidecar, port = env.new_sidecar(), free_port()
+def _served(deployment: SidecarDeployment) -> tuple[Sidecar, Client]:
+    sidecar, port = deployment.new_sidecar(), free_port()
     sidecar.http = {"port": port}
     return sidecar, Client(port)
 
@@ -69,9 +69,9 @@ def _wait_for_attempts(sidecar: Sidecar, count: int) -> list[int]:
 
 @pytest.mark.parametrize("away", ["paused", "killed"])
 def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(
-    module_broker: LocalBroker, env: SidecarDeployment, away: str
+    module_broker: LocalBroker, deployment: SidecarDeployment, away: str
 ) -> None:
-    sidecar, client = _served(env)
+    sidecar, client = _served(deployment)
     if away == "paused":
         module_broker.pause()
     else:
@@ -94,8 +94,8 @@ def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(
     assert sidecar.stop() == 0
 
 
-def test_a_signal_ends_the_wait(module_broker: LocalBroker, env: SidecarDeployment) -> None:
-    sidecar, client = _served(env)
+def test_a_signal_ends_the_wait(module_broker: LocalBroker, deployment: SidecarDeployment) -> None:
+    sidecar, client = _served(deployment)
     module_broker.pause()
     try:
         sidecar.start()
@@ -182,10 +182,10 @@ def _proxy_without_broker() -> Iterator[str]:
 
 @pytest.mark.parametrize("also", ["", "a listener of the other protocol"])
 def test_a_broken_handshake_is_retried_and_its_likely_cause_is_logged(
-    secured: SecuredBroker, env: SidecarDeployment, also: str
+    secured: SecuredBroker, deployment: SidecarDeployment, also: str
 ) -> None:
     """A proxy without a broker breaks the connection, so the broker behind it may still have the right protocol."""
-    sidecar, _ = _served(env)
+    sidecar, _ = _served(deployment)
     sidecar.common = {"security.protocol": "SSL", "ssl.ca.location": str(secured.certificates.ca)}
     with _proxy_without_broker() as proxy:
         sidecar.bootstrap = f"{secured.super_servers},{proxy}" if also else proxy

@@ -82,14 +82,14 @@ def _served_again_s(rig: FaultRig) -> float:
         counts = [member.shards() for member in rig.base]
         return min(counts) > 0 and sum(counts) == PARTITIONS
 
-    wait_until(served, f"every member serves shards ({rig.env.directory})", _SERVED_WITHIN_S)
+    wait_until(served, f"every member serves shards ({rig.deployment.directory})", _SERVED_WITHIN_S)
     return time.monotonic() - began
 
 
 def _take_name(rig: FaultRig, member: Sidecar) -> None:
     """Joins the group with the instance id of the member, until the member has noticed that it is fenced."""
     conf: dict[str, str | int] = {
-        "bootstrap.servers": rig.env.bootstrap,
+        "bootstrap.servers": rig.deployment.bootstrap,
         "group.id": member.group_id,
         "group.instance.id": member.name,
         "partition.assignment.strategy": "cooperative-sticky",

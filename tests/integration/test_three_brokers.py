@@ -51,27 +51,27 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
     chance = Random(seed)
     print(f"seed {seed}")
     names = [*SCENARIOS, *(chance.choice(sorted(FAULTS)) for _ in range(_RANDOM_FAULTS))]
-    with new_deployment(cluster.bootstrap_servers, tmp_path, replicas=3) as env, watch_contention() as watch:
-        requests = env.new_requests(SHARDS)
-        target = env.new_target(4, message_timestamp_type="LogAppendTime")
-        sidecars = [env.new_sidecar("static", static=True), env.new_sidecar("dynamic")]
+    with new_deployment(cluster.bootstrap_servers, tmp_path, replicas=3) as deployment, watch_contention() as watch:
+        requests = deployment.new_requests(SHARDS)
+        target = deployment.new_target(4, message_timestamp_type="LogAppendTime")
+        sidecars = [deployment.new_sidecar("static", static=True), deployment.new_sidecar("dynamic")]
         for sidecar in sidecars:
             sidecar.start()
         for sidecar in sidecars:
             sidecar.wait_for_shards(SHARDS // 2)
         traffic = Traffic(cluster.bootstrap_servers, requests, target, _PER_SECOND, Random(seed + 1))
-        rig = BrokerFaultRig(cluster, env, requests, traffic, sidecars, chance, watch)
+        rig = BrokerFaultRig(cluster, deployment, requests, traffic, sidecars, chance, watch)
         traffic.start()
         try:
             for name in names:
                 print(rig.run(name), flush=True)
             requested = traffic.stop()
             rig.wait(lambda: traffic.overdue() == 0, "the last request has ended")
-            env.wait_for_ends(len(requested), WAIT_TIMEOUT_S)
+            deployment.wait_for_ends(len(requested), WAIT_TIMEOUT_S)
         finally:
             traffic.close()
         exits = [sidecar.stop() for sidecar in sidecars]
-        outcome = env.judge(requested)
+        outcome = deployment.judge(requested)
         assert exits == [0, 0]
     assert rig.exits == []
     assert outcome.takeovers() > len(names), "no shard was taken over: the run proves nothing"

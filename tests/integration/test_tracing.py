@@ -62,10 +62,10 @@ def collector() -> Iterator[Collector]:
 
 
 def test_traced_messages_have_spans_and_exemplars_and_keep_their_headers(
-    env: SidecarDeployment, collector: Collector
+    deployment: SidecarDeployment, collector: Collector
 ) -> None:
-    requests, target = env.new_requests(), env.new_target()
-    sidecar, port = env.new_sidecar(), free_port()
+    requests, target = deployment.new_requests(), deployment.new_target()
+    sidecar, port = deployment.new_sidecar(), free_port()
     sidecar.traces = "opentelemetry"
     sidecar.http = {"port": port}
     sidecar.environment = {
@@ -74,7 +74,7 @@ def test_traced_messages_have_spans_and_exemplars_and_keep_their_headers(
     }
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender, due_ms = env.sender(), int(time.time() * 1000) + 500
+    sender, due_ms = deployment.sender(), int(time.time() * 1000) + 500
     requested = []
     for number in range(_TRACED + _OTHERS):
         headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
@@ -82,14 +82,14 @@ def test_traced_messages_have_spans_and_exemplars_and_keep_their_headers(
             headers.append(("traceparent", b"00-%032x-%016x-01" % (number + 1, number + 1)))
         requested.append(sender.send(requests, Sent(target, b"k", b"v%d" % number, headers, due_ms)))
     sender.flush()
-    env.wait_for_ends(len(requested))
+    deployment.wait_for_ends(len(requested))
     wait_until(lambda: len(collector.spans) >= 2 * _TRACED, "all spans are exported")
     connection = HTTPConnection("127.0.0.1", port, timeout=WAIT_TIMEOUT_S)
     connection.request("GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     metrics = connection.getresponse().read().decode()
     connection.close()
     assert sidecar.stop() == 0
-    env.judge(requested)  # also checks that each header is unchanged
+    deployment.judge(requested)  # also checks that each header is unchanged
     for name in (f"accept {requests}", f"deliver {target}"):
         spans = [span for span in collector.spans if span.name == name]
         linked = sorted(int.from_bytes(link.trace_id) for span in spans for link in span.links)

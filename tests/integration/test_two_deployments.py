@@ -23,9 +23,11 @@ _RATE = 50
 _FENCED = 3
 
 
-def _send(env: SidecarDeployment, requests: str, target: str, requested: list[Sent], over: threading.Event) -> None:
+def _send(
+    deployment: SidecarDeployment, requests: str, target: str, requested: list[Sent], over: threading.Event
+) -> None:
     """Sends requests until `over`. Without deliveries, a deployment notices only after a minute that it is fenced."""
-    sender, first = env.sender(), time.time()
+    sender, first = deployment.sender(), time.time()
     for index in count():
         if over.wait(max(first + index / _RATE - time.time(), 0.0)):
             break
@@ -37,16 +39,16 @@ def _send(env: SidecarDeployment, requests: str, target: str, requested: list[Se
 
 @pytest.mark.parametrize("first", ["older", "newer"])
 def test_of_two_deployments_one_continues_and_the_other_stops_with_the_reason(
-    env: SidecarDeployment, first: str
+    deployment: SidecarDeployment, first: str
 ) -> None:
-    requests, target = env.new_requests(2), env.new_target(2)
-    older, newer = env.new_sidecar("older"), env.new_sidecar("newer")
+    requests, target = deployment.new_requests(2), deployment.new_target(2)
+    older, newer = deployment.new_sidecar("older"), deployment.new_sidecar("newer")
     newer.group_id = f"{older.group_id}-other" if first == "older" else f"a-{older.group_id}"
     older.start()
     older.wait_for_shards(2)
     requested: list[Sent] = []
     over = threading.Event()
-    sending = threading.Thread(target=_send, args=(env, requests, target, requested, over))
+    sending = threading.Thread(target=_send, args=(deployment, requests, target, requested, over))
     sending.start()
     newer.start()
     try:
@@ -57,7 +59,7 @@ def test_of_two_deployments_one_continues_and_the_other_stops_with_the_reason(
     stopped, survivor = (newer, older) if first == "older" else (older, newer)
     assert stopped.wait() == _FENCED
     assert f"group {survivor.group_id}" in stopped.log_text()
-    env.wait_for_ends(len(requested))
+    deployment.wait_for_ends(len(requested))
     assert survivor.is_alive()
     assert survivor.stop() == 0
-    env.judge(requested)
+    deployment.judge(requested)

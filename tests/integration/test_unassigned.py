@@ -41,8 +41,8 @@ _WITHIN_S = 75.0
 
 
 @contextmanager
-def _member(env: SidecarDeployment, topic: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", _MEMBER, env.bootstrap, env.group_id, topic, *options]
+def _member(deployment: SidecarDeployment, topic: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", _MEMBER, deployment.bootstrap, deployment.group_id, topic, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as member:
         try:
             yield member
@@ -56,14 +56,14 @@ def _assigned(member: subprocess.Popen[str]) -> int:
     return int(member.stdout.readline())
 
 
-def test_unassigned_partitions_are_served_within_a_minute(env: SidecarDeployment) -> None:
-    requests = env.new_requests(4)
-    sidecar = env.new_sidecar()
-    with _member(env, requests, "exits on revocation") as first:
+def test_unassigned_partitions_are_served_within_a_minute(deployment: SidecarDeployment) -> None:
+    requests = deployment.new_requests(4)
+    sidecar = deployment.new_sidecar()
+    with _member(deployment, requests, "exits on revocation") as first:
         assert _assigned(first) == 4
         sidecar.start()
         assert first.wait(WAIT_TIMEOUT_S) == 9, sidecar.log_text()
-    with _member(env, requests) as second:
+    with _member(deployment, requests) as second:
         assert _assigned(second) == 2
         began = time.monotonic()
         sidecar.wait_for_shards(2, _WITHIN_S)

@@ -42,10 +42,12 @@ def drawn_ms(origin: bytes, window_ms: int = _WINDOW_MS) -> int:
     return ((window_ms + 1) * (crc32(origin) >> 8)) >> 24
 
 
-def send(env: SidecarDeployment, due_ms: int) -> list[Sent]:
-    sender, headers = env.sender(), [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms)]
+def send(deployment: SidecarDeployment, due_ms: int) -> list[Sent]:
+    sender, headers = deployment.sender(), [(TOPIC, deployment.targets[0].encode()), (AT, b"%d" % due_ms)]
     sent = [
-        sender.send(env.requests[0], Sent(env.targets[0], b"%d" % n, b"v", [*headers, (WINDOW, b"6s")], due_ms))
+        sender.send(
+            deployment.requests[0], Sent(deployment.targets[0], b"%d" % n, b"v", [*headers, (WINDOW, b"6s")], due_ms)
+        )
         for n in range(_COUNT)
     ]
     sender.flush()
@@ -66,23 +68,23 @@ def chosen(outcome: Outcome) -> dict[bytes, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_requests_for_one_instant_leave_at_an_even_rate(env: SidecarDeployment, is_killed: bool) -> None:
-    env.new_requests(2)
-    env.new_target(3)
-    sidecar = env.new_sidecar(static=True)
+def test_requests_for_one_instant_leave_at_an_even_rate(deployment: SidecarDeployment, is_killed: bool) -> None:
+    deployment.new_requests(2)
+    deployment.new_target(3)
+    sidecar = deployment.new_sidecar(static=True)
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(2)
     due_ms = int(time.time() * 1000) + 4_000
     with watch_contention() as watch:
-        sent = send(env, due_ms)
+        sent = send(deployment, due_ms)
         if is_killed:
             wait_until(lambda: time.time() * 1000 > due_ms + _WINDOW_MS // 3, "a third of the window has passed")
             sidecar.kill()
             sidecar.start()
-        env.wait_for_ends(_COUNT)
+        deployment.wait_for_ends(_COUNT)
         waits = watch.most()
-    outcome = env.judge(sent)
+    outcome = deployment.judge(sent)
     times_ms = chosen(outcome)
     assert {origin: at_ms for origin, (at_ms, _) in times_ms.items()} == {
         request.origin: due_ms + drawn_ms(request.origin) for request in sent
@@ -107,32 +109,34 @@ def unevenness(times_ms: Iterable[int], due_ms: int) -> float:
 
 
 @pytest.mark.timeout(3_600)
-def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(env: SidecarDeployment) -> None:
+def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(deployment: SidecarDeployment) -> None:
     """POSTDATE_EVEN_REQUESTS sets the number of requests. From 100,000 on, the window is a minute, and otherwise 6 s.
 
     Other messages are due in the first half of the window, so with a draw this half would get more messages.
     """
-    env.new_requests(2)
-    env.new_target(3)
-    sidecar = env.new_sidecar()
+    deployment.new_requests(2)
+    deployment.new_target(3)
+    sidecar = deployment.new_sidecar()
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(2)
-    sender, ahead_ms = env.sender(), 30_000 + EVEN_COUNT // 10  # all requests are ingested before the window
+    sender, ahead_ms = deployment.sender(), 30_000 + EVEN_COUNT // 10  # all requests are ingested before the window
     due_ms = (int(time.time() * 1000) + ahead_ms) // 1_000 * 1_000
-    to = (TOPIC, env.targets[0].encode())
+    to = (TOPIC, deployment.targets[0].encode())
 
     def request(number: int, at_ms: int, *more: tuple[str, bytes]) -> Sent:
         headers: list[tuple[str, bytes | None]] = [to, (AT, b"%d" % at_ms), *more]
-        return sender.send(env.requests[0], Sent(env.targets[0], b"%d" % number, b"v", headers, at_ms))
+        return sender.send(deployment.requests[0], Sent(deployment.targets[0], b"%d" % number, b"v", headers, at_ms))
 
     count = EVEN_COUNT // 4
     others = [request(number, due_ms + number * EVEN_WINDOW_MS // 2 // count) for number in range(count)]
     window = ((WINDOW, b"%d" % EVEN_WINDOW_MS), (SPREAD, b"even"))
     sent = [request(number, due_ms, *window) for number in range(EVEN_COUNT)]
     sender.flush()
-    env.wait_for_ends(len(others) + len(sent), timeout_s=WAIT_TIMEOUT_S + ahead_ms / 1_000 + EVEN_WINDOW_MS / 1_000)
-    outcome = env.judge([*others, *sent])
+    deployment.wait_for_ends(
+        len(others) + len(sent), timeout_s=WAIT_TIMEOUT_S + ahead_ms / 1_000 + EVEN_WINDOW_MS / 1_000
+    )
+    outcome = deployment.judge([*others, *sent])
     times_ms = chosen(outcome)
     assert times_ms.keys() == {message.origin for message in sent}
     assert all(
@@ -149,16 +153,24 @@ def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(env: SidecarDep
     print(f"chosen and left in each twelfth of the window: {sorted(aimed.items())} {sorted(left.items())}")
 
 
-def test_the_command_sends_a_window_and_refuses_a_bad_one(env: SidecarDeployment) -> None:
-    env.new_requests(1)
-    env.new_target()
-    sidecar = env.new_sidecar()
+def test_the_command_sends_a_window_and_refuses_a_bad_one(deployment: SidecarDeployment) -> None:
+    deployment.new_requests(1)
+    deployment.new_target()
+    sidecar = deployment.new_sidecar()
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(1)
-    config = env.directory / "client.toml"
+    config = deployment.directory / "client.toml"
     config.write_text("format_version = 2\n")
-    command = ["send", "-b", env.bootstrap, "--requests", env.requests[0], "--topic", env.targets[0]]
+    command = [
+        "send",
+        "-b",
+        deployment.bootstrap,
+        "--requests",
+        deployment.requests[0],
+        "--topic",
+        deployment.targets[0],
+    ]
     command += ["--delay", "200ms"]
     for window, word in (("0s", "bad-window"), ("soon", "bad-window"), ("401d", "beyond-horizon")):
         refused = call_postdate(*command, "--window", window, "--config", str(config))
@@ -173,20 +185,20 @@ def test_the_command_sends_a_window_and_refuses_a_bad_one(env: SidecarDeployment
     request, ended = map(json.loads, done.stdout.splitlines())
     assert (ended["fate"], 0 <= ended["late_ms"] < _LATE_MS_MAX) == ("delivered", True)
     assert ended["ended_ms"] - ended["late_ms"] - request["due_ms"] in range(1_001)
-    env.wait_for_ends(1)
+    deployment.wait_for_ends(1)
 
 
-def test_without_the_setting_a_window_is_refused(env: SidecarDeployment) -> None:
-    env.new_requests(1)
-    env.new_target()
-    sidecar = env.new_sidecar()
+def test_without_the_setting_a_window_is_refused(deployment: SidecarDeployment) -> None:
+    deployment.new_requests(1)
+    deployment.new_target()
+    sidecar = deployment.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender = env.sender()
-    headers = [(TOPIC, env.targets[0].encode()), (AT, b"1"), (WINDOW, b"1s")]
-    sent = sender.send(env.requests[0], Sent(env.targets[0], b"k", b"v", [*headers], 1))
+    sender = deployment.sender()
+    headers = [(TOPIC, deployment.targets[0].encode()), (AT, b"1"), (WINDOW, b"1s")]
+    sent = sender.send(deployment.requests[0], Sent(deployment.targets[0], b"k", b"v", [*headers], 1))
     sender.flush()
-    env.wait_for_ends(1)
-    outcome = env.judge([], dead=[sent])
+    deployment.wait_for_ends(1)
+    outcome = deployment.judge([], dead=[sent])
     assert outcome.reasons() == {"unknown-header": 1}
     assert b"format_version = 2" in outcome.dead[0].last("postdate-dead-detail")

@@ -65,9 +65,19 @@ def _write(forged: Forged) -> None:
 
 @pytest.mark.timeout(1800)
 def test_spark_compiles_every_plan_of_an_audit(broker: RunningBroker, tmp_path: Path) -> None:
-    with new_deployment(broker.bootstrap_servers, tmp_path) as env, _started() as audits:
-        forged = Forged.on(env)
-        given = ("audit", "-b", env.bootstrap, "--requests", forged.requests, "--output", "json", "--slack", "1s")
+    with new_deployment(broker.bootstrap_servers, tmp_path) as deployment, _started() as audits:
+        forged = Forged.on(deployment)
+        given = (
+            "audit",
+            "-b",
+            deployment.bootstrap,
+            "--requests",
+            forged.requests,
+            "--output",
+            "json",
+            "--slack",
+            "1s",
+        )
         state = (*given, "--state", str(tmp_path / "state"))
         _write(forged)
         for chunks_rows_min, command in ((CHUNKS_ROWS_MIN, given), (0, given), (CHUNKS_ROWS_MIN, state)):

@@ -30,7 +30,7 @@ LOST = ("missing", "contradiction")
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+def deployment(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
     with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("bounds")) as made:
         yield made
 
@@ -47,7 +47,7 @@ def _key_of(partition: int) -> bytes:
 
 def _created_again(forged: Forged, partitions: int) -> AdminClient:
     """Deletes the target and creates it again, without records."""
-    admin = AdminClient({"bootstrap.servers": forged.env.bootstrap})
+    admin = AdminClient({"bootstrap.servers": forged.deployment.bootstrap})
     admin.delete_topics([forged.target])[forged.target].result(WAIT_TIMEOUT_S)
     until(lambda: forged.target not in admin.list_topics(timeout=10).topics, "the target is gone")
     admin.create_topics([NewTopic(forged.target, partitions, 1)])[forged.target].result(WAIT_TIMEOUT_S)
@@ -152,11 +152,11 @@ def _capped_by_times_of_its_own(forged: Forged) -> Producer:
 
 @pytest.mark.timeout(900)
 def test_a_loss_is_reported_unless_its_partition_may_hide_it(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    deployment: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One audit reads six request topics, each with a different target."""
-    stamped = Forged.on(env, message_timestamp_type="LogAppendTime")
-    others = [Forged.on(env) for _ in range(5)]
+    stamped = Forged.on(deployment, message_timestamp_type="LogAppendTime")
+    others = [Forged.on(deployment) for _ in range(5)]
     for forge, forged in zip((_without_requests, _created_again_and_grown, _filled_by_others), others, strict=False):
         forge(forged)
     producers = (_emptied_and_capped(stamped), _capped_by_times_of_its_own(others[3]), _capped_requests(others[4]))
@@ -175,13 +175,13 @@ def test_a_loss_is_reported_unless_its_partition_may_hide_it(
 
 @pytest.mark.timeout(1200)
 def test_runs_with_a_state_judge_hidden_records_and_topics_that_were_created_again(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    deployment: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """One state of three request topics. The requests of `capped` lie behind an open transaction until it ends. The
     target of `recreated` is created again, which an audit without a state cannot distinguish from a loss. `filled` is
     the last: its target loses a message, and is then created again and filled as in `_filled_by_others`; a repair runs
     at each step."""
-    capped, recreated, filled = (Forged.on(env) for _ in range(3))
+    capped, recreated, filled = (Forged.on(deployment) for _ in range(3))
     open_still = _capped_requests(capped)
     young = capped.audited(capsys, strict=True, settle_ms=600_000)
     assert (young["exit"], young["clean"], young["outcomes"]["reasons"]) == (0, True, {}), "a producer that is alive"
@@ -217,7 +217,7 @@ def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFi
     nothing."""
 
     def repairable() -> tuple[int, dict[str, int]]:
-        run_repair(RepairOptions(forged.env.bootstrap, state, forged.requests, output="json", settle_ms=1_000))
+        run_repair(RepairOptions(forged.deployment.bootstrap, state, forged.requests, output="json", settle_ms=1_000))
         outcome = json.loads(capsys.readouterr().out)
         return outcome["repairable"], outcome["reasons"]
 
@@ -233,9 +233,9 @@ def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFi
 
 @pytest.mark.timeout(600)
 def test_strict_ends_with_5_if_a_verifiable_request_was_not_verified(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    deployment: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    forged = Forged.on(env)
+    forged = Forged.on(deployment)
     forged.sound()
     time.sleep(0.05)
     between_ms = int(time.time() * 1000)

@@ -23,7 +23,7 @@ _POLICY = b"base=1ms, factor=1"
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+def deployment(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
     with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("returns")) as made:
         yield made
 
@@ -43,7 +43,7 @@ class _Returns:
         sent = [*left, (TOPIC, self.forged.target.encode()), (RETRY, policy), *more]
         offset = self.forged.write(self.forged.requests, 0, b"k", b"v", sent)
         self.forged.sent[offset], self.forged.next = sent, offset + 1
-        reader = self.forged.env.reader(self.forged.requests)
+        reader = self.forged.deployment.reader(self.forged.requests)
         stamps = {seen.offset: seen.timestamp_ms for seen in reader.to_end()}
         reader.close()
         return offset, stamps[offset] + 1
@@ -64,10 +64,13 @@ class _Returns:
 
 @pytest.mark.timeout(900)
 def test_each_forged_return_is_reported(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    deployment: SidecarDeployment,
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
-    forged = Forged.on(env)
+    forged = Forged.on(deployment)
     returns = _Returns(forged)
     parent = [forged.sound() for _ in range(20)][-1]
     once = returns.sound(parent)
@@ -100,7 +103,7 @@ def test_each_forged_return_is_reported(
         offset, _ = returns.give_back(once, (ATTEMPT, b"1"), policy=b"base=1ms,attempts=" + attempts)
         forged.bury(forged.expect(offset, verdict) if verdict else offset, "attempts-exhausted")
         forged.commit((offset, 0, "dead"))
-    for options in ({}, {"html": str(env.directory / "page.html")}):
+    for options in ({}, {"html": str(deployment.directory / "page.html")}):
         result = forged.audited(capsys, **options)
         assert named(result) == forged.expected
         assert (result["counts"]["dead"], result["counts"]["policy-unknown"]) == (1, 0)
@@ -109,10 +112,10 @@ def test_each_forged_return_is_reported(
 
 @pytest.mark.timeout(900)
 def test_runs_with_a_state_know_the_parents_and_policies_of_runs_before(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    deployment: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """The policy is in a dispatch-log record of the first run only."""
-    forged, state = Forged.on(env), {"state": str(tmp_path / "state")}
+    forged, state = Forged.on(deployment), {"state": str(tmp_path / "state")}
     returns = _Returns(forged)
     parent = forged.ask()
     forged.deliver(parent)

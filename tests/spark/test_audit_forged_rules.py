@@ -23,17 +23,20 @@ from support.deployments.sidecar_deployment import SidecarDeployment, new_deploy
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+def deployment(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
     with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("rules")) as made:
         yield made
 
 
 @pytest.mark.timeout(900)
 def test_each_forgery_is_reported(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    deployment: SidecarDeployment,
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(steps, "ORDER_RECORDS_MAX", 2)  # a strict audit compares more
-    forged = Forged.on(env)
+    forged = Forged.on(deployment)
     for number in range(20):
         forged.sound(key=b"k%d" % (number % 3))
     sound, late = forged.ask(("postdate-grace", b"1h")), forged.ask(("postdate-grace", b"1m"))
@@ -52,7 +55,7 @@ def test_each_forgery_is_reported(
     assert named(result) == forged.expected
     assert (result["order_checked"], result["counts"]["overtaken"]) == (True, 2)
     monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
-    for html in (None, str(env.directory / "page.html")):
+    for html in (None, str(deployment.directory / "page.html")):
         again = forged.audited(capsys, strict=True, html=html)
         assert named(again) == forged.expected
         for name in ("counts", "outcomes", "samples"):
@@ -61,7 +64,7 @@ def test_each_forgery_is_reported(
 
 @pytest.mark.timeout(900)
 def test_an_effect_of_a_future_request_is_a_violation(
-    env: SidecarDeployment,
+    deployment: SidecarDeployment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -69,7 +72,7 @@ def test_an_effect_of_a_future_request_is_a_violation(
 ) -> None:
     """The topics have a fate and a record for offsets after the end of the request topic, and a request that arrives
     and is delivered after the audit has fixed that end. The first audit begins with chunks."""
-    forged, state = Forged.on(env), str(tmp_path / "state")
+    forged, state = Forged.on(deployment), str(tmp_path / "state")
     for _ in range(3):
         forged.sound()
     forged.commit(forged.expect(1_000, "orphan"))
@@ -94,7 +97,7 @@ def test_an_effect_of_a_future_request_is_a_violation(
 
 @pytest.mark.timeout(900)
 def test_runs_with_a_state_compare_their_messages_with_earlier_ones(
-    env: SidecarDeployment,
+    deployment: SidecarDeployment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -103,7 +106,7 @@ def test_runs_with_a_state_compare_their_messages_with_earlier_ones(
     """A message leaves in the first run, and an overtaken one in the second. Each run has too many messages to compare
     all of them, unless it is strict. The third run is not strict, and reports that their order is unknown."""
     monkeypatch.setattr(steps, "ORDER_RECORDS_MAX", 2)
-    forged, state = Forged.on(env), {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}
+    forged, state = Forged.on(deployment), {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}
     first, second = forged.ask(), forged.ask(at=forged.due_ms + 1)
     forged.deliver(second, at=forged.due_ms + 1)
     forged.commit((second, forged.due_ms + 1, "delivered"))

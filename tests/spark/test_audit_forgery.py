@@ -38,7 +38,7 @@ _PLAIN, _CONTROLLED = 380, 30
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+def deployment(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
     """Yields a complete history: one request topic, one target, and no running sidecar."""
     with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("forgery")) as made:
         requests, target = made.new_requests(2), made.new_target(3)
@@ -86,9 +86,9 @@ class _Audited:
         return {sample["origin"]: sample for sample in self.outcome["samples"].get(verdict, [])}
 
 
-def _audited(env: SidecarDeployment, capsys: pytest.CaptureFixture[str], **options: Any) -> _Audited:
+def _audited(deployment: SidecarDeployment, capsys: pytest.CaptureFixture[str], **options: Any) -> _Audited:
     """Runs an audit in the session of these tests."""
-    given = AuditOptions(env.bootstrap, tuple(env.requests), output="json", slack_ms=1_000, **options)
+    given = AuditOptions(deployment.bootstrap, tuple(deployment.requests), output="json", slack_ms=1_000, **options)
     exit_code = run_audit(given)
     return _Audited(exit_code, json.loads(capsys.readouterr().out))
 
@@ -103,11 +103,11 @@ class _Forged:
     stranger: str
 
 
-def _forge(env: SidecarDeployment) -> _Forged:
+def _forge(deployment: SidecarDeployment) -> _Forged:
     """Produces a delivered record again, a dispatch-log record as its owner would write it, and one of another
     writer."""
-    history = gather(env.bootstrap, env.requests, env.targets)
-    producer = Producer({"bootstrap.servers": env.bootstrap})
+    history = gather(deployment.bootstrap, deployment.requests, deployment.targets)
+    producer = Producer({"bootstrap.servers": deployment.bootstrap})
     one, other = sorted(history.delivered, key=lambda seen: parse_origin(seen.origin))[:2]
     _produced(producer, one.topic, one.partition, one.key, one.value, one.headers)
     topic, partition, offset = parse_origin(other.origin)
@@ -131,9 +131,9 @@ def _forge(env: SidecarDeployment) -> _Forged:
     return _Forged(one.origin.decode(), other.origin.decode(), f"{place}/{imitated}", f"{place}/{strange}")
 
 
-def _repeat(producer: Producer, env: SidecarDeployment, origin: str) -> None:
+def _repeat(producer: Producer, deployment: SidecarDeployment, origin: str) -> None:
     """Produces a record of this request again."""
-    delivered = gather(env.bootstrap, env.requests, env.targets).delivered
+    delivered = gather(deployment.bootstrap, deployment.requests, deployment.targets).delivered
     one = next(seen for seen in delivered if seen.origin == origin.encode())
     _produced(producer, one.topic, one.partition, one.key, one.value, one.headers)
 
@@ -162,9 +162,9 @@ def _produced(producer: Producer, topic: str, partition: int, key: Any, value: A
 
 @pytest.mark.timeout(1200)  # three audits, one of them in a separate JVM
 def test_clean_then_forged_and_named(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, master: str
+    deployment: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, master: str
 ) -> None:
-    clean = _audited(env, capsys, verdicts="all")
+    clean = _audited(deployment, capsys, verdicts="all")
     requests = _PLAIN + 3 * _CONTROLLED
     assert (clean.exit_code, clean.outcome["violations"], clean.outcome["origins"]) == (0, 0, requests), clean.outcome
     counts = {name: count for name, count in clean.outcome["counts"].items() if count}
@@ -177,34 +177,34 @@ def test_clean_then_forged_and_named(
     assert clean.outcome["verdict_records"] == {"required": "all", "read": requests + third, "malformed": 0}
 
     state = str(tmp_path / "state")
-    first = _audited(env, capsys, verdicts="all", state=state)
+    first = _audited(deployment, capsys, verdicts="all", state=state)
     for name in ("counts", "origins", "lateness_ms", "samples"):
         assert first.outcome[name] == clean.outcome[name], name
     assert (first.exit_code, first.outcome["state"]["open"]) == (0, 0)
     assert last_verdicts(spark, state).count() == requests
 
-    forged = _forge(env)
-    second = _audited(env, capsys, verdicts="all", state=state)
+    forged = _forge(deployment)
+    second = _audited(deployment, capsys, verdicts="all", state=state)
     assert second.sampled("duplicate").keys() == {forged.repeated, forged.refated}
     assert second.sampled("chain").keys() == {forged.stranger}
     assert (second.exit_code, second.outcome["violations"], second.outcome["origins"]) == (4, 3, 2)
 
     # An audit without new findings still ends with 4, until a person acknowledges the findings of the second run.
-    idle = _audited(env, capsys, verdicts="all", state=state)
+    idle = _audited(deployment, capsys, verdicts="all", state=state)
     standing = {name: idle.outcome["state"][name] for name in ("run", "standing")}
     assert (idle.exit_code, idle.outcome["clean"], standing) == (4, False, {"run": 2, "standing": 3})
     with pytest.raises(JobUsageError, match=r"Run 1 of .* has found no violation"):
         acknowledge(spark, state, 1, "Ada", None)
     assert acknowledge(spark, state, 2, "Ada", "forged by a test") == 3
-    last = _audited(env, capsys, verdicts="all", state=state)
+    last = _audited(deployment, capsys, verdicts="all", state=state)
     assert (last.exit_code, last.outcome["clean"], last.outcome["state"]["standing"]) == (0, True, 0)
 
     # Another copy of an acknowledged record is a new violation.
-    _repeat(Producer({"bootstrap.servers": env.bootstrap}), env, forged.repeated)
-    again = _audited(env, capsys, verdicts="all", state=state)
+    _repeat(Producer({"bootstrap.servers": deployment.bootstrap}), deployment, forged.repeated)
+    again = _audited(deployment, capsys, verdicts="all", state=state)
     assert (again.exit_code, set(again.sampled("duplicate"))) == (4, {forged.repeated})
 
-    full = _audited(env, capsys)
+    full = _audited(deployment, capsys)
     assert full.exit_code == 4
     repeated, refated = full.sampled("duplicate")[forged.repeated], full.sampled("duplicate")[forged.refated]
     assert "3 committed records" in repeated["details"][0]
@@ -215,7 +215,15 @@ def test_clean_then_forged_and_named(
     assert (counts, full.outcome["violations"]) == ({"duplicate": 2, "chain": 1}, 3)
 
     submitted = run_submitted(
-        *(master, audit_main), "-b", env.bootstrap, "--requests", env.requests[0], "--slack", "1s", "--output", "json"
+        *(master, audit_main),
+        "-b",
+        deployment.bootstrap,
+        "--requests",
+        deployment.requests[0],
+        "--slack",
+        "1s",
+        "--output",
+        "json",
     )
     assert submitted.returncode == 4, submitted.stderr[-3000:]
     result = json.loads(submitted.stdout.splitlines()[-1])

@@ -57,10 +57,10 @@ def test_an_interrupted_audit_prints_one_sentence_and_leaves_no_process(
     existing = [work / "artifacts"] if stage == "reading requests" else []
     for directory in (work, *existing):
         directory.mkdir()
-    with new_deployment(broker.bootstrap_servers, tmp_path) as env, errors.open("wb") as stderr:
-        requests = env.new_requests(1)
+    with new_deployment(broker.bootstrap_servers, tmp_path) as deployment, errors.open("wb") as stderr:
+        requests = deployment.new_requests(1)
         path = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
-        command = [sys.executable, "-m", "postdate.cli", "audit", "-b", env.bootstrap, "--requests", requests]
+        command = [sys.executable, "-m", "postdate.cli", "audit", "-b", deployment.bootstrap, "--requests", requests]
         command += ["--follow", "--state", str(tmp_path / "state")] if follows else []
         settings = {**SMALL_SPARK, "spark.driver.memory": "1g"}
         audit = subprocess.Popen(

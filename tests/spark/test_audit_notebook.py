@@ -29,15 +29,19 @@ _QUICK: dict[str, Any] = {"slack_ms": 1_000, "settle_ms": 1_000}
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+def deployment(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
     with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("notebook")) as made:
         yield made
 
 
-def example(env: SidecarDeployment, forged: Forged, state: Path) -> str:
+def example(deployment: SidecarDeployment, forged: Forged, state: Path) -> str:
     """Returns the example of the document with the addresses of the test environment."""
     (text,) = re.findall(r"(?s)```python\n(.*?)```", _DOCUMENT.read_text(encoding="utf-8"))
-    places = {"localhost:9092": env.bootstrap, "postdate.requests": forged.requests, "/var/lib/postdate-audit": state}
+    places = {
+        "localhost:9092": deployment.bootstrap,
+        "postdate.requests": forged.requests,
+        "/var/lib/postdate-audit": state,
+    }
     for printed, real in places.items():
         assert text.count(f'"{printed}"') == 1
         text = text.replace(f'"{printed}"', f'"{real}"')
@@ -78,9 +82,9 @@ def untouched(spark: SparkSession) -> Iterator[None]:
 
 @pytest.mark.timeout(900)
 def test_the_example_runs_as_printed(
-    env: SidecarDeployment, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    deployment: SidecarDeployment, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    forged = Forged.on(env)
+    forged = Forged.on(deployment)
     for number in range(5):
         forged.sound(key=b"k%d" % number)
     twice = forged.sound()
@@ -88,7 +92,7 @@ def test_the_example_runs_as_printed(
     lost = forged.ask()
     namespace: dict[str, Any] = {"spark": spark}
     with untouched(spark):
-        exec(example(env, forged, tmp_path / "state"), namespace)  # noqa: S102 - the document's own code
+        exec(example(deployment, forged, tmp_path / "state"), namespace)  # noqa: S102 - the document's own code
         shown = capsys.readouterr().out
         result: audit.AuditResult = namespace["result"]
         assert {row["verdict"] for row in result.violations.collect()} == {"duplicate", "missing"}
@@ -104,12 +108,12 @@ def test_the_example_runs_as_printed(
 
 @pytest.mark.timeout(900)
 def test_a_second_run_judges_the_new_records_and_a_failed_run_leaves_no_trace(
-    env: SidecarDeployment, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deployment: SidecarDeployment, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forged, state = Forged.on(env), str(tmp_path / "state")
+    forged, state = Forged.on(deployment), str(tmp_path / "state")
     metrics = tmp_path / "audit.prom"
     forged.sound()
-    first = audit.run(spark, env.bootstrap, forged.requests, state=state, **_QUICK)
+    first = audit.run(spark, deployment.bootstrap, forged.requests, state=state, **_QUICK)
     assert (first.outcome.exit_code, first.outcome.outcomes.verified) == (0, 1)
     forged.sound()
 
@@ -119,9 +123,9 @@ def test_a_second_run_judges_the_new_records_and_a_failed_run_leaves_no_trace(
     with monkeypatch.context() as patched, untouched(spark):
         patched.setattr(StateStore, "open_violations", fails)
         with pytest.raises(CannotRun, match="no more"):
-            audit.run(spark, env.bootstrap, [forged.requests], state=state, **_QUICK)
+            audit.run(spark, deployment.bootstrap, [forged.requests], state=state, **_QUICK)
     bounds = {"fail_on_lateness": ["max=1s"], "openmetrics": str(metrics)}
-    second = audit.run(spark, env.bootstrap, [forged.requests], state=state, **bounds, **_QUICK)
+    second = audit.run(spark, deployment.bootstrap, [forged.requests], state=state, **bounds, **_QUICK)
     assert (second.outcome.exit_code, second.outcome.outcomes.verified) == (3, 1)
     assert second.outcome.state is not None
     assert second.outcome.state.run == 2

@@ -26,7 +26,7 @@ _MINUTE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+def deployment(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
     with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("states")) as made:
         yield made
 
@@ -83,7 +83,7 @@ def _counts(found: dict[str, Any]) -> dict[str, int]:
 
 @pytest.mark.timeout(900)
 def test_each_run_finds_the_new_violations(
-    env: SidecarDeployment,
+    deployment: SidecarDeployment,
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -94,7 +94,7 @@ def test_each_run_finds_the_new_violations(
     between the runs, one of them with its fate. Two messages of `copied` get a second record. For a schedule, the
     second run reads a correct occurrence, one that was decided again, and a second record of one.
     """
-    strayed, expired, copied, recurring = histories = [Forged.on(env) for _ in range(4)]
+    strayed, expired, copied, recurring = histories = [Forged.on(deployment) for _ in range(4)]
     options: dict[str, Any] = {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}
     _add_strays(strayed)
     expired.sound()
@@ -109,7 +109,7 @@ def test_each_run_finds_the_new_violations(
     with monkeypatch.context() as patched:
         patched.setattr(StateStore, "commit", failing)
         topics = tuple(one.requests for one in histories)
-        assert run_audit(AuditOptions(env.bootstrap, topics, settle_ms=1_000, **options)) == 1
+        assert run_audit(AuditOptions(deployment.bootstrap, topics, settle_ms=1_000, **options)) == 1
     assert "error: Spark could not read or compare the topics: " in capsys.readouterr().err
 
     found = audited_together(histories, capsys, **options)

@@ -38,7 +38,7 @@ _TIMEOUT_S = 240 + BULK_ROWS / 500
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+def deployment(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
     with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("bulk")) as made:
         made.new_requests(2)
         made.new_target(3)
@@ -55,17 +55,19 @@ class _Result:
 
 
 def _bulk(
-    env: SidecarDeployment, capsys: pytest.CaptureFixture[str], master: str | None, source: Path, **options: Any
+    deployment: SidecarDeployment, capsys: pytest.CaptureFixture[str], master: str | None, source: Path, **options: Any
 ) -> _Result:
     """Runs a bulk schedule in the session of these tests, or by `spark-submit` at `master`."""
     began_s = time.monotonic()
     if master is not None:
         arguments = [word for name, value in options.items() for word in _option(name, value)]
-        where = ("-b", env.bootstrap, "--requests", env.requests[0], "--target", env.targets[0])
+        where = ("-b", deployment.bootstrap, "--requests", deployment.requests[0], "--target", deployment.targets[0])
         done = submitted(master, bulk_main, str(source), *where, "--output", "json", *arguments)
         result = json.loads(done.stdout.splitlines()[-1])
         return _Result(done.returncode, result, time.monotonic() - began_s)
-    given = BulkOptions(env.bootstrap, env.requests[0], target=env.targets[0], output="json", **options)
+    given = BulkOptions(
+        deployment.bootstrap, deployment.requests[0], target=deployment.targets[0], output="json", **options
+    )
     exit_code = run_bulk(given, Source.named(str(source), None, {}))
     return _Result(exit_code, json.loads(capsys.readouterr().out), time.monotonic() - began_s)
 
@@ -109,19 +111,25 @@ def _text(*parts: Column) -> Column:
 
 
 def _sent_twice(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str | None, directory: Path
+    deployment: SidecarDeployment,
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    master: str | None,
+    directory: Path,
 ) -> _Sent:
     """Schedules the rows twice, both times before the first of them is due."""
     allowed_s, sent, bad = 5.0, 0, BULK_ROWS // _BAD_EACH
     for attempt in range(_TRIES):
         name, source = f"row-{attempt}", directory / f"rows-{attempt}.parquet"
         _rows(spark, name, 0, BULK_ROWS, int(time.time() * 1_000) + 60_000).write.parquet(str(source))
-        dry = _bulk(env, capsys, master, source, dry_run=True)
+        dry = _bulk(deployment, capsys, master, source, dry_run=True)
         assert (dry.exit_code, dry.outcome["rejected"], dry.outcome["sent"]) == (1, bad, 0)
         due_ms = int((time.time() + allowed_s + 4 * dry.seconds) * 1_000)
         _rows(spark, name, 0, BULK_ROWS, due_ms).write.mode("overwrite").parquet(str(source))
-        first = _bulk(env, capsys, master, source, rejects=str(directory / f"bad-{attempt}"))
-        again = _bulk(env, capsys, master, source, rejects=str(directory / f"again-{attempt}"), rate=BULK_ROWS // 2)
+        first = _bulk(deployment, capsys, master, source, rejects=str(directory / f"bad-{attempt}"))
+        again = _bulk(
+            deployment, capsys, master, source, rejects=str(directory / f"again-{attempt}"), rate=BULK_ROWS // 2
+        )
         for run in (first, again):
             reasons = {"bad-id": bad // 2, "bad-time": bad // 2}
             assert (run.exit_code, run.outcome["reasons"]) == (0, reasons), run.outcome
@@ -140,35 +148,35 @@ def _sent_twice(
 
 @pytest.mark.timeout(900 + BULK_ROWS / 50)  # up to three attempts on a busy machine
 def test_each_sound_row_is_delivered_once(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str, tmp_path: Path
+    deployment: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str, tmp_path: Path
 ) -> None:
-    sent = _sent_twice(env, spark, capsys, master if ALL_ON_CLUSTER else None, tmp_path)
+    sent = _sent_twice(deployment, spark, capsys, master if ALL_ON_CLUSTER else None, tmp_path)
     name = sent.name
-    sidecar = env.new_sidecar()
+    sidecar = deployment.new_sidecar()
     sidecar.start()
     good = BULK_ROWS - BULK_ROWS // _BAD_EACH
     more = tmp_path / "more.parquet"
     wider = _rows(spark, name, BULK_ROWS, BULK_ROWS + 1_000, 5).where("id != '' and at >= 0").limit(10)
     spark.read.parquet(str(sent.source)).where("id != '' and at >= 0").unionByName(wider).write.parquet(str(more))
-    new = _bulk(env, capsys, master, more, only_new=True)
+    new = _bulk(deployment, capsys, master, more, only_new=True)
     assert (new.exit_code, new.outcome["skipped"], new.outcome["sent"], new.outcome["due_already"]) == (0, good, 10, 10)
-    env.wait_for_ends(sent.sent + 10, _TIMEOUT_S + max(0.0, sent.due_ms / 1_000 - time.time()))
+    deployment.wait_for_ends(sent.sent + 10, _TIMEOUT_S + max(0.0, sent.due_ms / 1_000 - time.time()))
     assert sidecar.stop() == 0
     spelled = ", ".join(f"{each:.1f}" for each in (*sent.seconds, new.seconds))
     print(f"seconds of the dry run, both runs and the third: {spelled}; the session's JVM: {_peak_mib(spark)} MiB")
 
-    counts = _delivered(env, name)
+    counts = _delivered(deployment, name)
     assert (len(counts), set(counts.values())) == (good + 10, {1})
-    log = env.reader(f"{env.requests[0]}.dispatch-log")
+    log = deployment.reader(f"{deployment.requests[0]}.dispatch-log")
     fates = Counter(fate.name for seen in log.passing(_TIMEOUT_S) for fate in decode_record(seen.value).fates)
     log.close()
     assert fates["replaced"] >= good
 
 
-def _delivered(env: SidecarDeployment, name: str) -> Counter[bytes]:
+def _delivered(deployment: SidecarDeployment, name: str) -> Counter[bytes]:
     """Returns the number of deliveries of each id; compares every 97th record with its row."""
     counts: Counter[bytes] = Counter()
-    reader = env.reader(env.targets[0])
+    reader = deployment.reader(deployment.targets[0])
     for seen in reader.passing(_TIMEOUT_S):
         id = seen.last("postdate-id")
         if id.startswith(name.encode()):
@@ -189,19 +197,26 @@ def _peak_mib(spark: SparkSession) -> int:
 
 
 def test_a_bad_row_stops_everything(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    deployment: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = spark.createDataFrame([("ok", 5), (None, 5)], "id string, delay int")
-    outcome = schedule(rows, BulkOptions(env.bootstrap, env.requests[0], target=env.targets[0]))
+    outcome = schedule(rows, BulkOptions(deployment.bootstrap, deployment.requests[0], target=deployment.targets[0]))
     assert (outcome.exit_code, outcome.sent, outcome.reasons) == (1, 0, {"missing-id": 1})
     assert outcome.samples[0].details == ("the column of ids has none here",)
 
 
-def test_a_missing_topic_or_column_is_an_error(env: SidecarDeployment, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_topic_or_column_is_an_error(
+    deployment: SidecarDeployment, spark: SparkSession, tmp_path: Path
+) -> None:
     rows = spark.createDataFrame([("ok", 5)], "id string, delay int")
     with pytest.raises(CannotRun, match="no topic nobody"):
-        schedule(rows, BulkOptions(env.bootstrap, "nobody", target=env.targets[0]))
+        schedule(rows, BulkOptions(deployment.bootstrap, "nobody", target=deployment.targets[0]))
     with pytest.raises(JobUsageError, match="No column is called target"):
-        schedule(rows, BulkOptions(env.bootstrap, env.requests[0]))
+        schedule(rows, BulkOptions(deployment.bootstrap, deployment.requests[0]))
     with pytest.raises(JobUsageError, match="exists already"):
-        schedule(rows, BulkOptions(env.bootstrap, env.requests[0], target=env.targets[0], rejects=str(tmp_path)))
+        schedule(
+            rows,
+            BulkOptions(
+                deployment.bootstrap, deployment.requests[0], target=deployment.targets[0], rejects=str(tmp_path)
+            ),
+        )

@@ -45,7 +45,7 @@ class CutOff(Exception):
 
 
 def _step(
-    spark: SparkSession, env: SidecarDeployment, follower: AuditFollower, *, cut_off: bool = False
+    spark: SparkSession, deployment: SidecarDeployment, follower: AuditFollower, *, cut_off: bool = False
 ) -> dict[str, Any]:
     """Returns the output of one more step in this session; with `cut_off`, the step ends after its output."""
     outcomes: list[AuditOutcome] = []
@@ -55,7 +55,7 @@ def _step(
         if cut_off:
             raise CutOff
 
-    options = AuditOptions(env.bootstrap, tuple(env.requests), state=str(follower.state))
+    options = AuditOptions(deployment.bootstrap, tuple(deployment.requests), state=str(follower.state))
     with suppress(CutOff):
         follow(spark, FollowOptions(options, steps=1, to_topic=follower.topic), Reporter(), tell)
     return as_json(outcomes[0])
@@ -82,19 +82,19 @@ def _killed(follower: AuditFollower, sidecars: list[Sidecar], chance: random.Ran
         follower.start()
 
 
-def _forge_duplicate(env: SidecarDeployment, requests: str) -> str:
+def _forge_duplicate(deployment: SidecarDeployment, requests: str) -> str:
     """Produces a record again that was delivered long ago; returns its origin."""
-    delivered = gather(env.bootstrap, [requests], env.targets).delivered
+    delivered = gather(deployment.bootstrap, [requests], deployment.targets).delivered
     one = min(delivered, key=lambda seen: seen.timestamp_ms)
-    producer = Producer({"bootstrap.servers": env.bootstrap})
+    producer = Producer({"bootstrap.servers": deployment.bootstrap})
     producer.produce(one.topic, one.value, one.key, one.partition, headers=[*one.headers])
     assert producer.flush(30) == 0
     return one.origin.decode()
 
 
-def _forge_loss(env: SidecarDeployment, requests: str, target: str) -> str:
+def _forge_loss(deployment: SidecarDeployment, requests: str, target: str) -> str:
     """Produces a request, and a dispatch-log record with its fate `delivered`; returns its origin."""
-    producer, due_ms = Producer({"bootstrap.servers": env.bootstrap}), int(time.time() * 1_000) - 1_000
+    producer, due_ms = Producer({"bootstrap.servers": deployment.bootstrap}), int(time.time() * 1_000) - 1_000
     producer.produce(requests, b"v", b"k", 0, headers=[(TOPIC, target.encode()), (AT, b"%d" % due_ms)])
     assert producer.flush(30) == 0
     owner = DispatchRecord(seq=1, takeover=1, instance="a", group="g", at=due_ms, next_request=1, low_water=0)
@@ -116,20 +116,20 @@ def _named(steps: list[dict[str, Any]]) -> dict[str, set[str]]:
     return found
 
 
-def _forged(env: SidecarDeployment, requests: str, silent: str) -> dict[str, set[str]]:
+def _forged(deployment: SidecarDeployment, requests: str, silent: str) -> dict[str, set[str]]:
     """Forges a duplicate and a loss; returns their origins by violation."""
-    duplicate, loss = _forge_duplicate(env, requests), _forge_loss(env, silent, env.targets[0])
+    duplicate, loss = _forge_duplicate(deployment, requests), _forge_loss(deployment, silent, deployment.targets[0])
     return {"duplicate": {duplicate}, "missing": {loss}, "contradiction": {loss}}
 
 
 def _named_by_process(
-    follower: AuditFollower, env: SidecarDeployment, requests: str, silent: str
+    follower: AuditFollower, deployment: SidecarDeployment, requests: str, silent: str
 ) -> dict[str, set[str]]:
     """Forges a duplicate and a loss, and waits until a continuous audit in another process reports them."""
     follower.start()
     follower.wait_for(1)
     assert _named(follower.steps()) == {}
-    expected, began_s = _forged(env, requests, silent), time.monotonic()
+    expected, began_s = _forged(deployment, requests, silent), time.monotonic()
 
     def named() -> bool:
         found = _named(follower.steps())
@@ -144,24 +144,24 @@ def _named_by_process(
 
 @pytest.mark.timeout(900 + STEP_S + 4 * _SECONDS)  # a JVM starts and plans on a busy machine
 def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark: SparkSession, tmp_path: Path) -> None:
-    with new_deployment(broker.bootstrap_servers, tmp_path) as env:
-        requests, topic, target = env.new_requests(2), env.new_target(), env.new_target(2)
-        env.targets.remove(topic)
-        sidecars = [env.new_sidecar(), env.new_sidecar()]
-        silent = env.new_requests(1)
+    with new_deployment(broker.bootstrap_servers, tmp_path) as deployment:
+        requests, topic, target = deployment.new_requests(2), deployment.new_target(), deployment.new_target(2)
+        deployment.targets.remove(topic)
+        sidecars = [deployment.new_sidecar(), deployment.new_sidecar()]
+        silent = deployment.new_requests(1)
         for sidecar in sidecars:
             sidecar.start()
-        with traffic(env, requests, target) as load, following(env, tmp_path, topic) as follower:
+        with traffic(deployment, requests, target) as load, following(deployment, tmp_path, topic) as follower:
             kills = _killed(follower, sidecars, random.Random(_SEED))
             assert _named(follower.steps()) == {}
             if _SECONDS:
-                expected = _named_by_process(follower, env, requests, silent)
+                expected = _named_by_process(follower, deployment, requests, silent)
             else:
-                expected = _forged(env, requests, silent)
-            cut_off = _step(spark, env, follower, cut_off=True)
+                expected = _forged(deployment, requests, silent)
+            cut_off = _step(spark, deployment, follower, cut_off=True)
             sent = load.stop()
-            env.wait_for_ends(sent + 1)
-            last = _step(spark, env, follower)
+            deployment.wait_for_ends(sent + 1)
+            last = _step(spark, deployment, follower)
         steps = [*follower.steps(), cut_off, last]
     print(f"{sent} requests, {kills} kills, {len(steps)} steps")
     assert _named(steps) == expected
@@ -177,7 +177,7 @@ def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark:
     assert sum(counts.values()) == sent + 2, "each request has one verdict, and the loss has two"
     assert last["state"]["open"] == 0, "nothing is judged again"
     assert last["exit"] == 4
-    results = _results_on(env, topic)
+    results = _results_on(deployment, topic)
     assert {result["run"] for result in results if result["kind"] == "step"} == {*runs}, (
         "a saved step was written there before"
     )
@@ -185,9 +185,9 @@ def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark:
     assert violations == {(verdict, origin) for verdict, origins in expected.items() for origin in origins}
 
 
-def _results_on(env: SidecarDeployment, topic: str) -> list[dict[str, Any]]:
+def _results_on(deployment: SidecarDeployment, topic: str) -> list[dict[str, Any]]:
     """Returns the results that the steps have written to a topic."""
-    reader = env.reader(topic)
+    reader = deployment.reader(topic)
     try:
         return [json.loads(seen.value or b"{}") for seen in reader.to_end()]
     finally:

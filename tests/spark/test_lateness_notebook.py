@@ -23,7 +23,7 @@ _NOTEBOOK = ROOT / "examples/notebook/lateness.ipynb"
 
 
 @pytest.fixture
-def env(broker: RunningBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
+def deployment(broker: RunningBroker, tmp_path: Path) -> Iterator[SidecarDeployment]:
     with new_deployment(broker.bootstrap_servers, tmp_path) as made:
         yield made
 
@@ -36,13 +36,15 @@ def _read() -> Any:
 
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::RuntimeWarning")
-def test_the_notebook_audits_and_plots(env: SidecarDeployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forged = Forged.on(env)
+def test_the_notebook_audits_and_plots(
+    deployment: SidecarDeployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = Forged.on(deployment)
     for number in range(5):
         forged.sound(key=b"k%d" % number)
     forged.ask()
     monkeypatch.setenv("JDK_JAVA_OPTIONS", SHORT_LIVED_JAVA)
-    monkeypatch.setenv("BOOTSTRAP", env.bootstrap)
+    monkeypatch.setenv("BOOTSTRAP", deployment.bootstrap)
     monkeypatch.setenv("REQUESTS", forged.requests)
     monkeypatch.setenv("STATE", str(tmp_path / "state"))
     notebook = _read()

@@ -62,7 +62,7 @@ def test_each_day_has_its_own_exact_percentiles(spark: SparkSession) -> None:
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+def deployment(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
     with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("trend")) as made:
         yield made
 
@@ -80,9 +80,9 @@ def by_day(spark: SparkSession, state: str) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(900)
 def test_the_trend_covers_all_runs_of_a_state(
-    env: SidecarDeployment, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    deployment: SidecarDeployment, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    forged, state, page = Forged.on(env), str(tmp_path / "state"), tmp_path / "page.html"
+    forged, state, page = Forged.on(deployment), str(tmp_path / "state"), tmp_path / "page.html"
     now_ms = forged.due_ms
     for number in range(6):
         forged.sound(at=now_ms - number % 2 * _DAY_MS)

@@ -177,22 +177,22 @@ def test_the_time_from_which_a_target_still_has_every_delivered_record() -> None
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+def deployment(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
     with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("repair")) as made:
         made.new_requests(1)
         made.new_target(2)
         yield made
 
 
-def _lost(env: SidecarDeployment) -> dict[str, int]:
+def _lost(deployment: SidecarDeployment) -> dict[str, int]:
     """Adds three requests after the last sidecar has stopped, two of which are lost. Returns their offsets by name, and
     their due time."""
-    requests, target, now_ms = env.requests[0], env.targets[0], int(time.time() * 1000)
-    sender, due_ms = env.sender(), now_ms - 600_000
-    sidecar = env.new_sidecar("first")
+    requests, target, now_ms = deployment.requests[0], deployment.targets[0], int(time.time() * 1000)
+    sender, due_ms = deployment.sender(), now_ms - 600_000
+    sidecar = deployment.new_sidecar("first")
     sidecar.start()
     sender.send(requests, Sent(target, b"k", b"before", [(TOPIC, target.encode()), (AT, b"%d" % now_ms)]))
-    env.wait_for_ends(1)
+    deployment.wait_for_ends(1)
     assert sidecar.stop() == 0
     sent = {}
     for name in ("fated", "forgotten", "held"):
@@ -200,7 +200,9 @@ def _lost(env: SidecarDeployment) -> dict[str, int]:
         sent[name] = sender.send(requests, Sent(target, b"k", name.encode(), [*headers, (AT, b"%d" % due_ms)]))
         sender.flush()
     offsets = {name: parse_origin(one.origin)[2] for name, one in sent.items()}
-    last = max(gather(env.bootstrap, env.requests, env.targets).log, key=lambda pair: pair[0].offset)[1]
+    last = max(
+        gather(deployment.bootstrap, deployment.requests, deployment.targets).log, key=lambda pair: pair[0].offset
+    )[1]
     forged = DispatchRecord(
         seq=last.seq + 1,
         takeover=last.takeover,
@@ -211,7 +213,7 @@ def _lost(env: SidecarDeployment) -> dict[str, int]:
         low_water=offsets["held"],
         fates=[PlainFate(offsets["fated"], due_ms, "delivered")],
     )
-    producer = Producer({"bootstrap.servers": env.bootstrap})
+    producer = Producer({"bootstrap.servers": deployment.bootstrap})
     producer.produce(f"{requests}.dispatch-log", encode_record(forged), partition=0)
     assert producer.flush(30) == 0
     return {**offsets, "due_ms": due_ms}
@@ -219,15 +221,17 @@ def _lost(env: SidecarDeployment) -> dict[str, int]:
 
 @pytest.mark.timeout(1200)  # an audit, three repairs and two sidecars
 def test_a_loss_is_repaired_once(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    deployment: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    lost, requests, audited = _lost(env), env.requests[0], str(tmp_path / "audited")
+    lost, requests, audited = _lost(deployment), deployment.requests[0], str(tmp_path / "audited")
 
     def repaired(**options: Any) -> tuple[int, dict[str, Any]]:
-        code = run_repair(RepairOptions(env.bootstrap, audited, requests, output="json", settle_ms=5_000, **options))
+        code = run_repair(
+            RepairOptions(deployment.bootstrap, audited, requests, output="json", settle_ms=5_000, **options)
+        )
         return code, json.loads(capsys.readouterr().out)
 
-    assert run_audit(AuditOptions(env.bootstrap, (requests,), slack_ms=1_000, state=audited, output="json")) == 4
+    assert run_audit(AuditOptions(deployment.bootstrap, (requests,), slack_ms=1_000, state=audited, output="json")) == 4
     assert json.loads(capsys.readouterr().out)["counts"]["missing"] == 3
 
     code, dry = repaired()
@@ -236,14 +240,14 @@ def test_a_loss_is_repaired_once(
     code, first = repaired(apply=True)
     assert (code, first["repairable"], first["already"], first["sent"]) == (1, 2, 0, 2), first
 
-    sidecar = env.new_sidecar("second")
+    sidecar = deployment.new_sidecar("second")
     sidecar.start()
-    env.wait_for_ends(5)
+    deployment.wait_for_ends(5)
     code, again = repaired(apply=True)
     assert (code, again["already"], again["sent"], again["reasons"]) == (0, 2, 0, {"ended": 1}), again
     assert sidecar.stop() == 0
 
-    found = gather(env.bootstrap, env.requests, env.targets)
+    found = gather(deployment.bootstrap, deployment.requests, deployment.targets)
     counts = Counter(seen.value for seen in found.delivered)
     assert counts == {b"before": 1, b"fated": 1, b"forgotten": 1, b"held": 1}
     for seen in found.delivered:

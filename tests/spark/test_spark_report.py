@@ -33,7 +33,7 @@ Sent = list[tuple[str, str | bytes | None]]
 
 
 @pytest.fixture(scope="module")
-def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
+def deployment(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarDeployment]:
     with new_deployment(broker.bootstrap_servers, tmp_path_factory.mktemp("report")) as made:
         made.new_requests(2)
         yield made
@@ -43,12 +43,12 @@ def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 class Topics:
     """Handwritten records on topics. Requests get the offsets of partition 0 in their order."""
 
-    env: SidecarDeployment
+    deployment: SidecarDeployment
     base_ms: int
 
     def __post_init__(self) -> None:
-        self.producer = Producer({"bootstrap.servers": self.env.bootstrap})
-        self.requests = self.env.requests[0]
+        self.producer = Producer({"bootstrap.servers": self.deployment.bootstrap})
+        self.requests = self.deployment.requests[0]
 
     def ask(self, target: str, due_ms: int, partition: int = 0, *more: tuple[str, bytes | None]) -> None:
         headers: Sent = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), *more]
@@ -125,11 +125,11 @@ def test_a_schedule_with_only_extra_deliveries_is_ahead_at_the_earliest(spark: S
 
 @pytest.mark.timeout(900)
 def test_the_report_agrees_with_the_written_records(
-    env: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    deployment: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     hour_ms = 3_600_000
     base_ms = int(time.time() * 1000) // hour_ms * hour_ms + 2 * hour_ms
-    topics = Topics(env, base_ms)
+    topics = Topics(deployment, base_ms)
     topics.ask("near", base_ms)  # 0
     topics.ask("near", base_ms + 90 * _MINUTE)  # 1
     topics.ask("moved", base_ms)  # 2: an hour later
@@ -150,7 +150,12 @@ def test_the_report_agrees_with_the_written_records(
 
     written, html = tmp_path / "report", tmp_path / "report.html"
     given = ReportOptions(
-        env.bootstrap, tuple(env.requests), write=str(written), html=str(html), output="json", settle_ms=5_000
+        deployment.bootstrap,
+        tuple(deployment.requests),
+        write=str(written),
+        html=str(html),
+        output="json",
+        settle_ms=5_000,
     )
     assert run_report(given) == 0
     printed = json.loads(capsys.readouterr().out)

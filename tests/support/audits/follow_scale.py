@@ -43,21 +43,23 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="postdate-follow-") as made,
         local_broker() as broker,
-        new_deployment(broker.bootstrap_servers, Path(made, "live")) as env,
+        new_deployment(broker.bootstrap_servers, Path(made, "live")) as deployment,
         new_deployment(broker.bootstrap_servers, Path(made, "held")) as unserved,
         spark_session("local[2]", settings, Reporter().report, with_delta=True) as spark,
     ):
-        held, target = unserved.new_requests(_PARTITIONS), env.new_target(2)
+        held, target = unserved.new_requests(_PARTITIONS), deployment.new_target(2)
         began_s = time.monotonic()
-        fillings = [Filling(env.bootstrap, held, part, (target,), pending_every=1) for part in range(_PARTITIONS)]
+        fillings = [
+            Filling(deployment.bootstrap, held, part, (target,), pending_every=1) for part in range(_PARTITIONS)
+        ]
         fill(fillings, [given.pending // _PARTITIONS] * _PARTITIONS)
         _say(f"wrote {given.pending:,} pending requests in {time.monotonic() - began_s:.0f} s")
-        options = AuditOptions(env.bootstrap, (held,), state=str(Path(made, "state")))
+        options = AuditOptions(deployment.bootstrap, (held,), state=str(Path(made, "state")))
         began_s = time.monotonic()
         audit_with_state(spark, options, Reporter(), lambda _: None)
         _say(f"audited them into a new state in {time.monotonic() - began_s:.0f} s")
-        requests = env.new_requests(2)
-        sidecar = env.new_sidecar()
+        requests = deployment.new_requests(2)
+        sidecar = deployment.new_sidecar()
         sidecar.start()
         behind: list[float] = []
         ends_ms = time.time() * 1_000
@@ -71,9 +73,9 @@ def main() -> int:
             counts = "  ".join(f"{name} {count:,}" for name, count in outcome.summary.counts.items() if count)
             _say(f"step of {outcome.seconds:5.1f} s, at most {behind[-1]:5.1f} s behind: {counts}")
 
-        both = AuditOptions(env.bootstrap, (held, requests), state=options.state)
+        both = AuditOptions(deployment.bootstrap, (held, requests), state=options.state)
         until_s = time.monotonic() + given.seconds
-        with traffic(env, requests, target):
+        with traffic(deployment, requests, target):
             while time.monotonic() < until_s:
                 follow(spark, FollowOptions(both, steps=1), Reporter(), told)
     worst = max(behind[1:], default=0.0)

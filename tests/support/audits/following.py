@@ -35,7 +35,7 @@ _COMMIT = re.compile(r"([0-9]{20})\.json")
 class AuditFollower:
     """The follower processes, one after the other. They also report to `topic`."""
 
-    env: SidecarDeployment
+    deployment: SidecarDeployment
     directory: Path
     topic: str
     starts: int = 0
@@ -50,9 +50,9 @@ class AuditFollower:
     def start(self) -> None:
         self.starts += 1
         self._read_bytes = 0
-        command = [sys.executable, "-m", "postdate.cli", "audit", "-b", self.env.bootstrap, "--follow"]
+        command = [sys.executable, "-m", "postdate.cli", "audit", "-b", self.deployment.bootstrap, "--follow"]
         command += ["--state", str(self.state), "--every", "1s", "--output", "json", "--to-topic", self.topic]
-        command += [word for name in self.env.requests for word in ("--requests", name)]
+        command += [word for name in self.deployment.requests for word in ("--requests", name)]
         command += ["--master", "local[2]"]
         command += [word for name, value in SMALL_SPARK.items() for word in ("--spark-conf", f"{name}={value}")]
         with self._file("stdout").open("wb") as output, self._file("stderr").open("wb") as errors:
@@ -103,9 +103,9 @@ class AuditFollower:
 
 
 @contextmanager
-def following(env: SidecarDeployment, directory: Path, topic: str) -> Iterator[AuditFollower]:
+def following(deployment: SidecarDeployment, directory: Path, topic: str) -> Iterator[AuditFollower]:
     """Yields a follower that was started. It is killed at the end of the context."""
-    follower = AuditFollower(env, directory, topic)
+    follower = AuditFollower(deployment, directory, topic)
     follower.start()
     try:
         yield follower
@@ -117,8 +117,8 @@ class FollowedTraffic:
     """Sends requests, one after the other, until it is stopped: plain ones, and ids that are cancelled, moved and
     replaced."""
 
-    def __init__(self, env: SidecarDeployment, requests: str, target: str) -> None:
-        self._env, self._requests, self._target = env, requests, target
+    def __init__(self, deployment: SidecarDeployment, requests: str, target: str) -> None:
+        self._env, self._requests, self._target = deployment, requests, target
         self._sent = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traffic")
@@ -156,9 +156,9 @@ class FollowedTraffic:
 
 
 @contextmanager
-def traffic(env: SidecarDeployment, requests: str, target: str) -> Iterator[FollowedTraffic]:
+def traffic(deployment: SidecarDeployment, requests: str, target: str) -> Iterator[FollowedTraffic]:
     """Yields traffic that is stopped at the end of the context."""
-    load = FollowedTraffic(env, requests, target)
+    load = FollowedTraffic(deployment, requests, target)
     try:
         yield load
     finally:

@@ -34,7 +34,7 @@ _LONG = {"transaction.timeout.ms": 900_000}
 class Forged:
     """One request topic with one target of four partitions. `due_ms` is the due time of requests that name none."""
 
-    env: SidecarDeployment
+    deployment: SidecarDeployment
     requests: str
     target: str
     due_ms: int = field(default_factory=lambda: int(time.time() * 1000) - 600_000)
@@ -46,12 +46,12 @@ class Forged:
 
     def __post_init__(self) -> None:
         # A deleted topic must not come back because this producer asks for it.
-        settings = {"bootstrap.servers": self.env.bootstrap, "acks": "all", "allow.auto.create.topics": False}
+        settings = {"bootstrap.servers": self.deployment.bootstrap, "acks": "all", "allow.auto.create.topics": False}
         self.producer = Producer(settings)
 
     @classmethod
-    def on(cls, env: SidecarDeployment, partitions: int = 4, **settings: str) -> Forged:
-        return cls(env, env.new_requests(1), env.new_target(partitions, **settings))
+    def on(cls, deployment: SidecarDeployment, partitions: int = 4, **settings: str) -> Forged:
+        return cls(deployment, deployment.new_requests(1), deployment.new_target(partitions, **settings))
 
     def ask(self, *more: tuple[str, bytes | None], key: bytes | None = b"k", at: int | None = None) -> int:
         """Produces a request to the target, and returns its offset."""
@@ -144,14 +144,14 @@ class Forged:
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Deletes the records of a partition below an offset, as retention does."""
-        admin = AdminClient({"bootstrap.servers": self.env.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.deployment.bootstrap})
         for future in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
             future.result(WAIT_TIMEOUT_S)
 
     def hanging(self, partition: int, topic: str | None = None) -> Producer:
         """Opens a transaction on a partition of the target, or of another topic, that nobody ends."""
         producer = Producer(
-            {"bootstrap.servers": self.env.bootstrap, "transactional.id": unique_name("hanging")} | _LONG
+            {"bootstrap.servers": self.deployment.bootstrap, "transactional.id": unique_name("hanging")} | _LONG
         )
         producer.init_transactions(WAIT_TIMEOUT_S)
         producer.begin_transaction()
@@ -168,7 +168,7 @@ def audited_together(histories: Sequence[Forged], capsys: pytest.CaptureFixture[
     """Audits the topics of all `histories`, which are on the same broker, together, and returns the JSON."""
     given = {"output": "json", "slack_ms": 1_000, "settle_ms": 1_000, "samples": 1_000, **options}
     requests = tuple(one.requests for one in histories)
-    exit_code = run_audit(AuditOptions(histories[0].env.bootstrap, requests, **given))
+    exit_code = run_audit(AuditOptions(histories[0].deployment.bootstrap, requests, **given))
     outcome: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert outcome["exit"] == exit_code
     return outcome

@@ -369,9 +369,9 @@ def _fillings(bootstrap: str, noted: Path | None) -> list[Filling]:
 
 
 def _new_fillings(bootstrap: str, is_skewed: bool) -> list[Filling]:
-    env = SidecarDeployment(bootstrap, Path())
-    requests = env.new_requests(_PARTITIONS)
-    targets = tuple(env.new_target(_TARGET_PARTITIONS) for _ in range(1 if is_skewed else _TARGETS))
+    deployment = SidecarDeployment(bootstrap, Path())
+    requests = deployment.new_requests(_PARTITIONS)
+    targets = tuple(deployment.new_target(_TARGET_PARTITIONS) for _ in range(1 if is_skewed else _TARGETS))
     return [Filling(bootstrap, requests, number, targets) for number in range(_PARTITIONS)]
 
 

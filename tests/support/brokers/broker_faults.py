@@ -60,7 +60,7 @@ class BrokerFaultRig:
     """Three brokers, two sidecars and their traffic."""
 
     cluster: ThreeBrokers
-    env: SidecarDeployment
+    deployment: SidecarDeployment
     requests: str
     traffic: Traffic
     sidecars: list[Sidecar]
@@ -114,8 +114,12 @@ class BrokerFaultRig:
     def evidence(self) -> str:
         """Returns possible reasons for a delay: the state of each shard, and the partitions with open transactions."""
         status = [postdate("shard", "status", "--data", str(sidecar.data_dir)) for sidecar in self.sidecars]
-        held = self.cluster.open_transactions([*self.env.requests, *self.env.targets, f"{self.requests}.dispatch-log"])
-        return "\n".join([f"see {self.env.directory}", *status, f"transactions are open on {held or 'no partition'}"])
+        held = self.cluster.open_transactions(
+            [*self.deployment.requests, *self.deployment.targets, f"{self.requests}.dispatch-log"]
+        )
+        return "\n".join(
+            [f"see {self.deployment.directory}", *status, f"transactions are open on {held or 'no partition'}"]
+        )
 
     def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Waits for a condition and tends the sidecars meanwhile. Raises AssertionError with `what` after the
@@ -151,7 +155,7 @@ class BrokerFaultRig:
     def busy_leader(self) -> int:
         """Returns a node that is not the active controller: preferably the group coordinator, or the leader of a
         partition of the dispatch log."""
-        nodes = [self.cluster.group_coordinator(self.env.group_id)]
+        nodes = [self.cluster.group_coordinator(self.deployment.group_id)]
         nodes += [self.cluster.leader(f"{self.requests}.dispatch-log", part) for part in range(SHARDS)]
         return next(node for node in (*nodes, *NODES) if node > 0 and node != self.cluster.controller())
 

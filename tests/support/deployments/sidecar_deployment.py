@@ -128,8 +128,8 @@ class SidecarDeployment:
 
 @contextmanager
 def new_deployment(bootstrap: str, directory: Path, replicas: int = 1) -> Iterator[SidecarDeployment]:
-    env = SidecarDeployment(bootstrap, directory, replicas)
+    deployment = SidecarDeployment(bootstrap, directory, replicas)
     try:
-        yield env
+        yield deployment
     finally:
-        env.close()
+        deployment.close()

@@ -15,7 +15,7 @@ def id_taken(rig: FaultRig) -> str:
     again."""
     for _ in range(count := rig.chance.randint(1, 3)):
         part = rig.chance.randrange(PARTITIONS)
-        take_id(rig.env.bootstrap, f"postdate/{rig.requests}/{part}")
+        take_id(rig.deployment.bootstrap, f"postdate/{rig.requests}/{part}")
         rig.wait(rig.chance.uniform(0.0, 1.0))
     return f"{count} times"
 
@@ -25,10 +25,10 @@ def open_on_requests(rig: FaultRig) -> str:
     """Leaves a transaction open on the request topic: requests after it must wait until it ends. Its own request counts
     only if it is committed."""
     commit = rig.chance.random() < 0.5
-    target = rig.env.targets[0].encode()
+    target = rig.deployment.targets[0].encode()
     headers: Headers = [(TOPIC, target), (AT, b"%d" % (now_ms() + 500))]
     part, seconds = rig.chance.randrange(PARTITIONS), rig.chance.uniform(2.0, 6.0)
-    with open_transaction(rig.env.bootstrap, rig.requests, part, b"D of a stranger", headers, commit=commit):
+    with open_transaction(rig.deployment.bootstrap, rig.requests, part, b"D of a stranger", headers, commit=commit):
         rig.wait(seconds)
     rig.foreign_requests += commit
     return f"{seconds:.1f} s, {'committed' if commit else 'aborted'}"
@@ -38,7 +38,7 @@ def open_on_requests(rig: FaultRig) -> str:
 def open_on_log(rig: FaultRig) -> str:
     """Leaves a transaction open on the dispatch log: takeovers must wait for the records after it."""
     part, seconds = rig.chance.randrange(PARTITIONS), rig.chance.uniform(2.0, 6.0)
-    with open_transaction(rig.env.bootstrap, f"{rig.requests}.dispatch-log", part, b"never to be seen"):
+    with open_transaction(rig.deployment.bootstrap, f"{rig.requests}.dispatch-log", part, b"never to be seen"):
         for member in rig.base:
             member.kill()
             member.start()
@@ -49,7 +49,7 @@ def open_on_log(rig: FaultRig) -> str:
 @fault("open transaction on a target")
 def open_on_target(rig: FaultRig) -> str:
     """Leaves a transaction open on a target: its readers wait, but deliveries continue."""
-    target, seconds = rig.chance.choice(rig.env.targets[:2]), rig.chance.uniform(2.0, 6.0)
-    with open_transaction(rig.env.bootstrap, target, rig.chance.randrange(4), b"never to be seen"):
+    target, seconds = rig.chance.choice(rig.deployment.targets[:2]), rig.chance.uniform(2.0, 6.0)
+    with open_transaction(rig.deployment.bootstrap, target, rig.chance.randrange(4), b"never to be seen"):
         rig.wait(seconds)
     return f"{seconds:.1f} s"

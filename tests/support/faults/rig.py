@@ -42,7 +42,7 @@ class FaultRig:
     """The processes and topics of a fault test."""
 
     broker: ProxiedBroker
-    env: SidecarDeployment
+    deployment: SidecarDeployment
     requests: str
     ledger: RequestLedger
     follower: Follower
@@ -184,9 +184,9 @@ def new_rig(
     """Yields a rig with a separate broker; no sidecar runs yet. `transaction_s`: the transaction time-out."""
     chance = random.Random(seed)
     with proxied_broker(3, random.Random(seed + 1)) as broker:
-        env = SidecarDeployment(broker.bootstrap, directory)
-        requests, targets = env.new_requests(PARTITIONS), [env.new_target(4) for _ in range(2)]
-        small = env.new_target(1, max_message_bytes="20000")
+        deployment = SidecarDeployment(broker.bootstrap, directory)
+        requests, targets = deployment.new_requests(PARTITIONS), [deployment.new_target(4) for _ in range(2)]
+        small = deployment.new_target(1, max_message_bytes="20000")
         plan = LoadPlan(requests, tuple(targets), small, seed, per_second, delay_ms_max)
         ledger = RequestLedger(requests)
         follower = Follower(broker.bootstrap, ledger, [*targets, small])
@@ -194,14 +194,16 @@ def new_rig(
         settings: dict[str, object] = {"store_after_ms": STORE_AFTER_MS}
         members = []
         for name in ("steady", "moving", "third", "fourth"):
-            member = env.new_sidecar(name, dispatch={"retry_budget_ms": 3_000}, static=name == "steady", topic=settings)
+            member = deployment.new_sidecar(
+                name, dispatch={"retry_budget_ms": 3_000}, static=name == "steady", topic=settings
+            )
             member.bootstrap = broker.way({"steady": 0, "moving": 1}.get(name, 2))
             member.producer = {"transaction.timeout.ms": str(int(transaction_s * 1000))}
             member.data = None if name == "steady" else shared
             members.append(member)
         rig = FaultRig(
             broker,
-            env,
+            deployment,
             requests,
             ledger,
             follower,
@@ -215,5 +217,5 @@ def new_rig(
         try:
             yield rig
         finally:
-            env.close()
+            deployment.close()
             follower.close()

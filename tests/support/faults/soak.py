@@ -125,7 +125,7 @@ def _audit(rig: FaultRig) -> str:
     """Returns the verdict of the audit, in a short form."""
     # A non-strict audit of so many records skips the check of their order, and is not clean.
     how = ("--verdicts", "control", "--strict", "--output", "json")
-    done = run_postdate("audit", "-b", rig.env.bootstrap, "--requests", rig.requests, *how, timeout_s=_AUDIT_S)
+    done = run_postdate("audit", "-b", rig.deployment.bootstrap, "--requests", rig.requests, *how, timeout_s=_AUDIT_S)
     if not done.stdout.strip():
         return f"failed: {done.stderr[-1000:]}"
     result = json.loads(done.stdout.splitlines()[-1])

@@ -35,7 +35,7 @@ SOON = ("--wait-verdict", "--timeout", "300ms")
 
 
 @pytest.fixture
-def env() -> SimulatedCluster:
+def cluster() -> SimulatedCluster:
     return SimulatedCluster()
 
 
@@ -47,74 +47,76 @@ def format_2(directory: Path) -> Path:
 
 
 def fail_at(
-    env: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, partition: int, fault: KafkaFault | None = None
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, partition: int, fault: KafkaFault | None = None
 ) -> None:
     """Makes every produce request fail from this partition on."""
-    honest = env.broker.append
+    honest = cluster.broker.append
 
     def append(part: Partition, *more: Any) -> tuple[int, int]:
         if part.topic == "requests" and part.index >= partition:
             raise fault or FatalClient("the connection is lost")
         return honest(part, *more)
 
-    monkeypatch.setattr(env.broker, "append", append)
+    monkeypatch.setattr(cluster.broker, "append", append)
 
 
 def says(verdict: Verdict, of: str = "") -> Answering:
     return lambda part, record: (verdict, of.encode())
 
 
-def request_at(env: SimulatedCluster, origin: str) -> Request:
+def request_at(cluster: SimulatedCluster, origin: str) -> Request:
     topic, partition, offset = origin.split("/")
-    assert topic == env.requests
-    record = env.records(topic, int(partition))[int(offset)]
+    assert topic == cluster.requests
+    record = cluster.records(topic, int(partition))[int(offset)]
     return parse_request(RequestRules(topic=topic), int(partition), record.timestamp_ms, record.key, record.headers)
 
 
 @pytest.mark.parametrize("id", ["order-9", "order-10", "ä", "x" * 256])
-def test_a_control_by_id_goes_to_the_partition_of_the_id(env: SimulatedCluster, id: str) -> None:
-    sent = env.call("send", "--requests", "requests", "--topic", "orders", "--delay", "1h", "--id", id, "--key", "k")
-    moved = env.call("reschedule", "--requests", "requests", "--id", id, "--delay", "2h", "--grace", "1m")
-    cancelled = env.call("cancel", "--requests", "requests", "--id", id)
+def test_a_control_by_id_goes_to_the_partition_of_the_id(cluster: SimulatedCluster, id: str) -> None:
+    sent = cluster.call(
+        "send", "--requests", "requests", "--topic", "orders", "--delay", "1h", "--id", id, "--key", "k"
+    )
+    moved = cluster.call("reschedule", "--requests", "requests", "--id", id, "--delay", "2h", "--grace", "1m")
+    cancelled = cluster.call("cancel", "--requests", "requests", "--id", id)
     assert [result.exit_code for result in (sent, moved, cancelled)] == [0, 0, 0]
     origins = [result.stdout.strip() for result in (sent, moved, cancelled)]
-    partition = partition_for(id.encode(), env.partitions)
+    partition = partition_for(id.encode(), cluster.partitions)
     assert origins == [f"requests/{partition}/{offset}" for offset in range(3)]
-    scheduled, later, ended = (request_at(env, origin) for origin in origins)
+    scheduled, later, ended = (request_at(cluster, origin) for origin in origins)
     assert (scheduled.key, scheduled.id) == (b"k", id.encode())
     assert (later.action, later.id, later.grace_ms) == (Action.RESCHEDULE, id.encode(), 60_000)
     assert (ended.action, ended.id) == (Action.CANCEL, id.encode())
 
 
-def test_a_control_by_origin_goes_to_its_topic_and_partition(env: SimulatedCluster) -> None:
-    for partition in range(env.partitions):
+def test_a_control_by_origin_goes_to_its_topic_and_partition(cluster: SimulatedCluster) -> None:
+    for partition in range(cluster.partitions):
         origin = f"requests/{partition}/1017"
         for command in (["cancel"], ["reschedule", "--level", "3"]):
-            result = env.call(*command, "--origin", origin)
+            result = cluster.call(*command, "--origin", origin)
             assert result.exit_code == 0, result.stderr
-            assert request_at(env, result.stdout.strip()).acts_on == 1017
+            assert request_at(cluster, result.stdout.strip()).acts_on == 1017
             assert result.stdout.startswith(f"requests/{partition}/")
 
 
-def test_deliver_is_a_reschedule_to_its_own_timestamp(env: SimulatedCluster) -> None:
+def test_deliver_is_a_reschedule_to_its_own_timestamp(cluster: SimulatedCluster) -> None:
     for named in (["--origin", "requests/2/7"], ["--id", "order-9", "--requests", "requests"]):
-        result = env.call("deliver", *named, "--output", "json")
+        result = cluster.call("deliver", *named, "--output", "json")
         printed = json.loads(result.stdout)
         assert (result.exit_code, printed["action"], printed["due_ms"]) == (0, "reschedule", printed["sent_ms"])
-        request = request_at(env, printed["origin"])
+        request = request_at(cluster, printed["origin"])
         assert (request.action, request.due_ms) == (Action.RESCHEDULE, printed["sent_ms"])
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_a_bulk_cancel_goes_to_every_partition_and_adds_the_counts_up(
-    env: SimulatedCluster, tmp_path: Path, output: str
+    cluster: SimulatedCluster, tmp_path: Path, output: str
 ) -> None:
-    env.kafka.counts = lambda part: part.index
+    cluster.kafka.counts = lambda part: part.index
     config = ["--config", str(format_2(tmp_path))]
     selectors = ["--target", "orders", "--id-prefix", "c-", "--key", "k", "--from", "5", "--until", "9"]
-    result = env.call("cancel", "--requests", "requests", *selectors, *config, "--output", output, *SOON)
+    result = cluster.call("cancel", "--requests", "requests", *selectors, *config, "--output", output, *SOON)
     assert result.exit_code == 0, result.stderr
-    expected = [(f"requests/{index}/0", index) for index in range(env.partitions)]
+    expected = [(f"requests/{index}/0", index) for index in range(cluster.partitions)]
     if output == "json":
         printed = [json.loads(line) for line in result.stdout.splitlines()]
         assert [(each["origin"], each["count"]) for each in printed] == expected
@@ -122,8 +124,8 @@ def test_a_bulk_cancel_goes_to_every_partition_and_adds_the_counts_up(
     else:
         assert result.stdout.splitlines() == [f"{origin} {count}" for origin, count in expected]
         assert "6 messages cancelled" in result.stderr
-    for index in range(env.partitions):
-        (record,) = env.records("requests", index)
+    for index in range(cluster.partitions):
+        (record,) = cluster.records("requests", index)
         request = parse_request(RequestRules(topic="requests", format_version=2), index, 1, None, record.headers)
         assert request.selection == Selection("orders", b"c-", b"k", 5, 9)
 
@@ -137,28 +139,28 @@ def test_a_bulk_cancel_goes_to_every_partition_and_adds_the_counts_up(
     ],
 )
 def test_many_messages_are_moved_or_delivered(
-    env: SimulatedCluster, tmp_path: Path, command: list[str], due: bool, by_ms: int
+    cluster: SimulatedCluster, tmp_path: Path, command: list[str], due: bool, by_ms: int
 ) -> None:
-    env.kafka.counts = lambda part: part.index
+    cluster.kafka.counts = lambda part: part.index
     config = ["--config", str(format_2(tmp_path))]
-    result = env.call(*command, "--requests", "requests", "--key", "k", *config, *SOON)
+    result = cluster.call(*command, "--requests", "requests", "--key", "k", *config, *SOON)
     assert result.exit_code == 0, result.stderr
     assert "6 messages moved" in result.stderr
-    for index in range(env.partitions):
-        (record,) = env.records("requests", index)
+    for index in range(cluster.partitions):
+        (record,) = cluster.records("requests", index)
         request = parse_request(RequestRules(topic="requests", format_version=2), index, 1, None, record.headers)
         assert (request.selection, request.by_ms, request.due_ms) == (Selection(key=b"k"), by_ms, 1 if due else -1)
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_a_partly_produced_bulk_control_reports_which_partitions_have_it(
-    env: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
     """A repeated move by a duration would move the messages of the first partitions twice."""
-    fail_at(env, monkeypatch, 2)
+    fail_at(cluster, monkeypatch, 2)
     given = ["--requests", "requests", "--key", "k", "--config", str(format_2(tmp_path)), "--output", output]
-    moved = env.call("reschedule", "--by", "2h", *given, *SOON)
-    cancelled = env.call("cancel", *given)
+    moved = cluster.call("reschedule", "--by", "2h", *given, *SOON)
+    cancelled = cluster.call("cancel", *given)
     for result, offset in ((moved, 0), (cancelled, 1)):
         origins = [f"requests/0/{offset}", f"requests/1/{offset}"]
         lines = result.stdout.splitlines()
@@ -171,67 +173,67 @@ def test_a_partly_produced_bulk_control_reports_which_partitions_have_it(
     assert "--partition" not in cancelled.stderr
 
 
-def test_the_rest_of_a_bulk_control_goes_to_the_chosen_partitions(env: SimulatedCluster, tmp_path: Path) -> None:
-    env.kafka.counts = lambda part: part.index
+def test_the_rest_of_a_bulk_control_goes_to_the_chosen_partitions(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    cluster.kafka.counts = lambda part: part.index
     given = ["--requests", "requests", "--key", "k", "--config", str(format_2(tmp_path))]
-    result = env.call("reschedule", "--by", "2h", *given, "--partition", "3", "--partition", "1", *SOON)
+    result = cluster.call("reschedule", "--by", "2h", *given, "--partition", "3", "--partition", "1", *SOON)
     assert (result.exit_code, result.stdout.splitlines()) == (0, ["requests/1/0 1", "requests/3/0 3"])
-    assert [len(env.records("requests", index)) for index in range(env.partitions)] == [0, 1, 0, 1]
-    absent = env.call("cancel", *given, "--partition", "0", "--partition", "4")
+    assert [len(cluster.records("requests", index)) for index in range(cluster.partitions)] == [0, 1, 0, 1]
+    absent = cluster.call("cancel", *given, "--partition", "0", "--partition", "4")
     assert (absent.exit_code, "no partition 4" in absent.stderr) == (Exit.USAGE, True)
-    assert env.records("requests", 0) == []
+    assert cluster.records("requests", 0) == []
 
 
 def test_a_refusal_by_the_first_partition_is_reported_as_such(
-    env: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fail_at(env, monkeypatch, 0, NotAuthorized("requests may not be written"))
+    fail_at(cluster, monkeypatch, 0, NotAuthorized("requests may not be written"))
     given = ["--requests", "requests", "--key", "k", "--config", str(format_2(tmp_path))]
-    result = env.call("reschedule", "--by", "2h", *given)
+    result = cluster.call("reschedule", "--by", "2h", *given)
     assert (result.exit_code, result.stdout, result.stderr) == (Exit.USAGE, "", "error: requests may not be written\n")
 
 
-def test_a_bulk_cancel_without_a_count_ends_with_1(env: SimulatedCluster, tmp_path: Path) -> None:
+def test_a_bulk_cancel_without_a_count_ends_with_1(cluster: SimulatedCluster, tmp_path: Path) -> None:
     config = str(format_2(tmp_path))
-    result = env.call("cancel", "--requests", "requests", "--target", "t", "--config", config, *SOON)
+    result = cluster.call("cancel", "--requests", "requests", "--target", "t", "--config", config, *SOON)
     assert (result.exit_code, "no count from 4 partitions" in result.stderr) == (Exit.FAILED, True)
 
 
-def test_a_successful_cancel_prints_its_verdict(env: SimulatedCluster) -> None:
-    env.kafka.answering = says(Verdict.CANCELLED, "requests/2/7")
-    result = env.call("cancel", "--origin", "requests/2/7", *SOON)
+def test_a_successful_cancel_prints_its_verdict(cluster: SimulatedCluster) -> None:
+    cluster.kafka.answering = says(Verdict.CANCELLED, "requests/2/7")
+    result = cluster.call("cancel", "--origin", "requests/2/7", *SOON)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "requests/2/0\ncancelled requests/2/7\n"
 
 
-def test_a_successful_reschedule_prints_its_verdict_as_json(env: SimulatedCluster) -> None:
-    env.kafka.answering = says(Verdict.RESCHEDULED, "requests/2/7")
-    result = env.call("reschedule", "--origin", "requests/2/7", "--delay", "90s", *SOON, "--output", "json")
+def test_a_successful_reschedule_prints_its_verdict_as_json(cluster: SimulatedCluster) -> None:
+    cluster.kafka.answering = says(Verdict.RESCHEDULED, "requests/2/7")
+    result = cluster.call("reschedule", "--origin", "requests/2/7", "--delay", "90s", *SOON, "--output", "json")
     printed = json.loads(result.stdout)
     assert result.exit_code == 0
     assert printed["due_ms"] == printed["sent_ms"] + 90_000
     assert (printed["origin"], printed["action"], printed["verdict"]) == ("requests/2/0", "reschedule", "rescheduled")
     assert printed["of"] == "requests/2/7"
-    assert printed["sent_ms"] <= printed["verdict_ms"] <= env.broker.now_ms()
+    assert printed["sent_ms"] <= printed["verdict_ms"] <= cluster.broker.now_ms()
 
 
 @pytest.mark.parametrize("verdict", [Verdict.TOO_LATE, Verdict.NOT_FOUND, Verdict.REJECTED])
 @pytest.mark.parametrize("command", [["cancel"], ["reschedule", "--level", "0"]], ids=" ".join)
 def test_a_negative_verdict_is_printed_and_ends_with_1(
-    env: SimulatedCluster, command: list[str], verdict: Verdict
+    cluster: SimulatedCluster, command: list[str], verdict: Verdict
 ) -> None:
-    env.kafka.answering = says(verdict)
-    result = env.call(*command, "--id", "i", "--requests", "requests", *SOON)
+    cluster.kafka.answering = says(verdict)
+    result = cluster.call(*command, "--id", "i", "--requests", "requests", *SOON)
     assert result.exit_code == Exit.FAILED
     assert result.stdout.splitlines()[1] == verdict, "no origin is named"
     assert result.stderr.startswith(f"error: {verdict}: ")
-    as_json = env.call(*command, "--id", "i", "--requests", "requests", *SOON, "--output", "json")
+    as_json = cluster.call(*command, "--id", "i", "--requests", "requests", *SOON, "--output", "json")
     assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (Exit.FAILED, verdict)
 
 
-def test_a_schedule_that_replaces_gets_the_replaced_origin(env: SimulatedCluster) -> None:
-    env.kafka.answering = says(Verdict.REPLACED, "requests/1/5")
-    result = env.call("send", "--requests", "requests", "--topic", "orders", "--level", "9", "--id", "i", *SOON)
+def test_a_schedule_that_replaces_gets_the_replaced_origin(cluster: SimulatedCluster) -> None:
+    cluster.kafka.answering = says(Verdict.REPLACED, "requests/1/5")
+    result = cluster.call("send", "--requests", "requests", "--topic", "orders", "--level", "9", "--id", "i", *SOON)
     assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "replaced requests/1/5")
 
 
@@ -255,25 +257,25 @@ def test_which_verdicts_are_positive(verdict: Verdict, of: str | None, yes: bool
     assert is_positive(VerdictRecord(origin="R/0/2", id=None, verdict=verdict, of=of, at_ms=1)) is yes
 
 
-def test_a_missing_verdict_prints_what_to_check(env: SimulatedCluster) -> None:
-    result = env.call("cancel", "--requests", "requests", "--id", "i", *SOON)
+def test_a_missing_verdict_prints_what_to_check(cluster: SimulatedCluster) -> None:
+    result = cluster.call("cancel", "--requests", "requests", "--id", "i", *SOON)
     assert result.exit_code == Exit.FAILED
     assert result.stdout.startswith("requests/"), "the request is there all the same"
     assert "no verdict within 300ms" in result.stderr
     assert "postdate run" in result.stderr
     assert "`verdicts` is not none" in result.stderr
-    as_json = env.call("cancel", "--requests", "requests", "--id", "i", *SOON, "--output", "json")
+    as_json = cluster.call("cancel", "--requests", "requests", "--id", "i", *SOON, "--output", "json")
     assert (json.loads(as_json.stdout)["verdict"], as_json.exit_code) == (None, Exit.FAILED)
 
 
 def test_the_origin_is_printed_even_if_the_verdict_cannot_be_read(
-    env: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(part: Partition, offset: int, isolation: Isolation) -> LogReader:
         raise NotAuthorized(f"{part.topic} may not be read")
 
-    monkeypatch.setattr(env.kafka, "log_reader", forbidden)
-    result = env.call("cancel", "--origin", "requests/0/0", *SOON, "--output", "json")
+    monkeypatch.setattr(cluster.kafka, "log_reader", forbidden)
+    result = cluster.call("cancel", "--origin", "requests/0/0", *SOON, "--output", "json")
     assert (result.exit_code, "may not be read" in result.stderr) == (Exit.USAGE, True)
     printed = json.loads(result.stdout)
     assert (printed["origin"], printed["verdict"]) == ("requests/0/0", None)
@@ -281,72 +283,72 @@ def test_the_origin_is_printed_even_if_the_verdict_cannot_be_read(
 
 @pytest.mark.parametrize("command", [["cancel", "--id", "i"], ["send", "--topic", "orders", "--level", "1"]])
 def test_an_acknowledgement_without_an_offset_names_no_origin(
-    env: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     """The library reports no offset if it repeated a record that the broker already had."""
-    monkeypatch.setattr(env.broker, "append", lambda *arguments: (-1001, -1))
-    result = env.call(*command, "--requests", "requests")
+    monkeypatch.setattr(cluster.broker, "append", lambda *arguments: (-1001, -1))
+    result = cluster.call(*command, "--requests", "requests")
     assert (result.exit_code, result.stdout) == (Exit.FAILED, "")
     assert "did not report its offset" in result.stderr
 
 
-def test_only_a_verdict_on_this_request_counts(env: SimulatedCluster) -> None:
+def test_only_a_verdict_on_this_request_counts(cluster: SimulatedCluster) -> None:
     """The partition also has older verdicts, verdicts on other requests, and records that are no verdicts."""
-    verdicts = Partition(env.own.verdicts, 0)
+    verdicts = Partition(cluster.own.verdicts, 0)
 
     def disturb(part: Partition, record: Record) -> tuple[Verdict, bytes]:
         for offset in (record.offset + 1, record.offset + 10):
             other = encode_verdict(Verdict.NOT_FOUND, format_origin("requests", 0, offset), b"", b"", 1)
-            env.broker.append(verdicts, *other, [], 1)
-        env.broker.append(verdicts, None, b"not a verdict", [], 1)
+            cluster.broker.append(verdicts, *other, [], 1)
+        cluster.broker.append(verdicts, None, b"not a verdict", [], 1)
         return Verdict.CANCELLED, b"requests/0/0"
 
     own = encode_verdict(Verdict.TOO_LATE, b"requests/0/0", b"", b"", 1)
-    env.broker.append(verdicts, *own, [], 1)  # of a topic of the same name before
-    env.kafka.answering = disturb
-    result = env.call("cancel", "--origin", "requests/0/0", *SOON)
+    cluster.broker.append(verdicts, *own, [], 1)  # of a topic of the same name before
+    cluster.kafka.answering = disturb
+    result = cluster.call("cancel", "--origin", "requests/0/0", *SOON)
     assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "cancelled requests/0/0")
     assert "does not parse" in result.stderr
 
 
-def test_nothing_is_sent_if_no_verdict_can_arrive(env: SimulatedCluster, tmp_path: Path) -> None:
-    env.kafka.admin().delete_topics([env.own.verdicts])
-    result = env.call("cancel", "--origin", "requests/0/0", "--wait-verdict")
+def test_nothing_is_sent_if_no_verdict_can_arrive(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    cluster.kafka.admin().delete_topics([cluster.own.verdicts])
+    result = cluster.call("cancel", "--origin", "requests/0/0", "--wait-verdict")
     assert result.exit_code == Exit.USAGE
     assert "postdate topics create -b sim:1 --requests requests --allow-existing" in result.stderr
     config = tmp_path / "postdate.toml"
     config.write_text('[[request_topics]]\nname = "requests"\nverdicts = "none"\n')
-    result = env.call("cancel", "--origin", "requests/0/0", "--wait-verdict", "--config", str(config))
+    result = cluster.call("cancel", "--origin", "requests/0/0", "--wait-verdict", "--config", str(config))
     assert (result.exit_code, "verdicts = none" in result.stderr) == (Exit.USAGE, True)
-    assert env.records("requests", 0) == []
-    assert env.call("cancel", "--origin", "requests/0/0", "--config", str(config)).exit_code == 0
+    assert cluster.records("requests", 0) == []
+    assert cluster.call("cancel", "--origin", "requests/0/0", "--config", str(config)).exit_code == 0
 
 
-def test_the_origin_is_printed_even_if_the_brokers_clock_is_wrong(env: SimulatedCluster) -> None:
+def test_the_origin_is_printed_even_if_the_brokers_clock_is_wrong(cluster: SimulatedCluster) -> None:
     """The message is beyond the horizon by the clock of the broker, and within it by ours."""
-    env.broker.skew_ms = -500 * 86_400_000
-    at = str(int(env.time.now_ms) + 3_600_000)
+    cluster.broker.skew_ms = -500 * 86_400_000
+    at = str(int(cluster.time.now_ms) + 3_600_000)
     for command in (
         ["send", "--requests", "requests", "--topic", "orders"],
         ["reschedule", "--origin", "requests/0/1"],
     ):
-        result = env.call(*command, "--at", at, "--output", "json")
+        result = cluster.call(*command, "--at", at, "--output", "json")
         assert result.exit_code == 0, result.stderr
         printed = json.loads(result.stdout)
         assert (printed["origin"].partition("/")[0], printed["due_ms"]) == ("requests", None)
 
 
-def test_an_origin_that_cannot_exist_is_not_sent(env: SimulatedCluster) -> None:
-    result = env.call("cancel", "--origin", "requests/4/1")
+def test_an_origin_that_cannot_exist_is_not_sent(cluster: SimulatedCluster) -> None:
+    result = cluster.call("cancel", "--origin", "requests/4/1")
     assert (result.exit_code, "requests has 4 partitions" in result.stderr) == (Exit.USAGE, True)
-    absent = env.call("cancel", "--origin", "nowhere/0/1")
+    absent = cluster.call("cancel", "--origin", "nowhere/0/1")
     assert (absent.exit_code, "request topic nowhere does not exist" in absent.stderr) == (Exit.USAGE, True)
 
 
-def test_a_reschedule_beyond_the_horizon_is_not_sent(env: SimulatedCluster) -> None:
-    result = env.call("reschedule", "--origin", "requests/0/1", "--delay", "401d")
+def test_a_reschedule_beyond_the_horizon_is_not_sent(cluster: SimulatedCluster) -> None:
+    result = cluster.call("reschedule", "--origin", "requests/0/1", "--delay", "401d")
     assert (result.exit_code, "beyond-horizon" in result.stderr) == (Exit.USAGE, True)
-    assert env.records("requests", 0) == []
+    assert cluster.records("requests", 0) == []
 
 
 @pytest.mark.parametrize(
@@ -383,12 +385,12 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(env: SimulatedCluster) -> N
     ],
 )
 def test_a_mistake_of_usage_sends_nothing(
-    env: SimulatedCluster, tmp_path: Path, arguments: list[str], expected_text: str
+    cluster: SimulatedCluster, tmp_path: Path, arguments: list[str], expected_text: str
 ) -> None:
-    result = env.call(*(str(format_2(tmp_path)) if each == "2" else each for each in arguments))
+    result = cluster.call(*(str(format_2(tmp_path)) if each == "2" else each for each in arguments))
     assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
     assert expected_text in result.stderr
-    assert all(env.records("requests", partition) == [] for partition in range(env.partitions))
+    assert all(cluster.records("requests", partition) == [] for partition in range(cluster.partitions))
 
 
 @pytest.mark.parametrize(
@@ -403,20 +405,20 @@ def test_a_mistake_of_usage_sends_nothing(
     ],
 )
 def test_a_command_does_not_claim_to_know_the_format_version_of_the_sidecars(
-    env: SimulatedCluster, arguments: tuple[str, ...], need: str
+    cluster: SimulatedCluster, arguments: tuple[str, ...], need: str
 ) -> None:
-    result = env.call(*arguments, "--requests", "requests")
+    result = cluster.call(*arguments, "--requests", "requests")
     remedy = "and this command has 1: set POSTDATE_FORMAT_VERSION to the number of the sidecars"
     assert (result.exit_code, result.stderr) == (Exit.USAGE, f"error: {need}, {remedy}\n")
 
 
-def test_a_control_is_an_ordinary_record(env: SimulatedCluster) -> None:
-    env.call("cancel", "--origin", "requests/0/9")
-    (record,) = env.records("requests", 0)
+def test_a_control_is_an_ordinary_record(cluster: SimulatedCluster) -> None:
+    cluster.call("cancel", "--origin", "requests/0/9")
+    (record,) = cluster.records("requests", 0)
     assert (record.key, record.value) == (None, None)
     assert record.headers == [(ACTION, b"cancel"), (ORIGIN, b"requests/0/9")]
-    env.call("cancel", "--requests", "requests", "--id", "i")
-    (by_id,) = env.records("requests", partition_for(b"i", 4))[-1:]
+    cluster.call("cancel", "--requests", "requests", "--id", "i")
+    (by_id,) = cluster.records("requests", partition_for(b"i", 4))[-1:]
     assert (by_id.key, by_id.headers) == (b"i", [(ACTION, b"cancel"), (ID, b"i")])
 
 
@@ -430,7 +432,7 @@ def test_a_control_is_an_ordinary_record(env: SimulatedCluster) -> None:
 )
 @pytest.mark.parametrize("reply", ["y", "n"])
 def test_on_a_terminal_a_bulk_control_asks_with_the_number_of_messages(
-    env: SimulatedCluster,
+    cluster: SimulatedCluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     answer: dict[str, object] | None,
@@ -452,23 +454,23 @@ def test_on_a_terminal_a_bulk_control_asks_with_the_number_of_messages(
     monkeypatch.setattr(click, "confirm", confirm)
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
     options = ("--requests", "requests", "--config", str(format_2(tmp_path)), "--url", "http://127.0.0.1:1")
-    result = env.call("cancel", "--target", "orders", *options)
+    result = cluster.call("cancel", "--target", "orders", *options)
     assert asked == [question]
     assert ("the messages cannot be counted: nobody answers" in result.stderr) == (answer is None)
-    sent = sum(len(env.records("requests", partition)) for partition in range(env.partitions))
-    assert (result.exit_code, sent) == ((0, env.partitions) if reply == "y" else (1, 0))
+    sent = sum(len(cluster.records("requests", partition)) for partition in range(cluster.partitions))
+    assert (result.exit_code, sent) == ((0, cluster.partitions) if reply == "y" else (1, 0))
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_target_that_does_not_exist_is_reported(
-    env: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry_run: bool
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry_run: bool
 ) -> None:
     nothing = {"shards": [], "count": 0, "exact": True, "not_asked": []}
     monkeypatch.setattr(Deployment, "selected", lambda *_: nothing)
     more = ["--dry-run", "--url", "http://127.0.0.1:1"] if dry_run else []
     for target, warning in (("requests", ""), ("remindres", "warning: target topic remindres does not exist\n")):
         command = ("cancel", "--requests", "requests", "--target", target, *more)
-        result = env.call(*command, "--config", str(format_2(tmp_path)))
+        result = cluster.call(*command, "--config", str(format_2(tmp_path)))
         assert (result.exit_code, result.stderr) == (0, warning)
 
 

@@ -23,11 +23,11 @@ FORMAT_2 = {"POSTDATE_FORMAT_VERSION": "2"}
 SLOW: list[PolicyRow] = [(0, "slow", "base=1s"), (0, "slow", "base=10m"), (0, "gone", "base=1s"), (1, "gone", "")]
 
 
-def bed_with(policies: list[PolicyRow] | None) -> SimulatedCluster:
+def cluster_with(policies: list[PolicyRow] | None) -> SimulatedCluster:
     """Returns a cluster with a sidecar that has these policies; None: no sidecar has written anything."""
-    env = SimulatedCluster(partitions=1)
+    cluster = SimulatedCluster(partitions=1)
     if policies is not None:
-        env.broker.append(Partition("requests", 0), None, b"", [], env.broker.now_ms())
+        cluster.broker.append(Partition("requests", 0), None, b"", [], cluster.broker.now_ms())
         for seq, rows in enumerate((policies[:1], policies[1:]), 1):
             record = DispatchRecord(
                 seq=seq,
@@ -41,55 +41,57 @@ def bed_with(policies: list[PolicyRow] | None) -> SimulatedCluster:
                 fates=[],
                 policies=rows,
             )
-            env.broker.append(Partition(env.own.dispatch_log, 0), None, encode_record(record), [], env.broker.now_ms())
-    return env
+            cluster.broker.append(
+                Partition(cluster.own.dispatch_log, 0), None, encode_record(record), [], cluster.broker.now_ms()
+            )
+    return cluster
 
 
 def test_the_due_time_is_that_of_the_policy() -> None:
-    result = bed_with(SLOW).call(*SEND, "slow", environ=FORMAT_2)
+    result = cluster_with(SLOW).call(*SEND, "slow", environ=FORMAT_2)
     sent = json.loads(result.stdout)
     assert (result.exit_code, sent["due_ms"] - sent["sent_ms"]) == (Exit.OK, 600_000), result.stderr
 
 
 @pytest.mark.parametrize("name", ["other", "gone"])
 def test_a_name_without_a_policy_is_refused_and_not_sent(name: str) -> None:
-    env = bed_with(SLOW)
-    result = env.call(*SEND, name, environ=FORMAT_2)
+    cluster = cluster_with(SLOW)
+    result = cluster.call(*SEND, name, environ=FORMAT_2)
     assert result.exit_code == Exit.USAGE
     assert f"bad-retry: requests has no retry policy '{name}'" in result.stderr
-    assert len(env.records("requests", 0)) == 1
+    assert len(cluster.records("requests", 0)) == 1
 
 
 def test_a_name_is_sent_if_no_sidecar_has_run() -> None:
-    result = bed_with(None).call(*SEND, "slow", environ=FORMAT_2)
+    result = cluster_with(None).call(*SEND, "slow", environ=FORMAT_2)
     assert (result.exit_code, json.loads(result.stdout)["due_ms"]) == (Exit.OK, None)
 
 
 def test_a_name_is_sent_if_the_log_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    env = bed_with(SLOW)
+    cluster = cluster_with(SLOW)
 
     def refuse(*_: Any) -> Any:
         raise NotAuthorized("no right to read the log")
 
-    monkeypatch.setattr(env.kafka, "log_reader", refuse)
-    result = env.call(*SEND, "slow", environ=FORMAT_2)
+    monkeypatch.setattr(cluster.kafka, "log_reader", refuse)
+    result = cluster.call(*SEND, "slow", environ=FORMAT_2)
     assert (result.exit_code, json.loads(result.stdout)["due_ms"]) == (Exit.OK, None)
 
 
 def test_lateness_counts_from_the_due_time_of_the_fate_if_the_policy_is_unknown() -> None:
-    env = bed_with(None)
-    env.kafka = DispatchedKafka(
-        env.broker, env.time, [[PlainFate(0, env.broker.now_ms() + 1_000, DELIVERED)]], late_ms=1_020
+    cluster = cluster_with(None)
+    cluster.kafka = DispatchedKafka(
+        cluster.broker, cluster.time, [[PlainFate(0, cluster.broker.now_ms() + 1_000, DELIVERED)]], late_ms=1_020
     )
-    result = env.call(*SEND, "slow", "--wait-delivery", *SOON, environ=FORMAT_2)
+    result = cluster.call(*SEND, "slow", "--wait-delivery", *SOON, environ=FORMAT_2)
     _, end = (json.loads(line) for line in result.stdout.splitlines())
     assert 15 <= end["late_ms"] <= 500
 
 
 def test_a_delivery_is_awaited_until_the_policy_makes_it_due() -> None:
-    env = bed_with([(0, "slow", ""), (0, "slow", "base=1s")])
+    cluster = cluster_with([(0, "slow", ""), (0, "slow", "base=1s")])
     began = time.monotonic()
-    result = env.call(*SEND, "slow", "--wait-delivery", *SOON, environ=FORMAT_2)
+    result = cluster.call(*SEND, "slow", "--wait-delivery", *SOON, environ=FORMAT_2)
     assert time.monotonic() - began >= 1.3
     assert "has not ended within 300ms of its time" in result.stderr
     assert json.loads(result.stdout)["due_ms"] is not None

@@ -18,7 +18,7 @@ from support.kafka_simulator.admin import SimAdmin
 
 
 def test_an_outdated_answer_of_a_broker_is_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    env, asked = SimulatedCluster(), Counter[str]()
+    cluster, asked = SimulatedCluster(), Counter[str]()
     describe = SimAdmin.describe
 
     def lagging(admin: SimAdmin, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
@@ -27,6 +27,6 @@ def test_an_outdated_answer_of_a_broker_is_requested_again(monkeypatch: pytest.M
         return {name: info for name, info in live.items() if asked[name] % 3 == 0}
 
     monkeypatch.setattr(SimAdmin, "describe", lagging)
-    result = env.call("topics", "create", "--requests", "late", "--replication-factor", "1", "--partitions", "1")
+    result = cluster.call("topics", "create", "--requests", "late", "--replication-factor", "1", "--partitions", "1")
     assert (result.exit_code, result.stderr) == (0, "")
     assert set(result.stdout.split()) == OwnTopics.of("late").names()

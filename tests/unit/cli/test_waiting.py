@@ -63,21 +63,21 @@ class DispatchedKafka(AnsweredKafka):
         return super().log_reader(part, offset, isolation)
 
 
-def bed_with(*fates: list[Fate], late_ms: int = 0) -> SimulatedCluster:
-    env = SimulatedCluster(partitions=1)
-    env.kafka = DispatchedKafka(env.broker, env.time, list(fates), late_ms)
-    return env
+def cluster_with(*fates: list[Fate], late_ms: int = 0) -> SimulatedCluster:
+    cluster = SimulatedCluster(partitions=1)
+    cluster.kafka = DispatchedKafka(cluster.broker, cluster.time, list(fates), late_ms)
+    return cluster
 
 
 def test_wait_delivery_prints_the_lateness() -> None:
-    env = bed_with(
+    cluster = cluster_with(
         [PlainFate(7, 5, DELIVERED)],
         [PlainFate(0, 5, STORED)],
         [Moved(0, 5, MOVED, 9, 3)],
         [PlainFate(0, 5, DELIVERED)],
         late_ms=41,
     )
-    result = env.call(*SEND, *SOON, "--output", "json")
+    result = cluster.call(*SEND, *SOON, "--output", "json")
     sent, end = (json.loads(line) for line in result.stdout.splitlines())
     assert (result.exit_code, end["fate"], end["origin"]) == (Exit.OK, DELIVERED, sent["origin"]), result.stderr
     assert end["late_ms"] == end["ended_ms"] - sent["due_ms"]
@@ -85,14 +85,14 @@ def test_wait_delivery_prints_the_lateness() -> None:
 
 
 def test_a_time_that_has_passed_makes_nothing_late_from_before_the_request() -> None:
-    env = bed_with([PlainFate(0, 5, DELIVERED)], late_ms=41)
+    cluster = cluster_with([PlainFate(0, 5, DELIVERED)], late_ms=41)
     past = [*SEND[:-3], "--at", "2001-02-03T04:05:06Z", SEND[-1]]
-    _, end = (json.loads(line) for line in env.call(*past, *SOON, "--output", "json").stdout.splitlines())
+    _, end = (json.loads(line) for line in cluster.call(*past, *SOON, "--output", "json").stdout.splitlines())
     assert 40 <= end["late_ms"] < 10_000
 
 
 def test_the_text_output_has_one_more_line() -> None:
-    result = bed_with([PlainFate(0, 5, DELIVERED)], late_ms=41).call(*SEND, *SOON)
+    result = cluster_with([PlainFate(0, 5, DELIVERED)], late_ms=41).call(*SEND, *SOON)
     origin, end = result.stdout.splitlines()
     assert origin == "requests/0/0"
     assert end.startswith("delivered ")
@@ -101,7 +101,7 @@ def test_the_text_output_has_one_more_line() -> None:
 
 @pytest.mark.parametrize("fate", [DEAD, CANCELLED, APPLIED])
 def test_any_other_fate_ends_with_1(fate: FateName) -> None:
-    result = bed_with([PlainFate(0, 5, fate)]).call(*SEND, *SOON)
+    result = cluster_with([PlainFate(0, 5, fate)]).call(*SEND, *SOON)
     assert result.exit_code == Exit.FAILED
     assert f"{fate}: the message was not delivered" in result.stderr
     assert ("its dead letter has the reason" in result.stderr) == (fate == DEAD)
@@ -109,29 +109,29 @@ def test_any_other_fate_ends_with_1(fate: FateName) -> None:
 
 
 def test_a_missing_verdict_fails_with_a_hint() -> None:
-    result = bed_with([PlainFate(1, 5, DELIVERED)]).call(*SEND, *SOON)
+    result = cluster_with([PlainFate(1, 5, DELIVERED)]).call(*SEND, *SOON)
     assert result.exit_code == Exit.FAILED
     assert "requests/0/0 has not ended within 300ms of its time" in result.stderr
 
 
 def test_records_before_the_request_are_not_its_fate() -> None:
-    env = bed_with()
-    DispatchedKafka(env.broker, env.time, [[PlainFate(0, 5, DELIVERED)]], 0).log_reader(
-        Partition(env.own.dispatch_log, 0), 0, Isolation.READ_COMMITTED
+    cluster = cluster_with()
+    DispatchedKafka(cluster.broker, cluster.time, [[PlainFate(0, 5, DELIVERED)]], 0).log_reader(
+        Partition(cluster.own.dispatch_log, 0), 0, Isolation.READ_COMMITTED
     ).close()
-    assert env.call(*SEND, *SOON).exit_code == Exit.FAILED
+    assert cluster.call(*SEND, *SOON).exit_code == Exit.FAILED
 
 
 def test_a_record_that_cannot_be_read_is_skipped_with_a_warning() -> None:
-    env = bed_with([PlainFate(0, 5, DELIVERED)])
-    written = env.kafka.log_reader
+    cluster = cluster_with([PlainFate(0, 5, DELIVERED)])
+    written = cluster.kafka.log_reader
 
     def spoilt(part: Partition, offset: int, isolation: Isolation) -> LogReader:
-        env.broker.append(part, None, b"not JSON", [], env.broker.now_ms())
+        cluster.broker.append(part, None, b"not JSON", [], cluster.broker.now_ms())
         return written(part, offset, isolation)
 
-    env.kafka.log_reader = spoilt  # type: ignore[method-assign]
-    result = env.call(*SEND, *SOON)
+    cluster.kafka.log_reader = spoilt  # type: ignore[method-assign]
+    result = cluster.call(*SEND, *SOON)
     assert result.exit_code == Exit.OK, result.stderr
     assert "requests.dispatch-log/0/0" in result.stderr
 
@@ -145,11 +145,11 @@ def test_the_timeout_exceeds_the_retry_budget(budget: str, timeout_ms: int, monk
         return FinalFate(DEAD, 0)
 
     monkeypatch.setattr(FateWatch, "wait", wait)
-    bed_with().call(*SEND, environ={"POSTDATE_DISPATCH_RETRY_BUDGET_MS": budget})
+    cluster_with().call(*SEND, environ={"POSTDATE_DISPATCH_RETRY_BUDGET_MS": budget})
     assert waited == [timeout_ms + 1], "counted from the due time, 1 ms after the request"
 
 
 def test_wait_verdict_and_wait_delivery_exclude_each_other() -> None:
-    result = bed_with().call(*SEND, "--wait-verdict")
+    result = cluster_with().call(*SEND, "--wait-verdict")
     assert result.exit_code == Exit.USAGE
     assert "give only one of" in result.stderr

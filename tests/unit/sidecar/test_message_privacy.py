@@ -188,7 +188,7 @@ def in_dialects(due_ms: float) -> Iterator[_AskedRequest]:
             yield _AskedRequest([*others, (name, marked)], CALLER_ID if dialect.id_is_key else MARK)
 
 
-def new_deployment(directory: Path) -> ShardEnvironment:
+def new_environment(directory: Path) -> ShardEnvironment:
     """Returns a cluster with a target for each reason that needs one."""
     directory.mkdir()
     env = ShardEnvironment(directory)
@@ -461,7 +461,7 @@ def test_no_field_of_a_request_is_written_outside_of_the_topics(
     monkeypatch.setattr(limits, "HOLD_TIMEOUT_S", 0.1)
     token_file = tmp_path / "token"
     token_file.write_text(TOKEN)
-    env = new_deployment(tmp_path / "refused")
+    env = new_environment(tmp_path / "refused")
     with logged():
         shard = env.shard(topic())
         count = ask_all(env)

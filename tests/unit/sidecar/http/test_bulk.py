@@ -23,26 +23,31 @@ BY = {"key": "k", "by": "2h"}
 
 
 @pytest.fixture
-def env() -> SimulatedCluster:
+def cluster() -> SimulatedCluster:
     return SimulatedCluster()
 
 
 @pytest.fixture
-def process(env: SimulatedCluster) -> ProcessState:
+def process(cluster: SimulatedCluster) -> ProcessState:
     config = Config(format_version=2, request_topics=(RequestTopicConfig("requests"),))
-    clock = SimpleNamespace(wall_ms=env.broker.now_ms)
-    parts = {"config": config, "admin": env.kafka.admin(), "controls": ReusedProducer(env.kafka), "clock": clock}
+    clock = SimpleNamespace(wall_ms=cluster.broker.now_ms)
+    parts = {
+        "config": config,
+        "admin": cluster.kafka.admin(),
+        "controls": ReusedProducer(cluster.kafka),
+        "clock": clock,
+    }
     return cast(ProcessState, SimpleNamespace(**parts))
 
 
-def counts(env: SimulatedCluster) -> list[int]:
-    return [len(env.records("requests", index)) for index in range(env.partitions)]
+def counts(cluster: SimulatedCluster) -> list[int]:
+    return [len(cluster.records("requests", index)) for index in range(cluster.partitions)]
 
 
 def test_a_failure_names_the_partitions_that_have_the_control(
-    env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
+    cluster: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real_append = env.broker.append
+    real_append = cluster.broker.append
 
     def append(part: Partition, *more: Any) -> tuple[int, int]:
         if part.index == 2:
@@ -50,19 +55,19 @@ def test_a_failure_names_the_partitions_that_have_the_control(
         return real_append(part, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(env.broker, "append", append)
+        patch.setattr(cluster.broker, "append", append)
         with pytest.raises(PartlyProduced) as failed:
             control_selected(process, "reschedule", BY)
     assert "sent: requests/0/0, requests/1/0; may be sent: requests/2; not sent: requests/3" in str(failed.value)
     assert "the connection is lost" in str(failed.value)
-    assert counts(env) == [1, 1, 0, 0]
+    assert counts(cluster) == [1, 1, 0, 0]
     answer = control_selected(process, "reschedule", {**BY, "partitions": [2, 3]})
     assert [control["origin"] for control in answer["controls"]] == ["requests/2/0", "requests/3/0"]
-    assert counts(env) == [1, 1, 1, 1]
+    assert counts(cluster) == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("partitions", ["2", [], [-1], [True], ["1"], [0, 4]])
-def test_invalid_partitions_send_nothing(env: SimulatedCluster, process: ProcessState, partitions: object) -> None:
+def test_invalid_partitions_send_nothing(cluster: SimulatedCluster, process: ProcessState, partitions: object) -> None:
     with pytest.raises(BadQuery, match="partition"):
         control_selected(process, "reschedule", {**BY, "partitions": partitions})
-    assert counts(env) == [0, 0, 0, 0]
+    assert counts(cluster) == [0, 0, 0, 0]

@@ -33,15 +33,15 @@ UNKNOWN = {"reason": "unknown-target"}
 
 
 @pytest.fixture
-def env() -> SimulatedCluster:
+def cluster() -> SimulatedCluster:
     return SimulatedCluster()
 
 
 @pytest.fixture
-def process(env: SimulatedCluster) -> ProcessState:
+def process(cluster: SimulatedCluster) -> ProcessState:
     config = Config(format_version=2, request_topics=(RequestTopicConfig("requests"),))
-    clock = SimpleNamespace(wall_ms=env.broker.now_ms)
-    parts = {"config": config, "admin": env.kafka.admin(), "kafka": env.kafka, "clock": clock}
+    clock = SimpleNamespace(wall_ms=cluster.broker.now_ms)
+    parts = {"config": config, "admin": cluster.kafka.admin(), "kafka": cluster.kafka, "clock": clock}
     return cast(ProcessState, SimpleNamespace(**parts))
 
 
@@ -53,18 +53,18 @@ def origins_of(answer: dict[str, Any]) -> list[str]:
     return [dead_letter["origin"] for dead_letter in answer["letters"]]
 
 
-def requests_count(env: SimulatedCluster) -> int:
-    return sum(len(env.records("requests", index)) for index in range(env.partitions))
+def requests_count(cluster: SimulatedCluster) -> int:
+    return sum(len(cluster.records("requests", index)) for index in range(cluster.partitions))
 
 
 def test_dead_letters_are_grouped_by_reason_and_the_newest_are_listed(
-    env: SimulatedCluster, process: ProcessState
+    cluster: SimulatedCluster, process: ProcessState
 ) -> None:
-    first = env.bury(0, None, None, ORDERS, "expired")
-    env.time.wait(60_000)
-    second = env.bury(1, None, None, [*NOWHERE, (ID, b"o-1")], "unknown-target")
-    env.time.wait(60_000)
-    third = env.bury(2, None, b"v" * 9, ORDERS, "unknown-target")
+    first = cluster.bury(0, None, None, ORDERS, "expired")
+    cluster.time.wait(60_000)
+    second = cluster.bury(1, None, None, [*NOWHERE, (ID, b"o-1")], "unknown-target")
+    cluster.time.wait(60_000)
+    third = cluster.bury(2, None, b"v" * 9, ORDERS, "unknown-target")
     answer = listed(process)
     assert [(group["reason"], group["count"]) for group in answer["groups"]] == [("unknown-target", 2), ("expired", 1)]
     assert answer["groups"][0]["targets"] == [{"target": "nowhere", "count": 1}, {"target": "orders", "count": 1}]
@@ -79,34 +79,38 @@ def test_dead_letters_are_grouped_by_reason_and_the_newest_are_listed(
     assert [group["count"] for group in listed(process, since)["groups"]] == [1]
 
 
-def test_a_plan_changes_nothing_and_each_letter_is_requeued_once(env: SimulatedCluster, process: ProcessState) -> None:
-    origins = [env.bury(index, None, b"v", [*ORDERS, (ID, b"o-%d" % index)], "unknown-target") for index in range(3)]
-    lost = env.bury(3, None, b"v", NOWHERE, "unknown-target")
+def test_a_plan_changes_nothing_and_each_letter_is_requeued_once(
+    cluster: SimulatedCluster, process: ProcessState
+) -> None:
+    origins = [
+        cluster.bury(index, None, b"v", [*ORDERS, (ID, b"o-%d" % index)], "unknown-target") for index in range(3)
+    ]
+    lost = cluster.bury(3, None, b"v", NOWHERE, "unknown-target")
     expired: Headers = [(TOPIC, b"orders"), ("postdate-at", b"1000"), (GRACE, b"1s")]
-    late = env.bury(3, None, b"v", expired, "expired")
+    late = cluster.bury(3, None, b"v", expired, "expired")
     plan = requeue(process, UNKNOWN, payload=False)
-    assert (plan["executed"], plan["requeued"], plan["with_id"], requests_count(env)) == (False, 4, 3, 5)
+    assert (plan["executed"], plan["requeued"], plan["with_id"], requests_count(cluster)) == (False, 4, 3, 5)
     assert plan["missing_targets"] == ["nowhere"]
 
     done = requeue(process, {**UNKNOWN, "target": "orders", "execute": True}, payload=False)
     assert (done["requeued"], done["requeued_before"], done["complete"]) == (3, 0, True)
     assert [outcome["origin"] for outcome in done["outcomes"]] == origins
-    assert [env.records("requests", index)[-1].offset for index in range(3)] == [1, 1, 1]
+    assert [cluster.records("requests", index)[-1].offset for index in range(3)] == [1, 1, 1]
     again = requeue(process, {**UNKNOWN, "execute": True}, payload=False)
-    assert (again["requeued"], again["requeued_before"], requests_count(env)) == (1, 3, 9)
+    assert (again["requeued"], again["requeued_before"], requests_count(cluster)) == (1, 3, 9)
     assert again["outcomes"][0]["origin"] == lost
 
     impossible = requeue(process, {"reason": "expired", "execute": True}, payload=False)
-    assert (impossible["requeued"], impossible["impossible"], requests_count(env)) == (0, 1, 9)
+    assert (impossible["requeued"], impossible["impossible"], requests_count(cluster)) == (0, 1, 9)
     assert impossible["outcomes"][0]["why"].startswith("it would expire again")
     moved = requeue(process, {"origins": [late], "delay": "5s", "execute": True}, payload=False)
-    assert (moved["requeued"], requests_count(env)) == (1, 10)
+    assert (moved["requeued"], requests_count(cluster)) == (1, 10)
 
 
 def test_two_requeues_do_not_run_at_the_same_time(
-    env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
+    cluster: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    env.bury(0, None, b"v", ORDERS, "unknown-target")
+    cluster.bury(0, None, b"v", ORDERS, "unknown-target")
     refused = []
 
     def requeue_meanwhile(*arguments: Any) -> Any:
@@ -123,9 +127,9 @@ def test_two_requeues_do_not_run_at_the_same_time(
 
 
 def test_reading_is_bounded_in_dead_letters_and_time(
-    env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
+    cluster: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, *new = [env.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(4)]
+    old, *new = [cluster.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(4)]
     monkeypatch.setattr(limits, "DEAD_LETTERS_MAX", 3)
     monkeypatch.setattr(limits, "DEAD_LETTERS_REQUEUED_MAX", 2)
     answer = listed(process)
@@ -148,13 +152,13 @@ def test_reading_is_bounded_in_dead_letters_and_time(
 
 
 def test_an_earlier_until_reaches_older_dead_letters(
-    env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
+    cluster: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DEAD_LETTERS_MAX", 3)
-    old = env.bury(0, None, b"v", ORDERS, "unknown-target")
-    env.time.wait(60_000)
-    until = str(env.broker.now_ms())
-    new = [env.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(3)]
+    old = cluster.bury(0, None, b"v", ORDERS, "unknown-target")
+    cluster.time.wait(60_000)
+    until = str(cluster.broker.now_ms())
+    new = [cluster.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(3)]
     assert (len(listed(process)["letters"]), listed(process)["complete"]) == (3, False)
     answer = listed(process, f"until={until}")
     assert (origins_of(answer), answer["complete"]) == ([old], True)
@@ -165,11 +169,11 @@ def test_an_earlier_until_reaches_older_dead_letters(
 
 
 def test_listing_dead_letters_keeps_no_value(
-    env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
+    cluster: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(process.config, http=HttpConfig(payloads="allowed"))
     allowed = cast(ProcessState, SimpleNamespace(**{**vars(process), "config": config}))
-    env.bury(0, b"k", b"v" * 9, [*ORDERS, (ATTEMPT, b"2")], "expired")
+    cluster.bury(0, b"k", b"v" * 9, [*ORDERS, (ATTEMPT, b"2")], "expired")
     kept, as_json = [], dead_letters._dead_letter_as_json
 
     def recorded(dead_letter: DeadLetter, payload: bool) -> dict[str, Any]:
@@ -184,10 +188,10 @@ def test_listing_dead_letters_keeps_no_value(
 
 
 def test_the_content_of_a_refused_request_is_shown_only_with_payloads(
-    env: SimulatedCluster, process: ProcessState
+    cluster: SimulatedCluster, process: ProcessState
 ) -> None:
     bad: Headers = [(TOPIC, b"orders"), (DELAY, b"card-4111"), (ID, b"card-4111")]
-    env.bury(0, None, b"v", bad, "bad-time")
+    cluster.bury(0, None, b"v", bad, "bad-time")
     answer, plan = listed(process), requeue(process, {"reason": "bad-time"}, payload=False)
     assert (answer["letters"][0]["id"], answer["letters"][0]["target"]) == (None, None)
     assert answer["groups"][0]["targets"] == [{"target": None, "count": 1}]
@@ -220,13 +224,13 @@ def test_the_content_of_a_refused_request_is_shown_only_with_payloads(
         {**UNKNOWN, "limit": 5},
     ],
 )
-def test_a_wrong_body_requeues_nothing(env: SimulatedCluster, process: ProcessState, body: object) -> None:
-    env.bury(0, None, b"v", ORDERS, "unknown-target")
+def test_a_wrong_body_requeues_nothing(cluster: SimulatedCluster, process: ProcessState, body: object) -> None:
+    cluster.bury(0, None, b"v", ORDERS, "unknown-target")
     with pytest.raises(BadQuery):
         requeue(process, body, payload=False)
-    assert requests_count(env) == 1
+    assert requests_count(cluster) == 1
 
 
-def test_a_foreign_record_is_not_listed_as_a_dead_letter(env: SimulatedCluster, process: ProcessState) -> None:
-    env.broker.append(Partition(env.own.dead_letters, 0), None, b"v", [], env.broker.now_ms())
+def test_a_foreign_record_is_not_listed_as_a_dead_letter(cluster: SimulatedCluster, process: ProcessState) -> None:
+    cluster.broker.append(Partition(cluster.own.dead_letters, 0), None, b"v", [], cluster.broker.now_ms())
     assert listed(process)["groups"] == []

@@ -138,10 +138,10 @@ def test_the_number_of_shards_is_printed_for_people_and_read_by_the_parent(
 
 
 def test_a_rate_that_matches_no_target_is_logged_at_the_start() -> None:
-    env = SimulatedCluster()
-    topic = RequestTopicConfig(env.requests, messages_per_second_max=("mails=20", "*=1000", "sms-*=0.5"))
+    cluster = SimulatedCluster()
+    topic = RequestTopicConfig(cluster.requests, messages_per_second_max=("mails=20", "*=1000", "sms-*=0.5"))
     warnings = [
-        text for text in check_topics(Config(request_topics=(topic,)), env.kafka.admin()).warnings if "rate" in text
+        text for text in check_topics(Config(request_topics=(topic,)), cluster.kafka.admin()).warnings if "rate" in text
     ]
     assert len(warnings) == 1
     assert "'sms-*=0.5' applies to no target, since '*=1000' precedes it" in warnings[0]
