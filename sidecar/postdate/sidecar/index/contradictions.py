@@ -77,7 +77,7 @@ def check_delivered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int, ne
 
 
 def check_times(overlay: IndexOverlay) -> None:
-    """Checks that no schedule or backfills waits to publish its first time.
+    """Checks that no schedule or backfill waits to publish its first time.
 
     REQUIRES: the dispatch log is replayed, and the times in the index were computed by other time zone rules than those
     of this process. Raises Contradicted. O(entries under key 0), at most `ENDING_ENTRIES_MAX`.

@@ -48,7 +48,7 @@ class LogBounds:
 class Start:
     """The start of an empty index: request `low`, and the dispatch log from `position` on.
 
-    `seq`: SEQ_UNKNOWN if the first record of the replay sets it; otherwise the seq before that record. `last_seq`: the
+    `seq`: SEQ_UNKNOWN, since the first record of the replay sets it; 0 for a log without records. `last_seq`: the
     seq of the last record of the log. `ingested`: earlier owners have ingested the requests below this offset.
     `policies`: the named retry policies of the last record. `remembers`: requests may need ids that earlier records
     have delivered. `logged_ms`: the time of the last record.
@@ -138,8 +138,11 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
 
 
 def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, req_start: int) -> int:
-    """Returns the first request of a shard without a dispatch-log record: a new shard starts at the first request, and
-    an older shard has lost every fate. Raises Halted unless that loss was accepted."""
+    """Returns the request at which a shard without a dispatch-log record starts.
+
+    A new shard starts at the first request. An older shard has lost every fate: it starts at the end of the request
+    topic once that loss was accepted. Raises Halted before that.
+    """
     emptied = bounds.start > 0  # even if a marker is left
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
         return req_start

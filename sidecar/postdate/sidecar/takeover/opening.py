@@ -99,9 +99,8 @@ def _grow(ctx: ShardContext, topics: dict[str, TopicInfo]) -> None:
             f"{', '.join(sorted(short))} have no partition {ctx.partition} and this process may not add it ({error}): "
             f"run postdate topics create --requests {ctx.own.requests} --allow-existing, then resume the shard",
         ) from error
-    except (
-        SettingRefused
-    ) as error:  # another shard may have added it; otherwise the next step cannot read the partition
+    except SettingRefused as error:
+        # Another shard may have added it; otherwise the next step cannot read the partition.
         log.info("shard %s: %s", ctx.name, error)
 
 

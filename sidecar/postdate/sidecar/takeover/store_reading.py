@@ -58,9 +58,8 @@ def write_bound(ctx: ShardContext) -> int:
     """
     try:
         return _write_bound(ctx, created_ms=0)
-    except (
-        RecordRejected
-    ):  # its timestamp: this machine's clock may be far ahead, and the broker's time is not known yet
+    except RecordRejected:
+        # The clock of this machine may be far ahead of the broker's, whose time is not known yet.
         return _write_bound(ctx, created_ms=1)
 
 

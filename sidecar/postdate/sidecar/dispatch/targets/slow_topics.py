@@ -123,7 +123,7 @@ class SlowShare:
     """
 
     def __init__(self) -> None:
-        self._weight = 1.0  # of the next counts: it grows, so older counts need no scaling
+        self._weight = 1.0  # of the next counts: it grows, so older counts are scaled only at _WEIGHT_MAX
         self._records = 0.0
         self._slow: dict[str, float] = {}
 
