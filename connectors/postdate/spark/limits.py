@@ -7,8 +7,9 @@ from typing import Final
 # A request counts as missing only this long after its due time: more than a takeover takes, less than a person waits.
 SLACK_MS_DEFAULT: Final = 60_000
 
-# A sidecar that keeps up delivers a message within this time. So chunks of requests are compared as if each message had
-# been delivered after it; chunks with a later message are compared origin by origin, with the slack above.
+# A sidecar that keeps up delivers a message within this time, so chunks of requests expect it by then; the origins of a
+# chunk with a later message are compared one by one, with the slack above. If most chunks have one, only overdue
+# messages are expected, which reads the records once more.
 EXPECTED_AFTER_MS: Final = 2_000
 
 # How long an audit waits for open transactions before they cap an end: the sidecar's transactions end within
@@ -180,8 +181,8 @@ REPEATED_IDS_BROADCAST_MAX: Final = 100_000
 QUOTED_CHARACTERS_MAX: Final = 80
 
 # The memory for an exceptional origin, or for the key of a related one, that is sent to every executor. If they do not
-# fit, origins that are not overdue are left out; if the rest does not fit either, all origins are judged one by one.
-# Requests that have an id or name another request are read again if they do not fit. An origin is allowed
+# fit, delivered messages that are not expected yet are left out; if the rest does not fit either, all origins are judged
+# one by one. Requests that have an id or name another request are read again if they do not fit. An origin is allowed
 # SEPARATE_ROW_BYTES of the smallest heap, since each of several joins takes some 200, and GATHERED_ROW_BYTES of the
 # result size that Spark permits the driver, of which it takes some 50.
 SEPARATE_ROW_BYTES: Final = 2_048

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.audit.ranges import PARTITIONS, TARGETS
+from postdate.spark.audit.reading import expected_before_ms
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.job.bounds import NEVER_MS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
@@ -246,7 +247,7 @@ def summary_of(
 def chunks_of(spark: SparkSession, history: RandomHistory, bits: int = 0) -> DataFrame:
     """Returns the chunks of 2**`bits` offsets of a history of one partition."""
     read = _history(spark, history, tables(spark, history, JudgingBounds()))
-    digests, targets = ChunkDigests(SNAPSHOT - 60_000, bits), _targets(spark)
+    digests, targets = ChunkDigests(expected_before_ms(SNAPSHOT, 60_000), bits), _targets(spark)
     exceptional = digests.exceptional_origins(read.log, [read.dead_letters, read.answers])
     exceptional = materialised(exceptional, few=True)
     fates, messages = regular(fate_rows(read.log), exceptional), regular(read.messages, exceptional)
@@ -282,15 +283,16 @@ def staged(
     in_order: bool = False,
     reads: Callable[[DataFrame], DataFrame] | None = None,
     separate_rows_max: int = 1_000,
+    left_share_max: float = 1.0,
     **bounds: Any,
 ) -> Judged:
     """Judges a history of one partition in stages, with chunks of 2**`bits` offsets.
 
     `in_order` also checks the order of messages. `reads` is applied to the requests before the audit reads them;
-    `separate_rows_max` as in JudgingParameters.
+    `separate_rows_max` and `left_share_max` as in JudgingParameters.
     """
     history_tables = tables(spark, history, JudgingBounds(**bounds))
-    read, digests = _history(spark, history, history_tables), ChunkDigests(SNAPSHOT - 60_000, bits)
+    read, digests = _history(spark, history, history_tables), ChunkDigests(expected_before_ms(SNAPSHOT, 60_000), bits)
     if reads is not None:
         understood = reads(read.understood)
         read = replace(read, understood=understood, requests=digested_requests(understood))
@@ -299,7 +301,7 @@ def staged(
     parameters = JudgingParameters(
         *(history_tables.partitions, _targets(spark), "none", SNAPSHOT),
         slack_ms=60_000,
-        left_share_max=1.0,
+        left_share_max=left_share_max,
         separate_rows_max=separate_rows_max,
     )
     return judged_history(read, parameters, digests, cached(digests.of_requests(read.understood)))

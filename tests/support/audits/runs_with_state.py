@@ -17,6 +17,7 @@ from pyspark.sql import Row, SparkSession
 
 from postdate.spark.audit.incremental_judging import Advance, advance, write_findings
 from postdate.spark.audit.ranges import TARGETS
+from postdate.spark.audit.reading import expected_before_ms
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.judging.chunk_digests import ChunkDigests
@@ -145,7 +146,7 @@ class Runs:
             *(SNAPSHOT, 60_000),
             left_share_max=1.0,
         )
-        digests = ChunkDigests(SNAPSHOT - 60_000, self.bits or 0)
+        digests = ChunkDigests(expected_before_ms(SNAPSHOT, 60_000), self.bits or 0)
         found = advance(
             *(store, state, new, parameters, digests),
             digests.of_requests(understood) if self.bits is not None else None,

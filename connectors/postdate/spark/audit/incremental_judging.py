@@ -105,7 +105,7 @@ def advance(
     opened = closed = 0
     if parts is not None:
         plain = parts.plain
-        _write_consistent(store, new, digests, parts, facts, run)
+        _write_consistent(store, new, parts, facts, run)
         rows_by_verdict.update(plain.counts)
         opened, closed = plain.counts["pending"], plain.counts["delivered"]
     left = inputs if parts is None else parts.left
@@ -248,9 +248,7 @@ def _none(store: StateStore, facts: StructType) -> DataFrame:
     )
 
 
-def _write_consistent(
-    store: StateStore, new: History, digests: ChunkDigests, parts: Split, facts: StructType, run: int
-) -> None:
+def _write_consistent(store: StateStore, new: History, parts: Split, facts: StructType, run: int) -> None:
     """Writes the rows of consistent chunks; those of delivered messages come from the dispatch log.
 
     Reads the requests once more if some are pending, have ids, or are in a chunk of several targets.
@@ -267,16 +265,16 @@ def _write_consistent(
     most = of_chunk.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
     has_delivered, has_pending = most["targets"] is not None, parts.plain.counts["pending"] > 0
     by_request = has_delivered and (most["targets"] > 1 or most["ids"] > 0)
-    is_ahead = F.col("due_ms") >= digests.expected_before_ms
+    is_ahead = F.col("due_ms") >= parts.digests.expected_before_ms
     ahead = F.when(is_ahead, F.struct(*digested_columns())).alias("ahead")
-    understood = digests.consistent_rows(new.understood, parts.inconsistent, parts.exceptional)
+    understood = parts.digests.consistent_rows(new.understood, parts.inconsistent, parts.exceptional)
     requests = understood.select(*ORIGIN, "target", "id", "request_ms", ahead)
     if not by_request:
         requests = where_computed(requests, F.col("ahead").isNotNull())
     if has_pending:
         requests = cached(requests)  # read for delivered ones, and twice for pending ones, which are sorted by day
     if has_delivered:
-        fates = digests.consistent_rows(fate_rows(new.log), parts.inconsistent, parts.exceptional)
+        fates = parts.digests.consistent_rows(fate_rows(new.log), parts.inconsistent, parts.exceptional)
         if by_request:
             delivered = fates.join(where_computed(requests, F.col("ahead").isNull()).drop("ahead"), list(ORIGIN))
         else:

@@ -79,7 +79,7 @@ class Reading:
         whole_log, new_log = since(first_causes.log, state)
         steps.report_ranges(new_requests, new_log)
         understood = steps.understood(new_requests.values(), reads_returns=False)
-        digests = ChunkDigests(snapshot_ms - min(options.slack_ms, EXPECTED_AFTER_MS))
+        digests = ChunkDigests(expected_before_ms(snapshot_ms, options.slack_ms))
         count = _offset_count(new_requests)
         request_chunks = None if count < CHUNKS_ROWS_MIN else cached(digests.of_requests(understood))
         returns_by_target: dict[str | None, int] = {}
@@ -192,6 +192,12 @@ class Reading:
             )
             parents = parents.join(before, [*PARTITION, "acts_on"], "left_anti")
         return with_parent.count() - parents.count()
+
+
+def expected_before_ms(snapshot_ms: int, slack_ms: int) -> int:
+    """Returns the due time before which chunks expect messages to be delivered. A message that may already be missing
+    must be expected; otherwise its chunk would count it as pending."""
+    return snapshot_ms - min(slack_ms, EXPECTED_AFTER_MS)
 
 
 def since(ranges: Mapping[TopicPartition, Range], state: AuditState) -> tuple[Ranges, Ranges]:

@@ -68,8 +68,8 @@ class Split:
 
     `request_chunks` are the chunks of the requests without the `exceptional` origins, which chunks exclude.
     `inconsistent` are the chunks that are not consistent. `has_garbled` is True if the origin of a record cannot be
-    read. `naming` are the requests that have an id or name another request of their partition, as rows of
-    `digested_requests`; None: they were not gathered.
+    read. `digests` made the chunks. `naming` are the requests that have an id or name another request of their
+    partition, as rows of `digested_requests`; None: they were not gathered.
     """
 
     plain: Plain
@@ -78,6 +78,7 @@ class Split:
     inconsistent: DataFrame
     exceptional: DataFrame
     has_garbled: bool
+    digests: ChunkDigests
     naming: DataFrame | None = None
 
 
@@ -139,7 +140,8 @@ def split(
     """Returns the parts of `history`, or None if its origins must be judged one by one.
 
     That is so if each delivered request must be answered, since chunks do not count answers. It is also so if chunks
-    would save nothing: most requests are in inconsistent chunks, or too many origins are exceptional.
+    would save nothing: most requests are in inconsistent chunks, or too many origins are exceptional. But if most are
+    in inconsistent chunks because deliveries are late, splits again, and expects only overdue messages.
 
     `doubtful` are further exceptional origins, about which facts are known that the history does not contain. With
     `gathers_naming`, the requests of `Split.naming` are gathered while the exceptional requests are read, if there are
@@ -178,12 +180,16 @@ def split(
         ),
         F.coalesce(F.sum("requests"), F.lit(0)).alias("requests"),
         F.coalesce(F.sum(F.when(is_consistent, 0).otherwise(F.col("requests"))), F.lit(0)).alias("left"),
+        F.coalesce(F.sum(F.when(F.col("asked") > F.col("fates"), F.col("requests"))), F.lit(0)).alias("late"),
         F.count_if(is_inconsistent).alias("inconsistent"),
         F.coalesce(F.sum("garbled"), F.lit(0)).alias("garbled"),
     ).collect()[0]
-    if totals["left"] + exceptional_count > parameters.left_share_max * (totals["requests"] + exceptional_count):
+    left_max = parameters.left_share_max * (totals["requests"] + exceptional_count)
+    if totals["left"] + exceptional_count > left_max:
         gathered_requests.unpersist()
-        return None
+        if totals["left"] - totals["late"] + exceptional_count > left_max:
+            return None
+        return _split_by_overdue(history, parameters, digests, doubtful, gathers_naming=gathers_naming)
     lateness = digests.lateness(regular_fates, inconsistent, exceptional)
     plain = Plain({name: totals[name] for name in ("delivered", "pending")}, lateness)
     left = None
@@ -192,7 +198,26 @@ def split(
         if totals["inconsistent"]:
             requests = digested_requests(digests.left_of(history.understood, inconsistent, exceptional))
         left = _left(history, requests, lambda rows: digests.left_of(rows, inconsistent, exceptional))
-    return Split(plain, left, regular_chunks, inconsistent, exceptional, totals["garbled"] > 0, naming)
+    return Split(plain, left, regular_chunks, inconsistent, exceptional, totals["garbled"] > 0, digests, naming)
+
+
+def _split_by_overdue(
+    history: History,
+    parameters: JudgingParameters,
+    digests: ChunkDigests,
+    doubtful: DataFrame | None,
+    *,
+    gathers_naming: bool,
+) -> Split | None:
+    """Returns `split` with chunks that expect only overdue messages; None if `digests` already do so.
+
+    Cost: reads requests, fates and deliveries once more.
+    """
+    if digests.expected_before_ms <= parameters.overdue_before_ms:
+        return None
+    digests = replace(digests, expected_before_ms=parameters.overdue_before_ms)
+    chunks = cached(digests.of_requests(history.understood))
+    return split(history, parameters, digests, chunks, doubtful, gathers_naming=gathers_naming)
 
 
 def _exceptional(
@@ -200,8 +225,8 @@ def _exceptional(
 ) -> tuple[DataFrame, int] | None:
     """Returns the exceptional origins, cached, and their number.
 
-    If there are more than `parameters.separate_rows_max`, leaves out messages that are not overdue, so that their
-    chunks are inconsistent. Returns None if there are still more.
+    If there are more than `parameters.separate_rows_max`, leaves out delivered messages that are not expected yet,
+    so that their chunks are inconsistent. Returns None if there are still more.
     """
     sound = history.answers.where(~F.col("malformed"))
     some = (rows for rows in (history.returns, doubtful) if rows is not None)
