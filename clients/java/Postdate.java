@@ -289,8 +289,8 @@ public final class Postdate {
     }
 
     /**
-     * Returns the record that pauses a recurring schedule: its nominal times from the timestamp of the record on are
-     * skipped, up to that of a {@link #resume}.
+     * Returns the record that pauses a recurring schedule: its nominal times from the timestamp of the record until the
+     * timestamp of a {@link #resume} record are skipped.
      */
     public ProducerRecord<byte[], byte[]> pause(Named named) {
         return control("pause", named, null, null);

@@ -129,8 +129,8 @@ export class RequestTopic {
   /** Returns the request that ends a pending message. Its verdict shows whether it was in time. */
   cancel(named: Named): RequestRecord;
   /**
-   * Returns the request that pauses a recurring schedule: its nominal times from the timestamp of the request on are
-   * skipped, up to that of a `resume`.
+   * Returns the request that pauses a recurring schedule: its nominal times from the timestamp of the request until the
+   * timestamp of a `resume` request are skipped.
    */
   pause(named: Named): RequestRecord;
   /** Returns the request that ends a pause: nominal times from its timestamp on are delivered again. */

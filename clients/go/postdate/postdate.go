@@ -422,8 +422,8 @@ func (r *Requests) Cancel(named Named) (*kgo.Record, error) {
 	return r.control(named, []kgo.RecordHeader{header("postdate-action", "cancel")})
 }
 
-// Pause returns the record that pauses a recurring schedule: its nominal times from the timestamp of the record on are
-// skipped, up to that of a Resume. The error is a *RequestInvalid.
+// Pause returns the record that pauses a recurring schedule: its nominal times from the timestamp of the record until
+// the timestamp of a Resume record are skipped. The error is a *RequestInvalid.
 func (r *Requests) Pause(named Named) (*kgo.Record, error) {
 	return r.control(named, []kgo.RecordHeader{header("postdate-action", "pause")})
 }

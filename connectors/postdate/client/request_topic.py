@@ -104,10 +104,10 @@ class RequestTopic:
         pending. A second request with this id replaces the message, or with `if_pending` "keep" leaves it unchanged and
         ends. `grace`: if the message is later than its due time plus this, it becomes a dead letter instead. `window`:
         the message leaves within this time after its due time, at a time that follows from the request's origin, and
-        with `spread="even"` at the time of the lowest load that the sidecar knows. `latest`: if requests with this
-        limit replace one another, the message is due at most this time after the first of them. `if_ended` "drop": if a
-        message of this id, also requested with `if_ended`, was delivered within the remembered window, this request
-        ends without a delivery. `window`, `spread`, `if_pending`, `latest` and `if_ended` need the setting
+        with `spread="even"` at the time of the lowest load that the sidecar knows. `latest`: the longest time by
+        which replacing requests can postpone the message, counted from the first request of the series. `if_ended`
+        "drop": if a message of this id, also requested with `if_ended`, was delivered within the remembered window,
+        this request ends without a delivery. `window`, `spread`, `if_pending`, `latest` and `if_ended` need the setting
         `format_version = 2` in the deployment.
 
         `headers`: a mapping, or pairs of name and value. They may be those of a delivered record: the headers that
@@ -223,10 +223,10 @@ class RequestTopic:
 
     def pause(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
         """Returns the record that pauses the recurring schedule of this id, or of the request with this origin: its
-        nominal times from the timestamp of this record on are skipped, up to that of a `resume`.
+        nominal times from the timestamp of this record until the timestamp of a `resume` record are skipped.
 
         The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. The verdict, `paused`,
-        promises that no such occurrence will be delivered, except those already delivered.
+        promises that none of these occurrences is delivered from then on.
         """
         return self._control(b"pause", id, origin, [])
 

@@ -162,7 +162,7 @@ class GroupConsumer(Protocol):
         assigned."""
 
     def pause(self, parts: Iterable[Partition]) -> None:
-        """Holds the records of these partitions back until `resume`; none is skipped. Ignores partitions that are not
+        """Holds back the records of these partitions until `resume`; none is skipped. Ignores partitions that are not
         assigned."""
 
     def resume(self, parts: Iterable[Partition]) -> None:
@@ -170,8 +170,8 @@ class GroupConsumer(Protocol):
 
     def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
         """Publishes group offsets for tools that show the lag. Asynchronous; a failure is only logged, since nothing
-        resumes from these offsets. `notes`: the metadata of the offsets (`Admin.group_note`). A partition without a
-        note has none from then on."""
+        resumes from these offsets. `notes`: the metadata of the offsets (`Admin.group_note`). Committing a
+        partition without a note removes its note."""
 
     def commit_note(self, part: Partition, offset: int, note: str) -> None:
         """Stores `note` and this offset in the group for an assigned partition: after the call, every later owner reads
@@ -179,9 +179,9 @@ class GroupConsumer(Protocol):
         member has lost the partition, or the coordinator does not answer."""
 
     def leave(self) -> None:
-        """Gives all partitions back during the next polls, and leaves the group. With the group protocol classic, a
-        static member leaves for good. With consumer, other members get its partitions when its session has timed out.
-        """
+        """Gives all partitions back during the next polls, and leaves the group. With the group protocol `classic`,
+        a static member leaves for good. With the group protocol `consumer`, other members get its partitions when its
+        session has timed out."""
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         """Returns the group's committed offset of each partition, or None for a partition without one. Blocks. Raises
@@ -357,8 +357,8 @@ class Admin(Protocol):
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
         """Returns those of these topics that exist. While a topic is created or deleted, brokers differ for a moment:
-        it is missing if a broker that answers does not know it. `config` names the wanted settings. Without names, one
-        request is saved, and `config` of the answer is empty. One or two requests in all.
+        it is missing if a broker that answers does not know it. `config` names the wanted settings. If `config` is
+        empty, no settings are requested, which saves one request. One or two requests in all.
 
         A topic that these credentials may not describe is `TopicInfo(name, "", {}, {}, writable=False)`, even if it
         does not exist: the broker does not distinguish the two. If only the settings of a topic are hidden, its
@@ -416,9 +416,9 @@ class Kafka(Protocol):
 
     def connection_fault(self, over: Callable[[], bool]) -> KafkaFault | None:
         """Returns the reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
-        handshake, or if every bootstrap address answers with TLS although `security.protocol` is without it, or the
-        reverse; otherwise Unreachable. Returns None if no reason is known after some seconds, or once `over` returns
-        True. Callable from any thread."""
+        handshake, or if TLS is configured on only one side (`security.protocol`, or every bootstrap address);
+        otherwise Unreachable. Returns None if no reason is known after some seconds, or once `over` returns True.
+        Callable from any thread."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         """Returns a member that has not joined yet. `instance_id` makes it a static member. `address`, HOST:PORT,

@@ -38,13 +38,13 @@ from postdate.kafka.settings import ClientConf, KafkaSettings, log
 
 events = logging.getLogger(__name__)
 
-#: s. How long one wait for space in the client's queue lasts.
+#: Seconds: how long one wait for space in the client's queue lasts.
 _QUEUE_WAIT_S = 0.05
-#: s. How long one wait for delivery reports lasts before the state of the transaction is checked.
+#: Seconds: how long one wait for delivery reports lasts before the state of the transaction is checked.
 _REPORT_WAIT_S = 0.02
-#: s. How long one request for metadata may take before a producer takes its id.
+#: Seconds: how long one request for metadata may take before a producer takes its id.
 _MEET_S = 1.0
-#: s. How long to wait before a retriable call is repeated; some of them return at once.
+#: Seconds: how long to wait before a retriable call is repeated; some of them return at once.
 _RETRY_PAUSE_S = 0.02
 
 

@@ -49,7 +49,7 @@ _OURS: Mapping[str, str] = {
     "request.required.acks": "a committed message must survive its leader",
     "partitioner": "messages must land where a Java producer would put them",
     "allow.auto.create.topics": "a mistyped target must not become a topic",
-    "enable.metrics.push": "pushed client metrics would be a request nobody asked for in every transaction's way",
+    "enable.metrics.push": "pushed client metrics would add requests that delay transactions",
 }
 
 #: The library's limits for these are wider than the protocol's: name -> (least, most), both in ms.
@@ -60,8 +60,8 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "statistics.interval.ms": (500, limits.STATISTICS_INTERVAL_MS),
 }
 
-#: Log only critical messages. A consumer delivers its log lines during a poll, which does not return before the last
-#: line (librdkafka issue 5325); an unreachable broker causes twenty lines a second. Errors arrive as events as well.
+#: Log only critical messages. A consumer's poll returns only after it has delivered all log lines (librdkafka issue
+#: 5325), and an unreachable broker causes twenty lines a second. Errors arrive as events as well.
 _CONSUMER_LOG_LEVEL: Final = 2
 
 _COMMON: Properties = {

@@ -46,8 +46,7 @@ class _Statistics(msgspec.Struct):
 
 _decoder = msgspec.json.Decoder(_Statistics)
 
-#: The source of an entry for a role, such as the coordinator of the group, whose broker may change. Other entries are
-#: addresses.
+#: The `source` of an entry that stands for a role (the group coordinator) and not for a broker's address.
 _ROLE = "logical"
 
 

@@ -7,8 +7,8 @@ partition, produced last:
      "low_water":990,"kind":"fates","fates":[[1017,1795258283950,"delivered"],
      [990,1795258400000,"moved",1795262000000,1018],[1018,0,"applied"]]}
 
-A fate is an array: request offset, first due_ms, name, and further values that depend on the name. A record with a
-value or name listed here under version 2 or 3 has at least that version; any other record has version 1.
+A fate is an array: request offset, first due_ms, name, and further values that depend on the name. A record has the
+highest version listed here for its values, names and fields, and otherwise version 1.
 
     moved               new due_ms, offset of the control that moved the request
     delivered, dead     version 2, of a message with a window: the chosen time
@@ -24,8 +24,8 @@ value or name listed here under version 2 or 3 has at least that version; any ot
     extra, extra-dead   version 3: offset of the control, number of the delivery, its nominal time, next nominal time
     completed           version 3
 
-A record with `policies` (named retry policies) or `ids` (of delivered messages) has at least version 2. Records of the
-kinds `owner` (after a takeover) and `beat` (of an idle shard) have no fates.
+The fields `policies` (named retry policies) and `ids` (of delivered messages) are of version 2. Records of the kinds
+`owner` (after a takeover) and `beat` (of an idle shard) have no fates.
 
 Decoding ignores unknown extra fields, but refuses an unknown `v`: a shard that misreads its history would deliver
 twice. An error names the problem and never quotes the record, since a foreign record may contain the data of a message.

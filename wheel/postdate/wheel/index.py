@@ -164,7 +164,7 @@ class TimerIndex:
         if self.ending_count:
             keys, values = self._scan_cursor(self._ending, _FIRST_MESSAGE, limit, size_bytes_max)
             if not keys and limit > 0:
-                raise Corrupt(f"{self.ending_count} entries under key 0 are counted, but there is none")
+                raise Corrupt(f"{self.ending_count} entries under key 0 are counted, but the timer log has none")
             limit -= len(keys)
             size_bytes_max -= sum(map(len, values))
         if limit > 0 and size_bytes_max > 0 and self._messages.at < before:

@@ -51,7 +51,7 @@ from postdate.kafka.interface import GroupMember, Isolation, LookedUp, NewTopic,
 from postdate.kafka.secrets import Renewal
 from postdate.kafka.settings import KafkaSettings, log
 
-#: s. The interval of checks for a created topic, and of retries after a transient error.
+#: Seconds: the interval of checks for a created topic, and of retries after a transient error.
 _RETRY_INTERVAL_S = 0.05
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]

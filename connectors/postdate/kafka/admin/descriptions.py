@@ -25,7 +25,7 @@ from postdate.kafka.classification import result_of
 from postdate.kafka.errors import NotAuthorized, Unreachable
 from postdate.kafka.interface import LookedUp, Operation, TopicInfo
 
-#: s. Added to our waits, so that the library times out first, since its error names the cause.
+#: Seconds that are added to our waits, so that the library times out first, since its error names the cause.
 _GRACE_S = 1.0
 
 _OPERATIONS = {

@@ -412,7 +412,10 @@ class ConfluentGroupConsumer:
             log.info("the client's statistics cannot be read: %s", error)
             return
         if self._broker_loss.is_lost:
-            why = "The client has lost the addresses of all brokers, and asks none any more (librdkafka issue 5301)."
+            why = (
+                "The client has lost the addresses of all brokers, and will contact no broker again "
+                "(librdkafka issue 5301)."
+            )
             self._fatal = self._fatal or FatalClient(why)
 
     def _open(self) -> Consumer:

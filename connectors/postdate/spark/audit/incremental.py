@@ -114,8 +114,8 @@ def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float)
 
 
 def _left_unread(read: Reading, store: StateStore) -> int:
-    """Returns the number of offsets that left the request topics between two runs, and of which no fate or record was
-    read.
+    """Returns the number of offsets that were deleted from the request topics between two runs and whose fate and
+    record are unknown.
 
     No run has read the requests at these offsets. Cost: one job if there are any.
     """

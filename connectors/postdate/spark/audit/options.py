@@ -29,7 +29,7 @@ class AuditOptions(TopicsOptions):
     for `keep_days`. `html` is a file or URL for the page, `openmetrics` one for the metrics. `count_aborted` reads the
     targets a second time to count records of aborted transactions. A `strict` audit fails if it left something
     unverified. `fail_on_lateness` has bounds such as `p99=250ms`: the audit fails if a figure of the lateness is above
-    its bound. `trend` needs a state, and adds the lateness by day of the last `trend_days`; a page has it in any case.
+    its bound. `trend` needs a state, and adds the lateness by day of the last `trend_days`; the page always shows it.
     """
 
     targets: tuple[str, ...] = ()

@@ -92,7 +92,7 @@ def _count_lines(outcome: BulkOutcome) -> list[str]:
     lines = [f"rows               {outcome.rows:>12,}"]
     lines += [f"  {reason:<17}{count:>12,}" for reason, count in outcome.reasons.items()]
     lines += [f"refused            {outcome.rejected:>12,}"] if outcome.rejected else []
-    lines += [f"asked already      {outcome.skipped:>12,}"] if outcome.skipped else []
+    lines += [f"already requested  {outcome.skipped:>12,}"] if outcome.skipped else []
     lines += [f"due already        {outcome.due_already:>12,}"] if outcome.due_already else []
     return lines
 

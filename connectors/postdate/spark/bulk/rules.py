@@ -197,7 +197,7 @@ def _header_rules() -> list[RowRule]:
         RowRule(
             Reason.UNKNOWN_HEADER,
             F.size(ours) > 0,
-            F.concat(F.lit("headers of Postdate's, which columns must say: "), named),
+            F.concat(F.lit("Postdate's headers must be given as columns: "), named),
         ),
     ]
 

@@ -38,7 +38,7 @@ def memoized(make: Callable[..., Made]) -> Callable[..., Made]:
 
 
 def let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """Returns `body(value)`, whose value is computed once for each row, however often the body uses it.
+    """Returns `body(value)`. Spark computes `value` once for each row, however often the body uses it.
 
     Spark repeats an expression at each use, and detects repeats only outside of conditions. So nested conditions grow
     exponentially in code size and cost (measured: parsing an instant is 22 times slower without `let`).

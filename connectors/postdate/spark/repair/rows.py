@@ -197,7 +197,9 @@ def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
         (
             "unknown",
             ~is_lost_record & (F.col("request_ms") < F.col("fates_lost_before_ms")),
-            F.lit("fates of its time have left the dispatch log: whether it has ended cannot be told"),
+            F.lit(
+                "the dispatch log no longer has the fates of that time, so it is unknown whether the request has ended"
+            ),
         ),
         (
             "stored",
@@ -221,7 +223,7 @@ def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
             "held",
             ~is_lost_record & ~is_below,
             F.concat(
-                F.lit("its shard has not let go of it"), mark, F.lit(": is a sidecar running, is the shard halted?")
+                F.lit("its shard may still deliver it"), mark, F.lit(": is a sidecar running, is the shard halted?")
             ),
         ),
         (

@@ -55,7 +55,7 @@ def run_report(options: ReportOptions) -> int:
         write_report_outcome(outcome, options.output, sys.stdout)
         return 0
 
-    return run_job(options, job, "nothing was told")
+    return run_job(options, job, "no report was written")
 
 
 def report(spark: SparkSession, options: ReportOptions, reporter: Reporter) -> ReportOutcome:

@@ -181,7 +181,7 @@ def control_refusal(entry: Entry, request: Request) -> RequestRefused | None:
     if following is None:
         if request.action not in OF_SCHEDULES:
             return None
-        return RequestRefused(Reason.BAD_ACTION, f"a {name} acts on a recurring schedule, and this request is none")
+        return RequestRefused(Reason.BAD_ACTION, f"a {name} acts on a recurring schedule, and this request is not one")
     if request.action == Action.RESCHEDULE:
         detail = "a schedule is not rescheduled: replace it by a request with the same id"
         return RequestRefused(Reason.BAD_ACTION, detail)

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-#: s. A sidecar that has not released its shards within this time is killed.
+#: A sidecar that has not released its shards within this many seconds is killed.
 _STOP_TIMEOUT_S = 15.0
 _LINES_SHOWN = 20
 _RUNNING = re.compile(r"^running: (\d+) shards?$", re.MULTILINE)

@@ -89,7 +89,7 @@ class Inbox:
         return taken[0] if len(taken) == 1 else [record for records in taken for record in records]
 
     def put_back(self, records: list[Record]) -> None:
-        """Returns the unread rest of a batch to the front of the inbox."""
+        """Puts the unread rest of a batch back at the front of the inbox."""
         size_bytes = _size_bytes(records)
         with self._condition:
             self._batches.appendleft((records, size_bytes))

@@ -53,7 +53,7 @@ class Confirmation:
         self._findings.clear()
 
     def confirm(self, halt: Halted, reason: HaltReason | None, loss: Loss | None) -> None:
-        """Returns if the shard must halt. `reason`, `loss`: those of its last halt, also in another process.
+        """Returns once the halt is confirmed. `reason`, `loss`: those of its last halt, also in another process.
 
         Raises Retriable while the finding is unconfirmed: the shard takes over again later.
         """

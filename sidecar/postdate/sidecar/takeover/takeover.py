@@ -122,10 +122,10 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
     """Brings the index up to the bound, from its present state or from nothing: steps 5 and 6.
 
     Raises Halted, naming the range, if Kafka no longer holds the needed records; an existing index stays in place.
-    `confirm`: returns if a halt is confirmed; raises Retriable as long as a stale answer may cause it.
+    `confirm`: returns once a halt is confirmed; raises Retriable as long as a stale answer may cause it.
     """
     progress, start, give_up_to = bounded.fenced.progress, None, -1
-    why = "too old to go on from"
+    why = "too old to continue from"
     progress.empty = progress.empty or _has_missed(ctx, bounded, progress)
     if progress.behind and not progress.empty:
         give_up_to = _check_behind(ctx, bounded, progress)
@@ -177,8 +177,8 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress)
     the next one by `seq`. If no record remains, only the number of missing offsets can show a missed record. D lies
     after a record, so the first missing offset is the marker of that record's transaction. An aborted transaction adds
     a record and a marker. A transaction whose commit was requested has moved D to its own record before, so it leaves
-    fewer offsets. Another owner that has ended anything has committed two transactions. If a power failure lost the
-    last step of D, the wheel is not trusted, since it is trusted only together with the last write.
+    fewer offsets. Any other owner that ended a request committed at least two transactions: its owner record and the
+    fates. After a power failure that lost the last step of D, the wheel is invalid: its stamp belongs to that write.
     """
     index, seen = progress.index, progress.index.checkpoint.next_dispatch
     if seen is None or seen >= bounded.start or progress.rewind_to >= 0:
@@ -226,7 +226,7 @@ def _begin(ctx: ShardContext, progress: TakeoverProgress, start: Start, why: str
 
 
 def _check_behind(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress) -> int:
-    """Returns -1 if the low-water mark shows that no deleted request is needed, since the disk is only old.
+    """Returns -1 if the low-water mark shows that no deleted request is needed: the disk is merely old.
 
     REQUIRES: R lies below the first request. If requests were deleted before they were read, raises Halted, or returns
     the offset to continue at if their loss was accepted.
@@ -338,7 +338,7 @@ def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tupl
 
 
 def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) -> None:
-    """Marks requests at offsets that were used twice as ended: an operator has accepted that they are never read.
+    """Marks as ended all requests at offsets that were used twice: an operator has accepted that they are never read.
 
     The range is unbounded, so this takes several writes, all of them before D passes the record: a process that dies
     between two of them reads the record again. Raises Stopped.
@@ -363,9 +363,9 @@ def claim_ownership(
     clock.
 
     `requests_end`: the result of `end_of_requests` after the fence. `owned_seq`: the seq of the last owner record of
-    this process. If that is still the last record of the log, no new one is written. After the new fence no older
-    transaction can interfere; and if commits are slow, one record per takeover would otherwise be all that is ever
-    written. The first transaction verifies the bound of the recovery. Raises as `ShardOwnership.run`.
+    this process. If that is still the last record of the log, no new one is written. The new fence rules out older
+    transactions. If commits are slow, a record for each takeover would leave time for nothing more. The first
+    transaction verifies the bound of the recovery. Raises as `ShardOwnership.run`.
     """
     index = recovered.index
     accepted = recovered.acceptance.accepted

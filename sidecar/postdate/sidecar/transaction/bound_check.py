@@ -34,7 +34,7 @@ class BoundCheck:
     clock: Clock
 
     def verify(self, offset: int) -> None:
-        """Returns if no committed record lies in [replayed_to, offset). `offset`: the offset of a record of the open
+        """Verifies that no committed record lies in [replayed_to, offset). `offset`: the offset of a record of the open
         transaction, and so the last stable offset. Free if the two are equal, otherwise opens one reader.
 
         Raises UnverifiedBound if there is such a record, or if the gap could not be read in time.

@@ -32,7 +32,7 @@ from postdate.tools.bench.schedules import schedules_once, steady_schedules
 from postdate.tools.bench.steady import bad_target, many, steady
 from postdate.wire.dispatch_log import CANCELLED, DELIVERED, STORED
 
-#: ms. The lead of a due time before which all entries must be accepted: for each record, and at least.
+#: Milliseconds: the lead of a due time before which all entries must be accepted: for each record, and at least.
 _ACCEPT_MS_PER_RECORD = 0.05
 _ACCEPT_MS_MIN = 8_000
 #: Messages of other targets in the burst, spread over its time.

@@ -19,7 +19,7 @@ from postdate.tools.bench.limits import PARTITIONS, POLL_INTERVAL_S, START_TIMEO
 
 #: Numbers of processes; each has at least one shard.
 _PROCESSES = (1, 2, 4)
-#: ms. From the beginning of filling until the burst is due: it is sent and accepted.
+#: Milliseconds from the beginning of filling until the burst is due: it is sent and accepted.
 _LEAD_MS = 4_000
 _LEAD_MS_PER_RECORD = 0.06
 #: Each lead is twice the previous one: a busy machine gets up to 64 times as long.

@@ -38,14 +38,14 @@ from postdate.wire.topics import OwnTopics
 _FORMAT_VERSION = 3
 #: Occurrences a second that fall due in the first case: a little more than its aim, which must not be their bound.
 _OFFERED_PER_S = 22_000
-#: ms. The interval of the schedules of the first case: each fires once while it is measured.
+#: Milliseconds: the interval of the schedules of the first case; each fires once while it is measured.
 _HOUR_MS = 3_600_000
-#: ms. From the start of sending to the first due time: at least, and for each schedule of the first case. If a lead was
-#: too short, it is doubled.
+#: Milliseconds from the start of sending to the first due time: at least, and for each schedule of the first case. If a
+#: lead was too short, it is doubled.
 _LEAD_MS_MIN = 15_000
 _LEAD_MS_PER_SCHEDULE = 0.15
 _LEADS_MAX = 4
-#: s. The interval of the schedules of the second case.
+#: Seconds: the interval of the schedules of the second case.
 _OFTEN_S = 5
 #: Each differs from UTC by whole hours, so the minutes of a cron expression are those of UTC.
 _ZONES = (

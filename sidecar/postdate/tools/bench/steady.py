@@ -35,7 +35,7 @@ from postdate.wire.topics import OwnTopics
 
 DELAY_MS = (1_000, 5_000)
 """The least and the longest delay of the requests."""
-#: s. Requests are sent in groups of this time: the client library gathers for longer.
+#: Seconds: requests are sent in groups of this time; the client library gathers for longer.
 _STEP_S = 0.005
 _SEED = 20
 

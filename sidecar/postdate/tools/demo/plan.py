@@ -16,7 +16,7 @@ PARTITIONS = 4
 TARGETS = ("demo.orders", "demo.reminders")
 TARGET_PARTITIONS = 2
 
-#: s. The shortest delay.
+#: Seconds: the shortest delay.
 DELAY_MIN_S = 0.5
 #: Requests are sent over this share of the longest delay, so that sending and delivering overlap.
 SENDING_SHARE = 0.25

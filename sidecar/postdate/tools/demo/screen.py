@@ -20,7 +20,7 @@ from rich.table import Table
 from postdate.tools.demo.ledger import Account, Ledger, percentile
 from postdate.tools.demo.traffic import now_ms
 
-#: s. The intervals of updates: on a terminal, and of lines otherwise.
+#: Seconds between two updates on a terminal, and between two lines otherwise.
 _REDRAW_S = 0.2
 _LINE_S = 1.0
 

@@ -24,15 +24,15 @@ from postdate.tools.demo.screen import DemoScreen, audit_agrees, print_account, 
 from postdate.tools.demo.traffic import DemoSender, Readers, now_ms
 from postdate.wire.values.texts import counted
 
-#: s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
+#: Seconds for the start. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
 START_TIMEOUT_S = 180.0
-#: s. The longest time without an arrival after the last due time; a takeover takes about 8 s of it.
+#: Seconds: the longest time without an arrival after the last due time; a takeover takes about 8 s of it.
 _CATCH_UP_S = 180.0
-#: ms. How long the readers continue after the last arrival: a takeover could cause repeats.
+#: Milliseconds: how long the readers continue after the last arrival: a takeover could cause repeats.
 _LISTEN_ON_MS = 1_500
-#: ms. How long after the burst is due the kill comes: its messages are in open transactions then.
+#: Milliseconds from the due time of the burst to the kill: its messages are in open transactions then.
 _KILL_AFTER_MS = 12
-#: s. The time of one poll for arrivals, which limits the precision of the kill.
+#: Seconds: the time of one poll for arrivals, which limits the precision of the kill.
 _POLL_INTERVAL_S = 0.005
 #: The shortest session that a broker accepts by default: the group notices the kill after 6 s instead of 15. A pause of
 #: the broker may exceed the default retry budget of 30 s, and must not turn messages into dead letters.

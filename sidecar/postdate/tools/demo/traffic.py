@@ -21,11 +21,11 @@ from postdate.tools.demo.plan import PARTITIONS, REQUESTS, DemoMessage
 from postdate.wire import headers as names
 from postdate.wire.values.murmur2 import partition_for
 
-#: s. How long a reader waits for a record before it checks whether it must end.
+#: Seconds: how long a reader waits for a record before it checks whether it must end.
 _READ_TIMEOUT_S = 0.2
 _READ_RECORDS_MAX = 500
-#: s. The time for an acknowledgement, and for an admin request. A shard's producer waits only two seconds, since the
-#: shard repeats what it could not write. With so short a time, a pause of a busy broker would end the demo.
+#: Seconds: the time for an acknowledgement, and for an admin request. A shard's producer waits only two seconds, since
+#: the shard repeats what it could not write. With so short a time, a pause of a busy broker would end the demo.
 _ANSWER_TIMEOUT_S = 60.0
 
 

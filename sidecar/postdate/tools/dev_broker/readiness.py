@@ -18,7 +18,8 @@ from confluent_kafka.cimpl import NewTopic
 from postdate.kafka.errors import DevBrokerFailed
 
 _POLL_INTERVAL_S = 0.05
-#: s. A broker that was just paused may never answer a request that takes longer, so a new client repeats it.
+#: Seconds for one request. A broker that was just paused may never answer a request that takes longer, so a new client
+#: repeats it.
 _ATTEMPT_S = 15.0
 
 

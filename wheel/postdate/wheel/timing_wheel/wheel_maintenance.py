@@ -103,7 +103,7 @@ class WheelMaintenance:
 def open_wheel(
     log: TimerLog, path: Path, identity: Identity, options: IndexOptions, now_ms: int, platform: Platform
 ) -> tuple[WheelMaintenance, bool]:
-    """Returns the wheel at `path` and True if it is valid, otherwise a new one for `load_step` to build, and False.
+    """Returns the valid wheel at `path` and True, or an empty wheel, which `load_step` builds, and False.
 
     From here on the file is not clean. Raises DiskFull or StorageError.
     """

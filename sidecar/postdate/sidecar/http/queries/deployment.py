@@ -194,7 +194,7 @@ class Deployment:
                     fault = result
         holder = holders[0] if holders else None
         if fault is None and part in self._expected and (holder is None or holder.api is None):
-            fault = TransientError(f"{topic}/{index} was not asked, since {_missing(part, holder, {})['why']}")
+            fault = TransientError(f"{topic}/{index} was not queried, because {_missing(part, holder, {})['why']}")
         if fault is not None:
             if self._strict:
                 raise fault

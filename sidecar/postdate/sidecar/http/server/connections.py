@@ -40,7 +40,7 @@ class BoundedConnection(H11Protocol):
         super().__init__(*args, **kwargs)
         self._certificate = certificate
         self._handshake: asyncio.Task[None] | None = None
-        self._early: bytes | None = None  # received before the handshake task continued; None: the handshake is over
+        self._early: bytes | None = None  # received before `_secure` continues; None if no handshake is in progress
         self._opened_s = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self._has_request = False

@@ -17,10 +17,10 @@ import uuid
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-#: s. If no record arrives for this long, there are fewer than COUNT.
+#: If no record arrives for this many seconds, there are fewer than COUNT.
 _TIMEOUT_S = 30.0
 
-#: ms. With the default of 1 s, the consumer empties its queue before the library fetches again.
+#: Milliseconds before the library fetches again. With its default of 1 s, the consumer empties its queue first.
 _FETCH_PAUSE_MS = 20
 
 
