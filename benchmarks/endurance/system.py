@@ -98,7 +98,7 @@ class EnduranceSystem:
         """Raises SystemFailed if a sidecar has ended."""
         for name, child in self._children.items():
             if not child.is_running():
-                raise SystemFailed(f"sidecar {name} has ended; the end of its log:\n{child.last_words()}")
+                raise SystemFailed(f"sidecar {name} has ended; the end of its log:\n{child.log_tail()}")
 
     def samples(self, at_s: float) -> Iterator[Sample]:
         """Yields the resources of each sidecar now."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.peers.errors import PeerFailed
-from postdate.tools.dev_broker.local_broker import die_with_us
+from postdate.tools.dev_broker.local_broker import with_parent_death_signal
 
 CLIENTS = Path(__file__).with_name("clients")
 #: Characters of a program's output in an error message.
@@ -95,7 +95,11 @@ class Server:
         """Returns when it accepts connections. Raises PeerFailed if it ends, or after START_TIMEOUT_S."""
         with self._log.open("ab") as words:
             self._process = subprocess.Popen(  # noqa: S603
-                die_with_us(self._command), stdin=subprocess.DEVNULL, stdout=words, stderr=words, env=self._environment
+                with_parent_death_signal(self._command),
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=words,
+                env=self._environment,
             )
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:

@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from postdate.client import RequestInvalid, RequestRecord, RequestTopic
-from postdate.wire.headers import is_ours
+from postdate.wire.headers import is_postdate_header
 from postdate.wire.limits import PARTITION_END
 from postdate.wire.requests.parser import parse_request
 from postdate.wire.requests.request import Action, Request
@@ -101,7 +101,7 @@ def test_a_schedule_is_accepted_and_means_the_call(
     assert (request.action, request.target, record.value) == (Action.SCHEDULE, target, bytes_of(value))
     assert request.key == bytes_of(key)
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
-    assert request.headers == [(name, bytes_of(content)) for name, content in pairs if not is_ours(name)]
+    assert request.headers == [(name, bytes_of(content)) for name, content in pairs if not is_postdate_header(name)]
     assert request.id == (bytes_of(id) or b"")
     assert request.partition == (-1 if target_partition is None else target_partition)
     assert (request.grace_ms >= 0) == (grace is not None)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.errors import RequestRefused
-from postdate.wire.headers import Headers, is_ours
+from postdate.wire.headers import Headers, is_postdate_header
 from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
 from postdate.wire.requests.parser import parse_request, restore_headers
 from postdate.wire.requests.request import Action, Request
@@ -46,7 +46,7 @@ plausible = st.sampled_from(
 )
 values = st.one_of(plausible, st.none(), st.binary(max_size=12))
 keys = st.one_of(st.none(), st.binary(max_size=4), st.just(b"k" * 300))
-data_names = st.text(max_size=8).filter(lambda name: name not in FOREIGN and not is_ours(name))
+data_names = st.text(max_size=8).filter(lambda name: name not in FOREIGN and not is_postdate_header(name))
 data_headers = st.lists(st.tuples(data_names, values), max_size=4)
 
 
@@ -94,9 +94,9 @@ def test_any_record_is_a_request_or_a_reason(
         assert restored == sent
     else:  # a schedule keeps Postdate's own headers
         assert outcome(SPOKEN, restored, key, is_tombstone, timestamp_ms) == request
-    assert not any(is_ours(name) or name in MARKS for name, _ in request.headers)
+    assert not any(is_postdate_header(name) or name in MARKS for name, _ in request.headers)
     assert [name for name, _ in request.headers if name not in FOREIGN] == [
-        name for name, _ in sent if name not in FOREIGN and not is_ours(name)
+        name for name, _ in sent if name not in FOREIGN and not is_postdate_header(name)
     ]
     assert -1 <= request.partition < PARTITION_END
     assert len(request.id) <= ID_BYTES_MAX

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postdate.wire.errors import RequestRefused
-from postdate.wire.headers import Headers, StrippedHeaders, is_dropped, is_ours
+from postdate.wire.headers import Headers, StrippedHeaders, is_dropped, is_postdate_header
 from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
 from postdate.wire.requests.parser import parse_request, restore_headers
 from postdate.wire.requests.request import Action, Request
@@ -34,7 +34,9 @@ plausible = st.sampled_from(
 values = st.one_of(plausible, st.none(), st.binary(max_size=40))
 arbitrary = st.lists(st.tuples(names, values), max_size=8)
 
-data_headers = st.lists(st.tuples(st.text(max_size=8).filter(lambda name: not is_ours(name)), values), max_size=4)
+data_headers = st.lists(
+    st.tuples(st.text(max_size=8).filter(lambda name: not is_postdate_header(name)), values), max_size=4
+)
 times = st.sampled_from(
     [("postdate-delay", b"5s"), ("postdate-delay", b"0"), ("postdate-at", b"5"), ("postdate-level", b"3")]
 )
@@ -70,7 +72,7 @@ def test_any_record_is_a_request_or_a_reason(headers: Headers, timestamp_ms: int
     if not isinstance(request, Request):
         return
     assert restore_headers(request.headers, request.stripped) == sent
-    assert request.headers == [header for header in sent if not is_ours(header[0])]
+    assert request.headers == [header for header in sent if not is_postdate_header(header[0])]
     assert all(sent[index] == (name, value) for index, name, value in request.stripped)
     assert -1 <= request.partition < PARTITION_END
     assert -1 <= request.grace_ms < INTEGER_END

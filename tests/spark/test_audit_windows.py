@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.times import draw_ms
 from postdate.spark.job.topic_reads import RECORDS
 from postdate.spark.records.fates import fate_rows, log_rows
-from postdate.spark.report.rows import ahead_rows, behind_rows, ended_rows
+from postdate.spark.report.rows import ended_rows, past_rows, upcoming_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.limits import WINDOW_MS_MAX
 from postdate.wire.origins import format_origin
@@ -74,12 +74,12 @@ def test_the_report_charts_the_chosen_times(spark: SparkSession) -> None:
     history.commit([3, DUE, "delivered", DUE + 11], at_ms=DUE + 20, v=2)
     log = log_rows(small_table(spark, history.log, RECORDS), JudgingBounds().table(spark))
     ended = ended_rows(fate_rows(log))
-    ahead = {row["offset"]: row["due_ms"] for row in ahead_rows(requests, stored, ended).collect()}
+    ahead = {row["offset"]: row["due_ms"] for row in upcoming_rows(requests, stored, ended).collect()}
     assert ahead == {
         **{0: DUE + sidecar_draw_ms(format_origin(topic, 0, 0), window), 4: DUE, 2: DUE + 7},
         1: DUE + 500 + sidecar_draw_ms(format_origin(topic, 0, 9), window),
     }
-    (late,) = behind_rows(requests, ended, None).collect()
+    (late,) = past_rows(requests, ended, None).collect()
     assert (late["offset"], late["lateness_ms"]) == (3, 9)
 
 

@@ -33,7 +33,7 @@ from postdate.spark.repair.job import provable_from_ms, require_plausible, run_r
 from postdate.spark.repair.options import RepairOptions
 from postdate.spark.repair.output import RepairOutcome
 from postdate.spark.repair.rows import (
-    LETTING_GO,
+    PARTITION_PROGRESS,
     PROVABLE,
     RepairEvidence,
     low_waters,
@@ -129,7 +129,7 @@ def test_each_reason(spark: SparkSession) -> None:
             understood_rows(small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT).persist(),
             fate_rows(log),
             stored_offsets(small_table(spark, store, RECORDS)),
-            small_table(spark, [(0, 50, -1, 0), (1, 50, _START + 1, 0)], LETTING_GO),
+            small_table(spark, [(0, 50, -1, 0), (1, 50, _START + 1, 0)], PARTITION_PROGRESS),
             delivered_rows(small_table(spark, history.delivered, RECORDS), [REQUESTS]),
             small_table(spark, [(TARGET, 4, [-1] * 4, provable_ms)], PROVABLE),
         ),

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.columns.digests import EMPTY_HEADERS, untouched
+from postdate.spark.columns.digests import EMPTY_HEADERS, message_headers
 from postdate.spark.columns.expressions import natural
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster_queries import TopicPartition
@@ -63,7 +63,7 @@ def test_untouched_headers_are_found_wherever_postdates_headers_are(spark: Spark
     lists += [[*ours[::2][:m], *others[:n]] for n in range(4) for m in range(4)]
     values = [([(name, bytearray(name.encode())) for name in one],) for one in lists]
     rows = spark.createDataFrame(values, f"headers {EMPTY_HEADERS}")
-    found = [[header["key"] for header in row[0]] for row in rows.select(untouched(F.col("headers"))).collect()]
+    found = [[header["key"] for header in row[0]] for row in rows.select(message_headers(F.col("headers"))).collect()]
     assert found == [[name for name in one if not name.lower().startswith("postdate-")] for one in lists]
 
 

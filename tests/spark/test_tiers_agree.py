@@ -187,7 +187,7 @@ def test_origins_get_the_rows_of_the_rules_alone(judged: _Judged) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("expected_before_ms", [OVERDUE_MS, SNAPSHOT - EXPECTED_AFTER_MS])
 def test_chunks_and_the_rest_get_the_rows_of_the_rules(judged: _Judged, expected_before_ms: int) -> None:
-    if judged.how.owes_all:
+    if judged.how.requires_all_verdicts:
         asked = ChunkDigests(OVERDUE_MS, _CHUNK_BITS).of_requests(judged.history.understood)
         assert judged_history(judged.history, judged.how, ChunkDigests(OVERDUE_MS), asked).plain is None
         return

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from postdate.client.errors import RequestInvalid
 from postdate.wire import headers as names
-from postdate.wire.headers import Headers, is_dropped, is_ours
+from postdate.wire.headers import Headers, is_dropped, is_postdate_header
 from postdate.wire.reasons import Reason
 
 HeaderValue: TypeAlias = bytes | str | None
@@ -49,7 +49,7 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
     is_delivered = any(name == names.ORIGIN for name, _ in pairs)
     kept: Headers = []
     for name, value in pairs:
-        if is_ours(name):
+        if is_postdate_header(name):
             # Each delivered record has an origin. Without one, the caller means this id, and it must not get lost.
             if not is_dropped(name) and name not in _LEFT and not (name == names.ID and is_delivered):
                 raise RequestInvalid(

@@ -112,8 +112,8 @@ class GroupMember(NamedTuple):
     def address(self) -> str:
         """The HOST:PORT that the member advertises after the last `@` of its client id, or "" if there is none."""
         address = self.client_id.rpartition("@")[2]
-        is_one = _ADDRESS.fullmatch(address) and 0 < int(address.rpartition(":")[2]) < 65_536
-        return address if is_one else ""
+        is_address = _ADDRESS.fullmatch(address) and 0 < int(address.rpartition(":")[2]) < 65_536
+        return address if is_address else ""
 
 
 class GroupListener(Protocol):

@@ -102,7 +102,7 @@ TIMES: Final = (AT, DELAY, LEVEL)
 """The headers that give a time; a request takes exactly one."""
 
 
-def is_ours(name: str) -> bool:
+def is_postdate_header(name: str) -> bool:
     """True if a header of this name is one of Postdate's, which are never passed on as data."""
     return name[: len(PREFIX)].lower() == PREFIX
 

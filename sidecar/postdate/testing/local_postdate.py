@@ -81,7 +81,7 @@ class LocalPostdate(Observed):
 
     def log(self) -> str:
         """Returns the end of the sidecar's log."""
-        return "" if self._sidecar is None else self._sidecar.last_words()
+        return "" if self._sidecar is None else self._sidecar.log_tail()
 
     def _create_own_topics(self, directory: Path) -> None:
         size = ("--partitions", str(self.requests.partitions), "--replication-factor", "1")
@@ -95,7 +95,7 @@ class LocalPostdate(Observed):
         finally:
             child.stop()
         if not created:
-            raise NotDelivered(f"the topics of {self.requests.name} could not be created:\n{child.last_words()}")
+            raise NotDelivered(f"the topics of {self.requests.name} could not be created:\n{child.log_tail()}")
 
     def _start(self, directory: Path) -> Child:
         config = directory / "postdate.toml"
@@ -111,5 +111,5 @@ class LocalPostdate(Observed):
         deadline = time.monotonic() + START_TIMEOUT_S
         while sidecar.shards() < self.requests.partitions:
             if not sidecar.is_running() or time.monotonic() >= deadline:
-                raise NotDelivered(f"the sidecar does not serve {self.requests.name}:\n{sidecar.last_words()}")
+                raise NotDelivered(f"the sidecar does not serve {self.requests.name}:\n{sidecar.log_tail()}")
             time.sleep(_POLL_S)

@@ -15,7 +15,7 @@ from postdate.client import RequestTopic
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.interface import Isolation, Kafka, NewTopic, Partition, Record
 from postdate.kafka.settings import KafkaSettings
-from postdate.wire.headers import DUE, ID, ORIGIN, Headers, is_ours
+from postdate.wire.headers import DUE, ID, ORIGIN, Headers, is_postdate_header
 
 
 class NotDelivered(AssertionError):
@@ -105,13 +105,13 @@ def consume_delivered(kafka: Kafka, requests: str, topic: str, count: int, timeo
 
 def _delivered(partition: int, record: Record) -> DeliveredRecord:
     headers = record.headers or []
-    ours = {name: value or b"" for name, value in headers if is_ours(name)}
+    ours = {name: value or b"" for name, value in headers if is_postdate_header(name)}
     return DeliveredRecord(
         partition,
         record.offset,
         record.key,
         record.value,
-        [header for header in headers if not is_ours(header[0])],
+        [header for header in headers if not is_postdate_header(header[0])],
         record.timestamp_ms,
         ours.get(ORIGIN, b"").decode(),
         int(ours.get(DUE, b"-1")),

@@ -16,7 +16,7 @@ from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.job.bounds import NEVER_MS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.topic_reads import RECORDS
-from postdate.spark.judging.chunk_digests import ChunkDigests, regular, subtracted
+from postdate.spark.judging.chunk_digests import ChunkDigests, subtracted, without_exceptional
 from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.origin_rows import JudgingParameters, judged_origins, judged_placed, placed, row_counts
 from postdate.spark.judging.stages import ROW_COLUMNS, Judged, judged_history
@@ -250,7 +250,10 @@ def chunks_of(spark: SparkSession, history: RandomHistory, bits: int = 0) -> Dat
     digests, targets = ChunkDigests(expected_before_ms(SNAPSHOT, 60_000), bits), _targets(spark)
     exceptional = digests.exceptional_origins(read.log, [read.dead_letters, read.answers])
     exceptional = materialised(exceptional, few=True)
-    fates, messages = regular(fate_rows(read.log), exceptional), regular(read.messages, exceptional)
+    fates, messages = (
+        without_exceptional(fate_rows(read.log), exceptional),
+        without_exceptional(read.messages, exceptional),
+    )
     request_chunks = subtracted(
         digests.of_requests(read.understood), digests.of_requests(_of(read.understood, exceptional))
     )

@@ -23,7 +23,7 @@ from postdate.spark.audit.metrics import audit_metrics
 from postdate.spark.audit.output import AuditOutcome, StateOutcome
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster_queries import TopicPartition
-from postdate.spark.judging.schedule_figures import Schedules
+from postdate.spark.judging.schedule_figures import SchedulesSummary
 from postdate.spark.judging.summary import Outcomes, Summary
 from postdate.spark.rules.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS, VIOLATIONS
 from support.repository import ROOT
@@ -115,7 +115,7 @@ def section() -> str:
 def test_the_document_describes_these_metrics() -> None:
     """The outcome is that of an audit that has judged schedules."""
     told = dict(re.findall(r"(?m)^\| `(postdate_audit_\w+)` \| (?:`(\w+)`)? ?\|", section()))
-    schedules = Schedules(1, {"verified": 3, "missing": 0}, ())
+    schedules = SchedulesSummary(1, {"verified": 3, "missing": 0}, ())
     found = replace(FOUND, summary=replace(_SUMMARY, schedules=schedules))
     families = read_openmetrics(audit_metrics(found, _ENDED_MS))
     assert told == {

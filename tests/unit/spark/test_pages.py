@@ -20,7 +20,7 @@ from postdate.spark.audit.output import AuditOutcome, as_json, write_outcome
 from postdate.spark.audit.page import audit_page
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster_queries import TopicPartition
-from postdate.spark.judging.schedule_figures import COUNTS, ScheduleFigures, Schedules
+from postdate.spark.judging.schedule_figures import COUNTS, ScheduleFigures, SchedulesSummary
 from postdate.spark.judging.summary import Sample, Summary
 from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart
 from postdate.spark.output.load import LoadHistogram, LoadStep
@@ -160,7 +160,7 @@ def test_the_lateness_by_day_is_a_table_of_the_text_and_a_list_of_the_json() -> 
 def with_schedules() -> AuditOutcome:
     nothing = dict.fromkeys(COUNTS, 0)
     one = ScheduleFigures("r/0/7", "orders", None, 1_795_258_284_000, {**nothing, "verified": 40, "missing": 2}, {})
-    found = Schedules(3, {**nothing, "occurred": 12, "verified": 11, "missing": 2, "gap": 1}, (one,))
+    found = SchedulesSummary(3, {**nothing, "occurred": 12, "verified": 11, "missing": 2, "gap": 1}, (one,))
     return replace(audit_outcome(), summary=replace(audit_outcome().summary, schedules=found))
 
 

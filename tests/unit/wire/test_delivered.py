@@ -97,6 +97,6 @@ def test_the_hash_is_javas(key: bytes, hashed: int) -> None:
 def test_header_names_share_one_prefix_and_their_reasons_fit_one_word() -> None:
     constants = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
     assert len(constants) == 46
-    assert all(names.is_ours(name) and name == name.lower() for name in constants)
+    assert all(names.is_postdate_header(name) and name == name.lower() for name in constants)
     assert all(reason.isascii() and " " not in reason for reason in Reason)
     assert ID_BYTES_MAX == 256

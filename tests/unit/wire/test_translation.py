@@ -15,7 +15,7 @@ import pytest
 
 from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.errors import RequestRefused
-from postdate.wire.headers import Headers, is_ours
+from postdate.wire.headers import Headers, is_postdate_header
 from postdate.wire.requests.parser import parse_request, restore_headers
 from postdate.wire.requests.request import Action, Request
 from postdate.wire.requests.rules import RequestRules
@@ -177,7 +177,7 @@ def test_a_recurring_schedule_is_kept_as_one_in_postdates_own_headers(headers: H
     assert (request.schedule, request.target, request.id) == (schedule, "orders", b"k")
     assert (request.key, request.headers) == (b"k", [("a", b"1")])
     own = restore_headers(request.headers, request.stripped)
-    assert all(is_ours(name) for name, _ in own[:-1])
+    assert all(is_postdate_header(name) for name, _ in own[:-1])
     assert parse_request(rules, 3, NOW_MS, b"k", own) == request
 
 
@@ -270,7 +270,7 @@ def test_no_name_belongs_to_two_dialects() -> None:
     for dialect in DIALECTS.values():
         assert dialect.marks <= dialect.read
         assert not dialect.read & dialect.left_over
-        assert not any(is_ours(name) for name in dialect.read | dialect.left_over)
+        assert not any(is_postdate_header(name) for name in dialect.read | dialect.left_over)
     assert [example.dialect for example in EXAMPLES] == sorted(
         (example.dialect for example in EXAMPLES), key=list(DIALECTS).index
     )

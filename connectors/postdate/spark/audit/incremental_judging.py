@@ -96,8 +96,8 @@ def advance(
     inputs = new.inputs()
     facts = facts_schema(inputs)
     store.prepare(state, form_of(facts))
-    lost = _lost_controls(store, state, parameters, facts)
-    new = _with_lost_controls(new, lost)
+    lost_control_rows = _lost_controls(store, state, parameters, facts)
+    new = _with_lost_controls(new, lost_control_rows)
     plain, rows_by_verdict, parts = None, Counter(state.counts), None
     if request_chunks is not None:
         in_doubt = store.origins().where(F.col("state") == DOUBTFUL).select(*ORIGIN)
@@ -112,7 +112,7 @@ def advance(
     few = parameters.is_short
     rows = _none(store, facts) if left is None else materialised(folded(left, few=few), few=few)
     touched = _touched(store, state, rows, parameters, facts)
-    context = partial(stored_context, stored_rows(store.origins(), facts), lost)
+    context = partial(stored_context, stored_rows(store.origins(), facts), lost_control_rows)
     judged = judged_origins(touched.rows, context, parameters, STATE_COLUMNS, new.requests_of, new.occurrences)
     table = materialised(judged_rows(judged, run), few=few)
     groups = (

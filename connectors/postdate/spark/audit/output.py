@@ -14,7 +14,7 @@ from rich.table import Table
 
 from postdate.spark.audit.chart_data import AuditPicture
 from postdate.spark.job.bounds import Range
-from postdate.spark.judging.schedule_figures import Schedules
+from postdate.spark.judging.schedule_figures import SchedulesSummary
 from postdate.spark.judging.summary import Outcomes, Summary
 from postdate.spark.output.lateness import FIGURES, Exceeded, LatenessBound, exceeded, spelled_figure
 from postdate.spark.output.result import write_result
@@ -228,7 +228,7 @@ def as_json(outcome: AuditOutcome) -> dict[str, Any]:
     }
 
 
-def _schedules(schedules: Schedules) -> dict[str, Any]:
+def _schedules(schedules: SchedulesSummary) -> dict[str, Any]:
     each = [{**vars(schedule), "lateness_ms": schedule.lateness_ms or None} for schedule in schedules.each]
     return {"judged": schedules.judged, "occurrences": schedules.occurrences, "each": each}
 
@@ -258,7 +258,7 @@ def occurrences_label(name: str) -> str:
     return "verified or rightly skipped" if name == "verified" else name.replace("_", " ")
 
 
-def _schedule_line(schedules: Schedules) -> str:
+def _schedule_line(schedules: SchedulesSummary) -> str:
     counts = "  ".join(f"{occurrences_label(name)} {count:,}" for name, count in schedules.occurrences.items() if count)
     return f"{counted(schedules.judged, 'schedule')}; occurrences: {counts or 'none yet'}"
 

@@ -16,7 +16,7 @@ from postdate.spark.audit.output import (
     shown_verdicts,
     trend_rows,
 )
-from postdate.spark.judging.schedule_figures import PROBLEMS, Schedules
+from postdate.spark.judging.schedule_figures import PROBLEMS, SchedulesSummary
 from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart
 from postdate.spark.output.lateness import spelled_figure
 from postdate.spark.output.page import (
@@ -110,7 +110,7 @@ def _over_time(picture: AuditPicture) -> list[str]:
     ]
 
 
-def _schedules(schedules: Schedules) -> list[str]:
+def _schedules(schedules: SchedulesSummary) -> list[str]:
     totals = [(occurrences_label(name), count) for name, count in schedules.occurrences.items()]
     columns = ("schedule", "target", "fate", "next", "verified", "problems", "late, max")
     rows = [

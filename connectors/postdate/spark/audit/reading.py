@@ -322,9 +322,9 @@ def _requests_of(
     """
     first, last = F.min("offset").alias("first"), F.max("offset").alias("last")
     bounds = origins.groupBy(*PARTITION).agg(first, last).collect()
-    spans = [(causes.requests[TopicPartition(row["topic"], row["partition"])], row) for row in bounds]
+    bounded = [(causes.requests[TopicPartition(row["topic"], row["partition"])], row) for row in bounds]
     ranges = [
         replace(span, start=max(span.log_start, row["first"]), end=min(span.end, row["last"] + 1))
-        for span, row in spans
+        for span, row in bounded
     ]
     return digested_requests(steps.understood(ranges, recorded_policies(steps.spark, log, known_policies)))

@@ -53,10 +53,12 @@ def request_size_bytes() -> Column:
 
 def delivered_size_bytes(requests: str) -> Column:
     """Returns the maximum size of a batch with only the delivered record."""
-    own = _ORIGIN_BYTES + len(requests) + _DUE_BYTES + len(names.ORIGIN) + len(names.DUE) + 2 * _HEADER_BYTES
+    own_headers_size_bytes = (
+        _ORIGIN_BYTES + len(requests) + _DUE_BYTES + len(names.ORIGIN) + len(names.DUE) + 2 * _HEADER_BYTES
+    )
     of_id = F.when(F.col("id").isNotNull(), _HEADER_BYTES + len(names.ID) + byte_length(F.col("id"))).otherwise(0)
     message = byte_length(F.col("key")) + byte_length(F.col("value")) + _headers_bytes(F.col("headers"))
-    return _RECORD_BYTES + own + of_id + message
+    return _RECORD_BYTES + own_headers_size_bytes + of_id + message
 
 
 def record_rows_of(good: DataFrame, requests: str, partitions: int) -> DataFrame:

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.bulk.records import delivered_size_bytes, request_headers, request_size_bytes
-from postdate.spark.columns.digests import is_ours
+from postdate.spark.columns.digests import is_postdate_header
 from postdate.spark.columns.times import duration_text
 from postdate.spark.limits import QUOTED_CHARACTERS_MAX
 from postdate.wire.headers import DUE, ID, MOVED, ORIGIN, PREFIX
@@ -186,7 +186,7 @@ def _id_rules(context: BulkContext) -> list[RowRule]:
 
 def _header_rules() -> list[RowRule]:
     headers = F.col("headers")
-    ours = F.filter(headers, is_ours)
+    ours = F.filter(headers, is_postdate_header)
     named = F.array_join(F.transform(ours, lambda header: header.key), ", ")
     is_cut = F.exists(headers, lambda header: header.key.isNull() | header.key.contains("\0"))
     return [

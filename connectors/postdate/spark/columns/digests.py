@@ -47,12 +47,12 @@ def present(headers: Column) -> Column:
     return F.coalesce(headers, F.array().cast(EMPTY_HEADERS))
 
 
-def untouched(headers: Column) -> Column:
+def message_headers(headers: Column) -> Column:
     """Returns the headers that are not Postdate's own, in their order.
 
     Nearly every record has Postdate's headers first or last. Then a slice suffices, which Spark compiles.
     """
-    data = F.filter(headers, lambda header: ~is_ours(header))
+    data = F.filter(headers, lambda header: ~is_postdate_header(header))
     for count in reversed(_OWN_COUNTS):
         rest = F.greatest(F.size(headers) - count, F.lit(0))
         for first, first_own in ((count + 1, F.lit(0)), (1, rest)):
@@ -63,7 +63,7 @@ def untouched(headers: Column) -> Column:
     return data
 
 
-def is_ours(header: Column) -> Column:
+def is_postdate_header(header: Column) -> Column:
     """True if a header has Postdate's prefix, in upper or lower case."""
     return F.lower(F.substring(header.key, 1, len(_PREFIX))) == _PREFIX
 

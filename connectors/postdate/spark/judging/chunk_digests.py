@@ -183,7 +183,9 @@ class ChunkDigests:
     def consistent_rows(self, rows: DataFrame, inconsistent: DataFrame, exceptional: DataFrame) -> DataFrame:
         """Returns the rows in consistent chunks with their `chunk`, without those of exceptional origins."""
         chunks = rows.withColumn("chunk", self._chunk())
-        return regular(chunks.join(F.broadcast(inconsistent.select(*CHUNK)), list(CHUNK), "left_anti"), exceptional)
+        return without_exceptional(
+            chunks.join(F.broadcast(inconsistent.select(*CHUNK)), list(CHUNK), "left_anti"), exceptional
+        )
 
     def _chunk(self) -> Column:
         return F.shiftright("offset", self.bits)
@@ -261,7 +263,7 @@ def names_something() -> Column:
     return F.col("id").isNotNull() | F.col("acts_on").isNotNull()
 
 
-def regular(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
+def without_exceptional(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
     """Returns the rows without those of `exceptional` origins, which are broadcast to every executor."""
     marked = _marked(rows, exceptional, ORIGIN, "is_exceptional")
     return marked.where("is_exceptional is null").select(*rows.columns)

@@ -91,7 +91,7 @@ class JudgingParameters:
     separate_rows_max: int = 1_000_000
 
     @property
-    def owes_all(self) -> bool:
+    def requires_all_verdicts(self) -> bool:
         """True if every delivered request must be answered, so that none of them is plain."""
         return self.verdicts == "all"
 
@@ -108,9 +108,9 @@ class RowCounts:
 
     `has_related`: an id, a link to another origin, or a bulk control. `has_claims`: a fate that names a cause, a return
     that names an attempt, a request that may continue a series, or a bulk control. `has_answers`: an answer.
-    `has_bare`: a request that must be read again. `has_schedules`: a schedule, or an occurrence. `has_lost_controls`: a
-    control of a schedule whose fate may have left the dispatch log. `has_lost_moves`: a message that a reschedule may
-    have moved in such a fate.
+    `has_request_to_reread`: a request that must be read again. `has_schedules`: a schedule, or an occurrence.
+    `has_lost_controls`: a control of a schedule whose fate may have left the dispatch log. `has_lost_moves`: a message
+    that a reschedule may have moved in such a fate.
     """
 
     rows: int
@@ -118,13 +118,13 @@ class RowCounts:
     has_related: bool
     has_claims: bool
     has_answers: bool
-    has_bare: bool
+    has_request_to_reread: bool
     has_schedules: bool
     has_lost_controls: bool
     has_lost_moves: bool
 
 
-def is_bare() -> Column:
+def must_reread_request() -> Column:
     """True if the request of a row must be read again.
 
     Either the facts contain a second record, or a dead letter, but no digests of the request: a state does not store
@@ -149,7 +149,7 @@ def placed(rows: DataFrame, parameters: JudgingParameters) -> DataFrame:
     return placed_rows.withColumns(
         {
             "is_judged": is_in_range(is_request),
-            "plain": _plain(parameters.overdue_before_ms, parameters.owes_all),
+            "plain": _plain(parameters.overdue_before_ms, parameters.requires_all_verdicts),
             "occurrences": F.lit(None).cast(OCCURRENCES),
         }
     )
@@ -173,7 +173,7 @@ def row_count_columns() -> list[Column]:
         F.bool_or(has_relations).alias("has_related"),
         F.bool_or(names_a_cause | makes_a_claim).alias("has_claims"),
         F.bool_or(F.size("facts.answers") > 0).alias("has_answers"),
-        F.bool_or(is_bare()).alias("has_bare"),
+        F.bool_or(must_reread_request()).alias("has_request_to_reread"),
         F.bool_or(is_of_schedule()).alias("has_schedules"),
         F.bool_or(may_have_lost_fate()).alias("has_lost_controls"),
         F.bool_or(may_be_moved()).alias("has_lost_moves"),
@@ -191,12 +191,12 @@ def judged_origins(
     """Returns rows of `inputs.folded` with the columns of `judge`, which are null for rows that are not judged, and
     `kept`.
 
-    `context` is None if `rows` are a whole history. `requests_of` reads the requests of some origins again (`is_bare`);
-    it is None if reading them again could show nothing new.
+    `context` is None if `rows` are a whole history. `requests_of` reads the requests of some origins again
+    (`must_reread_request`); it is None if reading them again could show nothing new.
     """
     placed_rows = materialised(placed(rows, parameters), few=parameters.is_short)
     counts = row_counts(placed_rows, few=parameters.is_short)
-    if counts.has_bare and requests_of is not None:
+    if counts.has_request_to_reread and requests_of is not None:
         placed_rows = materialised(placed(_with_requests(rows, requests_of), parameters), few=parameters.is_short)
     if counts.has_schedules:
         has_lost = counts.has_lost_controls
@@ -307,21 +307,21 @@ def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[Dat
 
 
 def _with_requests(rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Returns `rows` with the requests of bare rows, including digests, in their facts, if the requests can still be
-    read.
+    """Returns `rows`. Those for which `must_reread_request` is true get their requests, including digests, in their
+    facts, if the requests can still be read.
 
-    Bare rows are rare, since each of them breaks a rule.
+    Such rows are rare, since each of them breaks a rule.
     """
-    bare = rows.where(is_bare()).select(*ORIGIN)
-    requests = requests_of(bare)
+    to_reread = rows.where(must_reread_request()).select(*ORIGIN)
+    requests = requests_of(to_reread)
     again = F.struct(*(name for name in requests.columns if name not in ORIGIN)).alias("again")
-    readable = bare.join(requests.select(*ORIGIN, again), list(ORIGIN))
+    readable = to_reread.join(requests.select(*ORIGIN, again), list(ORIGIN))
     request = F.coalesce("again", "facts.request")
     both = rows.join(readable, list(ORIGIN), "left")
     return both.withColumn("facts", F.col("facts").withField("request", request)).drop("again")
 
 
-def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
+def _plain(overdue_before_ms: int, requires_all_verdicts: bool) -> Column:
     request, fate, record = F.col("facts.request"), F.get("facts.fates", 0), F.get("facts.records", 0)
     fates, records = F.size("facts.fates"), F.size("facts.records")
     others = F.size("facts.letters") + F.size("facts.answers")
@@ -358,7 +358,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
         & F.coalesce(fate.next_request > F.col("offset"), F.lit(True))
         & F.coalesce(fate.at_ms - request.due_ms - COMMIT_MS_MAX <= request.grace_ms, F.lit(True))
     )
-    is_delivered = is_alone & (fates == 1) & (records == 1) & is_ended & is_same & F.lit(not owes_all)
+    is_delivered = is_alone & (fates == 1) & (records == 1) & is_ended & is_same & F.lit(not requires_all_verdicts)
     is_pending = is_alone & (fates == 0) & (records == 0) & (request.due_ms >= overdue_before_ms)
     return F.when(is_delivered, "delivered").when(is_pending, "pending")
 

@@ -34,7 +34,7 @@ class ScheduleFigures:
 
 
 @dataclass(frozen=True)
-class Schedules:
+class SchedulesSummary:
     """The schedules that a run has judged: their number, the numbers of occurrences that this run judged, and some of
     the schedules, those with problems first."""
 
@@ -43,7 +43,7 @@ class Schedules:
     each: tuple[ScheduleFigures, ...]
 
 
-def schedule_figures(judged: DataFrame, each_max: int) -> Schedules:
+def schedule_figures(judged: DataFrame, each_max: int) -> SchedulesSummary:
     """Returns the figures of the schedules among `judged` rows, and describes at most `each_max` schedules. Cost: two
     jobs."""
     rows = judged.where("occurrences is not null").withColumn("late", F.sort_array("occurrences.lateness_ms"))
@@ -64,7 +64,7 @@ def schedule_figures(judged: DataFrame, each_max: int) -> Schedules:
         .limit(each_max)
         .collect()
     )
-    return Schedules(sums["judged"], _counts(sums, sums["overdue"] or 0), tuple(map(_of_row, first)))
+    return SchedulesSummary(sums["judged"], _counts(sums, sums["overdue"] or 0), tuple(map(_of_row, first)))
 
 
 def _rank(share: float) -> Column:

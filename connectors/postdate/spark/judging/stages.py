@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import where_computed
-from postdate.spark.judging.chunk_digests import ChunkDigests, names_something, regular, subtracted
+from postdate.spark.judging.chunk_digests import ChunkDigests, names_something, subtracted, without_exceptional
 from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.judge import is_in_range
 from postdate.spark.judging.origin_rows import Context, JudgingParameters, judged_origins, related_origins
@@ -147,7 +147,7 @@ def split(
     `gathers_naming`, the requests of `Split.naming` are gathered while the exceptional requests are read, if there are
     any of these, and at most `parameters.separate_rows_max` requests that name something.
     """
-    if parameters.owes_all:
+    if parameters.requires_all_verdicts:
         return None
     excluded = _exceptional(history, parameters, digests, doubtful)
     if excluded is None:
@@ -165,7 +165,7 @@ def split(
         gathered_requests = _exceptional_and_naming(history.understood, exceptional, gathers=gathers)
         exceptional_messages = gathered_requests.where("is_exceptional")
         regular_chunks = subtracted(request_chunks, digests.of_requests(exceptional_messages))
-        regular_fates, regular_messages = (regular(rows, exceptional) for rows in (fates, messages))
+        regular_fates, regular_messages = (without_exceptional(rows, exceptional) for rows in (fates, messages))
         exceptional_requests = exceptional_messages.select(*history.requests.columns)
         naming = gathered_requests.where(names_something()).select(*history.requests.columns) if gathers else None
     sides = (regular_chunks, digests.of_fates(regular_fates), digests.of_records(regular_messages, parameters.targets))

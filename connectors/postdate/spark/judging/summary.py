@@ -12,7 +12,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from postdate.spark.judging.schedule_figures import Schedules, schedule_figures
+from postdate.spark.judging.schedule_figures import SchedulesSummary, schedule_figures
 from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.output.lateness import FIGURES, PERCENTILES
 from postdate.spark.rules.verdicts import INFORMATION, VERDICTS, VIOLATIONS
@@ -64,7 +64,7 @@ class Summary:
     lateness_ms: dict[str, int]
     samples: dict[str, list[Sample]]
     outcomes: Outcomes = Outcomes()
-    schedules: Schedules | None = None
+    schedules: SchedulesSummary | None = None
 
     @property
     def violations(self) -> int:

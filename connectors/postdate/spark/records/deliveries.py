@@ -14,8 +14,8 @@ from postdate.spark.columns.digests import (
     headers_digest,
     joined_names,
     last_value,
+    message_headers,
     present,
-    untouched,
 )
 from postdate.spark.columns.expressions import memoized, natural, where_computed
 from postdate.spark.records.refusals import unfounded_refusal
@@ -73,7 +73,7 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     read = [*(F.col(name).alias(other) for name, other in kept.items()), present(headers).alias("headers")]
     split = [
         *map(F.col, (*carried, "headers")),
-        untouched(headers).alias("data"),
+        message_headers(headers).alias("data"),
         last_value(headers, names.ORIGIN).cast("string").alias("origin_text"),
         has(headers, names.ORIGIN).alias("has_origin"),
         last_value(headers, names.DUE).cast("string").alias("due_text"),

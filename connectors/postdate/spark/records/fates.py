@@ -107,9 +107,11 @@ def _log_steps() -> list[list[Column]]:
     ends_so = F.endswith(value, F.lit(_END.encode()))
     first = F.concat(F.lit(_BETWEEN), F.when(ends_so, inner))
     found = F.octet_length(F.array_join(delivered, "")) + F.size(delivered) * len(_BETWEEN + _DELIVERED)
-    without = F.concat(head, F.lit(_BEGIN[:-1] + _END[1:]))
+    without_fates = F.concat(head, F.lit(_BEGIN[:-1] + _END[1:]))
     is_plain = F.col("all_delivered")
-    one = F.concat(F.lit(_MARKED[0]), F.when(is_plain, without).otherwise(value.cast("string")), F.lit(_MARKED[1]))
+    one = F.concat(
+        F.lit(_MARKED[0]), F.when(is_plain, without_fates).otherwise(value.cast("string")), F.lit(_MARKED[1])
+    )
     return [
         read,
         [*carried, head, first.alias("body")],
@@ -176,8 +178,8 @@ def exceptional_fate_rows(log: DataFrame, since_ms: int | None) -> DataFrame:
 def occurrence_fates(log: DataFrame) -> DataFrame:
     """Returns one row for each occurrence and each extra delivery in the records that parse: the origin, and a struct
     `fate` as OCCURRENCE_FATE."""
-    some = log.where(F.col("parses") & has_occurrences())
-    exploded = some.select("*", F.posexplode("fates").alias("place", "text"))
+    occurrence_log = log.where(F.col("parses") & has_occurrences())
+    exploded = occurrence_log.select("*", F.posexplode("fates").alias("place", "text"))
     middle = F.split(_middle(F.col("text")), "/")
     named = exploded.select(*_PLACED, F.substring_index("text", ",", 1).alias("offset"), middle.alias("middle"))
     name, is_skip = F.get("middle", 0), F.get("middle", 0) == "skipped"

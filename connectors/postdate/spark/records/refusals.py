@@ -14,7 +14,7 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from postdate.spark.columns.digests import first_value, has, is_ours, last_value
+from postdate.spark.columns.digests import first_value, has, is_postdate_header, last_value
 from postdate.spark.columns.expressions import byte_length, one_of
 from postdate.spark.records.recurrences import BACKFILL, filled_range, recurs
 from postdate.spark.records.requests import parsed_origin
@@ -34,7 +34,7 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
     `is_time_readable`; for `bad-retry` and `attempts-exhausted`, `is_return_sound`. The audit does not know the setting
     `format_version`, so a header of format 2 may be unknown.
     """
-    ours = F.filter(headers, is_ours)
+    ours = F.filter(headers, is_postdate_header)
     our_names = F.transform(ours, lambda header: header.key)
     single = F.array_remove(our_names, names.ERROR)
     times = reduce(Column.__add__, (has(headers, name).cast("int") for name in names.TIMES))

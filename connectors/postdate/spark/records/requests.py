@@ -35,11 +35,11 @@ from postdate.spark.columns.digests import (
     first_value,
     has,
     headers_digest,
-    is_ours,
+    is_postdate_header,
     joined_names,
     last_value,
+    message_headers,
     present,
-    untouched,
 )
 from postdate.spark.columns.expressions import memoized, natural
 from postdate.spark.columns.murmur2 import positive_murmur2
@@ -102,7 +102,7 @@ def _is_in_own_headers() -> Column:
     """True if a record uses no dialect: it has a value and at least one header, and all headers are Postdate's. A
     return uses no dialect either, and may have any headers."""
     headers = present(F.col("headers"))
-    is_plain = (F.size(headers) > 0) & F.forall(headers, is_ours) & F.col("value").isNotNull()
+    is_plain = (F.size(headers) > 0) & F.forall(headers, is_postdate_header) & F.col("value").isNotNull()
     return is_plain | has(headers, names.RETRY)
 
 
@@ -157,7 +157,7 @@ def _split_columns() -> list[Column]:
         *map(F.col, ("topic", "partition", "offset", "key", "value")),
         F.unix_millis("timestamp").alias("request_ms"),
         headers.alias("headers"),
-        untouched(headers).alias("data"),
+        message_headers(headers).alias("data"),
     ]
 
 

@@ -36,7 +36,7 @@ from postdate.spark.repair.options import RepairOptions
 from postdate.spark.repair.output import RepairOutcome, Unrepaired, write_repair_outcome
 from postdate.spark.repair.rows import (
     ID_PREFIX,
-    LETTING_GO,
+    PARTITION_PROGRESS,
     PROVABLE,
     RepairEvidence,
     low_waters,
@@ -165,11 +165,11 @@ class _Repair(Job[RepairOptions]):
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         marks = {row["partition"]: row["low_water"] for row in low_waters(rows).collect()}
         lost_ms = {part.number: span.lost_before_ms for part, span in again.items()}
-        letting_go = [
+        partition_progress = [
             (part.number, marks.get(part.number), lost_ms.get(part.number), span.log_start)
             for part, span in ranges.items()
         ]
-        partitions = small_table(self.spark, letting_go, LETTING_GO)
+        partitions = small_table(self.spark, partition_progress, PARTITION_PROGRESS)
         stored = stored_offsets(self.read(store.values()))
         delivered, targets = self._delivered(missing, requests, margin_before(min(ms for _, ms in first.values())))
         evidence = RepairEvidence(requests, fate_rows(rows), stored, partitions, delivered, targets)
@@ -181,8 +181,8 @@ class _Repair(Job[RepairOptions]):
 
         Raises CannotRun if the requests name too many targets.
         """
-        named = requests.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select("target").distinct()
-        names = [row["target"] for row in named.where("target is not null").limit(TARGETS_MAX + 1).collect()]
+        named_targets = requests.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select("target").distinct()
+        names = [row["target"] for row in named_targets.where("target is not null").limit(TARGETS_MAX + 1).collect()]
         if len(names) > TARGETS_MAX:
             raise CannotRun(f"The missing requests name more than {TARGETS_MAX} targets.")
         counts = self.cluster.partition_counts([name for name in names if is_topic_name(name)])

@@ -47,7 +47,7 @@ topic, so it need not contain the topic's name, and it is always short enough.""
 
 ENDED: Final = "ended"
 
-LETTING_GO = "partition int, low_water bigint, fates_lost_before_ms bigint, request_log_start bigint"
+PARTITION_PROGRESS = "partition int, low_water bigint, fates_lost_before_ms bigint, request_log_start bigint"
 """One row for each partition of the request topic: its low-water mark in the last record of the dispatch log, the time
 before which fates may be lost, and the start offset."""
 PROVABLE = "target string, target_partitions int, target_known_ms array<bigint>, target_provable_from_ms array<bigint>"
@@ -101,7 +101,7 @@ def acted_on(missing: DataFrame, requests: DataFrame) -> DataFrame:
 @dataclass(frozen=True)
 class RepairEvidence:
     """The current state of the topics of the missing requests. The tables have the columns of `understood_rows`
-    (`requests`), `fate_rows`, `stored_offsets`, LETTING_GO (`partitions`), `delivered_rows` and PROVABLE
+    (`requests`), `fate_rows`, `stored_offsets`, PARTITION_PROGRESS (`partitions`), `delivered_rows` and PROVABLE
     (`targets`)."""
 
     requests: DataFrame

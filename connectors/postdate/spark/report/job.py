@@ -27,14 +27,14 @@ from postdate.spark.report.options import ReportOptions
 from postdate.spark.report.output import Group, ReportOutcome, write_report_outcome
 from postdate.spark.report.page import report_page
 from postdate.spark.report.rows import (
-    ahead_rows,
-    behind_rows,
     ended_rows,
     lateness_table,
     load_table,
+    past_rows,
     schedule_requests,
     sized_requests,
     stored_rows,
+    upcoming_rows,
 )
 from postdate.spark.session.caching import cached, materialised
 from postdate.spark.session.output_paths import require_new, write_text
@@ -128,7 +128,7 @@ class _Report(Job[ReportOptions]):
             for span in (*requests, *store, *log)
             if span.capped
         )
-        return ahead_rows(scheduled, stored, ended), behind_rows(scheduled, ended, options.since_ms), notes
+        return upcoming_rows(scheduled, stored, ended), past_rows(scheduled, ended, options.since_ms), notes
 
     def _scheduled(self, requests: list[Range], log: DataFrame) -> DataFrame:
         """Returns the rows of `schedule_requests`. Computes the due times of returns only if there are returns, since

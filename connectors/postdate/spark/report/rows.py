@@ -104,7 +104,7 @@ def schedule_requests(sized: DataFrame) -> DataFrame:
     return sized.where("action = 'schedule' AND target IS NOT NULL AND due_ms IS NOT NULL").drop("action", "is_return")
 
 
-def ahead_rows(requests: DataFrame, stored: DataFrame, ended: DataFrame) -> DataFrame:
+def upcoming_rows(requests: DataFrame, stored: DataFrame, ended: DataFrame) -> DataFrame:
     """Returns one row for each message that is ahead: origin, `target`, `due_ms`, `size_bytes`, `is_stored`.
 
     The parameters are the results of `schedule_requests`, `stored_rows` and `ended_rows`.
@@ -125,7 +125,7 @@ def ahead_rows(requests: DataFrame, stored: DataFrame, ended: DataFrame) -> Data
     return open_still.select(*ORIGIN, "target", due_ms.alias("due_ms"), "size_bytes", "is_stored")
 
 
-def behind_rows(requests: DataFrame, ended: DataFrame, since_ms: int | None) -> DataFrame:
+def past_rows(requests: DataFrame, ended: DataFrame, since_ms: int | None) -> DataFrame:
     """Returns one row for each message delivered from `since_ms` on: origin, `target` (null: its request has left the
     topic), `due_ms`, `ended_ms`, `lateness_ms`."""
     delivered = ended.where("end = 'delivered' AND due_ms IS NOT NULL")
@@ -174,5 +174,5 @@ def _grouped(rows: DataFrame) -> DataFrame:
 
 def _size_bytes(key: Column, value: Column, headers: Column) -> Column:
     sizes = F.transform(headers, lambda header: F.octet_length(header.key) + byte_length(header.value))
-    of_headers = F.aggregate(sizes, F.lit(0), lambda total, size: total + size)
-    return (byte_length(key) + byte_length(value) + of_headers).cast("bigint")
+    headers_size_bytes = F.aggregate(sizes, F.lit(0), lambda total, size: total + size)
+    return (byte_length(key) + byte_length(value) + headers_size_bytes).cast("bigint")

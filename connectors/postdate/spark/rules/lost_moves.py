@@ -47,7 +47,7 @@ def may_be_moved() -> Column:
     is_expired = F.exists("facts.letters", lambda dead_letter: dead_letter.reason == Reason.EXPIRED.value)
     is_moved = last_move().isNotNull()
 
-    def is_odd_end(fate: Column) -> Column:
+    def is_inconsistent_end(fate: Column) -> Column:
         leaves_ms = F.coalesce(fate.chosen_ms, due_ms)
         is_outside = ~fate.chosen_ms.between(due_ms, due_ms + request.window_ms)
         is_late = fate.at_ms - leaves_ms - COMMIT_MS_MAX > F.when(is_moved, 0).otherwise(request.grace_ms)
@@ -57,7 +57,7 @@ def may_be_moved() -> Column:
 
     is_early = F.exists(ended, lambda fate: fate.at_ms < due_ms)
     is_older = request.request_ms < F.col("fates_lost_before_ms")
-    is_odd = has_other | is_early | F.exists(ended, is_odd_end)
+    is_odd = has_other | is_early | F.exists(ended, is_inconsistent_end)
     return F.coalesce((request.action == "schedule") & is_older & is_odd, F.lit(False))
 
 

@@ -66,7 +66,7 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def signals_ignored() -> Iterator[None]:
     """Ignores the signals in the context, in which resources are already being released."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -41,7 +41,7 @@ from postdate.spark.session.interruption import (
     children,
     end_children_since,
     is_interrupted,
-    undisturbed,
+    signals_ignored,
 )
 
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
@@ -203,10 +203,10 @@ def spark_session(
             "Postdate's Spark jobs need a classic session, not Spark Connect: name another --master, and unset "
             "spark.remote and SPARK_REMOTE."
         )
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        require_connectors(running, with_delta=with_delta)
-        yield running
+    active_session = SparkSession.getActiveSession()
+    if active_session is not None:
+        require_connectors(active_session, with_delta=with_delta)
+        yield active_session
         return
     if with_delta:
         conf = {**_delta_settings(conf), **conf}
@@ -287,7 +287,7 @@ def _remember_classes(spark: SparkSession) -> None:
 
 def _stop_interrupted(spark: SparkSession, earlier: frozenset[int]) -> None:
     """Stops the session over a Py4J connection that may have been interrupted in the middle of a call, in any state."""
-    with undisturbed(), warnings.catch_warnings(), suppress(Exception):
+    with signals_ignored(), warnings.catch_warnings(), suppress(Exception):
         warnings.simplefilter("ignore")
         spark.stop()
     end_children_since(earlier)

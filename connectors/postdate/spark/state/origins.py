@@ -114,7 +114,7 @@ def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
     """Returns the rows for requests, as of `digested_requests`, that have no effects and are not overdue."""
     names = [name for name in requests.columns if name not in ORIGIN]
     kinds = {column.name: column.dataType for column in facts}
-    given = {
+    values = {
         "target": F.col("target"),
         "first_due_ms": F.col("due_ms"),
         "last_due_ms": F.col("due_ms"),
@@ -124,7 +124,7 @@ def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
     }
     effects = (F.array().cast(kinds[name]).alias(name) for name in FACTS if name != "request")
     facts_of_requests = F.struct(F.struct(*names).alias("request"), *effects).alias("facts")
-    rows = requests.select(*ORIGIN, *_judgement(given), "id", facts_of_requests)
+    rows = requests.select(*ORIGIN, *_judgement(values), "id", facts_of_requests)
     return _placed(rows, PENDING, run).repartitionByRange("due_day", "last_due_ms")
 
 
@@ -134,7 +134,7 @@ def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
     `fates` has the columns of the origin, `fate` as of `fate_rows`, `target`, `id` and `request_ms`.
     """
     fate = F.col("fate")
-    given = {
+    values = {
         "target": F.col("target"),
         "first_due_ms": fate.first_due_ms,
         "last_due_ms": fate.first_due_ms,
@@ -146,7 +146,7 @@ def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
         "fates": F.array(F.concat(F.lit("delivered "), fate.log_place)),
         "verdicts": F.array(F.lit("delivered")),
     }
-    return _placed(fates.select(*ORIGIN, *_judgement(given), "id"), CLOSED, run)
+    return _placed(fates.select(*ORIGIN, *_judgement(values), "id"), CLOSED, run)
 
 
 def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:

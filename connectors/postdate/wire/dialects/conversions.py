@@ -126,7 +126,7 @@ def karafka_schema(value: bytes | None) -> bytes | None:
     raise ValueError("is not a version 1 of the envelope")
 
 
-def behind_plus(value: bytes | None) -> bytes | None:
+def strip_plus_prefix(value: bytes | None) -> bytes | None:
     """Returns the unique key of `<topic>+<unique key>` (a topic of RocketMQ has no `+`), or a unique key alone."""
     return value if value is None else value.partition(b"+")[2] or value
 

@@ -274,7 +274,7 @@ ROCKETMQ: Final = Dialect(
         "REAL_TOPIC": Part(TOPIC),
         "UNIQ_KEY": Part(ID),
     },
-    control={"TIMER_DEL_UNIQKEY": Part(ID, values.behind_plus)},
+    control={"TIMER_DEL_UNIQKEY": Part(ID, values.strip_plus_prefix)},
     action=_of_rocketmq,
     left_over=frozenset(
         {

@@ -29,7 +29,7 @@ from postdate.wire.headers import (
     Headers,
     StrippedHeaders,
     is_dropped,
-    is_ours,
+    is_postdate_header,
 )
 from postdate.wire.reasons import Reason
 from postdate.wire.topics import is_topic_name
@@ -86,7 +86,7 @@ class Translation(NamedTuple):
     stripped: StrippedHeaders
     names: dict[str, str]
 
-    def in_its_words(self, detail: str) -> str:
+    def with_sent_header_names(self, detail: str) -> str:
         """Returns a message about headers of Postdate as one about the headers that were sent."""
         for own, name in self.names.items():
             detail = detail.replace(own, name)
@@ -127,7 +127,7 @@ def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_to
 
 def _makes_request(name: str) -> bool:
     """True for a header of Postdate that makes a record a request in Postdate's own headers."""
-    return is_ours(name) and not is_dropped(name) and name not in DROPPED_2 and name not in DROPPED_3
+    return is_postdate_header(name) and not is_dropped(name) and name not in DROPPED_2 and name not in DROPPED_3
 
 
 def _separate(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, StrippedHeaders]:
@@ -147,7 +147,7 @@ def _separate(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | Non
             fields[name] = value
         elif _makes_request(name) and not (name == ID and (dialect.has_ids or dialect.is_copy)):
             _refuse_mixture(dialect.name, f"Postdate ({quote(name)})")
-        elif not is_ours(name) and name not in dialect.left_over:
+        elif not is_postdate_header(name) and name not in dialect.left_over:
             untouched.append(header)
             continue
         stripped.append((index, name, value))

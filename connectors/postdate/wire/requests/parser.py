@@ -49,7 +49,7 @@ from postdate.wire.headers import (
     Headers,
     StrippedHeaders,
     is_dropped,
-    is_ours,
+    is_postdate_header,
     split_redelivery,
 )
 from postdate.wire.limits import (
@@ -123,7 +123,7 @@ def parse_request(
         if name in known:
             stripped.append((index, name, value))
             fields[name] = value
-        elif name[:1] in "pP" and (name in rules.dropped or is_ours(name)):
+        elif name[:1] in "pP" and (name in rules.dropped or is_postdate_header(name)):
             if name not in rules.dropped and not is_dropped(name):
                 _refuse_unknown(rules, name)
             stripped.append((index, name, value))
@@ -197,7 +197,7 @@ def _parse_translation(
     try:
         request = parse_request(rules, partition, timestamp_ms, key, translation.own)
     except RequestRefused as refused:
-        raise RequestRefused(refused.reason, translation.in_its_words(refused.detail)) from None
+        raise RequestRefused(refused.reason, translation.with_sent_header_names(refused.detail)) from None
     stripped = translation.stripped
     if request.schedule is not None:  # the later times of the schedule are computed from these headers
         stripped = [(index, name, value) for index, (name, value) in enumerate(translation.own)]

@@ -24,7 +24,7 @@ timestamp of the control."""
 Extras: TypeAlias = tuple[Extra, ...]
 
 
-def asked_ms(extra: Extra) -> int:
+def requested_ms(extra: Extra) -> int:
     """Returns the timestamp of the control, from which on its deliveries may leave."""
     _, _, _, _, at_ms = extra
     return at_ms

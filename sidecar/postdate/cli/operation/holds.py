@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from postdate.cli.commands import print_note
-from postdate.cli.operation.processes import one_process_options, processes_options, remark
+from postdate.cli.operation.processes import one_process_options, processes_options, warn_about_unqueried_shards
 from postdate.cli.options import output_option
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.wire.values.texts import counted
@@ -99,7 +99,7 @@ def list_(deployment: Deployment, output: str) -> None:
         else:
             name = f"{shard['topic']}/{shard['partition']}"
             click.echo(f"{name}  {shard['state']}  at {shard['process']}  held: {_words(shard)}")
-    remark(deployment)
+    warn_about_unqueried_shards(deployment)
 
 
 @click.command(short_help="Hand all shards of a process to the others.")
@@ -131,7 +131,7 @@ def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: t
         for shard in changed:
             text = f"{shard['topic']}/{shard['partition']}  held: {_words(shard)}"
             click.echo(json.dumps(shard) if output == "json" else text)
-        remark(deployment)
+        warn_about_unqueried_shards(deployment)
         unreached += len(deployment.not_asked)
     if unreached:
         raise TransientError(f"{counted(unreached, 'shard')} not reached, and unchanged; repeat the command")

@@ -15,7 +15,7 @@ import click
 
 from postdate.cli.commands import warn
 from postdate.cli.operation.dead_letters import origin_bytes
-from postdate.cli.operation.processes import processes_options, remark
+from postdate.cli.operation.processes import processes_options, warn_about_unqueried_shards
 from postdate.cli.options import Command, from_option, max_option, now_ms, output_option, time_ms, until_option
 from postdate.wire.dispatch_log import DELIVERED
 from postdate.wire.values.durations import format_duration
@@ -115,7 +115,7 @@ def list_(
         click.echo(line)
     if next(entries, None) is not None:
         warn(f"only the first {limit} are listed; use --max or --all for more")
-    remark(deployment)
+    warn_about_unqueried_shards(deployment)
 
 
 @pending.command(short_help="Count pending messages.")
@@ -136,7 +136,7 @@ def count(deployment: Deployment, output: str, **filters: Any) -> None:
         click.echo(json.dumps(total))
     else:
         click.echo(f"{total['count']}" if total["exact"] and not total["not_asked"] else f"{total['count']} or more")
-    remark(deployment)
+    warn_about_unqueried_shards(deployment)
 
 
 @pending.command(short_help="Print the history of one request.")

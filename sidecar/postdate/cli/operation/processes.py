@@ -61,7 +61,7 @@ def _with_deployment(command: Command, url_text: str, by_group: bool) -> Callabl
     return wrapped
 
 
-def remark(deployment: Deployment) -> None:
+def warn_about_unqueried_shards(deployment: Deployment) -> None:
     """Prints the shards that did not answer on stderr."""
     for shard in deployment.not_asked:
         why = f": {shard['why']}" if shard["why"] else ""

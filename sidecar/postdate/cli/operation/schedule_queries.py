@@ -13,7 +13,7 @@ import click
 from postdate.cli.commands import fail, warn
 from postdate.cli.limits import PREVIEW_MAX
 from postdate.cli.operation.pending import STATES, table
-from postdate.cli.operation.processes import processes_options, remark
+from postdate.cli.operation.processes import processes_options, warn_about_unqueried_shards
 from postdate.cli.options import max_option, output_option
 from postdate.wire.dispatch_log import BACKFILLED, EXTRA, EXTRA_DEAD, OCCURRED, PAUSED, RESUMED, SKIPPED, TRIGGERED
 from postdate.wire.values.durations import format_duration
@@ -54,7 +54,7 @@ def list_(
         click.echo("no recurring schedule is pending", err=True)
     if len(entries) > entries_max:
         warn(f"only the first {entries_max} are listed; use --max for more")
-    remark(deployment)
+    warn_about_unqueried_shards(deployment)
 
 
 @click.command(short_help="Show the next and the latest occurrences of a schedule.")
@@ -71,7 +71,7 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
     """
     query = [("id", request_id)] + ([("topic", requests)] if requests is not None else [])
     schedules = [entry for entry in deployment.entries(query, PREVIEW_MAX) if "schedule" in entry]
-    remark(deployment)
+    warn_about_unqueried_shards(deployment)
     if not schedules:
         fail(f"no schedule with the id {request_id} is pending")
     for entry in schedules:

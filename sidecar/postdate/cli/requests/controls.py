@@ -28,7 +28,7 @@ from postdate.wire.values.texts import counted
 
 
 def _named_options(noun: str, printed_by: str) -> Callable[[Command], Command]:
-    """Returns a decorator that adds --requests, --id and --origin; `Named.of` combines their values.
+    """Returns a decorator that adds --requests, --id and --origin; `ControlTarget.of` combines their values.
 
     `noun`: what they name; `printed_by`: the command that prints its origin.
     """
@@ -54,7 +54,7 @@ schedule_named = _named_options("schedule", "postdate schedule create")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ControlTarget:
     """The request on which a control acts, by its id or its origin."""
 
     id: bytes | None
@@ -64,7 +64,7 @@ class Named:
     partition: int
 
     @classmethod
-    def of(cls, requests: str | None, request_id: str | None, origin: str | None) -> Named:
+    def of(cls, requests: str | None, request_id: str | None, origin: str | None) -> ControlTarget:
         """Combines the options. Raises UsageError unless exactly one of id and origin is given, and for a malformed
         origin."""
         if (request_id is None) == (origin is None):
@@ -303,18 +303,18 @@ def _control(loader: Loader, action: bytes, headers: Headers, options: Mapping[s
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
-    named = Named.of(options["requests"], options["request_id"], options["origin"])
+    control_target = ControlTarget.of(options["requests"], options["request_id"], options["origin"])
     wait = waiting(options["wait_verdict"], options["timeout"])
-    config = loader({"request_topics": (named.requests,) if named.requests else ()}).config
+    config = loader({"request_topics": (control_target.requests,) if control_target.requests else ()}).config
     topic = the_request_topic(config)
-    record = UnsentRequest(named.id, None, [(names.ACTION, action), named.header(), *headers])
-    check(config, topic, record, max(named.partition, 0))
+    record = UnsentRequest(control_target.id, None, [(names.ACTION, action), control_target.header(), *headers])
+    check(config, topic, record, max(control_target.partition, 0))
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
         live = look_up(admin, topic, config.kafka.bootstrap_servers, (OwnTopics.of(topic).verdicts,))
         require_verdicts(wait, config, topic, live.existing)
         rules = rules_of(config, topic, live.retention_ms)
-        part = Partition(topic, named.partition_among(live.partitions))
+        part = Partition(topic, control_target.partition_among(live.partitions))
         accepted(rules, record, part.index, now_ms())
 
         def facts(delivery: DeliveryReport) -> Mapping[str, object]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from postdate.cli.commands import fail, warn
-from postdate.cli.operation.processes import deployment_of, remark
+from postdate.cli.operation.processes import deployment_of, warn_about_unqueried_shards
 from postdate.cli.options import Command, Loader, as_bytes, from_option, now_ms, time_ms, until_option
 from postdate.cli.request_options import check, the_request_topic
 from postdate.cli.requests.waiting import first_verdict, require_verdicts, waiting
@@ -213,4 +213,4 @@ def _count(deployment: Any, query: list[tuple[str, str]], output: str) -> None:
             for target, count in shard["targets"].items():
                 click.echo(f"{shard['topic']}/{shard['partition']} {target} {count}")
         click.echo(f"{_total(fields)} selected")
-    remark(deployment)
+    warn_about_unqueried_shards(deployment)

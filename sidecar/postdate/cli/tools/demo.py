@@ -85,7 +85,7 @@ def _perform(console: Console, directory: Path, stack: ExitStack, messages: int,
     except (PostdateError, KafkaFault) as error:
         if broker.is_running():
             raise
-        raise DevBrokerFailed(f"The broker ended; the end of its log:\n{broker.last_words()}") from error
+        raise DevBrokerFailed(f"The broker ended; the end of its log:\n{broker.log_tail()}") from error
     verdict = "nothing lost, nothing repeated, nothing early" if ok else "NOT as promised, see above"
     console.print(f"verdict: {verdict} ({time.monotonic() - began:.0f} s)", style="bold green" if ok else "bold red")
     if keep:

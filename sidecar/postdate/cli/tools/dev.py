@@ -55,9 +55,7 @@ def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
             status = broker.exit_status
             if status < 0:  # the log does not contain the reason
                 raise PostdateError(f"signal {-status} has ended the broker")
-            raise PostdateError(
-                f"the broker ended with exit status {status}; the end of its log:\n{broker.last_words()}"
-            )
+            raise PostdateError(f"the broker ended with exit status {status}; the end of its log:\n{broker.log_tail()}")
         except Interrupted:
             print_note("stopping")
         finally:

@@ -1,13 +1,13 @@
 """Queries of a shard's timer index from other threads, answered by the only thread that may use the index.
 
 A RocksDB handle and its iterators belong to the shard's thread. So another thread passes a function of the index to
-`ask`, and the shard runs it between two of its steps, one query at a time. A query must be short (a few milliseconds);
-a long one is split into slices, and the shard dispatches between them.
+`query`, and the shard runs it between two of its steps, one query at a time. A query must be short (a few
+milliseconds); a long one is split into slices, and the shard dispatches between them.
 
 Once a second the shard also publishes some `IndexStats`, so that a scrape of metrics needs no query. A resting shard
 publishes them when it wakes, since its figures cannot change before.
 
-Thread rule: `serve` from the shard's thread; `ask` from any other thread, `figures` from all.
+Thread rule: `serve` from the shard's thread; `query` from any other thread, `figures` from all.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class IndexQueries:
         self._waiting: deque[_Query] = deque()
         self._figures_at = 0.0
 
-    def ask(self, question: Callable[[TimerIndex], T], wake: Callable[[], None], timeout_s: float) -> T:
+    def query(self, question: Callable[[TimerIndex], T], wake: Callable[[], None], timeout_s: float) -> T:
         """Runs `question` in the shard's thread; returns its result or raises its error. `wake` ends the shard's sleep.
 
         Raises Unanswered after `timeout_s`.

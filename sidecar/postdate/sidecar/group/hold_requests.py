@@ -1,6 +1,6 @@
 """Changes of holds that were requested over HTTP. Only the poll thread writes them to the group.
 
-Thread rule: `ask` from any thread but the poll thread, `serve` from the poll thread.
+Thread rule: `submit` from any thread but the poll thread, `serve` from the poll thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HoldRequests:
     def __init__(self) -> None:
         self._waiting: deque[_HoldChange] = deque(maxlen=HOLD_REQUESTS_MAX)
 
-    def ask(
+    def submit(
         self, parts: Sequence[Partition], change: Callable[[Holds], Holds], timeout_s: float
     ) -> dict[Partition, str]:
         """Changes the holds of these shards. Returns the reason for each shard whose holds were not changed; after a

@@ -246,7 +246,7 @@ class Poller:
             self._commit_at = now + GROUP_COMMIT_INTERVAL_S
             self._commit_offsets()
             self._confirm_fenced()
-        self._reassure()
+        self._note_confirmed_ownership()
 
     def _attend(self, part: Partition, thread: ShardThread) -> None:
         inbox = thread.inbox
@@ -318,7 +318,7 @@ class Poller:
 
         self._in_background(confirm)
 
-    def _reassure(self) -> None:
+    def _note_confirmed_ownership(self) -> None:
         """Passes an answer of the coordinator on to the shards that it confirms."""
         answer, self._confirmed = self._confirmed, None
         if answer is None:
@@ -326,7 +326,7 @@ class Poller:
         for part in answer.parts & self.shards.keys():
             thread = self.shards[part]
             if thread.shard.state is State.FENCED and _fences(thread) == answer.fences[part]:
-                thread.shard.reassure()
+                thread.shard.note_ownership_confirmed()
 
     def _report_delivering(self) -> None:
         delivering = sum(thread.shard.state in DELIVERING for thread in self.shards.values())

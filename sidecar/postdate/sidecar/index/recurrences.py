@@ -35,7 +35,15 @@ from postdate.wire.reasons import Reason
 from postdate.wire.requests.parser import sent_headers
 from postdate.wire.requests.request import EXTENDS, OF_SCHEDULES, Action, Request
 from postdate.wire.schedules.due import chosen_ms, decide
-from postdate.wire.schedules.extras import Extra, after_extra, asked_ms, extended, fills_more, first_filled, next_filled
+from postdate.wire.schedules.extras import (
+    Extra,
+    after_extra,
+    extended,
+    fills_more,
+    first_filled,
+    next_filled,
+    requested_ms,
+)
 from postdate.wire.schedules.occurrences import Occurrence, following, next_after, next_occurrence, skip_to
 from postdate.wire.schedules.pauses import OPEN_MS, Switch, pause_at, pauses_of, settled
 from postdate.wire.schedules.schedule import Gap, Schedule, read_schedule
@@ -76,7 +84,7 @@ def leaves_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
     """Returns the time at which a schedule leaves next, for an extra delivery or its next occurrence; PAUSED_MS: not
     before a resume."""
     occurs_ms = _occurs_ms(origin, stripped, following)
-    return min(occurs_ms, *map(asked_ms, following.extras)) if following.extras else occurs_ms
+    return min(occurs_ms, *map(requested_ms, following.extras)) if following.extras else occurs_ms
 
 
 def _occurs_ms(origin: bytes, stripped: msgspec.Raw, following: Next) -> int:
@@ -105,7 +113,7 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: 
     """
     assert entry.next is not None
     fates: list[Occurred | Skipped | ExtraFate] = []
-    due = [extra for extra in entry.next.extras if asked_ms(extra) <= until_ms]
+    due = [extra for extra in entry.next.extras if requested_ms(extra) <= until_ms]
     # If no extra delivery is due, the occurrence is due, even if this process computes a later time for it than its
     # previous owner.
     if not due or _occurs_ms(origin, entry.stripped, entry.next) <= until_ms:

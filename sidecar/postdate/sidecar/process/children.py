@@ -95,7 +95,7 @@ class Child:
             self._process.kill()
             self._process.wait()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """Returns the last lines of its log, for an error message."""
         if not self.log_file.exists():
             return ""

@@ -342,10 +342,10 @@ class Shard(Stateful):
         """True if a deployment of another group has taken over: this process must not fence again."""
         return bool(self._fenced_arbitration.foreign)
 
-    def reassure(self) -> None:
+    def note_ownership_confirmed(self) -> None:
         """Notes that the group has confirmed, after the fence, that this partition is still ours. From the poll
         thread."""
-        self._fenced_arbitration.reassure()
+        self._fenced_arbitration.note_ownership_confirmed()
         self.inbox.wake()
 
     def _recheck(self) -> float:
@@ -366,7 +366,7 @@ class Shard(Stateful):
     def _drop_ownership(self) -> None:
         if self._ownership is not None:
             if self._ownership.is_refuted:
-                self._confirmation.doubt()
+                self._confirmation.note_wrong_answer()
             self._ownership.producer.destroy()
             self._ownership = None
         if self.state in DELIVERING:

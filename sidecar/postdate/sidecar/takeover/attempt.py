@@ -61,7 +61,7 @@ class Attempt:
                     takeover.leave_mark(ctx, self.index, confirmation.requests_end, standing)
                 raise
             except (UnverifiedBound, UnknownOutcome):  # UnknownOutcome: the abort after an unverified bound was refused
-                confirmation.doubt()
+                confirmation.note_wrong_answer()
                 raise
         confirmation.clear()
         return taken

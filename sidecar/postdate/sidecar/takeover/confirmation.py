@@ -43,7 +43,7 @@ class Confirmation:
         finally:
             admin.close()
 
-    def doubt(self) -> None:
+    def note_wrong_answer(self) -> None:
         """Notes that an answer was wrong: the next takeover uses a new client."""
         self._is_in_doubt = True
 

@@ -107,10 +107,10 @@ def decode(log: Partition, record: Record) -> DispatchRecord:
     try:
         return decode_record(record.value)
     except FormatError as error:
-        raise not_ours(log, record, error) from error
+        raise unreadable_record_halt(log, record, error) from error
 
 
-def not_ours(log: Partition, record: Record, error: FormatError) -> Halted:
+def unreadable_record_halt(log: Partition, record: Record, error: FormatError) -> Halted:
     """Returns the halt for a record in one of Postdate's topics that this program cannot read."""
     where = f"record {log.topic}/{log.index}/{record.offset}"
     if isinstance(error, NewerFormat):

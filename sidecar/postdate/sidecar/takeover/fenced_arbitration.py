@@ -7,7 +7,7 @@ could keep some shards; after one of the two stops, nobody would serve the shard
 takes the id back only under two conditions: the group confirms that the partition is still ours, and the other owner
 either belongs to our group or has had time to write its owner record.
 
-Thread rule: `reassure` from the poll thread, everything else from the shard's.
+Thread rule: `note_ownership_confirmed` from the poll thread, everything else from the shard's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FencedArbitration:
         self._ctx = ctx
         self._takeover = 0
         self._fenced_at = 0.0
-        self._reassured = False
+        self._is_ownership_confirmed = False
         self.foreign = ""
 
     def begin(self, takeover_number: int | None) -> None:
@@ -33,12 +33,12 @@ class FencedArbitration:
         None: the number of the previous fence."""
         if takeover_number is not None:
             self._takeover = takeover_number
-        self._reassured = False
+        self._is_ownership_confirmed = False
         self._fenced_at = self._ctx.clock.steady_ms()
 
-    def reassure(self) -> None:
+    def note_ownership_confirmed(self) -> None:
         """Notes that the group has confirmed, after the fence, that this partition is still ours."""
-        self._reassured = True
+        self._is_ownership_confirmed = True
 
     def may_return(self) -> bool:
         """True if the shard may fence again. False: check again later, or never if `foreign` is set."""
@@ -54,4 +54,4 @@ class FencedArbitration:
         ours = last is not None and is_newer and last.group == ctx.config.group_id
         is_waiting = ctx.clock.steady_ms() - self._fenced_at < OWNER_RECORD_TIMEOUT_MS
         # An immediate fence would hide the other owner, and the two would fence each other for ever.
-        return self._reassured and (ours or not is_waiting)
+        return self._is_ownership_confirmed and (ours or not is_waiting)

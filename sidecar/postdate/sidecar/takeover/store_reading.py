@@ -15,7 +15,7 @@ from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.operation.losses import AcceptedLosses
-from postdate.sidecar.takeover.dispatch_tail import not_ours, read_log
+from postdate.sidecar.takeover.dispatch_tail import read_log, unreadable_record_halt
 from postdate.sidecar.takeover.limits import STORE_RECORDS_MAX
 from postdate.sidecar.transaction.limits import FLUSH_TIMEOUT_S
 from postdate.sidecar.transaction.store_records import entry_of
@@ -108,7 +108,7 @@ def apply_stored(index: TimerIndex, store: Partition, records: list[Record], low
                 last.pop(offset, None)
                 last[offset] = entry
         except FormatError as error:
-            raise not_ours(store, record, error) from error
+            raise unreadable_record_halt(store, record, error) from error
     for offset, entry in last.items():
         _put(overlay, offset, entry and _chosen_behind(entry, logged_ms))
     overlay.write()

@@ -55,7 +55,7 @@ _ABORTED_OFFSETS = 3
 
 
 @dataclass(slots=True)
-class FencedOff:
+class FencedShard:
     """The result of step 3: every older owner is fenced, and its open transaction is over."""
 
     progress: TakeoverProgress
@@ -66,7 +66,7 @@ class FencedOff:
 class Bounded(LogBounds):
     """The result of step 4: the end of the dispatch log, queried after the fence. The first transaction verifies it."""
 
-    fenced: FencedOff
+    fenced: FencedShard
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Recovered:
     """Earlier owners have ingested requests below this offset: new retry policies and quotas do not apply to them."""
 
 
-def fence(ctx: ShardContext, progress: TakeoverProgress) -> FencedOff:
+def fence(ctx: ShardContext, progress: TakeoverProgress) -> FencedShard:
     """Fences every older owner, so that none of them can commit from here on: step 3.
 
     Raises Retriable or Unreachable: the takeover must be tried again. Raises Stopped if the shard was revoked
@@ -97,10 +97,10 @@ def fence(ctx: ShardContext, progress: TakeoverProgress) -> FencedOff:
         producer.destroy()
         raise
     failpoints.reached("takeover.fenced")
-    return FencedOff(progress, producer)
+    return FencedShard(progress, producer)
 
 
-def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
+def bound(ctx: ShardContext, fenced: FencedShard) -> Bounded:
     """Returns the end of everything appended to the dispatch log, never the last stable offset: step 4.
 
     Raises Retriable if the end lies below the offset up to which the log was read. Either the answer is old, or the log

@@ -105,7 +105,7 @@ class BenchEnvironment:
         with admin_of(self.kafka) as admin:
             admin.create_topics([NewTopic(name, target_partitions, 1, {}) for name in named])
         if creation.exit_code(START_TIMEOUT_S) != 0:
-            raise PostdateError(f"postdate topics create failed:\n{creation.last_words()}")
+            raise PostdateError(f"postdate topics create failed:\n{creation.log_tail()}")
         return requests, named
 
     def _remove(self, names: list[str]) -> None:
@@ -256,7 +256,7 @@ class BenchSidecar:
                 began = time.monotonic()
             if time.monotonic() > deadline:
                 raise PostdateError(
-                    f"the sidecar holds {pending} of {count} entries; the end of its log:\n{self.last_words()}"
+                    f"the sidecar holds {pending} of {count} entries; the end of its log:\n{self.log_tail()}"
                 )
             self.check()
             time.sleep(POLL_INTERVAL_S)
@@ -279,11 +279,11 @@ class BenchSidecar:
     def check(self) -> None:
         """Raises PostdateError if the process has ended."""
         if not self.child.is_running():
-            raise PostdateError(f"the sidecar ended unexpectedly; the end of its log:\n{self.last_words()}")
+            raise PostdateError(f"the sidecar ended unexpectedly; the end of its log:\n{self.log_tail()}")
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """Returns the end of its log."""
-        return self.child.last_words()
+        return self.child.log_tail()
 
     def memory_mb(self) -> float:
         """Returns the resident memory now, MiB, without the pages of mapped files."""
@@ -341,7 +341,7 @@ class BenchSidecar:
         while not condition():
             self.check()
             if time.monotonic() > deadline:
-                raise PostdateError(f"{error_text}; the end of its log:\n{self.last_words()}")
+                raise PostdateError(f"{error_text}; the end of its log:\n{self.log_tail()}")
             time.sleep(POLL_INTERVAL_S)
 
 

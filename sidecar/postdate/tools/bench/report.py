@@ -29,8 +29,8 @@ def print_table(console: Console, figures: Sequence[Figure]) -> None:
         table.add_row(name, figure.name, _number(figure.median), spread, target, verdict)
         case = figure.case
     if any(figure.target is not None for figure in figures):
-        here = counted(os.cpu_count() or 1, "core")
-        table.caption = f"Targets are meant for {REFERENCE}; this machine has {here}."
+        machine = counted(os.cpu_count() or 1, "core")
+        table.caption = f"Targets are meant for {REFERENCE}; this machine has {machine}."
     console.print(table)
 
 

@@ -95,7 +95,7 @@ def hourly_or_daily(number: int, at_ms: int) -> BenchSchedule:
     return BenchSchedule([(names.CRON, cron), (names.ZONE, zone.encode())], at_s * 1_000, 24 * _HOUR_MS)
 
 
-def often(number: int, count: int, start_ms: int) -> BenchSchedule:
+def fires_every_few_seconds(number: int, count: int, start_ms: int) -> BenchSchedule:
     """Returns a schedule that fires every _OFTEN_S from `start_ms` on. Those by interval divide it evenly; those by
     cron expressions fire at whole seconds."""
     interval_ms = 1_000 * _OFTEN_S
@@ -192,7 +192,7 @@ def _often(environment: BenchEnvironment, rate: int, seconds: float, lead_ms: in
     sidecar.start_and_wait()
     count = rate * _OFTEN_S
     start_ms = (_now_ms() + lead_ms) // 1_000 * 1_000
-    planned = [often(number, count, start_ms) for number in range(count)]
+    planned = [fires_every_few_seconds(number, count, start_ms) for number in range(count)]
     environment.fill(requests, (each.request(number, target, start_ms) for number, each in enumerate(planned)))
     if not sidecar.holds_before(count, start_ms):
         sidecar.kill()

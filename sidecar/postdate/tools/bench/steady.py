@@ -91,13 +91,13 @@ def beside_raw(environment: BenchEnvironment, load: RawLoad, late: Figures) -> F
     failed: TransientError | None = None
     for pause_ms in load.pauses_ms:
         try:
-            found = {**_raw(environment, load, pause_ms), "raw_pause_ms": float(pause_ms)}
+            figures = {**_raw(environment, load, pause_ms), "raw_pause_ms": float(pause_ms)}
         except TransientError as error:
             environment.report(f"the pause of {pause_ms} ms is left out: {error}")
             failed = error
             continue
-        if not best or found["raw_arrival_p99_ms"] < best["raw_arrival_p99_ms"]:
-            best = found
+        if not best or figures["raw_arrival_p99_ms"] < best["raw_arrival_p99_ms"]:
+            best = figures
     if not best and failed is not None:
         raise failed
     for name in ("p50", "p99"):

@@ -86,7 +86,7 @@ class Show:
             admin.create_topics([NewTopic(name, TARGET_PARTITIONS, 1, {}) for name in TARGETS])
         self._wait(screen, lambda: not creation.is_running(), START_TIMEOUT_S, "postdate topics create did not end")
         if creation.exit_code() != 0:
-            raise PostdateError(f"postdate topics create failed:\n{creation.last_words()}")
+            raise PostdateError(f"postdate topics create failed:\n{creation.log_tail()}")
         screen.event(f"topics created: {REQUESTS} with {PARTITIONS} partitions, and {', '.join(TARGETS)}")
 
     def _start_sidecar(self, screen: DemoScreen) -> None:
@@ -169,9 +169,7 @@ class Show:
     def _check_sidecars(self) -> None:
         for sidecar in self.sidecars:
             if not sidecar.is_running() and not sidecar.was_killed:
-                raise PostdateError(
-                    f"{sidecar.name} ended unexpectedly; the end of its output:\n{sidecar.last_words()}"
-                )
+                raise PostdateError(f"{sidecar.name} ended unexpectedly; the end of its output:\n{sidecar.log_tail()}")
 
     def _sidecars_line(self) -> str:
         states = (counted(one.shards(), "shard") if one.is_running() else "killed" for one in self.sidecars)

@@ -122,9 +122,7 @@ class DockerBroker(DevBroker):
 
     def _check_alive(self) -> None:
         if not self.is_running():
-            raise DevBrokerFailed(
-                f"The container {self.name} of {self.image} ended while starting:\n{self.last_words()}"
-            )
+            raise DevBrokerFailed(f"The container {self.name} of {self.image} ended while starting:\n{self.log_tail()}")
 
 
 def find_docker() -> str:

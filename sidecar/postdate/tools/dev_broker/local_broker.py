@@ -106,7 +106,7 @@ class DevBroker(ABC):
         assert self._process.returncode is not None
         return self._process.returncode
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """Returns the end of the broker's log, for an error message."""
         if self.log_file is None or not self.log_file.exists():
             return ""
@@ -123,7 +123,7 @@ class DevBroker(ABC):
 
     def _spawn_process(self, command: list[str], log: IO[bytes]) -> None:
         self._process = subprocess.Popen(  # noqa: S603
-            die_with_us(command),
+            with_parent_death_signal(command),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -292,7 +292,7 @@ class LocalBroker(DevBroker):
     def _check_alive(self) -> None:
         if not self.is_running():
             raise DevBrokerFailed(
-                f"The broker ended while starting; the end of its log ({self.log_file}):\n{self.last_words()}"
+                f"The broker ended while starting; the end of its log ({self.log_file}):\n{self.log_tail()}"
             )
 
     def _refuse_a_running_one(self) -> None:
@@ -339,7 +339,7 @@ def new_cluster_id() -> str:
             return text
 
 
-def die_with_us(command: list[str]) -> list[str]:
+def with_parent_death_signal(command: list[str]) -> list[str]:
     """Returns the command, which ends when this process dies, if the system has `setpriv`.
 
     The kernel counts the death of the *thread* that started it, so only the main thread may ask for this.

@@ -67,7 +67,7 @@ def _stable_end_as_bound(_: SimulatedRun) -> AbstractContextManager[object]:
     stack = ExitStack()
     stack.enter_context(patch.object(BoundCheck, "verify", lambda self, offset: None))
 
-    def bound(ctx: ShardContext, fenced: takeover.FencedOff) -> takeover.Bounded:
+    def bound(ctx: ShardContext, fenced: takeover.FencedShard) -> takeover.Bounded:
         bounded = honest(ctx, fenced)
         bounded.end = ctx.admin.end_offsets([ctx.log], Isolation.READ_COMMITTED)[ctx.log]
         return bounded

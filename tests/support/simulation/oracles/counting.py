@@ -85,10 +85,10 @@ def _fates(run: SimulatedRun) -> Callable[[IndexOverlay, Fate, int], None]:
     return apply_fate
 
 
-def _bounds(run: SimulatedRun) -> Callable[[ShardContext, takeover.FencedOff], takeover.Bounded]:
+def _bounds(run: SimulatedRun) -> Callable[[ShardContext, takeover.FencedShard], takeover.Bounded]:
     honest = takeover.bound
 
-    def bound(ctx: ShardContext, fenced: takeover.FencedOff) -> takeover.Bounded:
+    def bound(ctx: ShardContext, fenced: takeover.FencedShard) -> takeover.Bounded:
         bounded = honest(ctx, fenced)
         log = run.broker.topics[ctx.own.dispatch_log].logs[ctx.partition]
         hidden = any(record.offset >= log.stable_end for record in log.committed())

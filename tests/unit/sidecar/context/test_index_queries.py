@@ -41,7 +41,7 @@ def elsewhere() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def ask(
+def query(
     elsewhere: ThreadPoolExecutor,
     index_queries: IndexQueries,
     question: Callable[[TimerIndex], int],
@@ -49,7 +49,7 @@ def ask(
 ) -> Future[int]:
     """Queries from another thread; returns once the shard would have been woken."""
     woken = threading.Event()
-    future = elsewhere.submit(index_queries.ask, question, woken.set, timeout_s)
+    future = elsewhere.submit(index_queries.query, question, woken.set, timeout_s)
     assert woken.wait(WAIT_TIMEOUT_S)
     return future
 
@@ -61,7 +61,7 @@ def test_the_owners_thread_answers_a_query(index: TimerIndex, elsewhere: ThreadP
         threads.append(threading.current_thread())
         return queried.count
 
-    future = ask(elsewhere, index_queries, question)
+    future = query(elsewhere, index_queries, question)
     index_queries.serve(index, 0.0)
     assert future.result(WAIT_TIMEOUT_S) == 1
     assert threads == [threading.current_thread()]
@@ -69,7 +69,7 @@ def test_the_owners_thread_answers_a_query(index: TimerIndex, elsewhere: ThreadP
 
 def test_an_error_in_a_query_is_raised_only_to_its_caller(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
     index_queries = IndexQueries()
-    future = ask(elsewhere, index_queries, lambda _: 1 // 0)
+    future = query(elsewhere, index_queries, lambda _: 1 // 0)
     index_queries.serve(index, 0.0)
     with pytest.raises(ZeroDivisionError):
         future.result(WAIT_TIMEOUT_S)
@@ -81,7 +81,7 @@ def test_damage_found_by_a_query_is_also_raised_in_the_shard(index: TimerIndex, 
     def question(_: TimerIndex) -> int:
         raise Corrupt("block checksum mismatch")
 
-    future = ask(elsewhere, index_queries, question)
+    future = query(elsewhere, index_queries, question)
     with pytest.raises(Corrupt):
         index_queries.serve(index, 0.0)
     with pytest.raises(Corrupt):
@@ -101,8 +101,8 @@ def noting(notes: list[int], number: int) -> Callable[[TimerIndex], int]:
 def test_an_abandoned_query_is_not_answered(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
     index_queries, answered = IndexQueries(), list[int]()
     with pytest.raises(Unanswered, match=r"within 0\.01 s"):
-        ask(elsewhere, index_queries, noting(answered, 1), 0.01).result(WAIT_TIMEOUT_S)
-    future = ask(elsewhere, index_queries, noting(answered, 2))
+        query(elsewhere, index_queries, noting(answered, 1), 0.01).result(WAIT_TIMEOUT_S)
+    future = query(elsewhere, index_queries, noting(answered, 2))
     index_queries.serve(index, 0.0)
     assert future.result(WAIT_TIMEOUT_S) == 2
     assert answered == [2]
@@ -111,7 +111,7 @@ def test_an_abandoned_query_is_not_answered(index: TimerIndex, elsewhere: Thread
 def test_one_query_per_turn(index: TimerIndex) -> None:
     index_queries, answered = IndexQueries(), list[int]()
     with ThreadPoolExecutor(3) as pool:
-        futures = [ask(pool, index_queries, noting(answered, number)) for number in range(3)]
+        futures = [query(pool, index_queries, noting(answered, number)) for number in range(3)]
         for turn in range(1, 4):
             index_queries.serve(index, 0.0)
             assert answered == [*range(turn)]

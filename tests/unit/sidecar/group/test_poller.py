@@ -163,7 +163,7 @@ class _Fenced:
         monkeypatch.setattr(poller_module, "time", self.env)
         self.confirmed: list[frozenset[Partition]] = []
         self.waiting: list[Callable[[], None]] = []
-        self.reassured: list[Partition] = []
+        self.noted: list[Partition] = []
         consumer = self.env.kafka.group_consumer("another")
         consumer.confirm = self._confirm  # type: ignore[method-assign]
         self.poller = Poller(consumer, lambda _: self.env.thread, lambda _: None, self.waiting.append)  # type: ignore[arg-type, return-value]
@@ -176,7 +176,7 @@ class _Fenced:
         counts.states.entered[State.FENCED] = 1
         ctx = SimpleNamespace(held=HoldState(), counts=counts)
         shard = SimpleNamespace(state=state, foreign=False, next_request=0, ctx=ctx)
-        shard.reassure = lambda: self.reassured.append(part)
+        shard.note_ownership_confirmed = lambda: self.noted.append(part)
         return SimpleNamespace(inbox=Inbox(), shard=shard, wake_if_needed=lambda: None, is_resting=False)
 
     def _confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
@@ -197,11 +197,11 @@ def fenced(monkeypatch: pytest.MonkeyPatch) -> _Fenced:
 def test_all_fenced_shards_are_confirmed_by_one_background_request(fenced: _Fenced) -> None:
     fenced.serve_for(20)
     assert len(fenced.waiting) == 1, "one question at a time, and the rounds go on without its answer"
-    assert fenced.reassured == []
+    assert fenced.noted == []
     fenced.waiting.pop()()
-    assert fenced.confirmed == [frozenset(fenced.parts[:2])]
+    assert fenced.noted == [frozenset(fenced.parts[:2])]
     fenced.serve_for(1)
-    assert sorted(fenced.reassured) == fenced.parts[:2]
+    assert sorted(fenced.noted) == fenced.parts[:2]
 
 
 def test_a_confirmation_counts_only_for_the_fence_that_it_was_requested_for(fenced: _Fenced) -> None:
@@ -209,4 +209,4 @@ def test_a_confirmation_counts_only_for_the_fence_that_it_was_requested_for(fenc
     fenced.poller.shards[fenced.parts[0]].shard.ctx.counts.states.entered[State.FENCED] += 1
     fenced.waiting.pop()()
     fenced.serve_for(1)
-    assert fenced.reassured == fenced.parts[1:2]
+    assert fenced.noted == fenced.parts[1:2]

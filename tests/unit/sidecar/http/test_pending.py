@@ -47,7 +47,7 @@ class IndexShard:
         self.index = index
         self.slices = 0
 
-    def ask(self, query: Callable[[TimerIndex], T]) -> T:
+    def query(self, query: Callable[[TimerIndex], T]) -> T:
         self.slices += 1
         return query(self.index)
 
@@ -70,7 +70,7 @@ def shards(tmp_path: Path) -> Iterator[list[IndexShard]]:
 
 def holder_of(shard: IndexShard, state: State = State.RUNNING) -> ProcessState:
     """Returns a process that holds only this shard."""
-    answers = SimpleNamespace(ask=lambda query, *_: query(shard.index))
+    answers = SimpleNamespace(query=lambda query, *_: query(shard.index))
     held = SimpleNamespace(state=state, ctx=SimpleNamespace(index_queries=answers))
     thread = SimpleNamespace(shard=held, inbox=SimpleNamespace(wake=None))
     return cast(ProcessState, SimpleNamespace(shards=lambda: [(shard.part, thread)]))

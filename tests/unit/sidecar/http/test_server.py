@@ -249,7 +249,7 @@ def test_a_public_port_accepts_every_address_and_each_configured_name_as_host(ht
 def test_no_body_forges_a_log_line(
     http_server: HttpServerUnderTest, token_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    http_server.poller.holds = SimpleNamespace(ask=lambda *_: {})
+    http_server.poller.holds = SimpleNamespace(submit=lambda *_: {})
     client = Client(http_server.serve(token_file).port, TOKEN)
     forged = "x\n2026-01-01 00:00:00,000 WARNING [http] forged"
     for action in ("hold", "release", "cancel", "reschedule", "deliver", "drain"):

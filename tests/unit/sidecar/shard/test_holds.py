@@ -195,7 +195,7 @@ def held_shard(state: State = State.RUNNING) -> ShardThread:
 def changed_holds(keeper: Keeper, thread: ShardThread | None, change: Callable[[Holds], Holds]) -> dict[Partition, str]:
     """Requests a change from another thread, as operators do, and serves until it has its answer."""
     requests, answers = HoldRequests(), list[dict[Partition, str]]()
-    asker = threading.Thread(target=lambda: answers.append(requests.ask([PART], change, 60.0)))
+    asker = threading.Thread(target=lambda: answers.append(requests.submit([PART], change, 60.0)))
     asker.start()
     while asker.is_alive():
         requests.serve(cast(GroupConsumer, keeper), {PART: thread} if thread is not None else {})

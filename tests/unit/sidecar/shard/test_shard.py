@@ -288,7 +288,7 @@ def test_after_a_fence_the_owner_writes_a_new_owner_record(env: ShardEnvironment
     stranger.init(10)
     env.schedule(1)
     env.until(shard, lambda: shard.state is State.FENCED)
-    shard.reassure()
+    shard.note_ownership_confirmed()
     env.until(shard, lambda: env.ended() == 1)
     assert [(record.kind, record.takeover) for record in env.log()] == [("owner", 1), ("owner", 2), ("fates", 2)]
     shard.close()

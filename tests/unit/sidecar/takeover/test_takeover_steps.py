@@ -252,7 +252,7 @@ def test_an_index_that_cannot_be_rebuilt_follows_the_log(tmp_path: Path, monkeyp
     monkeypatch.setattr(takeover, "find_start", find_start)
     monkeypatch.setattr(takeover, "last_committed_record", lambda *_: None)
     progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False)
-    fenced = takeover.FencedOff(progress, producer=_CTX)
+    fenced = takeover.FencedShard(progress, producer=_CTX)
     assert takeover.recover(_CTX, takeover.Bounded(0, 0, fenced), confirmed.append).index is index
     assert may_be_replaced == [True, False]
     assert len(confirmed) == 1
@@ -334,7 +334,7 @@ def test_an_end_of_the_log_below_the_read_offset_is_queried_again(
     ctx: Any = SimpleNamespace(admin=admin, log=_CTX.log, partition=0)
     index: Any = SimpleNamespace(checkpoint=Checkpoint(next_dispatch=5))
     progress = TakeoverProgress(index, AcceptedLosses(), empty=empty, behind=False, rewind_to=rewind_to)
-    fenced = takeover.FencedOff(progress, producer=ctx)
+    fenced = takeover.FencedShard(progress, producer=ctx)
     if is_refused:
         with pytest.raises(Retriable, match="was read up to 5"):
             takeover.bound(ctx, fenced)

@@ -121,8 +121,8 @@ def _action_headers(action: str, body: dict[str, str], now_ms: int) -> Headers:
     if action == DELIVER:
         return [(names.ACTION, b"reschedule"), (names.DELAY, b"0s")]
     texts = {**body, "at": str(queries.time_of("at", body["at"], now_ms))} if "at" in body else body
-    when = [(header, texts[field].encode()) for field, header in _TIMES_OF_A_MOVE.items() if field in texts]
-    return [(names.ACTION, b"reschedule"), *when]
+    time_headers = [(header, texts[field].encode()) for field, header in _TIMES_OF_A_MOVE.items() if field in texts]
+    return [(names.ACTION, b"reschedule"), *time_headers]
 
 
 def _selection(headers: Headers) -> Selection:

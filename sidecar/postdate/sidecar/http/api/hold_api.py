@@ -30,7 +30,7 @@ def hold(process: ProcessState, action: str, body: object) -> dict[str, Any]:
     what, target, topic, index = _read(process, body)
     held = [part for part, _ in process.shards() if part.topic == (topic or part.topic)]
     parts = [part for part in held if index is None or part.index == index]
-    failures = process.poller.holds.ask(
+    failures = process.poller.holds.submit(
         parts, lambda holds: holds.changed(what, action == HOLD, target), limits.HOLD_TIMEOUT_S
     )
     shards = dict(process.shards())

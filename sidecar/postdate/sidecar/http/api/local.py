@@ -111,7 +111,7 @@ def _shard(shard: queries.HeldShard) -> JsonObject:
 def _count_both(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
     """Returns the count of waiting and parked messages of one shard; as `_count`."""
     if filters == PendingFilters():
-        total, parked_total = shard.ask(lambda index: (index.count - index.ending_count, index.parked_count))
+        total, parked_total = shard.query(lambda index: (index.count - index.ending_count, index.parked_count))
         return {"count": total, "exact": _is_complete(shard), "parked": parked_total}
     waiting, parked = (_count(shard, dataclasses.replace(filters, state=state)) for state in (WAITING, PARKED))
     exact = waiting["exact"] and parked["exact"]
@@ -127,7 +127,7 @@ def _count(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
     takeover."""
     is_complete = _is_complete(shard)
     if filters == PendingFilters():  # only `state=waiting`: the index has the number, so no scan is needed
-        number = shard.ask(lambda index: index.count - index.parked_count - index.ending_count)
+        number = shard.query(lambda index: index.count - index.parked_count - index.ending_count)
         return {"count": number, "exact": is_complete}
     number, exact = pending.count([shard], filters)
     return {"count": number, "exact": exact and is_complete}

@@ -46,7 +46,7 @@ class QueryableShard(Protocol):
     def part(self) -> Partition:
         """The shard's partition."""
 
-    def ask(self, query: Callable[[TimerIndex], T]) -> T:
+    def query(self, query: Callable[[TimerIndex], T]) -> T:
         """Runs the query on the shard's thread. Raises Unanswered if the shard cannot answer now."""
 
 
@@ -170,7 +170,7 @@ def find_id(shard: QueryableShard, caller_id: bytes) -> tuple[bytes, Entry] | No
         key = index.timer_log.id_key(caller_id)
         return None if key is None else _read(index, split_key(key)[1], key)
 
-    return _decoded(shard.ask(find))
+    return _decoded(shard.query(find))
 
 
 def find_offset(shard: QueryableShard, offset: int) -> tuple[bytes, Entry] | None:
@@ -180,7 +180,7 @@ def find_offset(shard: QueryableShard, offset: int) -> tuple[bytes, Entry] | Non
         key = index.timer_log.find(offset)
         return None if key is None else _read(index, offset, key)
 
-    return _decoded(shard.ask(find))
+    return _decoded(shard.query(find))
 
 
 def as_json(part: Partition, key: bytes, entry: Entry, now_ms: int, payload: bool) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def _slices(
         return index.timer_log.scan(first, before, most, limits.SLICE_SIZE_BYTES_MAX)
 
     while True:
-        keys, values = shard.ask(scan)
+        keys, values = shard.query(scan)
         if not keys:
             return
         yield keys, [decode_entry(value) for value in values]
@@ -347,7 +347,7 @@ def _count_keys(shard: QueryableShard, filters: PendingFilters) -> tuple[int, bo
         return index.timer_log.scan_keys(max(start, index.messages_from), before, limits.SLICE_KEYS_MAX)
 
     while total < limits.COUNTED_KEYS_MAX:
-        keys = shard.ask(scan)
+        keys = shard.query(scan)
         total += len(keys)
         if len(keys) < limits.SLICE_KEYS_MAX:
             return total, True

@@ -41,10 +41,10 @@ class HeldShard:
     part: Partition
     thread: ShardThread
 
-    def ask(self, query: Callable[[TimerIndex], T]) -> T:
-        """As `QueryableShard.ask`."""
+    def query(self, query: Callable[[TimerIndex], T]) -> T:
+        """As `QueryableShard.query`."""
         thread = self.thread
-        return thread.shard.ctx.index_queries.ask(query, thread.inbox.wake, limits.ANSWER_TIMEOUT_S)
+        return thread.shard.ctx.index_queries.query(query, thread.inbox.wake, limits.ANSWER_TIMEOUT_S)
 
 
 def known(query: QueryParams, *names: str) -> None:

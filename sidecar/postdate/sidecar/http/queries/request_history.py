@@ -66,7 +66,7 @@ class SearchResult(NamedTuple):
 def request_history(process: ProcessState, shard: QueryableShard, offset: int, payload: bool) -> dict[str, Any] | None:
     """Returns the history of the request at `offset` of a shard; None if there is no such request, or if retention has
     deleted it and no log has a record of it. Raises Unanswered, KafkaFault."""
-    next_request, rows, bulks = shard.ask(
+    next_request, rows, bulks = shard.query(
         lambda index: (index.checkpoint.next_request or 0, index.timer_log.policies, index.timer_log.bulks)
     )
     found = find_offset(shard, offset)

@@ -144,12 +144,12 @@ class Acceptor:
     def _fair(self, descriptors: list[int], most: int) -> list[int]:
         """Returns at most `most` of these: the oldest of each address, then the second oldest of each, and so on."""
         seen: Counter[str] = Counter()
-        places = dict[int, int]()
+        rank_by_socket = dict[int, int]()
         for descriptor in descriptors:
             address = self._waiting[descriptor].address
-            places[descriptor] = seen[address]
+            rank_by_socket[descriptor] = seen[address]
             seen[address] += 1
-        return sorted(descriptors, key=lambda descriptor: places[descriptor])[:most]
+        return sorted(descriptors, key=lambda descriptor: rank_by_socket[descriptor])[:most]
 
     def _start(self, connection: socket.socket) -> None:
         starting = self._loop.create_task(self._loop.connect_accepted_socket(self._new_protocol, connection))
