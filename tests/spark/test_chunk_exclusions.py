@@ -80,15 +80,15 @@ def test_a_missing_message_is_found_although_most_chunks_have_late_ones(spark: S
 
 def test_a_state_continues_after_a_late_message(spark: SparkSession, tmp_path: Path) -> None:
     """The first run finds it pending, and the second one delivered; the other messages stay verified."""
-    history = _chunk(DUE, _LATE_MS, DUE, DUE, _LATE_MS, SNAPSHOT + 60_000, DUE, DUE, undelivered=4)
+    history = _chunk(DUE, _LATE_MS, DUE, DUE, _LATE_MS, DUE, DUE, DUE, undelivered=4)
     runs = Runs(spark, history, tmp_path, bits=2)
     first = runs.audit()
     history.deliver(4, due_ms=_LATE_MS)
     history.commit([4, _LATE_MS, "delivered"], at_ms=_LATE_MS + 9_000)
     second = runs.audit()
-    assert (first.state.counts["delivered"], first.state.counts["pending"]) == (6, 2)
-    assert (second.state.counts["delivered"], second.state.counts["pending"]) == (7, 1)
-    assert second.state.open == 1
+    assert (first.state.counts["delivered"], first.state.counts["pending"]) == (7, 1)
+    assert (second.state.counts["delivered"], second.state.counts["pending"]) == (8, 0)
+    assert (first.state.open, second.state.open) == (1, 0)
     assert not runs.violations()
 
 

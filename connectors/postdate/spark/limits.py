@@ -181,10 +181,10 @@ REPEATED_IDS_BROADCAST_MAX: Final = 100_000
 QUOTED_CHARACTERS_MAX: Final = 80
 
 # The memory for an exceptional origin, or for the key of a related one, that is sent to every executor. If they do not
-# fit, delivered messages that are not expected yet are left out; if the rest does not fit either, all origins are judged
-# one by one. Requests that have an id or name another request are read again if they do not fit. An origin is allowed
-# SEPARATE_ROW_BYTES of the smallest heap, since each of several joins takes some 200, and GATHERED_ROW_BYTES of the
-# result size that Spark permits the driver, of which it takes some 50.
+# fit, delivered messages that are not expected yet are left out; if the rest does not fit either, all origins are
+# judged one by one. Requests that have an id or name another request are read again if they do not fit. An origin is
+# allowed SEPARATE_ROW_BYTES of the smallest heap, since each of several joins takes some 200, and GATHERED_ROW_BYTES of
+# the result size that Spark permits the driver, of which it takes some 50.
 SEPARATE_ROW_BYTES: Final = 2_048
 GATHERED_ROW_BYTES: Final = 128
 

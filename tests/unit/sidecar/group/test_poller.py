@@ -199,7 +199,7 @@ def test_all_fenced_shards_are_confirmed_by_one_background_request(fenced: _Fenc
     assert len(fenced.waiting) == 1, "one question at a time, and the rounds go on without its answer"
     assert fenced.noted == []
     fenced.waiting.pop()()
-    assert fenced.noted == [frozenset(fenced.parts[:2])]
+    assert fenced.confirmed == [frozenset(fenced.parts[:2])]
     fenced.serve_for(1)
     assert sorted(fenced.noted) == fenced.parts[:2]
 
