@@ -109,7 +109,7 @@ token_file = "/etc/postdate/api/token"
 {{- end }}
 {{- end -}}
 
-{{/* What the schema cannot say, or not in words that help. */}}
+{{/* Checks that the schema cannot express, or reports unclearly. */}}
 {{- define "postdate.check" -}}
 {{- if not .Values.kafka.bootstrapServers -}}
 {{- fail "kafka.bootstrapServers is required: HOST:PORT of one or more brokers, comma separated" -}}

@@ -96,7 +96,7 @@ class Database:
 
     @property
     def open_db(self) -> Rdict:
-        """Returns the database; raises Closed after `close`."""
+        """The open database; raises Closed after `close`."""
         if self._db is None:
             raise Closed(f"{self.path} is closed")
         return self._db
