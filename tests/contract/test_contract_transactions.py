@@ -23,7 +23,7 @@ from support.brokers.kafka_steps import (
 )
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: s. Below the time-out of an open transaction, for which a call could wait in vain.
+#: Seconds: below the time-out of an open transaction, for which a call could wait in vain.
 _PROMPT_S = 9.0
 
 

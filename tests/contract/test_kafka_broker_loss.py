@@ -39,10 +39,10 @@ from support.deployments.sidecars import environment
 from support.waiting.rounds import LONGER, expect, first_round_in_time
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: s. The limit for a call that ends in time. The timeouts that the tests set are at most ten seconds. The client
+#: Seconds: the limit for a call that ends in time. The timeouts that the tests set are at most ten seconds. The client
 #: library itself gives up an unanswered request only after a minute.
 _PROMPT_S = 30.0
-#: s. Within this time a client without a broker logs dozens of refused connections.
+#: Seconds: within this time a client without a broker logs dozens of refused connections.
 _OUTAGE_S = 3.0
 #: A program that sends a group request while the broker is paused. Once it reads a line from its standard input, it
 #: sends more requests with the same client.

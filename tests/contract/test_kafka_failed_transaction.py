@@ -21,7 +21,7 @@ from support.faults.proxied_broker import proxied_broker
 from support.faults.proxy import PRODUCE
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: s. Enough for the second topic to join the transaction; otherwise its record is not in flight.
+#: Seconds: enough for the second topic to join the transaction; otherwise its record is not in flight.
 _JOINS_S = 0.5
 
 

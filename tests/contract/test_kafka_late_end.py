@@ -2,8 +2,8 @@
 copy was lost.
 
 The first copy may still arrive, and would then decide the next transaction (KAFKA-17754). Method: a broker behind a
-proxy that breaks the connection during an EndTxn, several times within the half minute in which the client library does
-not report the same error again. Only the real implementation.
+proxy that breaks the connection during an EndTxn, several times within 30 s, during which the library reports a
+repeated error only once. Only the real client is tested.
 """
 
 from __future__ import annotations

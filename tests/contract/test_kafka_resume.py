@@ -20,9 +20,9 @@ from support.brokers.kafka_steps import Member, commit_values, new_topic, open_p
 from support.deployments.sidecars import wait_until
 
 _ROUNDS = 8
-#: s. How long a partition stays paused: long enough for the library's thread to notice the pause and sleep.
+#: Seconds: the duration of a pause, in which the library's thread notices the pause and sleeps.
 _PAUSE_S = 0.3
-#: s. The least difference of the two sums; the library alone waits for 0.7 s in each round.
+#: Seconds: the least difference of the two sums; the library alone waits for 0.7 s in each round.
 _DIFFERENCE_S = 1.5
 
 

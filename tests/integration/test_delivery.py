@@ -20,7 +20,7 @@ from support.waiting.rounds import LONGER, expect, first_round_in_time
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _BINARY = bytes(range(256))
-#: ms. The retry budget of a target that does not exist.
+#: Milliseconds: the retry budget of a target that does not exist.
 _BUDGET_MS = 1_500
 _HEADERS: Sequence[Headers] = (
     [],

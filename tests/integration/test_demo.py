@@ -14,7 +14,7 @@ import pytest
 
 from support.deployments.command import run_postdate
 
-#: s. Java and Spark take most of the time, and much longer on a slow and busy machine.
+#: Seconds: Java and Spark take most of the time, and much longer on a slow and busy machine.
 DEMO_TIMEOUT_S = 1_500.0
 
 

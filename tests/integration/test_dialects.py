@@ -54,7 +54,7 @@ def _cancel(sender: Sender, requests: str, example: Example) -> Sent:
 
 
 def _serve_all_dialects(deployment: SidecarDeployment) -> str:
-    """Creates the documented targets, and serves a request topic with all dialects, whose name it returns.
+    """Creates the documented targets, and serves a request topic with all dialects. Returns the topic's name.
 
     The topic has no retention limit, so that its horizon contains the year 2030.
     """

@@ -30,9 +30,9 @@ from support.waiting.contention import Watch, watch_contention
 
 _PER_SECOND = 100
 _DELAY_MS_MAX = 3_000
-#: s. The time-out of transactions. A low one shortens the cuts that outlast a transaction.
+#: Seconds: the time-out of transactions. A low one shortens the cuts that outlast a transaction.
 _TRANSACTION_S = 3.0
-#: ms. The session of a member. The group waits for so long before it removes a dead member.
+#: Milliseconds: the session of a member. The group waits for so long before it removes a dead member.
 _SESSION_MS = 6_000
 
 

@@ -20,7 +20,7 @@ from support.deployments.sidecar_deployment import SidecarDeployment
 from support.oracles.exactly_once import Sent
 
 _LATEST_MS = 20_000
-#: ms. The time for a poll and a transaction, on a machine that runs other tests as well.
+#: Milliseconds: the time for a poll and a transaction, on a machine that runs other tests as well.
 _LATE_MS_MAX = 10_000
 
 

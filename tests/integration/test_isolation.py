@@ -8,8 +8,8 @@ POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE make the run larger.
 
 Messages of the warm-up do not count, since shards look up their targets for the first time. If an answer takes more
 than 100 ms, as on a busy machine, messages for the target are parked, so that messages for known targets need not wait
-(docs/protocol.md, Isolation). So the latter overtake the parked messages, although no target is bad. Messages for a
-good target do not count either if it was isolated because its own records timed out: then the machine stopped the
+(docs/protocol.md, Isolation). Messages for known targets then overtake parked ones, although no target is bad. Messages
+for a good target do not count either if it was isolated because its own records timed out: then the machine stopped the
 broker for two seconds.
 """
 
@@ -44,7 +44,8 @@ _SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "6"))
 _RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
 _BUDGET_MS = 5_000
 _SMALL_TARGET_BYTES = 4_000
-#: The promised multiple of the p99 without bad targets, and ms on top: with so few messages, one pause determines p99.
+#: The promised bound on the p99: a multiple of the p99 without bad targets, plus a constant in milliseconds, since one
+#: pause determines the p99 of so few messages.
 _RATIO_MAX, _SLACK_MS = 1.5, 150.0
 #: One transaction may be open at the due time, and another may begin before the process's clock reaches the due time.
 _PASSED_BY_MAX = 2

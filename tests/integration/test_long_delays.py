@@ -30,7 +30,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 _MESSAGES = 400
 _PARTITIONS = 2
 _STORE_AFTER_MS = 2_000
-#: ms. From the first request to the first due time. The kill and the loss of the disk come in between.
+#: Milliseconds: from the first request to the first due time. The kill and the loss of the disk come in between.
 _LEAD_MS = 7_000
 _SPREAD_MS = 6_000
 

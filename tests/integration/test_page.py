@@ -26,7 +26,7 @@ from support.web.http_steps import Client
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _EVIL = b"<img src=x onerror=document.title='evil'>"
 _HALF_AN_HOUR_MS = 1_800_000
-#: ms. The interval between two refreshes of the page.
+#: Milliseconds: the interval between two refreshes of the page.
 _REFRESH_MS = 3_000
 
 

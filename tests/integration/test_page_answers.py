@@ -21,7 +21,7 @@ from support.web.browser import browser_page, picture
 
 _FILES = Path(page_files.__file__).parent / "page"
 _ORIGIN = "requests/0/7"
-#: ms. The interval between two refreshes of the page.
+#: Milliseconds: the interval between two refreshes of the page.
 _REFRESH_MS = 3_000
 _SCHEDULE = {
     "origin": _ORIGIN, "id": "nightly", "target": "orders", "state": "waiting", "due_ms": 1_900_000_000_000,

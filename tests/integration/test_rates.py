@@ -26,7 +26,8 @@ _PER_SECOND = 60
 _LIMITED, _BURST, _OTHERS = 600, 500, 200
 #: The process is killed after so many ends. Then at least a third of the limited target's messages still wait.
 _ENDED_AT_KILL = _OTHERS + _LIMITED // 3
-#: ms. The process keeps rates by its clock, and the test checks them by the broker's; both round to milliseconds.
+#: Milliseconds: the process keeps rates by its clock, and the test checks them by the broker's; both round to
+#: milliseconds.
 _CLOCKS_APART_MS = 5
 
 

@@ -56,9 +56,9 @@ from support.oracles.exactly_once import Outcome, Sent, gather
 
 _PARTITIONS = 4
 _STORE_AFTER_MS = 2_000
-#: ms. So late that no process delivers the message before its control.
+#: Milliseconds: so late that no process delivers the message before its control.
 _FAR_MS = 3_600_000
-#: s. The pause between two requests. At a hundred requests a second, a message is due nearly all the time.
+#: Seconds: the pause between two requests. At a hundred requests a second, a message is due nearly all the time.
 _PACE_S = 0.01
 _SEED = 11
 

@@ -31,8 +31,8 @@ _OUTAGE_S = int(os.environ.get("POSTDATE_OUTAGE_SECONDS", "6"))
 
 #: The partitions of the request topic.
 _PARTITIONS = 4
-#: ms. Schedules that are requested during the outage start so long before their request. So `none` skips occurrences
-#: even if the outage is short.
+#: Milliseconds: schedules that are requested during the outage start so long before their request. So `none` skips
+#: occurrences even if the outage is short.
 _PAST_MS = max(1_000 * _OUTAGE_S, 150_000)
 _INTERVALS_S = [
     seconds for seconds in (1, 2, 5, 15, 60, 300, 900, 3_600) if _OUTAGE_S <= 60 * seconds <= 60 * _OUTAGE_S

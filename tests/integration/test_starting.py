@@ -29,7 +29,7 @@ from support.web.http_steps import Client
 
 #: The log line of a failed attempt.
 _WAITS = re.compile(r"Kafka does not answer for \d+ s: .*the next attempt is in (\d+) s")
-#: s. A few times the time-out of a client whose broker does not answer, and far less than the process would wait.
+#: Seconds: a few times the time-out of a client whose broker does not answer, and far less than the process would wait.
 _PROMPT_S = 10.0
 
 

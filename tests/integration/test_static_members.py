@@ -28,7 +28,8 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _CYCLES = int(os.environ.get("POSTDATE_TEST_FAULT_CYCLES", "0"))
 _BUSY_LOOPS = 3
-#: s. The aim after each fault in the large form. Otherwise only a time-out, since the load of the machine is unknown.
+#: Seconds: the aim after each fault in the large form. Otherwise only a time-out, since the load of the machine is
+#: unknown.
 _SERVED_WITHIN_S = 60.0 if _CYCLES else WAIT_TIMEOUT_S
 _NAMES = ("broker killed", "held EndTxn", "id taken", "kill", "long cut", "paused", "short cut", "terminated")
 _PER_SECOND = 50

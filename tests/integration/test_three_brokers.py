@@ -79,8 +79,9 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
         _check_logs(sidecar)
 
 
-#: s. Within this time after another broker leads, clients must continue, while the previous leader stays frozen. It is
-#: half of the client library's request time-out (a minute), and a tenth of its interval between metadata requests.
+#: Seconds: within this time after another broker leads, clients must continue, while the previous leader stays frozen.
+#: It is half of the client library's request time-out (a minute), and a tenth of its interval between metadata
+#: requests.
 _CONTINUE_WITHIN_S = 30.0
 #: The tests below do not measure their writers, so each record may take a minute.
 _PATIENT = {"message.timeout.ms": 60_000}

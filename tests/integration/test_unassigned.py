@@ -35,8 +35,8 @@ while True:
     consumer.poll(0.1)
 """
 
-#: s. Two checks at intervals of 15 s, a third if the sidecar is the second member of the group, the rebalance and the
-#: takeovers.
+#: Seconds: two checks at intervals of 15 s, a third if the sidecar is the second member of the group, the rebalance and
+#: the takeovers.
 _WITHIN_S = 75.0
 
 

@@ -29,7 +29,8 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 _COUNT = 4_000
 _WINDOW_MS = 6_000
 _PARTS = 12
-#: ms. The time for a poll, a transaction and the look-up of a new target, less the time that other programs took.
+#: Milliseconds: the time for a poll, a transaction and the look-up of a new target, less the time that other programs
+#: took.
 _LATE_MS_MAX = 2_000
 
 

@@ -1,7 +1,7 @@
-"""A forged loss, repaired. Goal: a repair requests each missing message again once, and no message that may still be
-delivered. Method: each reason on literal rows; then a real history with a forged dispatch-log record, as its owner
-would write it. The record names one request as delivered, and its low-water mark lies above another request; a third
-request waits for a sidecar. A sidecar without the old disk trusts the record, so two messages are lost. The test
+"""A forged loss, repaired. Goal: a repair requests each missing message exactly once more, and no message that may
+still be delivered. Method: each reason on literal rows; then a real history with a forged dispatch-log record, as its
+owner would write it. The record names one request as delivered, and its low-water mark lies above another request; a
+third request waits for a sidecar. A sidecar without the old disk trusts the record, so two messages are lost. The test
 repairs them twice, and reads them from the target.
 """
 

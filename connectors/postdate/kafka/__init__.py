@@ -2,7 +2,8 @@
 `postdate.tools.bench.baselines` import confluent_kafka. `readiness` probes a broker that is starting, and retries after
 every error; the baselines are the programs with which the benchmark compares Postdate.
 
-The package imports nothing else of Postdate. Modules and packages, lowest first; each may import those before it:
+The package imports nothing else of Postdate. Modules and packages in import order; each may import those listed
+before it:
 
     limits, errors     bounds and defaults; the failures of requests, by what the caller does next
     statistics         the measurements of the client library's connections

@@ -2,7 +2,7 @@
 
 The jobs share with the sidecar the header names, the formats of dispatch log and verdicts, and, on topics with
 dialects, the request parser (`records/dialects`). They share nothing else of the dispatch path: a result is evidence
-about the sidecar only because the job derives it independently. Lowest layer first:
+about the sidecar only because the job derives it independently. The packages in import order:
 
 columns    column expressions: digests, hashes, times
 output     pages, charts, tables, lateness and load as text

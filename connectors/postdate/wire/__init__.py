@@ -1,6 +1,6 @@
 """The formats of Postdate's records. Only this package knows them; `docs/formats.md` documents them.
 
-It imports nothing else of Postdate. Modules and packages, lowest first; each may import those before it:
+It imports nothing else of Postdate. Modules and packages in import order; each may import those listed before it:
 
     limits, reasons, errors   bounds; why a request is refused; records that cannot be decoded
     versions                  whether a record that cannot be decoded is of a newer Postdate

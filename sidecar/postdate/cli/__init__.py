@@ -7,7 +7,7 @@ when the command is first used, and slow modules only inside its functions. So c
 optional.
 
 Imports `postdate.sidecar` and what lies below it, `postdate.tools`, and, inside functions of `spark`, `postdate.spark`.
-Its modules and packages, lowest first; each may import those before it: `limits`, `commands`, `options`,
+Its modules and packages in import order; each may import those listed before it: `limits`, `commands`, `options`,
 `request_options`, `tools`, `spark`, `operation`, `requests`. The other modules may import all of these.
 Thread rule: the main thread.
 """

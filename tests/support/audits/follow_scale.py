@@ -28,7 +28,7 @@ from support.audits.past_dispatches import Filling, fill
 from support.brokers.broker import local_broker
 from support.deployments.sidecar_deployment import new_deployment
 
-#: s. The aim in benchmarks/audit.md.
+#: Seconds: the aim in benchmarks/audit.md.
 BEHIND_S_MAX = 30.0
 _PARTITIONS = 4
 _MEMORY = "4g"

@@ -26,7 +26,7 @@ from support.deployments.sidecar_deployment import SidecarDeployment
 from support.deployments.sidecars import environment, wait_until
 from support.oracles.exactly_once import Sent
 
-#: s. The longest time of a step on a busy machine, including the start of a JVM.
+#: Seconds: the longest time of a step on a busy machine, including the start of a JVM.
 STEP_S = 300.0
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 

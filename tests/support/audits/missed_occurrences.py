@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from postdate.wire.dispatch_log import Occurred, Skipped
 from support.oracles.exactly_once import Sent
 
-#: ms. The lateness beyond which `none` skips an occurrence (docs/calendar.md).
+#: Milliseconds: the lateness beyond which `none` skips an occurrence (docs/calendar.md).
 _LATE_MS_MAX = 60_000
 
 

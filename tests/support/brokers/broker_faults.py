@@ -22,9 +22,9 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 #: Partitions of the request topic. Initially each of the three brokers leads at least one of them.
 SHARDS = 4
-#: s, net of contention. Once all replicas are in sync again, every overdue message is delivered within this time; then
-#: every sidecar serves shards within the same time. A third of it covers consecutive time-outs: of a session (6 s), of
-#: a fence (15 s) and of a transaction (10 s).
+#: Seconds, net of contention: once all replicas are in sync again, every overdue message is delivered within this time;
+#: then every sidecar serves shards within the same time. A third of it covers consecutive time-outs: of a session (6
+#: s), of a fence (15 s) and of a transaction (10 s).
 RESUMES_S = 90.0
 _POLL_S = 0.1
 

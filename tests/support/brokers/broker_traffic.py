@@ -22,7 +22,7 @@ from support.deployments.sidecars import wait_until
 from support.oracles.exactly_once import Sender, Sent
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: ms. A request is overdue if its end is read later than this after its due time.
+#: Milliseconds: a request is overdue if its end is read later than this after its due time.
 GRACE_MS = 1_000
 _TICK_S = 0.05
 _CLIENT: Mapping[str, str | int] = {

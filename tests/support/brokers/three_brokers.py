@@ -38,9 +38,9 @@ _SETTINGS: Mapping[str, str] = {
     # Three processes share one machine. The default of 128 MiB is a quarter of each node's heap.
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
-#: s. The limit for one request to one node; a frozen node does not respond.
+#: Seconds: the limit for one request to one node; a frozen node does not respond.
 _ASK_S = 5.0
-#: s. Between two rounds of requests to all nodes: each round makes a client for each node.
+#: Seconds: between two rounds of requests to all nodes: each round makes a client for each node.
 _POLL_INTERVAL_S = 0.5
 
 
@@ -73,7 +73,7 @@ class ThreeBrokers:
 
     @property
     def answering(self) -> list[int]:
-        """Returns the nodes that run and are not frozen."""
+        """The nodes that run and are not frozen."""
         return [node for node, broker in self._nodes.items() if broker.is_running() and node not in self._frozen]
 
     def start(self) -> None:

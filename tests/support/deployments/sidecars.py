@@ -84,12 +84,12 @@ class Sidecar:
 
     @property
     def data_dir(self) -> Path:
-        """Returns the directory of the timer indexes."""
+        """The directory of the timer indexes."""
         return self.data or self.directory / self.name / "data"
 
     @property
     def instance(self) -> str:
-        """Returns the name of the present process in the dispatch log."""
+        """The name of the present process in the dispatch log."""
         return f"{self.name}-{self.starts}"
 
     @property

@@ -27,7 +27,7 @@ from postdate.wire.verdicts import decode_verdict
 
 _ROWS_AT_ONCE = 65_536
 FATES = ("", *sorted(FINAL))
-#: ms. Without a fault, every request has ended by this time after its due time.
+#: Milliseconds: without a fault, every request has ended by this time after its due time.
 OVERDUE_MS = 1_000
 
 Ints = NDArray[np.int64]

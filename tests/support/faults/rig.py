@@ -28,12 +28,12 @@ from support.faults.request_ledger import OVERDUE_MS, RequestLedger
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 PARTITIONS = 4
-#: s. The default transaction time-out of a rig, and the session time-out of its members.
+#: Seconds: the default transaction time-out of a rig, and the session time-out of its members.
 TRANSACTION_S, SESSION_S = 10.0, 6.0
 #: Log lines that no fault may cause.
 _NEVER = re.compile(r"^.*(?:HALTED|Traceback|a defect of Postdate).*$", re.MULTILINE)
 _POLL_INTERVAL_S = 0.2
-#: ms. Smaller than the default, so that some of the load passes through the store topic.
+#: Milliseconds: smaller than the default, so that some of the load passes through the store topic.
 STORE_AFTER_MS = 12_000
 
 

@@ -22,7 +22,7 @@ from support.faults.rig import FaultRig, now_ms
 FAULT_MODULES = (disk_faults, network_faults, process_faults, intruder_faults)
 KILL = "kill"
 
-#: s. Pause without a fault after each recovery, to measure the lateness without faults.
+#: Seconds: pause without a fault after each recovery, to measure the lateness without faults.
 CALM_S = 1.0
 
 Tell = Callable[[str], None]

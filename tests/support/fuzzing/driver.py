@@ -11,7 +11,8 @@ from random import Random
 
 from support.fuzzing.targets import TARGETS, FuzzTarget
 
-#: s of CPU time. A case normally takes less than a hundredth of it, unless a parser's cost grows faster than its input.
+#: Seconds of CPU time: a case normally takes less than a hundredth of it, unless a parser's cost grows faster than its
+#: input.
 CASE_S_MAX = 5.0
 #: characters. The maximum length of an input in a finding.
 _SHOWN = 2_000

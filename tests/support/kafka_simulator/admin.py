@@ -25,9 +25,9 @@ from support.kafka_simulator.topics import SETTINGS
 
 T = TypeVar("T")
 
-#: ms. The pause before a request is repeated.
+#: Milliseconds: the pause before a request is repeated.
 _RETRY_MS = 50.0
-#: ms. The duration of a request that is refused: the library retries some times.
+#: Milliseconds: the duration of a request that is refused: the library retries some times.
 _REFUSED_MS = 500.0
 
 

@@ -25,7 +25,7 @@ from support.kafka_simulator.silence import Silence
 from support.kafka_simulator.time import SimTime
 from support.kafka_simulator.topics import Topic, check_settings
 
-#: bytes. The overhead of a record, and that of each header.
+#: Bytes: the overhead of a record, and that of each header.
 _RECORD_OVERHEAD_BYTES, _HEADER_OVERHEAD_BYTES = 80, 4
 
 #: The writer: transactional id, producer id, epoch.

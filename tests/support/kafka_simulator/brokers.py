@@ -26,9 +26,10 @@ from support.kafka_simulator.faults import Faults
 from support.kafka_simulator.log import PartitionLog
 from support.kafka_simulator.time import SimTime
 
-#: ms. A broker that does not respond for this long is deposed (broker.session.timeout.ms).
+#: Milliseconds: a broker that does not respond for this long is deposed (broker.session.timeout.ms).
 SESSION_MS = 9_000.0
-#: ms. How long a deposed leader may consider itself the leader after it resumes: until it has read the metadata log.
+#: Milliseconds: how long a deposed leader may consider itself the leader after it resumes: until it has read the
+#: metadata log.
 BELIEF_MS_MIN, BELIEF_MS_MAX = 200.0, 4_000.0
 
 #: All logs of the cluster.

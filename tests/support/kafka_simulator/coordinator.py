@@ -24,10 +24,10 @@ from support.kafka_simulator.error_responses import refusal
 from support.kafka_simulator.faults import Faults
 from support.kafka_simulator.time import SimTime
 
-#: ms. The maximum delay of a late marker.
+#: Milliseconds: the maximum delay of a late marker.
 MARKER_MS_MAX = 400.0
 
-#: ms. The pause before a marker is written again to a log without a leader that responds.
+#: Milliseconds: the pause before a marker is written again to a log without a leader that responds.
 MARKER_RETRY_MS = 100.0
 
 #: Writes a marker: partition, producer id, epoch, commit. False if the log cannot be written now.

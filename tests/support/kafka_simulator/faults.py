@@ -26,7 +26,7 @@ FAULTS: Mapping[str, str] = {
     "any-order": "one flush writes to its logs in random order",
 }
 
-#: ms. The maximum delay of the first copy of an EndTxn after the connection broke; see `Faults`.
+#: Milliseconds: the maximum delay of the first copy of an EndTxn after the connection broke; see `Faults`.
 COPY_MS_MAX = 160.0
 
 

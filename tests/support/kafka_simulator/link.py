@@ -21,13 +21,14 @@ from support.kafka_simulator.time import SimTime
 
 T = TypeVar("T")
 
-#: ms. The latency in one direction without a fault.
+#: Milliseconds: the latency in one direction without a fault.
 LATENCY_MS = 0.3
-#: ms. The maximum delay of a slow response: more than the second after which an end of a transaction is suspicious.
+#: Milliseconds: the maximum delay of a slow response: more than the second after which an end of a transaction is
+#: suspicious.
 SLOW_MS_MAX = 3_000.0
-#: ms. The time to detect a broken connection and to open another.
+#: Milliseconds: the time to detect a broken connection and to open another.
 RECONNECT_MS = 50.0
-#: ms. The interval at which a request to a frozen broker is checked.
+#: Milliseconds: the interval at which a request to a frozen broker is checked.
 _FROZEN_POLL_INTERVAL_MS = 100.0
 
 

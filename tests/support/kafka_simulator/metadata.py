@@ -22,10 +22,10 @@ from support.kafka_simulator.log import PartitionLog
 if TYPE_CHECKING:
     from support.kafka_simulator.broker import SimBroker
 
-#: ms. The interval at which a client refreshes its topics (topic.metadata.refresh.interval.ms).
+#: Milliseconds: the interval at which a client refreshes its topics (topic.metadata.refresh.interval.ms).
 TOPIC_AGE_MS_MAX = 300_000.0
-#: ms. How long a fetch waits for a leader that does not respond: the library's default of socket.timeout.ms, six times
-#: that of the product's consumers, so that schedules are harder than the product needs.
+#: Milliseconds: how long a fetch waits for a leader that does not respond: the library's default of socket.timeout.ms,
+#: six times that of the product's consumers, so that schedules are harder than the product needs.
 FETCH_TIMEOUT_MS = 60_000.0
 #: The probability that a refresh queries a deposed leader, which names itself: one broker of three.
 _ASKS_DEPOSED = 1 / 3

@@ -26,7 +26,7 @@ from support.kafka_simulator.metadata import Metadata, StaleLog
 from support.kafka_simulator.partitioning import partition_for
 from support.kafka_simulator.time import SimClock
 
-#: ms. The pause before a retriable request is repeated.
+#: Milliseconds: the pause before a retriable request is repeated.
 RETRY_MS = 20.0
 
 _RETRIED = frozenset(

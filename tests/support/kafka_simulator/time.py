@@ -12,7 +12,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-#: ms since the epoch: the start of simulations, 2026-01-01 00:00 UTC. Any time would do.
+#: Milliseconds since the epoch: the start of simulations, 2026-01-01 00:00 UTC. Any time would do.
 BEGINNING_MS = 1_767_225_600_000.0
 
 

@@ -42,7 +42,7 @@ THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls", 
 LOST = "lost"
 #: A further theme: frequent holds and releases, while owners change.
 HELD = "held"
-#: ms. The delay from which on entries are stored; 0: never. The retention of the requests limits it, too.
+#: Milliseconds: the delay from which on entries are stored; 0: never. The retention of the requests limits it, too.
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 #: A further theme: bursts for two targets, small transactions, and a rate for each target.
 BURST = "burst"
@@ -60,9 +60,9 @@ _DIFFER_IN = {"settings, moves": ("horizon_ms", "levels_ms")}
 #: The rates of targets, in messages per second and shard; two of five runs have none. No rate is so low that a
 #: run cannot finish, or that three messages within a second are late.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
-#: ms. A request that is due later than this after the faults is not waited for: time jumps to its due time.
+#: Milliseconds: a request that is due later than this after the faults is not waited for: time jumps to its due time.
 _LATENESS_MS_MAX = 25_000
-#: ms. The time for which ids are remembered, if a request may be dropped because of an earlier delivery.
+#: Milliseconds: the time for which ids are remembered, if a request may be dropped because of an earlier delivery.
 _ENDED_WINDOWS_MS = (1_000, 5_000, 20_000, HOUR_MS)
 #: The faults that any run may have; the others belong to themes.
 _USUAL_FAULTS = tuple(name for name in FAULTS if name != "end-refused")

@@ -37,12 +37,12 @@ from support.simulation.requests.volume import VOLUME
 from support.simulation.runtime.patches import simulated
 from support.simulation.runtime.simulated_run import SimulatedRun
 
-#: ms. After the last fault every request must have ended within this. The slowest case: a member is removed from the
-#: group, a transaction times out, and the retry budget of an entry begins only then.
+#: Milliseconds: after the last fault every request must have ended within this. The slowest case: a member is removed
+#: from the group, a transaction times out, and the retry budget of an entry begins only then.
 REST_MS_MAX = 90_000.0
 
-#: ms. Requests after the recovery must have ended this long after the last was sent. A process that was fenced while
-#: idle detects this only now: then it queries the group every 5 s, and the shard is taken over again.
+#: Milliseconds: requests after the recovery must have ended this long after the last was sent. A process that was
+#: fenced while idle detects this only now: then it queries the group every 5 s, and the shard is taken over again.
 ENCORE_MS_MAX = 10_000.0
 
 _MEMORY = Path("/dev/shm")  # noqa: S108  # only small files that are mapped; if it is missing, the default directory

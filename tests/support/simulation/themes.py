@@ -42,10 +42,10 @@ CALM = frozenset({ADMIN, BAD_TARGET})
 _RARE = {BROKERS: 0.1, ADMIN: 0.1, STALLS: 0.02, DISKS: 0.1, ENDS: 0.1}
 #: Themes without the faults of other themes, since these would invalidate their checks or take too long.
 NO_OTHERS = frozenset({*CLUSTER_THEMES, "volume", "lost", "held", "burst", "expired"})
-#: ms. The duration of a theme, if it differs from the usual ones.
+#: Milliseconds: the duration of a theme, if it differs from the usual ones.
 _DURATION_MS = {BROKERS: 60_000.0, ADMIN: 130_000.0, BAD_TARGET: 60_000.0}
 _HOUR_MS = 3_600_000.0
-#: ms. The first copy of an EndTxn was seen to arrive 0.99 s late.
+#: Milliseconds: the first copy of an EndTxn was seen to arrive 0.99 s late.
 _COPY_MS_MAX = 1_000.0
 
 

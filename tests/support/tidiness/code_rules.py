@@ -101,8 +101,8 @@ INNER = {
         *("unread_causes", "claims", "survivors", "verdict_checks", "unanswered", "ordering"),
     ),
 }
-"""Packages whose modules are layered: their layers, lowest first, each of which may import those before it; and the
-imports that the package permits."""
+"""Packages whose modules are layered: their layers in import order, each of which may import those listed before it;
+and the imports that the package permits."""
 
 _OUTER: dict[str, tuple[str, ...]] = {
     **_arrows("postdate.sidecar", _before(SIDECAR_LAYERS), SIDECAR_VOCABULARY, _BELOW_SIDECAR),

@@ -1,34 +1,42 @@
 """The rule that each module of the product leads to its tests, as a pure function over the repository.
 
 A module leads to its tests if a test file has its name (`test_<module>.py` or `test_<module>_<subject>.py`), if a test
-file in the folder of its package imports it, or if `tests/README.md` names its tests. Bounds and errors are tested with
-the code that uses them.
+file below the folder of its top-level package (`cli`, `spark`, `sidecar`, …) imports it, or if `tests/README.md` names
+its tests. A name counts only below that folder, for `kafka` and `sidecar` also in `tests/contract` and
+`tests/integration`. It does not count if several modules have it: the file must then import the module. Bounds and
+errors are tested with the code that uses them.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 _ROOTS = ("wheel", "connectors", "sidecar")
 _EXEMPT = ("__init__", "__main__", "limits", "errors")
 _ROW = re.compile(r"^\| `(postdate/[\w/]+\.py)` \| \[[^]]+\]\(([\w/.]+)\)", re.MULTILINE)
+#: Packages that are also tested against a broker, and the folders of these tests.
+_WITH_BROKER, _BROKER_TESTS = {"kafka", "sidecar"}, {"contract", "integration"}
+_UNTESTED = "no test file of its package has its name or imports it: name one in tests/README.md"
 
 
 def module_complaints(root: Path) -> Iterator[str]:
-    """Returns one sentence for each module without tests, and for each row of tests/README.md that is wrong."""
-    tests = {path: _imported(path) for path in sorted((root / "tests").rglob("test_*.py"))}
-    listed = dict(_ROW.findall((root / "tests/README.md").read_text(encoding="utf-8")))
+    """Yields one sentence for each module without tests, and for each row of tests/README.md that is wrong."""
+    folder = root / "tests"
+    tests = {path.relative_to(folder): _imported(path) for path in sorted(folder.rglob("test_*.py"))}
+    listed = dict(_ROW.findall((folder / "README.md").read_text(encoding="utf-8")))
     modules = [path for name in _ROOTS for path in sorted((root / name / "postdate").rglob("*.py"))]
     names = {module.relative_to(root).as_posix().partition("/")[2]: module for module in modules}
+    stems = Counter(module.stem for module in modules)
     for name, module in names.items():
-        is_led = module.stem in _EXEMPT or _leads(name, module.stem, tests)
+        is_led = module.stem in _EXEMPT or _leads(name, module.stem, tests, is_unique=stems[module.stem] == 1)
         if name in listed and is_led:
             yield f"tests/README.md: {name} leads to its tests already: remove the row"
         elif name not in listed and not is_led:
-            yield f"{name}: no test file has its name, and none in its folder imports it: name one in tests/README.md"
+            yield f"{name}: {_UNTESTED}"
     for name, place in listed.items():
         if name not in names:
             yield f"tests/README.md: there is no {name}"
@@ -36,15 +44,18 @@ def module_complaints(root: Path) -> Iterator[str]:
             yield f"tests/README.md: there is no {place}"
 
 
-def _leads(name: str, stem: str, tests: dict[Path, set[str]]) -> bool:
-    package = name.removesuffix(".py").split("/")[1]
+def _leads(name: str, stem: str, tests: dict[Path, set[str]], is_unique: bool) -> bool:
+    package = name.split("/")[1]
     dotted = name.removesuffix(".py").replace("/", ".")
-    return any(
-        path.stem == f"test_{stem}"
-        or path.stem.startswith(f"test_{stem}_")
-        or (dotted in imported and package in path.parts)
-        for path, imported in tests.items()
-    )
+    for path, imported in tests.items():
+        is_below = package in path.parts[:-1]
+        if is_below and dotted in imported:
+            return True
+        has_name = path.stem == f"test_{stem}" or path.stem.startswith(f"test_{stem}_")
+        is_broker_test = package in _WITH_BROKER and path.parts[0] in _BROKER_TESTS
+        if has_name and is_unique and (is_below or is_broker_test):
+            return True
+    return False
 
 
 def _imported(path: Path) -> set[str]:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: s. Between two samples; and between two reads of processor usage, which the kernel counts in steps of 10 ms.
+#: Seconds: between two samples; and between two reads of processor usage, which the kernel counts in steps of 10 ms.
 _SAMPLE_S, _POLL_INTERVAL_S = 0.01, 0.25
 #: The share of one core that other programs must use for a wait to count. The background of an idle machine is lower.
 FOREIGN_SHARE = 0.1

@@ -23,7 +23,7 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 #: Connections of one flood.
 FLOOD = 2_000
 
-#: s. Between two rounds, in which each connection sends more, and those that the server closed are opened again.
+#: Seconds: between two rounds, in which each connection sends more, and those that the server closed are opened again.
 _ROUND_S = 0.5
 
 #: Connections that are opened again in one round, unless the caller asks for more.

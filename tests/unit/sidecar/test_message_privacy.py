@@ -169,14 +169,14 @@ REFUSED: Mapping[Reason, list[_AskedRequest]] = {
 
 
 def in_own_words(due_ms: float) -> Iterator[_AskedRequest]:
-    """Returns, for each header of Postdate, a request that has the marker there; an id has the other marker."""
+    """Yields, for each header of Postdate, a request that has the marker there; an id has the other marker."""
     for name in sorted(REQUEST | DROPPED_2 | {ORIGIN, DUE, MOVED, DEAD_REASON, DEAD_DETAIL, RECORD_KEY, STORED}):
         base: Headers = [header for header in (TO, (AT, b"%d" % int(due_ms))) if header[0] != name]
         yield _AskedRequest([*base, (name, CALLER_ID if name == ID else MARK)])
 
 
 def in_dialects(due_ms: float) -> Iterator[_AskedRequest]:
-    """Returns the documented requests of each dialect, with the marker in each header that the dialect knows, in
+    """Yields the documented requests of each dialect, with the marker in each header that the dialect knows, in
     turn."""
     for example in (each.at(int(due_ms) // 1000) for each in EXAMPLES):
         dialect = DIALECTS[example.dialect]

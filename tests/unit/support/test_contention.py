@@ -16,7 +16,7 @@ from support.deployments.sidecars import wait_until
 from support.waiting.contention import ContentionSample, Waits, busy_s, used_s, watch_contention
 
 _BURN = "import time\nwhile time.process_time() < 0.5: pass"
-#: s. Less than each program burns, by the resolution of the figures.
+#: Seconds: less than each program burns, by the resolution of the figures.
 _LEAST_S = 0.4
 
 

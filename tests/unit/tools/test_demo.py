@@ -95,7 +95,7 @@ def test_a_demo_that_cannot_continue_names_its_logs_and_a_smaller_run(
 
 @pytest.mark.parametrize(("runs", "cause"), [(True, "no answer"), (False, "The broker ended")])
 def test_a_broker_that_has_ended_is_the_cause(runs: bool, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel may end it on a machine without free memory. The clients then only get no answer."""
+    """The kernel may kill it if memory runs out. The clients then only see time-outs."""
 
     def perform(_: object) -> bool:
         raise Unreachable("no answer")

@@ -1,7 +1,8 @@
 """The timer index of a shard: a timer log (RocksDB) and a wheel (memory-mapped rings of counts).
 
 Owns the files of a shard's directory. All of them are disposable: Kafka can rebuild them. It imports nothing else of
-Postdate, and uses no Kafka client and no clock. Modules and packages, lowest first; each may import those before it:
+Postdate, and uses no Kafka client and no clock. Modules and packages in import order; each may import those listed
+before it:
 
     limits, errors  bounds; how calls fail, and what the caller does then
     keys, entry     the bytes of keys and values in the timer log

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
@@ -170,20 +170,8 @@ def split(
         naming = gathered_requests.where(names_something()).select(*history.requests.columns) if gathers else None
     sides = (regular_chunks, digests.of_fates(regular_fates), digests.of_records(regular_messages, parameters.targets))
     sums = cached(digests.together(*sides, parameters.targets))
-    is_consistent = F.col("is_consistent")
-    is_inconsistent = ~is_consistent & F.col("topic").isNotNull()
-    inconsistent = sums.where(is_inconsistent)
-    totals = sums.agg(
-        *(
-            F.coalesce(F.sum(F.when(is_consistent, F.col(name))), F.lit(0)).alias(verdict)
-            for name, verdict in (("asked", "delivered"), ("ahead", "pending"))
-        ),
-        F.coalesce(F.sum("requests"), F.lit(0)).alias("requests"),
-        F.coalesce(F.sum(F.when(is_consistent, 0).otherwise(F.col("requests"))), F.lit(0)).alias("left"),
-        F.coalesce(F.sum(F.when(F.col("asked") > F.col("fates"), F.col("requests"))), F.lit(0)).alias("late"),
-        F.count_if(is_inconsistent).alias("inconsistent"),
-        F.coalesce(F.sum("garbled"), F.lit(0)).alias("garbled"),
-    ).collect()[0]
+    inconsistent = sums.where("NOT is_consistent AND topic IS NOT NULL")
+    totals = _totals(sums)
     left_max = parameters.left_share_max * (totals["requests"] + exceptional_count)
     if totals["left"] + exceptional_count > left_max:
         gathered_requests.unpersist()
@@ -199,6 +187,23 @@ def split(
             requests = digested_requests(digests.left_of(history.understood, inconsistent, exceptional))
         left = _left(history, requests, lambda rows: digests.left_of(rows, inconsistent, exceptional))
     return Split(plain, left, regular_chunks, inconsistent, exceptional, totals["garbled"] > 0, digests, naming)
+
+
+def _totals(sums: DataFrame) -> Row:
+    """Returns the totals of all chunks: `delivered` and `pending` of the consistent ones; `requests`; those `left` in
+    inconsistent ones, and of these the ones in chunks with `late` messages; and `inconsistent` and `garbled`."""
+    is_consistent = F.col("is_consistent")
+    return sums.agg(
+        *(
+            F.coalesce(F.sum(F.when(is_consistent, F.col(name))), F.lit(0)).alias(verdict)
+            for name, verdict in (("asked", "delivered"), ("ahead", "pending"))
+        ),
+        F.coalesce(F.sum("requests"), F.lit(0)).alias("requests"),
+        F.coalesce(F.sum(F.when(is_consistent, 0).otherwise(F.col("requests"))), F.lit(0)).alias("left"),
+        F.coalesce(F.sum(F.when(F.col("asked") > F.col("fates"), F.col("requests"))), F.lit(0)).alias("late"),
+        F.count_if(~is_consistent & F.col("topic").isNotNull()).alias("inconsistent"),
+        F.coalesce(F.sum("garbled"), F.lit(0)).alias("garbled"),
+    ).collect()[0]
 
 
 def _split_by_overdue(

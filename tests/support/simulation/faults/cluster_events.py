@@ -21,12 +21,12 @@ from support.simulation.runtime.simulated_run import SimulatedRun
 
 #: The number of brokers of a cluster with several.
 BROKERS = 3
-#: ms. The maximum difference between the clocks of a broker and of the cluster, and the maximum drift per ms.
+#: Milliseconds: the maximum difference between the clocks of a broker and of the cluster, and the maximum drift per ms.
 APART_MS_MAX, DRIFT_MAX = 200.0, 0.002
-#: ms. The duration of a stall, in which leaders are missing or machines are suspended: longer than any time-out, up to
-#: an hour.
+#: Milliseconds: the duration of a stall, in which leaders are missing or machines are suspended. It is longer than any
+#: time-out, and at most an hour.
 STALLS_MS = (200_000.0, 200_000.0, 900_000.0, 3_600_000.0)
-#: ms. The minimum and maximum interval between polls during a stall, in which little happens.
+#: Milliseconds: the minimum and maximum interval between polls during a stall, in which little happens.
 STALLED_POLL_MS = (500.0, 2_000.0)
 _OWN = (REQUESTS, f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dispatch-log", f"{REQUESTS}.store", f"{REQUESTS}.verdicts")
 

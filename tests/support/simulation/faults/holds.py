@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from support.simulation.runtime.simulated_run import SimulatedRun
 
 _LOG = f"{REQUESTS}.dispatch-log"
-#: ms. The durations of holds: shorter and longer than a takeover, a session time-out, and the bypass.
+#: Milliseconds: the durations of holds: shorter and longer than a takeover, a session time-out, and the bypass.
 _HELD_MS = (500.0, 3_000.0, 12_000.0)
 _ASKED_AGAIN_MS = 500.0
 

@@ -20,7 +20,7 @@ from support.simulation.runtime.process import Machine, SimulatedProcess
 from support.simulation.runtime.simulated_run import SimulatedRun
 
 HOUR_MS = 3_600_000
-#: ms. Retention of the requests. That of the dispatch log follows the rule: this, plus a segment and an hour.
+#: Milliseconds: retention of the requests. That of the dispatch log follows the rule: this, plus a segment and an hour.
 RETENTION_MS = int(1.5 * HOUR_MS)
 LOG_RETENTION_MS = RETENTION_MS + 2 * HOUR_MS
 _PAGE_BYTES = 4_096

@@ -21,17 +21,18 @@ from support.simulation.requests.traffic import REQUESTS, TARGETS, SimulatedRequ
 from support.simulation.runtime.simulated_run import SimulatedRun
 
 BAD, GOOD = "orders", "mails"
-#: ms. The maximum lateness of a message for a target without a fault while another has one: some transactions that time
-#: out after two seconds each, and one look-up.
+#: Milliseconds: the maximum lateness of a message for a target without a fault while another has one: some transactions
+#: that time out after two seconds each, and one look-up.
 LATE_MS_MAX = 10_000
 #: The number of messages for the bad target that are due at once; usually fewer than a shard keeps as suspects.
 BURSTS = (30, 100, 300)
 BURST_MANY, BURST_MANY_SHARE = 1_200, 0.04
 #: The records per second that a slow target accepts.
 PER_SECOND = (3.0, 20.0, 50.0)
-#: ms. The interval between messages of the steady load for one target.
+#: Milliseconds: the interval between messages of the steady load for one target.
 _PACE_MS = 250.0
-#: ms. After the target works again, messages that waited for it may still become dead letters during this time.
+#: Milliseconds: after the target works again, messages that waited for it may still become dead letters during this
+#: time.
 _AFTERMATH_MS = 15_000
 
 

@@ -16,9 +16,9 @@ UNKNOWN: Final = "unknown-target"
 TOO_LARGE: Final = "too-large"
 UNAUTHORIZED: Final = "unauthorized"
 
-#: ms. How long after the end of a fault a message may still end because of it: until its process has looked the target
-#: up again, at the latest after the longest interval between look-ups, and has ended a transaction. A size limit is
-#: trusted for 30 s.
+#: Milliseconds: how long after the end of a fault a message may still end because of it: until its process has looked
+#: the target up again, at the latest after the longest interval between look-ups, and has ended a transaction. A size
+#: limit is trusted for 30 s.
 _LINGERS_MS: Final = {UNAVAILABLE: 15_000.0, UNKNOWN: 15_000.0, UNAUTHORIZED: 15_000.0, TOO_LARGE: 45_000.0}
 
 

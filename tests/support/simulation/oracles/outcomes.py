@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from support.simulation.faults.target_faults import Troubles
     from support.simulation.runtime.simulated_run import SimulatedRun
 
-#: ms. The maximum lateness without faults: a poll, an ingest and a commit, on clocks that run a tenth slow.
+#: Milliseconds: the maximum lateness without faults: a poll, an ingest and a commit, on clocks that run a tenth slow.
 LATE_MS_MAX = 2_000
-#: ms. How long after its grace a message may be delivered (docs/guarantees.md).
+#: Milliseconds: how long after its grace a message may be delivered (docs/guarantees.md).
 PAST_GRACE_MS_MAX = 10_000
 #: The numbers of fates in one record for which there are counters.
 FATES = (1_000, 5_000, 9_990)

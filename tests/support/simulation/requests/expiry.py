@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from support.simulation.runtime.simulated_run import SimulatedRun
 
 EXPIRED = "expired"
-#: ms. Longer than the retention of the dispatch log.
+#: Milliseconds: longer than the retention of the dispatch log.
 _AWAY_MS = 9 * 3_600_000.0
-#: ms. The times at which the first owner stops, the second one stops, the logs expire, and the schedule ends.
+#: Milliseconds: the times at which the first owner stops, the second one stops, the logs expire, and the schedule ends.
 _FIRST_MS, _SECOND_MS, _GONE_MS, _END_MS = 8_000.0, 30_000.0, 60_000.0, 75_000.0
 #: If the owner dies before it requests the commit, the transaction is aborted and no fate is missed; later, one may be.
 _ABORTED, _UNKNOWN = ("dispatch.produced", "dispatch.flushed"), ("commit.sent", "commit.done", "dispatch.committed")

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _REQUESTS = "requests"
 #: The longest delay of a request that is not a schedule.
 _DELAY_MS = 3_000
-#: ms. The intervals: some long enough for single occurrences, some so short that an outage misses hundreds.
+#: Milliseconds: the intervals: some long enough for single occurrences, some so short that an outage misses hundreds.
 _EVERY_MS = (1_000, 1_000, 2_000, 5_000)
-#: ms. If `postdate-missed` is `none`, only occurrences that are later than this are skipped.
+#: Milliseconds: if `postdate-missed` is `none`, only occurrences that are later than this are skipped.
 _NONE_LATE_MS = 60_000
 #: The controls of a schedule that a fate names, and the fate.
 _SWITCHES = {"pause": "paused", "resume": "resumed"}
@@ -37,8 +37,8 @@ _CHANGES = {**_SWITCHES, "trigger": "triggered", "backfill": "backfilled"}
 _EXTRAS = ("extra", "extra-dead")
 FATES_OF_SCHEDULES = ("occurred", "skipped", *_CHANGES.values(), *_EXTRAS)
 _FOR_EVER_MS = 2**63
-#: ms. The ranges of backfills: some contain no nominal time. If no target has a rate, some contain more times than fit
-#: into a transaction. Some end after their request.
+#: Milliseconds: the ranges of backfills: some contain no nominal time. If no target has a rate, some contain more times
+#: than fit into a transaction. Some end after their request.
 _FILLED_MS = (0, 900, 3_000, 3_000, 12_000, 12_000, 40_000)
 _FILLED_FAR_MS = 1_300_000
 _FILLED_BEFORE_MS = (-9_000, 0, 0, 1_500, 60_000)

@@ -25,7 +25,7 @@ CONFIGURED: tuple[tuple[str, ...], ...] = (
     ("a: base=1s, factor=1.5, max=4s, attempts=3, jitter=50%", "b: base=700ms, max=2s"),
     ("b: base=100ms, factor=3, max=5s, attempts=5, jitter=100%", "a: base=300ms, factor=2, max=3s, attempts=5"),
 )
-#: ms. No named policy has a longer backoff.
+#: Milliseconds: no named policy has a longer backoff.
 _NAMED_MS_MAX = 10_000
 _TIMES = frozenset({"postdate-delay", "postdate-at", "postdate-level"})
 _UNIT_MS = {"ms": 1, "s": 1_000, "h": 3_600_000}

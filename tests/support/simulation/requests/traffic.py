@@ -25,7 +25,7 @@ TARGETS = {"orders": 1, "mails": 3, "small": 1, "secret": 1, "later": 2, "compac
 NOWHERE = "nowhere"
 SMALL_BYTES_MAX = 400
 WINDOWS_MS = (1, 300, 2_000, 6_000)
-#: ms. The maximum time between the first request of a series and its due time.
+#: Milliseconds: the maximum time between the first request of a series and its due time.
 LATEST_MS = (1, 400, 3_000, 8_000)
 #: The producer ids from here on are those of foreign clients.
 STRANGERS_FROM = 900_000

@@ -29,14 +29,14 @@ _CONTROLS = (ENTRIES_MAX - 1, ENTRIES_MAX)
 #: The number of controls after it, whether in one batch with the others or not.
 _FOLLOWERS = (100, 3_000)
 _STORED = 1_200
-#: bytes. In total more than the 16 MiB of key 0; every second message is under key 0.
+#: Bytes: in total more than the 16 MiB of key 0; every second message is under key 0.
 _LARGE_BYTES, _LARGE = 700_000, 52
-#: ms. Between two of the parts: each is read and applied before the next.
+#: Milliseconds: between two of the parts: each is read and applied before the next.
 _APART_MS = 6_000.0
-#: ms. The delay of the message that is moved repeatedly: it must not prevent the deletion of later requests.
+#: Milliseconds: the delay of the message that is moved repeatedly: it must not prevent the deletion of later requests.
 _NEAR_MS = 5_000
 _AMBUSHED = ("dispatch.flushed", "dispatch.committed", "dispatch.written", "ingest.written", "takeover.record-applied")
-#: ms. The time after which a resting shard publishes a new low-water mark, and a margin.
+#: Milliseconds: the time after which a resting shard publishes a new low-water mark, and a margin.
 _SETTLED_MS = 63_000.0
 
 

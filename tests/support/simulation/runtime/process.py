@@ -33,9 +33,9 @@ from support.simulation.runtime.disk import MemoryDatabase
 if TYPE_CHECKING:
     from support.simulation.runtime.simulated_run import SimulatedRun
 
-#: ms. The duration of a step without a request.
+#: Milliseconds: the duration of a step without a request.
 STEP_MS = 0.05
-#: ms. How often a thread that joins a shard's thread checks whether it has ended.
+#: Milliseconds: how often a thread that joins a shard's thread checks whether it has ended.
 JOIN_POLL_MS = 5.0
 
 

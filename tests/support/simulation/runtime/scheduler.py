@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 #: A run with more steps than this is assumed to loop.
 STEPS_MAX = 60_000
-#: ms. The maximum time that passes at once, since events meanwhile may wake actors.
+#: Milliseconds: the maximum time that passes at once, since events meanwhile may wake actors.
 _PASSES_MS_MAX = 100.0
-#: ms. The minimum: time must pass even if an actor is due and cannot run.
+#: Milliseconds: the minimum: time must pass even if an actor is due and cannot run.
 _PASSES_MS_MIN = 0.05
 
 

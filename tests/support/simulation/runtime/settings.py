@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Any, Literal
 
-#: ms. Farther than anything here is due.
+#: Milliseconds: farther than anything here is due.
 NO_HORIZON_MS = 3_600_000 * 24 * 365
 LEVELS_MS = (1_000, 3_000, 7_000)
 
@@ -28,7 +28,7 @@ _PENDING_BYTES_MAX = (0, 0, 400, 2_000)
 _DIALECTS = ((), ("rabbitmq",), ("rabbitmq", "chronos"))
 _DEFAULT_TARGETS = ("", "orders", "mails")
 _GATES: tuple[Gate, ...] = ("takeover", "takeover", "always", "off")
-#: ms. Each is used up within the longer faults, and outlasts the shorter ones.
+#: Milliseconds: each is used up within the longer faults, and outlasts the shorter ones.
 _BUDGETS_MS = (2_500, 2_500, 6_000)
 
 

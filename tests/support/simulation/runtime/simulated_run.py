@@ -24,7 +24,8 @@ from support.simulation.runtime.disk import Disks, MemoryDatabase
 from support.simulation.runtime.process import Actor, Machine, SimulatedProcess
 from support.simulation.runtime.scheduler import Scheduler
 
-#: ms. A wait that is shorter than this does not let other actors run: it is the time of a request and its response.
+#: Milliseconds: a wait that is shorter than this does not let other actors run: it is the time of a request and its
+#: response.
 SHORT_MS = 5.0
 
 #: A fine ring so small that it wraps within a run; hours so short that they are loaded all the time. The span of
@@ -49,7 +50,7 @@ class _MachineClock(SimClock):
 class SimulatedRun:
     """Machines, processes and the cluster. `wrong` collects the violations."""
 
-    #: ms. The minimum and maximum interval between two polls of a poll thread.
+    #: Milliseconds: the minimum and maximum interval between two polls of a poll thread.
     POLL_MS = (5.0, 60.0)
 
     def __init__(self, seed: int, directory: Path) -> None:

@@ -41,7 +41,7 @@ _TOO_LARGE = RecordRejected("too large", KafkaError.MSG_SIZE_TOO_LARGE)
 @dataclass
 class _Shard:
     """The model of a shard. `rates`: messages per second for each target that a fault has isolated at the beginning.
-    `busy`: the mean extra time of a transaction on a busy machine, as a multiple of its duration. `cuts`: the begin and
+    `busy`: the mean extra time of a transaction on a busy machine, as a multiple of its duration. `cuts`: the start and
     end of each network outage, in ms; a transaction that is open during an outage ends when the outage ends. `erratic`:
     the share of transactions in which an erratic target is slow."""
 
@@ -247,7 +247,7 @@ def test_others_wait_at_most_a_fifth_of_the_time_for_a_target_that_hangs(share: 
 
 @pytest.mark.parametrize("cut_ms", [500.0, 1_500.0, 4_000.0, 12_000.0])
 def test_a_network_outage_delays_an_isolated_target_hardly_longer_than_the_others(cut_ms: float) -> None:
-    """The outage hits a trial or a common transaction, depending on its begin."""
+    """The outage hits a trial or a common transaction, depending on when it starts."""
     hits = 0
     for begin_ms in range(500, 600, 10):
         shard = _Shard({"back": 100.0}, cuts=[(begin_ms, begin_ms + cut_ms)])
