@@ -47,9 +47,10 @@ class Spread(IntEnum):
     DRAWN = 0
     """The origin determines it."""
     DEFERRED = 1
-    """Evenly, but not yet: the time is drawn until the fine ring knows the load around it (`EntryChanges.deferred`)."""
+    """Evenly, but not yet: until the fine ring knows the load around it, the origin determines the time
+    (`EntryChanges.deferred`)."""
     CHOSEN = 2
-    """Evenly: it lies in the emptiest tick that the wheel knew."""
+    """Evenly: the time lies in the tick that had the fewest entries in the wheel."""
 
 
 class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -72,7 +73,7 @@ class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
     `number` counts from 1. `nominal_ms` is 0 if no occurrence is left. `switches` has the offset of each control that
     paused or resumed the schedule, its timestamp, and True if it pauses. `extras` are the pending extra deliveries: the
     offset of the control, the number of the delivery, its nominal time, the last possible nominal time, and the
-    timestamp of the control. Both ascend by offset.
+    timestamp of the control. `switches` and `extras` ascend by offset.
     """
 
     number: int
@@ -83,7 +84,7 @@ class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
     @property
     def requested_due(self) -> int:
         """The nominal time. After the last occurrence, the timestamp of the first control with pending extra
-        deliveries, which no later control changes. 0 if nothing is left."""
+        deliveries: no later control changes it. 0 if nothing is left."""
         if self.nominal_ms or not self.extras:
             return self.nominal_ms
         *_, timestamp_ms = self.extras[0]
@@ -95,15 +96,15 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     `due` is the time at which it leaves, even if the due time of its key is 0: the present due time, or the time chosen
     within `window`. An absent number is -1, an absent id b"". `own_key` is a 1-tuple with the request's own key if that
-    differs from the target key. `stripped` has the removed `postdate-` headers with their positions, encoded, since a
-    delivery does not need them (`pack_stripped`, `stripped_of`). `reason` and `detail` belong to a dead letter; the
-    `reason` of a control is the name of its action.
+    differs from the target key. `stripped` has the removed `postdate-` headers with their positions (`pack_stripped`,
+    `stripped_of`). They stay encoded, since a delivery does not need them. `reason` and `detail` belong to a dead
+    letter; the `reason` of a control is the name of its action.
 
-    `acts_on` is the request on which a control acts, and for a kept or dropped request the survivor. `new_due` is the
-    new time that a control sets; for a control of a schedule it is the timestamp of the control. `moved_by` is the last
-    control that moved the request. `series_ms` is the start of the series of a debounced message; a replaced message
-    has it only if its survivor continues the series. `next` is set only for a schedule, whose `due` is the time at
-    which the next delivery leaves. `drops` is True if the request has `postdate-if-ended`.
+    `acts_on` is the request on which a control acts; for a kept or dropped request, it is the survivor. `new_due` is
+    the new time that a control sets; for a control of a schedule it is the timestamp of the control. `moved_by` is the
+    last control that moved the request. `series_ms` is the start of the series of a debounced message; a replaced
+    message has it only if its survivor continues the series. `next` is set only for a schedule; then `due` is the time
+    at which the next delivery leaves. `drops` is True if the request has `postdate-if-ended`.
     """
 
     kind: int
@@ -156,12 +157,12 @@ class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Mark(msgspec.Struct, array_like=True):
     """The fates read so far of a request that is not ingested yet. They accumulate, and a final fate is never replaced.
 
-    `due` is the new due time of a `moved`, or -1. `control` is the request that moved it, and `in_bulk` is True if that
-    is a bulk control. `sent`: a control comes too late. `kept`: the fate was `kept` or `dropped`, which leaves the id
-    alone. `series_ms` is the start of the series that the request continues, or -1 if no fate contains it. `next` is
-    the next occurrence of a schedule by its last fate, `stored` or that of an occurrence. `refused`: the request became
-    a dead letter without effect. `drawn_by` is the last control that moved the request before bulk controls did, or -1;
-    the time within a window is drawn from the origin of that control.
+    `due` is the new due time from a fate `moved`, or -1. `control` is the request that moved it, and `in_bulk` is True
+    if that is a bulk control. `sent`: the message was sent, so a control comes too late. `kept`: the fate was `kept` or
+    `dropped`, which leaves the id alone. `series_ms` is the start of the series that the request continues, or -1 if no
+    fate contains it. `next` is the next occurrence of a schedule according to its last fate: `stored`, or the fate of
+    an occurrence. `refused`: the request became a dead letter without effect. `drawn_by` is the last control that moved
+    the request before bulk controls did, or -1; the time within a window is drawn from the origin of that control.
     """
 
     final: bool
@@ -280,7 +281,7 @@ def decode_head(data: bytes) -> Head:
 def head_bytes(data: bytes, head: Head) -> bytes:
     """Returns the bytes of an entry up to the end of its head: any bytes with this prefix have the same head.
 
-    `head` is the result of `decode_head`. If another encoder wrote these fields in another form, returns all of `data`.
+    `head` is the result of `decode_head`. Returns all of `data` if another encoder wrote these fields in another form.
     """
     fields = _encode(head)[1:]  # without the array header: an entry has more fields
     start = data.find(fields, 1, len(fields) + _ARRAY_HEAD_SIZE_BYTES_MAX)

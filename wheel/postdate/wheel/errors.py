@@ -3,7 +3,8 @@
 TimerIndexError
 ├── StorageError        the operating system refused: retry with a deadline, then stop
 │   ├── DiskFull        free space, then close and reopen: RocksDB itself may refuse for much longer
-│   └── Locked          another process owns the directory: wait, then take a fresh directory
+│   ├── Locked          another process owns the directory: wait, then take a fresh directory
+│   └── Unfinished      a seek met more tombstones than its bound allows: repeat it later
 ├── Corrupt             the bytes fail a check: move the directory aside and start empty
 ├── FormatMismatch      another version of the format: move the directory aside and start empty
 ├── IdentityMismatch    belongs to another cluster, topic or partition: `.fields` names the differences

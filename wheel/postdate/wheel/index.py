@@ -3,7 +3,7 @@
 Directory: `log/` (RocksDB) and `wheel` (the mapped file), accessible only to the user of the process.
 
 The timer log is authoritative: it contains the due entries, the checkpoint and the counters. The wheel is a hint for
-when to scan. A wrong wheel can cause a superfluous scan, or delay a scan by up to the second until `confirm` finds the
+when to scan. A wrong wheel can cause a superfluous scan, or delay a scan by up to a second, until `confirm` finds the
 error. It never changes which messages are delivered. During a rebuild `next_due_ms` queries the timer log.
 
 The loop of an owner: `write` new input; `advance` and `load_step`, until it returns False; `next_due_ms`, and if that
@@ -137,7 +137,8 @@ class TimerIndex:
         return more
 
     def reclaim(self) -> bool:
-        """Frees the disk space of ended entries if there is enough of it. Returns True if it did. See TimerLog."""
+        """Frees the disk space of ended entries if that is worth a compaction. Returns True if it compacted. See
+        TimerLog."""
         return self._log.reclaim(self._messages.at)
 
     # ---- due entries
@@ -176,8 +177,8 @@ class TimerIndex:
         return keys, values
 
     def lowest_put(self) -> bytes | None:
-        """Returns the lowest key of a message that was put since the last call, or None: for scans ahead of
-        `scan_due`."""
+        """Returns the lowest key of a message that was put since the last call, or None. Scans ahead of `scan_due` need
+        it."""
         lowest, self._lowest_put = self._lowest_put, None
         return lowest
 
@@ -191,8 +192,8 @@ class TimerIndex:
         """Returns a time before which no entry is due: 0 if a control waits or an entry is overdue, None if nothing is
         pending.
 
-        The wheel gives it as a hint, in amortised O(1). If the wheel contradicts the timer log, and during a rebuild,
-        it costs one seek.
+        The time is a hint from the wheel; amortised O(1). If the wheel contradicts the timer log, or is being rebuilt,
+        the time comes from the timer log and costs one seek.
         """
         if self.ending_count:
             return 0
@@ -219,7 +220,7 @@ class TimerIndex:
     def deferred(self, limit: int) -> list[bytes]:
         """Returns the keys of entries whose time within their windows is not chosen yet, and can be chosen now.
 
-        An entry may have ended or moved since. O(keys returned).
+        An entry may have ended or moved since it was deferred. O(keys returned).
         """
         return self._log.deferred(entry_key(known_before_ms(self._wheel.rings), 0), limit)
 

@@ -1,4 +1,5 @@
-"""Options of a timer index, and how RocksDB is set up for a queue that is mostly written once and deleted in order."""
+"""The options of a timer index, and those of RocksDB for a queue: most entries are written once and deleted in
+order."""
 
 from __future__ import annotations
 
@@ -54,14 +55,14 @@ def write_buffer_size_bytes() -> int:
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """The layout of a timer index. If any option but the sizes of memory and `ended_window_ms` changes, the wheel file
-    is rebuilt.
+    """The layout of a timer index. The wheel file is rebuilt if `tick_ms`, `fine_slots`, `hour_slots` or `hour_ms`
+    changes.
 
     `tick_ms` * `fine_slots` is the span of the fine ring. It must be at least two hours (of `hour_ms`), so that the
-    present hour and the next one fit; `fine_slots` 0 means exactly that many. `tick_ms` divides `hour_ms`, since both
-    rings would count a tick that lies in two hours. `hour_ms` is an hour except in tests. `hour_slots` * `hour_ms` is
-    the horizon; entries due later are only counted. `ended_window_ms` is how long the ends of ids are remembered; it
-    may change at any time.
+    present hour and the next one fit; `fine_slots` 0 means two hours. `tick_ms` must divide `hour_ms`: both rings would
+    count a tick that lies in two hours. `hour_ms` is an hour except in tests. `hour_slots` * `hour_ms` is the horizon;
+    entries due later are only counted. `ended_window_ms` is how long the ends of ids are remembered; each restart may
+    change it.
     """
 
     tick_ms: int = 100
@@ -93,7 +94,7 @@ def database_options(options: IndexOptions) -> Options:
     rocks.create_missing_column_families(True)
     rocks.set_max_total_wal_size(limits.WAL_SIZE_BYTES_MAX)
     rocks.set_max_open_files(limits.OPEN_FILES_MAX)
-    # A flush takes all column families at once, so that no cut of the write-ahead log can leave one ahead of another.
+    # A flush takes all column families at once, so no family is ahead of another if the write-ahead log is cut.
     rocks.set_atomic_flush(True)
     rocks.set_keep_log_file_num(2)
     rocks.set_max_log_file_size(1024 * 1024)
@@ -116,7 +117,7 @@ def family_options(options: IndexOptions, bodies: bool) -> Options:
     rocks.set_write_buffer_size(options.write_buffer_size_bytes)
     rocks.set_arena_block_size(limits.ARENA_BLOCK_SIZE_BYTES)
     rocks.set_compression_type(DBCompressionType.lz4())
-    # A finished prefix is deleted, not overwritten: files full of tombstones are compacted before scans visit them.
+    # Entries that end leave tombstones at the front of the queue. Files full of them are compacted, so scans stay fast.
     rocks.add_compact_on_deletion_collector_factory(1024, 512, 0.5)
     if bodies:
         rocks.set_enable_blob_files(True)

@@ -2,7 +2,7 @@
 
     database        opens RocksDB; the only safe way to read ranges of it
     identity        the shard to which the log belongs
-    checkpoint      R, D, seq and counters; bulk controls and named retry policies of the shard
+    checkpoint      the progress of the shard and its counters; its bulk controls and named retry policies
     changes         the content of one atomic write
     write_delta     the entries that a write adds and removes, as columns
     pending_counts  the counts that determine the low-water mark

@@ -31,7 +31,11 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """R and D (None before the first write that sets them), seq, takeover, and the counters.
+    """The progress of the shard and its counters.
+
+    `next_request` is the next request offset to ingest, `next_dispatch` the next dispatch-log offset to apply; both are
+    None before the first write that sets them. `seq` is the number of the last record, `takeover` that of the last
+    takeover.
 
     `zones` is the version of the time zone rules of the last owner, "" if unknown. `schedules` is the number of entries
     that are schedules. It is None, unknown, if an earlier version of Postdate has written to this timer log.
@@ -93,7 +97,8 @@ def decode_bulks(data: bytes) -> BulkRows:
 
 
 PolicyRows: TypeAlias = tuple[tuple[int, str, str], ...]
-"""For each policy its first request offset, name and text. The text is empty if the name was removed."""
+"""For each policy the first request offset to which it applies, its name and its text. The text is empty if the name
+was removed."""
 
 POLICIES_NAME: Final = b"policies"
 

@@ -1,5 +1,5 @@
-"""How requests ended, kept for a while: a later control on one gets the answer `too-late`, and a later request may ask
-to be dropped if its id was delivered.
+"""How requests ended, kept for a while. A later control on an ended request gets the answer `too-late`. A later request
+may ask to be dropped if its id was delivered.
 
 Rows of the column family `ended`:
 
@@ -9,15 +9,14 @@ Rows of the column family `ended`:
 | `i`, generation u64, caller's id | request offset u64, 1 byte: 1 sent, 0 ended by a control | one to two windows |
 | `o`, request offset u64 | nothing | as long as `firsts` names the request |
 
-"Sent" is delivered or dead-lettered. A generation is as long as the window, so one range tombstone deletes a
-generation. Rows `o` are rare. A request that was pending, is no longer pending and has no row `o` was sent.
+"Sent" means delivered or dead-lettered. A generation is as long as the window, and one range tombstone deletes it. A
+request that was pending and no longer is was sent, unless it has a row `o`. Such rows are rare.
 
-A row `d` is a delivery. Its time is that of the dispatch-log record with the delivery, by the broker's clock, and its
-hour follows from this time. So all owners have the same rows, and one range tombstone deletes an hour. Each delivery
-has a separate row: an owner that replays the log reads requests after later deliveries of their id, and only earlier
-deliveries count. A row takes about 30 bytes of disk and no memory. One process adds at most DELIVERED_IDS_PER_HOUR_MAX
-rows of an hour, and at most DELIVERED_HOURS_MAX hours are kept. An id beyond these bounds is not remembered, so its
-repetition is delivered.
+A row `d` is a delivery. Its time is the broker's timestamp of the dispatch-log record with the delivery, and determines
+its hour. So all owners have the same rows. One range tombstone deletes an hour. Each delivery has a separate row: an
+owner that replays the log reads requests after later deliveries of their id, and only earlier deliveries count. A row
+takes about 30 bytes of disk and no memory. One process adds at most DELIVERED_IDS_PER_HOUR_MAX rows of an hour, and at
+most DELIVERED_HOURS_MAX hours are kept. An id beyond these bounds is not remembered, so its repetition is delivered.
 
 Thread rule: that of the timer log.
 """
@@ -57,7 +56,7 @@ def id_outcome_key(generation: int, caller_id: bytes) -> bytes:
 
 
 def generation_key(generation: int) -> bytes:
-    """Returns the upper bound of the keys of this generation and of all before it."""
+    """Returns the lower bound of the keys of this generation, and the upper bound of the keys of all earlier ones."""
     return _ID + number_key(generation)
 
 
@@ -81,19 +80,19 @@ def decode_outcome(data: bytes) -> RecentOutcome:
 
 
 class OutcomeWindow:
-    """The window in which ends of ids are kept: the present generation and the previous one, each with a bounded
-    number."""
+    """The window in which ends of ids are kept: the present generation and the previous one, each with a bounded number
+    of ends."""
 
     def __init__(self, window_ms: int) -> None:
-        """`window_ms` 0 keeps none."""
+        """`window_ms` 0 keeps no outcome."""
         self._window_ms = window_ms
         self._generation = -1
         self._kept = 0
         self._outdated = -1
 
     def key(self, caller_id: bytes, at_ms: int) -> bytes | None:
-        """Returns the key for the outcome of an id at `at_ms`, or None if it is not kept: a generation has a bounded
-        number."""
+        """Returns the key for the outcome of an id at `at_ms`, or None if it is not kept, since the generation is full
+        or the window is 0."""
         if self._window_ms == 0:
             return None
         generation = at_ms // self._window_ms
@@ -128,7 +127,7 @@ class DeliveredId(NamedTuple):
 
 
 def hour_key(hour: int) -> bytes:
-    """Returns the lower bound of the keys of this hour, and the upper bound of those of all hours before it."""
+    """Returns the lower bound of the keys of this hour, and the upper bound of the keys of all earlier hours."""
     return _DELIVERED_ID + number_key(hour)
 
 
@@ -154,7 +153,7 @@ class DeliveredIds:
     """The hours that have rows `d`, and how many of these rows this process has added."""
 
     def __init__(self, window_ms: int) -> None:
-        """`window_ms`: how long a delivery counts; 0 remembers none."""
+        """`window_ms`: how long a delivery counts; 0 remembers no delivery."""
         self.window_ms = window_ms
         self._added: dict[int, int] = {}
 
@@ -188,8 +187,8 @@ class DeliveredIds:
         return [hour_key(hour) + of_id for hour in sorted(self._added, reverse=True) if hour >= first]
 
     def outdated(self, at_ms: int) -> bytes | None:
-        """Returns the key below which no request that is written at or after `at_ms` needs a row. Returns None if there
-        are no such rows.
+        """Returns the key below which rows are outdated if all later requests are written at or after `at_ms`, or None
+        if there are no such rows.
 
         Keeps one more hour, since the timestamps of requests may go back.
         """

@@ -4,9 +4,9 @@ A row of the column family `blocks` contains the number of entries of its range 
 the lowest offset put into the range since it was last empty. That offset is a lower bound of the smallest pending one,
 so a shard whose log begins at offset 1,000 reports 1,000 and not 0. A row is deleted when its count reaches 0.
 
-L = lowest offset of the first row, or R if there is no row. L never exceeds the smallest pending offset, and both lie
-in the same range. A range that does not become empty would hold L at its first offset, so the timer log checks which of
-its requests have ended and raises the bound (`raised`).
+The low-water mark is the lowest offset of the first row, or the next request to read if there is no row. It never
+exceeds the smallest pending offset, and both lie in the same range. A range that does not become empty would hold the
+mark at its first offset, so the timer log checks which of its requests have ended and raises the bound (`raised`).
 
 The rows change in the same WriteBatch as the entries. `changed` is pure except for the cache. The timer log calls
 `keep` after the write has succeeded. Thread rule: that of the timer log.

@@ -1,8 +1,8 @@
 """The key at which a scan of due entries begins, so that it skips the tombstones of ended entries.
 
-RocksDB steps over the tombstone of every ended entry between the start of a scan and the first present entry, which
-makes a queue slow. The cursor is a key below which nothing is present. It rises when a scan finds nothing below a key,
-and when entries at the beginning of a scan's result end. It falls to an entry that is put below it.
+A scan steps over the tombstone of every ended entry before the first present one. In a queue, the tombstones lie at the
+front, and scans become slow. The cursor is a key below which nothing is present. It rises when a scan finds nothing
+below a key, and when entries at the beginning of a scan's result end. It falls to an entry that is put below it.
 
 Invariant: no present key is smaller than `at`. `_found` holds, in ascending order, all present keys from `at` to the
 last of `_found`. Thread rule: that of the timer log.
@@ -28,8 +28,8 @@ class ScanCursor:
         return bool(self._found)
 
     def note_present(self, keys: list[bytes]) -> None:
-        """Notes that a scan from `at` has found these keys first. The caller keeps the list. O(keys). REQUIRES: the
-        keys are not empty, complete and ascending."""
+        """Notes that a scan from `at` has found these keys first. The caller may change the list. O(keys). REQUIRES: at
+        least one key, ascending, without a gap."""
         self.at = keys[0]
         self._found = keys.copy()
 

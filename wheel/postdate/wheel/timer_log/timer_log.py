@@ -5,16 +5,16 @@
 | `entries` | due_ms, request offset | encoded entry |
 | `parked` | target, 0 byte, due_ms, request offset | encoded entry |
 | `ids` | id | key of the pending entry |
-| `places` | request offset | present key, of an entry or a parked one, that is not (first due, offset) |
+| `places` | request offset | present key of an entry or parked entry, if it is not (first due, offset) |
 | `firsts` | first request offset of a batch | first due time of each offset of the batch, u64 little-endian |
 | `ahead` | request offset | mark: fates read before the request |
 | `ended` | see `ended` | how requests ended, for a while |
 | `blocks` | request offset / 4,096 | see `pending_counts` |
-| `meta` | name | identity; R, D, seq, takeover and exact counters; named retry policies; bulk controls |
+| `meta` | name | identity; checkpoint with exact counters; named retry policies; bulk controls |
 | `meta` | `later`, key of an entry | empty: the time of the entry within its window is not chosen yet |
 
 Invariants: one `write` is one WriteBatch, so all families agree in every state that a crash can leave. Counters and
-positions lie in the same batch as what they count.
+positions lie in the same batch as the changes that they count.
 
 Errors: Corrupt if stored bytes fail a check (close, move the directory aside, start empty); DiskFull and
 StorageError from writes leave everything as it was.
@@ -118,7 +118,7 @@ class TimerLogReader:
         return self._db.get("places", number_key(offset))
 
     def ended(self, key: bytes) -> bytes | None:
-        """Returns the row of `ended` under a key that `outcomes` makes, or None."""
+        """Returns the value under a key of `ended`, or None."""
         return self._db.get("ended", key)
 
     def last_ended(self, at_most: bytes) -> tuple[bytes, bytes] | None:
@@ -161,13 +161,13 @@ class TimerLogReader:
         return key if self.entry(key) is not None else None
 
     def low_water(self) -> int:
-        """Returns L: no bulk control, and no pending entry that is not in STORE, has a smaller offset. Amortised
-        O(1)."""
+        """Returns the low-water mark: all pending entries with smaller offsets are in STORE, and no bulk control has a
+        smaller offset. Amortised O(1)."""
         low = self._lowest_entry()
         return min(low, self.bulks[0].offset) if self.bulks else low
 
     def _lowest_entry(self) -> int:
-        """Returns L without regard to bulk controls."""
+        """Returns the low-water mark without regard to bulk controls."""
         if self._low is None:
             rows = self._db.range("blocks", number_key(self._low_range), None)
             key, value = rows.key(), rows.value()
@@ -179,11 +179,10 @@ class TimerLogReader:
         return (self.checkpoint.next_request or 0) if self._low == _NONE_PENDING else self._low
 
     def unstored_from(self, offset: int) -> int | None:
-        """Returns a lower bound, at or above `offset`, of the request offsets of the later pending entries that are not
-        in STORE.
+        """Returns a bound at or above `offset`: every pending entry in [`offset`, bound) is in STORE.
 
-        No such entry lies in [`offset`, bound); one may lie at the bound. Returns None if there is no such entry. One
-        seek.
+        The entry at the bound may not be in STORE. None means that every pending entry from `offset` on is in STORE.
+        One seek.
         """
         rows = self._db.range("blocks", number_key(offset // limits.RANGE_OFFSETS), None)
         key, value = rows.key(), rows.value()
@@ -202,7 +201,7 @@ class TimerLogReader:
     def scan_from(
         self, start: bytes, before: bytes, limit: int, size_bytes_max: int
     ) -> tuple[list[bytes], list[bytes]]:
-        """Returns the same for [start, before)."""
+        """Returns the same as `scan` for the entries in [start, before)."""
         return self._scan("entries", start, before, limit, size_bytes_max)
 
     def walk(self, start: bytes, before: bytes) -> RangeIterator:
@@ -293,7 +292,7 @@ class TimerLog(TimerLogReader):
     def deferred(self, before: bytes, limit: int) -> list[bytes]:
         """Returns the keys of entries below `before` whose time is not chosen yet, ascending, at most `limit`.
 
-        An entry may have ended or moved since. O(1) if there are none, otherwise O(keys returned).
+        An entry may have ended or moved since it was deferred. O(1) if there are none, otherwise O(keys returned).
         """
         if self._deferred_from >= before:
             return []
@@ -335,10 +334,10 @@ class TimerLog(TimerLogReader):
         return delta
 
     def raise_low_water(self, steps_max: int) -> bool:
-        """Raises L over ended requests of its range, at most `steps_max`. Returns True if another call may raise it
-        further.
+        """Raises the low-water mark over at most `steps_max` ended requests of its range. Returns True if another call
+        may raise it further.
 
-        Legal at any time: an ended request never becomes pending again, and new requests lie at or above R. Raises
+        Legal at any time: an ended request never becomes pending again, and new requests have higher offsets. Raises
         Corrupt if the row of the range counts pending entries but there are none; DiskFull or StorageError as `write`.
         O(steps), two look-ups each; amortised O(1) a request, since the row keeps the bound.
         """
@@ -460,7 +459,8 @@ class TimerLog(TimerLogReader):
         self._db.flush(wait=True)
 
     def reclaim(self, before: bytes) -> bool:
-        """Frees the disk space of ended entries below `before` if there is enough of it. Returns True if it did.
+        """Frees the disk space of ended entries below `before` if that is worth a compaction. Returns True if it
+        compacted.
 
         Flushes the memtables first if those of the process are crowded. Takes about 1 s for 600 MB and releases the
         GIL, so call it when nothing is due.

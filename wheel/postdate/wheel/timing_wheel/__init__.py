@@ -2,7 +2,7 @@
 memory-mapped file. It is a hint: it indicates when to scan the timer log. The timer log decides which entries are due.
 
     layout               the bytes of a wheel file
-    ring, rings          one ring of slots; both rings and the counters: where an entry is counted
+    ring, rings          one ring of slots; both rings and the counters
     platform             the services of the operating system that the file needs
     wheel_file           the memory-mapped file and its validity checks
     wheel_maintenance    applies writes of the timer log to the wheel, loads hours, rebuilds

@@ -41,8 +41,8 @@ def span_ms(geometry: Geometry) -> int:
 
 
 def known_before_ms(rings: Rings) -> int:
-    """Returns a time before which every section is known: it lies in the fine ring. Returns 0 while the wheel is being
-    built."""
+    """Returns a time before which every section lies in the fine ring, so its load is known. Returns 0 while the wheel
+    is being built."""
     geometry = rings.geometry
     return 0 if rings.building else max(0, rings.cursor[0] - span_ms(geometry) - geometry.tick_ms)
 
@@ -62,7 +62,7 @@ class EvenSpread:
         self._end_tick = 0 if rings.building else rings.cursor[0] // geometry.tick_ms
         self._size = geometry.fine_slots
         self._changes: Signed = np.zeros(self._size, dtype=np.int64)  # of this batch, for each slot
-        # The latest section: its ticks, their loads, the lowest load, and the ticks that have it, if they were needed.
+        # The latest section: its ticks, their loads, the lowest load, and once needed, the ticks that have this load.
         self._section = (0, 0)
         self._loads: Signed = self._changes[:0]
         self._lowest = 0

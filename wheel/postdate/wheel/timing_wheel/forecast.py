@@ -36,8 +36,8 @@ def pending_by_horizon(rings: Rings, now_ms: int) -> dict[str, int]:
     """Returns the number of entries due within each horizon and after the previous one, and the overdue, control and
     parked entries separately.
 
-    A slot counts at its beginning, so an entry is at most a tick (in the hour ring an hour) later than its class. Exact
-    under cancel and reschedule; the sum is the number of pending entries. O(slots).
+    A slot counts at its beginning, so an entry may be due up to a tick (in the hour ring an hour) after its horizon.
+    Cancels and reschedules keep the counts exact; their sum is the number of pending entries. O(slots).
     """
     geometry = rings.geometry
     result = {ENDING: rings.ending.count, OVERDUE: rings.overdue.count}

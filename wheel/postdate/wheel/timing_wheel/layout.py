@@ -3,13 +3,13 @@
 | offset | bytes | content |
 | --- | --- | --- |
 | 0 | 128 | fixed part: magic `PDWHEEL1`, format u32, tick_ms u32, fine slots u32, hour slots u32, hour_ms u32, spare u32, digest of the timer log 32 B, crc32 of these u32 |
-| 128 | 64 | copy A of {generation u64, RocksDB sequence u64, R u64, boot id 16 B, clean u32, crc32 of counters and rings u32, crc32 of these u32} |
+| 128 | 64 | copy A of {generation u64, RocksDB sequence u64, next request u64, boot id 16 B, clean u32, crc32 of counters and rings u32, crc32 of these u32} |
 | 192 | 64 | copy B of the same |
 | 256 | 144 | counters: update sequence u64, window tick u64, load cursor (due u64, offset u64), limit hour u64, building u64, built up to (due u64, offset u64), then count and bytes, i64 each, of: overdue, control, parked, beyond, total |
 | 4096 | 32 a slot | fine ring, then hour ring: {tick u64, count u32, state u32, bytes u64, min_due u64} |
 
 All numbers are little-endian. The valid copy is the one with a right crc and the larger generation; a writer always
-overwrites the other one. The update sequence is odd during an update. R = 2**64 - 1 means None.
+overwrites the other one. The update sequence is odd during an update. A next request of 2**64 - 1 means None.
 
 Thread rule: pure functions over buffers.
 """  # noqa: E501 - a table row is one line
@@ -69,7 +69,8 @@ class Geometry(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """The state that the rings match: that of the timer log, the boot, and whether the file was closed cleanly."""
+    """The state of the timer log that the rings match, the boot in which the stamp was written, and whether the file
+    was closed cleanly."""
 
     generation: int
     log_sequence: int
@@ -105,7 +106,7 @@ def write_stamp(buffer: bytearray | memoryview, stamp: Stamp) -> None:
 
 
 def read_stamp(buffer: bytes | memoryview) -> Stamp | None:
-    """Returns the younger of the two copies that is whole, or None."""
+    """Returns the copy with a right crc and the larger generation, or None if neither copy has a right crc."""
     best: Stamp | None = None
     for offset in STAMP_OFFSETS:
         data = bytes(buffer[offset : offset + _STAMP.size])

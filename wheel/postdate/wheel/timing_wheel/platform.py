@@ -1,6 +1,6 @@
 """The services of the operating system that a wheel file needs: the boot id, allocation on the disk, and syncs.
 
-`LocalPlatform` is the real one. The fake of the tests sets the boot id and the free space.
+`LocalPlatform` is the real implementation. The fake of the tests sets the boot id and the free space.
 
 Thread rule: stateless.
 """
@@ -26,8 +26,8 @@ class Platform(Protocol):
         ...
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Allocates the disk blocks of a file. With a sparse file, a disk that is full later kills the process with
-        SIGBUS."""
+        """Allocates the disk blocks of a file. If the file were sparse and the disk full later, a write to the mapped
+        pages would kill the process with SIGBUS."""
         ...
 
     def sync(self, mapped: mmap.mmap) -> None:

@@ -13,8 +13,9 @@ hour that the hour ring does not hold. While the wheel is being built, only keys
 are counted.
 
 Invariants: window <= tick of cursor; cursor <= the end of the fine ring; the hour ring holds the hours [hour of cursor,
-limit). When the window passes a tick, the sums of its slot move to overdue. When it passes a whole hour that was never
-loaded, the sums of the hour's slot do, so that a restart after a day off costs O(hours) and not O(entries).
+limit). When the window passes a tick, the sums of its slot move to overdue. When the window passes a whole hour that
+was never loaded, the sums of that hour's slot move to overdue. So a restart after a day costs O(hours) and not
+O(entries).
 
 A contradiction sets `wrong`; the owner then rebuilds. Cost: `apply` takes about 0.2 us an entry in batches, and at
 least 0.1 ms; `advance` is O(ticks passed). Thread rule: one writer.
@@ -263,8 +264,8 @@ class Rings:
         return None
 
     def load(self, keys: Column, end_ms: int, is_last: bool) -> None:
-        """Moves the next keys of the hour to load from its slot into the fine ring. `is_last`: the hour has no more
-        keys."""
+        """Moves the next keys of the hour of `cursor` from the slot of that hour into the fine ring. `is_last`: the
+        hour has no more keys."""
         hour = self.cursor[0] // self.geometry.hour_ms
         held, held_bytes = self.hours.slot_totals(hour)
         if len(keys):

@@ -1,15 +1,19 @@
 """The memory-mapped file of a wheel: when it is valid, and how an update becomes visible.
 
 An update: the sequence becomes odd; rings, counters and the older copy of the stamp change; the sequence becomes even.
-A reader that sees an odd or a changed sequence reads again. An owner that opens the file after a crash sees an odd
-sequence, or a stamp that names another state of the timer log, and rebuilds.
+A reader that sees an odd or a changed sequence reads again. After a crash during an update, the next owner sees an odd
+sequence, or a stamp of another state of the timer log, and rebuilds.
 
-A file is valid at open if all of these conditions hold: it has this format, geometry and timer log (by a digest, which
-contains the log's random id); its sequence is even; the stamp's RocksDB sequence number and R equal the log's; it is
-not half built; its sums equal the log's counters; and it was either closed cleanly and has the right crc, or written
-since the last boot (then the page cache holds exactly the written bytes) and has no contradiction among its slots. A
-new file replaces any other one; a reader that still maps the old file keeps its content. Only errors of the file system
-are raised.
+A file is valid at open if all of these conditions hold:
+
+- It has this format, geometry and timer log. A digest, which contains the log's random id, identifies the timer log.
+- Its sequence is even, and no rebuild was in progress.
+- The stamp's RocksDB sequence number and next request equal the log's, and the sums equal the log's counters.
+- It was closed cleanly and has the right crc, or it was written since the last boot and its slots do not contradict
+  each other. Since the last boot, the page cache holds exactly the written bytes.
+
+A new file replaces any other one; a reader that still maps the old file keeps its content. Only errors of the file
+system are raised.
 
 Thread rule: one writer, the owner of the timer log. Memory order: the interpreter issues the stores in order, and
 x86-64 keeps it. On a machine with weaker ordering, a reader could take a torn copy for a whole one; the consequence is
@@ -120,7 +124,7 @@ class WheelFile:
         return stamp.boot_id == self._boot_id != NO_BOOT and rings.is_sound()
 
     def begin(self) -> None:
-        """Announces an update: readers wait, and from here on a crash makes the file invalid."""
+        """Announces an update: until `commit`, readers wait and a crash makes the file invalid."""
         self._count_up()
 
     def commit(self, log_sequence: int, next_request: int | None) -> None:
@@ -144,7 +148,8 @@ class WheelFile:
             raise from_os_error(error) from error
         finally:
             del self.rings  # numpy's views hold the mapping
-            # If the traceback of an error still holds the views, the mapping lives as long as it; nothing writes to it.
+            # If the traceback of an error still holds the views, the mapping lives as long as the traceback; nothing
+            # writes to it.
             with contextlib.suppress(BufferError):
                 self._buffer.release()
                 self._mapped.close()

@@ -3,7 +3,8 @@
 `WheelView.snapshot` copies the whole file between two updates of its owner, which it detects by the sequence counter in
 the header. So all numbers of a snapshot belong to one state. If the owner replaces its file, the view maps the new one.
 
-Thread rule: a view belongs to one thread; any number of processes may hold one. It takes no lock and disturbs nobody.
+Thread rule: a view belongs to one thread; any number of processes may have views. A view takes no lock and does not
+slow the owner down.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class WheelSnapshot:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the values of these entries, a hint."""
+        """The bytes of the values of all pending entries, a hint."""
         return self._rings.total.size_bytes + self._rings.parked.size_bytes
 
     @property
