@@ -50,7 +50,8 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
     kept: Headers = []
     for name, value in pairs:
         if is_postdate_header(name):
-            # Each delivered record has an origin. Without one, the caller means this id, and it must not get lost.
+            # Every delivered record has an origin. Without an origin, the caller set this id, and dropping it would
+            # lose it.
             if not is_dropped(name) and name not in _LEFT and not (name == names.ID and is_delivered):
                 raise RequestInvalid(
                     Reason.UNKNOWN_HEADER, f"header {name[:80]!a} is Postdate's: set it with an argument"
@@ -65,7 +66,8 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
 
 
 def returned_headers(headers: MessageHeaders | None) -> Headers:
-    """Returns the headers of a consumed message for its return: its own, and those that count its attempts.
+    """Returns the headers of a consumed message for its return: the message's own headers, and those that count its
+    attempts.
 
     Leaves out headers of an earlier return or dead letter. Raises as `message_headers`.
     """

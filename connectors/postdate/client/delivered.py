@@ -40,7 +40,7 @@ class Delivered:
     """The requested due time, in UTC; of an occurrence, its nominal time."""
     id: str | None
     attempt: int | None
-    """The number of the retry. None, like the next two, if the message was never returned."""
+    """The number of the retry. This and the next two fields are None if the message was never returned."""
     first_origin: str | None
     first_due: datetime | None
     error: str | None

@@ -23,7 +23,7 @@ class RequestRecord:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     partition: int | None
-    """The partition in which a control of the same id finds it; None for any partition."""
+    """The partition in which a control of the same id finds the message; None for any partition."""
 
     def keys(self) -> tuple[str, ...]:
         """Returns the names of the arguments in `**record`."""

@@ -1,6 +1,6 @@
 """Builds requests to one request topic, with their partitions, and checks each with the sidecar's parser.
 
-An id is known only in one *request partition*, so its schedule, cancel and reschedule must go to the same one. Here
+An id is known only in one *request partition*, so its schedule, cancel and reschedule must go to that partition. Here
 the partition is computed from the id (murmur2, as Java clients hash keys), the id is the record's key, and
 `postdate-key` carries the key of the message. A control that names an origin goes to the origin's partition.
 
@@ -102,13 +102,13 @@ class RequestTopic:
 
         Texts become UTF-8. `delay` counts from the record's own timestamp. `id`: your name for the message while it is
         pending. A second request with this id replaces the message, or with `if_pending` "keep" leaves it unchanged and
-        ends. `grace`: if the message is later than its due time plus this, it becomes a dead letter instead. `window`:
-        the message leaves within this time after its due time, at a time that follows from the request's origin, and
-        with `spread="even"` at the time of the lowest load that the sidecar knows. `latest`: the longest time by
-        which replacing requests can postpone the message, counted from the first request of the series. `if_ended`
-        "drop": if a message of this id, also requested with `if_ended`, was delivered within the remembered window,
-        this request ends without a delivery. `window`, `spread`, `if_pending`, `latest` and `if_ended` need the setting
-        `format_version = 2` in the deployment.
+        ends. `grace`: if the message would leave later than this after its due time, it becomes a dead letter instead.
+        `window`: the message leaves within this time after its due time, at a time that follows from the request's
+        origin, and with `spread="even"` at the time of the lowest load that the sidecar knows. `latest`: the longest
+        time by which replacing requests can postpone the message, counted from the first request of the series.
+        `if_ended` "drop": if a message of this id, also requested with `if_ended`, was delivered within the remembered
+        window, this request ends without a delivery. `window`, `spread`, `if_pending`, `latest` and `if_ended` need the
+        setting `format_version = 2` in the deployment.
 
         `headers`: a mapping, or pairs of name and value. They may be those of a delivered record: the headers that
         Postdate added to them are left out, including its id. Raises RequestInvalid, TypeError, UnicodeEncodeError.
@@ -201,10 +201,10 @@ class RequestTopic:
     ) -> RequestRecord:
         """Returns the record that returns a consumed message, to be delivered to `target` again later.
 
-        `value`, `key`, `headers`: all of the consumed message, since its headers count the attempts. `policy`: such as
-        `base=1s, factor=2, max=1h, attempts=12, jitter=20%`, or the name of a policy of the request topic. `error`: the
-        reason, for `postdate-error`. After the last attempt the message becomes a dead letter. Raises RequestInvalid,
-        TypeError, UnicodeEncodeError. Cost: O(headers).
+        `value`, `key`, `headers`: those of the consumed message, with all headers, since they count the attempts.
+        `policy`: such as `base=1s, factor=2, max=1h, attempts=12, jitter=20%`, or the name of a policy of the request
+        topic. `error`: the reason, for `postdate-error`. After the last attempt the message becomes a dead letter.
+        Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
         """
         own: Headers = [(names.TOPIC, utf8("target", target)), (names.RETRY, utf8("policy", policy))]
         if error is not None:
@@ -222,8 +222,8 @@ class RequestTopic:
         return self._control(b"cancel", id, origin, [])
 
     def pause(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
-        """Returns the record that pauses the recurring schedule of this id, or of the request with this origin: its
-        nominal times from the timestamp of this record until the timestamp of a `resume` record are skipped.
+        """Returns the record that pauses the recurring schedule of this id, or of the request with this origin. Nominal
+        times from the timestamp of this record until that of a `resume` record are skipped.
 
         The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. The verdict, `paused`,
         promises that none of these occurrences is delivered from then on.
@@ -237,7 +237,7 @@ class RequestTopic:
 
     def trigger(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
         """Returns the record that delivers the recurring schedule of this id, or of the request with this origin, once
-        more, at the timestamp of this record. That consumes no occurrence number.
+        more, at the timestamp of this record. The extra delivery consumes no occurrence number.
 
         The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. The verdict,
         `triggered`, promises one delivery, unless a cancel or a replacement ends the schedule before it.
@@ -248,11 +248,11 @@ class RequestTopic:
         self, start: datetime, end: datetime, *, id: bytes | str | None = None, origin: bytes | str | None = None
     ) -> RequestRecord:
         """Returns the record that delivers the recurring schedule of this id, or of the request with this origin, once
-        more for each of its nominal times from `start` to `end`, both included, which have passed.
+        more for each of its past nominal times from `start` to `end`, both included.
 
-        That consumes no occurrence number. The deployment needs the setting `format_version = 3`. Raises
-        RequestInvalid, TypeError. The verdict, `backfilled`, promises one delivery of each of these times, unless a
-        cancel or a replacement ends the schedule before it.
+        The extra deliveries consume no occurrence numbers. The deployment needs the setting `format_version = 3`.
+        Raises RequestInvalid, TypeError. The verdict, `backfilled`, promises one delivery of each of these times,
+        unless a cancel or a replacement ends the schedule before it.
         """
         own: Headers = [(names.START, b"%d" % epoch_ms(start)), (names.END, b"%d" % epoch_ms(end))]
         return self._control(b"backfill", id, origin, own)
@@ -284,7 +284,7 @@ class RequestTopic:
         due_from: datetime | None = None,
         due_until: datetime | None = None,
     ) -> list[RequestRecord]:
-        """Returns the records, one for each partition, that move every selected message by a time, which may be
+        """Returns the records, one for each partition, that move every selected message by a time span, positive or
         negative. Produce each of them once: a second control moves the same messages again. Selectors, verdicts and
         errors are those of `cancel_selected`."""
         length = length_ms("by", abs(by))

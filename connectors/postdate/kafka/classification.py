@@ -80,11 +80,11 @@ RECORD_CODES = frozenset(
 #: The client has dropped a record before the broker's decision, because another error failed the transaction.
 PURGED_CODES = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
-#: The error of a commit whose records failed in the client; *measured*: only their delivery reports have the reason. If
-#: the broker refused them, the commit fails with its reason.
+#: A commit fails with this error if records failed in the client; *measured*: only the delivery reports of these
+#: records have the reason. If the broker refused records, the commit fails with the broker's reason.
 LOST_RECORD_CODES = frozenset({KafkaError._INCONSISTENT})
 
-#: No broker answers. After these, a producer also distrusts its last transaction.
+#: No broker answers. After one of these errors, a producer also distrusts its last transaction.
 TRANSPORT_CODES = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
 
 #: Other transient errors.
@@ -132,7 +132,7 @@ REFUSED_CODES = frozenset(
 )
 
 
-#: The right that an operator must grant; the texts of the library name neither the right nor the operator.
+#: The right that an operator must grant, since the library's texts do not name it.
 _MISSING = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ": no ACL allows Write on this transactional id",
     KafkaError.GROUP_AUTHORIZATION_FAILED: ": no ACL allows Read on the consumer group",
@@ -170,15 +170,16 @@ def blame(fault: KafkaFault) -> Blame:
 
 
 #: Refusals of a single record that every attempt meets until an operator changes the topic: those of a broker's
-#: validation (a schema, the key of a compacted topic) and of the size. Not among them are a timestamp, since the clocks
-#: of brokers decide; a broken checksum; and a policy or a format of the cluster, which may depend on the broker.
+#: validation (a schema, the key of a compacted topic) and of the size. A refused timestamp is not final, since it
+#: depends on the clocks of the brokers. Neither is a broken checksum, nor a refusal by a policy or a format of the
+#: cluster, which may depend on the broker.
 _FINAL_CODES = frozenset(
     {KafkaError.INVALID_RECORD, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE},
 )
 
 
 def is_final(fault: KafkaFault) -> bool:
-    """True if time alone does not resolve this refusal of a record that was sent alone."""
+    """True if a record that was sent alone would be refused again until an operator changes the topic."""
     return fault.code in _FINAL_CODES
 
 

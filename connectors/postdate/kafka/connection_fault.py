@@ -27,22 +27,23 @@ from postdate.kafka.errors import KafkaFault, NotAuthorized, Unreachable
 from postdate.kafka.settings import ClientConf, KafkaSettings
 
 _LISTEN_S: Final = 5.0
-"""s. A refusal arrives immediately, a failed handshake or login soon; a longer silence means that packets are
+"""Seconds: a refusal arrives immediately, a failed handshake or login soon; a longer silence means that packets are
 dropped."""
 _SPECIFIC: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE, KafkaError._TRANSPORT)
 """The most specific error first."""
 _DECISIVE: Final = (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN)
 """After one of these, later errors of the library do not change the result."""
 _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
-"""Errors that mean that a broker answered and refused. A connection that breaks during a handshake is a `_TRANSPORT`
-error, and not among them: a listener of the other protocol breaks it, and so does a proxy whose broker is down."""
+"""Errors that mean that a broker answered and refused. A connection that breaks during a handshake is not a refusal but
+a `_TRANSPORT` error: a listener of the other protocol breaks it, and so does a proxy whose broker is down."""
 _REFUSED_TLS: Final = re.compile(r"SSL routines:.*(\balert\b|certificate verify failed)")
-"""In the text of a `_TRANSPORT` error: the broker has ended the TLS session with a reason, such as no certificate, or
-its certificate is not trusted. For the latter librdkafka 2.16 reports `_SSL` or `_TRANSPORT`, by the call in which
-OpenSSL happens to read the certificate (`rd_kafka_transport_ssl_connect`, `_io_event`, `_handshake`)."""
+"""The text of a `_TRANSPORT` error if the broker has ended the TLS session with a reason, such as a missing client
+certificate, or if its own certificate is not trusted. For an untrusted certificate, librdkafka 2.16 reports `_SSL` or
+`_TRANSPORT`, depending on the call in which OpenSSL reads the certificate (`rd_kafka_transport_ssl_connect`,
+`_io_event`, `_handshake`)."""
 _NO_TOKEN: Final = "OAUTHBEARER token"  # noqa: S105
-"""In the text of an authentication error before any request to a broker: the token endpoint returned no token, and may
-be down."""
+"""Part of the text of an authentication error before any request to a broker: the token endpoint returned no token, and
+may be down."""
 
 
 def connection_fault(settings: KafkaSettings, over: Callable[[], bool]) -> KafkaFault | None:
@@ -79,7 +80,7 @@ def is_refusal(code: int, text: str) -> bool:
 
 
 _ANSWER_S: Final = 2.0
-"""The time for the connection, and for each part of the answer."""
+"""Seconds: the time-out for the connection, and for each part of the answer."""
 _PORT: Final = 9092
 """The port of an address without one, as in librdkafka."""
 _TLS_RECORDS: Final = (b"\x16", b"\x15")

@@ -6,7 +6,7 @@ in `tests/contract`, so that results of the simulation hold for Kafka.
 Rules for every method, unless its docstring states another:
 
 - It raises only `errors.KafkaFault`. The caller reacts to the class of the fault, never to its code.
-- A `timeout_s` is how long it may block; methods without one do not wait for the network.
+- A `timeout_s` is how long the call may block; methods without a `timeout_s` do not wait for the network.
 - An instance belongs to one thread at a time. Only Admin may be shared by threads.
 - Callbacks run on the calling thread, inside `poll`, `settle`, `flush`, `commit` and `abort`.
 - Waiting for the network releases the GIL.
@@ -69,7 +69,7 @@ class Isolation(Enum):
 class TopicInfo(NamedTuple):
     """The cluster's description of a topic. `partitions` maps each index to True if the partition has a leader now.
     `config` has the requested settings that ACLs allow reading, all values as text. `writable` is False if ACLs forbid
-    these credentials to write to the topic. A topic that ACLs hide has no topic id either (see `Admin.describe`)."""
+    these credentials to write to the topic. A topic that ACLs hide has an empty `topic_id` (see `Admin.describe`)."""
 
     name: str
     topic_id: str
@@ -145,11 +145,11 @@ class GroupConsumer(Protocol):
         offsets (gaps are markers, aborted or compacted records).
 
         Blocks until a record arrives or `timeout_s` has passed; an empty list is no error. Never returns a record of a
-        paused partition, nor one before the offset given to the last `start`. Does not raise partition errors, which
-        wait in `errors`. Raises FatalClient, Fenced if another client replaced this static member, NameInUse if another
-        member has its static name, OtherProtocol, NotAuthorized, and UnsupportedByBroker, whichever call or callback
-        met that error. From then on the client holds nothing, every poll raises, and the listener is not called: the
-        caller closes it and creates a new one.
+        paused partition, nor one before the offset given to the last `start`. Partition errors are not raised here:
+        `errors` returns them. Raises FatalClient, Fenced if another client replaced this static member, NameInUse if
+        another member has its static name, OtherProtocol, NotAuthorized, and UnsupportedByBroker, even if another call
+        or a callback met the error. From then on the client holds nothing, every poll raises, and the listener is not
+        called: the caller closes it and creates a new one.
         """
 
     def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
@@ -175,8 +175,8 @@ class GroupConsumer(Protocol):
 
     def commit_note(self, part: Partition, offset: int, note: str) -> None:
         """Stores `note` and this offset in the group for an assigned partition: after the call, every later owner reads
-        it. Blocks while the client retries. Raises Fenced or another KafkaFault if the note may not be stored: this
-        member has lost the partition, or the coordinator does not answer."""
+        it. Blocks while the client retries. Raises Fenced or another KafkaFault if this member has lost the partition,
+        or the coordinator does not answer: the note is then perhaps not stored."""
 
     def leave(self) -> None:
         """Gives all partitions back during the next polls, and leaves the group. With the group protocol `classic`,
@@ -219,7 +219,7 @@ class LogReader(Protocol):
     def read(self, records_max: int, timeout_s: float) -> list[Record]:
         """Returns up to `records_max` records in offset order. Blocks until at least one record is there or `timeout_s`
         has passed. An empty list only means that nothing arrived in time: compare `position` with the wanted end. If
-        the partition's leader freezes and another broker leads, reading continues within 30 s from then.
+        the partition's leader freezes, reading continues within 30 s of the election of another leader.
 
         Raises OffsetOutOfRange if the position is not in the log (there is no automatic reset), Unreachable only if the
         client has given up, NotAuthorized, FatalClient.
@@ -242,10 +242,10 @@ class TransactionalProducer(Protocol):
     """
 
     def init(self, timeout_s: float, topic: str = "") -> None:
-        """Fences every older producer with this id, and ends its open transaction: after the call it is committed or
-        aborted. `topic`: an existing topic, by which the client learns its brokers first; that is faster. Repeats
-        retriable failures until `timeout_s` has passed. Raises Retriable or Unreachable (call again on the same
-        instance), NotAuthorized, Fenced, FatalClient."""
+        """Fences every older producer with this id, and ends its open transaction: after the call, that transaction is
+        committed or aborted. `topic`: an existing topic. The call is faster with it, since the client first learns its
+        brokers. Repeats retriable failures until `timeout_s` has passed. Raises Retriable or Unreachable (call again on
+        the same instance), NotAuthorized, Fenced, FatalClient."""
 
     def begin(self, created_ms: int = 0) -> None:
         """Opens a transaction locally, without waiting. Raises Fenced, FatalClient.
@@ -284,18 +284,19 @@ class TransactionalProducer(Protocol):
 
     def commit(self) -> None:
         """Commits the transaction. Waits as long as that takes (the caller may have a watchdog), and repeats retriable
-        errors until the transaction time-out is used up. Raises AbortRequired (no part of the transaction will ever be
-        visible: call `abort`), as RecordRejected if single records were refused (`on_delivery` reports them and the
-        reasons), UnknownOutcome, Fenced, FatalClient. After the last three the transaction may or may not be committed.
+        errors until the transaction time-out is used up. Raises AbortRequired if no part of the transaction will ever
+        be visible: call `abort`. Raises its subclass RecordRejected if single records were refused; `on_delivery`
+        reports them and the reasons. Raises UnknownOutcome, Fenced or FatalClient; the transaction may then be
+        committed or not.
         """
 
     def abort(self) -> None:
         """Aborts the transaction. Waits and repeats as `commit` does. Never raises AbortRequired.
 
-        Raises UnknownOutcome, also if the coordinator refuses the abort; Fenced; and FatalClient, which is to be
-        expected after records have timed out: the coordinator may refuse to end a transaction that it has already given
-        up. After any of these errors, destroy this producer and fence again: no transaction without a commit request
-        can commit, and the log shows the outcome of one with a commit request.
+        Raises UnknownOutcome (also if the coordinator refuses the abort), Fenced or FatalClient. Expect FatalClient
+        after records have timed out: the coordinator may refuse to end a transaction that it has already given up.
+        After any of these errors, destroy this producer and fence again. If no commit was requested, the transaction
+        cannot commit; otherwise the log shows the outcome.
         """
 
     def settle(self) -> bool:
@@ -335,7 +336,7 @@ class PlainProducer(Protocol):
 class Admin(Protocol):
     """Queries and changes of the cluster. Threads may share it.
 
-    Every method waits for the cluster, bounded by `request_timeout_s` of the settings, and may raise Retriable,
+    Every method waits for the cluster, bounded by `admin_timeout_s` of the settings, and may raise Retriable,
     Unreachable, NotAuthorized.
     """
 
@@ -356,9 +357,9 @@ class Admin(Protocol):
         """Returns the first offset whose record's timestamp is at or after `timestamp_ms`, or None if there is none."""
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
-        """Returns those of these topics that exist. While a topic is created or deleted, brokers differ for a moment:
-        it is missing if a broker that answers does not know it. `config` names the wanted settings. If `config` is
-        empty, no settings are requested, which saves one request. One or two requests in all.
+        """Returns the given topics that exist. While a topic is created or deleted, brokers differ for a moment: the
+        topic is missing from the result if the broker that answers does not know it. `config` names the wanted
+        settings. Two requests; one if `config` is empty.
 
         A topic that these credentials may not describe is `TopicInfo(name, "", {}, {}, writable=False)`, even if it
         does not exist: the broker does not distinguish the two. If only the settings of a topic are hidden, its
@@ -416,9 +417,9 @@ class Kafka(Protocol):
 
     def connection_fault(self, over: Callable[[], bool]) -> KafkaFault | None:
         """Returns the reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
-        handshake, or if TLS is configured on only one side (`security.protocol`, or every bootstrap address);
-        otherwise Unreachable. Returns None if no reason is known after some seconds, or once `over` returns True.
-        Callable from any thread."""
+        handshake, or if either `security.protocol` or every bootstrap address uses TLS, but not both; otherwise
+        Unreachable. Returns None if no reason is known after some seconds, or once `over` returns True. Callable from
+        any thread."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         """Returns a member that has not joined yet. `instance_id` makes it a static member. `address`, HOST:PORT,
@@ -431,8 +432,8 @@ class Kafka(Protocol):
     def producer(
         self, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
     ) -> TransactionalProducer:
-        """Returns a producer that has fenced nobody yet. `message_bytes_max`: the largest record that it may be given,
-        which is the largest `max.message.bytes` of the topics that it serves."""
+        """Returns a producer that has not fenced older ones yet. `message_bytes_max`: the largest record that it may be
+        given, which is the largest `max.message.bytes` of the topics that it serves."""
 
     def plain_producer(self, created_ms: int = 0) -> PlainProducer:
         """Returns an idempotent producer without transactions. `created_ms`: as in `TransactionalProducer.begin`."""

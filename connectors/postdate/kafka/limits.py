@@ -56,13 +56,13 @@ METADATA_REFRESH_MS = 5_000
 
 #: Milliseconds: how long a consumer waits for the answer to a request before the library closes the connection. The
 #: library sends every metadata request to the broker that it used last (librdkafka 2.16,
-#: `rd_kafka_broker_weight_usable`), which for a reader of one partition is its leader. If that broker freezes, all
-#: these requests go to it until its connection closes. With the library's minute, readers and members continued 51 to
-#: 60 s after the election of another broker. With this value they continue within 10 s, after a metadata refresh and a
-#: new connection.
+#: `rd_kafka_broker_weight_usable`); for a reader of one partition, that is the leader. If this broker freezes, it gets
+#: all metadata requests until its connection closes. With the library's minute, readers and members continued 51 to 60
+#: s after the election of another broker. With this value they continue within 10 s, plus a metadata refresh and a new
+#: connection.
 CONSUMER_ANSWER_MS_MAX = 10_000
 
-#: Bytes of one fetch, which arrives whole within CONSUMER_ANSWER_MS_MAX over a slow line.
+#: Bytes of one fetch: few enough to arrive within CONSUMER_ANSWER_MS_MAX over a slow line.
 FETCH_SIZE_BYTES_MAX = 8 * 1024 * 1024
 
 #: Seconds: how long an admin request may take.
@@ -72,7 +72,7 @@ ADMIN_TIMEOUT_S = 15.0
 #: a fifth: long enough that the duration of a transaction's end shows whether it was requested twice.
 REPEAT_AFTER_MS = 500
 
-#: Seconds. A transaction whose end took longer than this may have left a delayed EndTxn in the network (protocol.md,
+#: Seconds: a transaction whose end took longer than this may have left a delayed EndTxn in the network (protocol.md,
 #: recycle). It is below four fifths of REPEAT_AFTER_MS, so that no repeated end is quicker, and above the duration of
 #: an end on a busy machine.
 SUSPICIOUS_END_S = 0.35

@@ -154,9 +154,9 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
     def _meet_brokers(self, topic: str, timeout_s: float) -> None:
         """Waits until the client knows its brokers. If that fails, `init_transactions` raises the cause.
 
-        Measured: `init_transactions` of a new client took 500 ms instead of 60 in half of all cases, since the library
-        (2.16, `rd_kafka_txn_coord_query`) waits that long if it asks for the coordinator before it knows the brokers. A
-        second request finds the client connected to the brokers that the first one named.
+        Measured: `init_transactions` of a new client took 500 ms instead of 60 in half of all cases. The library (2.16,
+        `rd_kafka_txn_coord_query`) waits that long if it asks for the coordinator before it knows the brokers. During
+        the second request, the client is connected to the brokers that the answer to the first one named.
         """
         for _ in range(2):
             with suppress(KafkaException):
@@ -167,8 +167,9 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         self._created_ms = created_ms
         if self._renewal is not None:
             self._renewal.follow()
-        # Earlier reports belong to transactions that have ended. A new producer often has the error of a bootstrap
-        # address that does not answer; served later, it would make the producer unfit after its first transaction.
+        # Earlier reports belong to transactions that have ended. A new producer often reports a bootstrap address that
+        # does not answer. If this report were served later, it would make the producer unfit after its first
+        # transaction.
         self._serve_events()
         self._transport_failed = False
         self._end_took_s = 0.0
@@ -189,8 +190,8 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
     def _check_open(self) -> None:
         """Raises the fault that has failed the open transaction, if there is one.
 
-        The library has no call for this. It refuses to begin a transaction inside another one, and changes nothing. The
-        error is _STATE while the open transaction is sound, otherwise the error that failed it
+        The library has no call for this, so the method tries to begin another transaction. The library refuses that and
+        changes nothing. Its error is _STATE while the open transaction is sound, otherwise the error that failed it
         (`rd_kafka_txn_require_states0` in rdkafka_txnmgr.c).
         """
         try:
@@ -224,8 +225,8 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
     def _end(self, call: Callable[[float], None], what: str) -> None:
         """Repeats the call until the outcome is known, or the transaction time-out has passed (then it is unknown).
 
-        -1 lets the library use the rest of the transaction time-out. With a shorter wait, the state of the client would
-        differ from that of the coordinator.
+        The argument -1 lets the library use the rest of the transaction time-out. With a shorter wait, the client's
+        state would differ from the coordinator's.
         """
         started = time.monotonic()
         try:

@@ -1,8 +1,9 @@
 """Secrets in client properties: never printed, and read again if their file changes.
 
 A new password in the file reaches every client: a new client reads the file, and a running one checks it periodically
-and passes it to the library, which uses it for the next authentication. The library has such a call only for user and
-password of SASL (PLAIN, SCRAM). Keys, certificates and client secrets are read when a client is created.
+and passes it to the library, which uses it for the next authentication. The library accepts new values in a running
+client only for user and password of SASL (PLAIN, SCRAM). Keys, certificates and client secrets are read when a client
+is created.
 
 Thread rule: a `Secret` is a plain value; a `Renewal` belongs to the thread of its client.
 """
@@ -34,7 +35,7 @@ class Secret(str):
 
 
 class SecretFile(Secret):
-    """The secret that a file held when the configuration was read, and the file."""
+    """A secret from a file: the content at the time when the configuration was read, and the path of the file."""
 
     path: Path
 
@@ -47,8 +48,8 @@ class SecretFile(Secret):
         return str.__str__(self), self.path
 
     def read(self) -> str:
-        """Returns the present content of the file, without the line break at its end, or the previous content if the
-        file cannot be read."""
+        """Returns the present content of the file, without the line break at its end. If the file cannot be read,
+        returns the content at the time when the configuration was read."""
         try:
             with self.path.open(encoding="utf-8") as file:
                 return file.read(limits.SECRET_CHARS_MAX).rstrip("\r\n")

@@ -20,7 +20,8 @@ from postdate.kafka.secrets import Renewal, SecretFile, SettableClient
 Properties = Mapping[str, str | int | float | bool]
 ClientConf = dict[str, Any]
 
-#: How the members of a consumer group share partitions: by their own agreement, or as the broker decides (KIP-848).
+#: How the members of a consumer group share partitions: `classic` by agreement among them, `consumer` as the broker
+#: decides (KIP-848).
 GroupProtocol = Literal["classic", "consumer"]
 
 #: The logger of the client library.
@@ -52,7 +53,7 @@ _OURS: Mapping[str, str] = {
     "enable.metrics.push": "pushed client metrics would add requests that delay transactions",
 }
 
-#: The library's limits for these are wider than the protocol's: name -> (least, most), both in ms.
+#: The ranges that the protocol allows: name -> (least, most), both in ms. The library's ranges are wider.
 _RANGES: Mapping[str, tuple[int, int]] = {
     "transaction.timeout.ms": (2_000, 900_000),
     "message.timeout.ms": (500, 60_000),
@@ -159,7 +160,7 @@ class KafkaSettings:
         }
 
     def producer_conf(self, transactional_id: str | None, message_bytes_max: int) -> ClientConf:
-        """Returns the properties of a producer: transactional with an id, otherwise only idempotent."""
+        """Returns the properties of a producer: transactional if there is an id, otherwise only idempotent."""
         conf = self._conf(_PRODUCER, {"message.max.bytes": message_bytes_max}, self.producer)
         if transactional_id is None:
             conf.pop("transaction.timeout.ms", None)
@@ -173,7 +174,7 @@ class KafkaSettings:
         return conf
 
     def admin_conf(self) -> ClientConf:
-        """Returns the properties of an admin client. It never serves its log queue, so nothing may fill the queue."""
+        """Returns the properties of an admin client. Its log queue is never served, so nothing may fill that queue."""
         return self._conf({}, {}, self.admin) | {"log_level": 0}
 
     def renewal(self, client: SettableClient, given: Properties) -> Renewal:
@@ -212,7 +213,7 @@ def refuse(section: str, name: str, value: object, group_protocol: GroupProtocol
             raise SettingRefused(f"{section}: {name} must lie between {least} and {most} ms, not {number}.")
 
 
-# The client library has no call that lists them. A test compares this list with the library that is installed.
+# The client library has no call that lists its properties. A test compares this list with the installed library.
 _LIBRARY_NAMES: Final = """
 acks allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
 auto.commit.enable auto.commit.interval.ms auto.offset.reset batch.num.messages batch.size bootstrap.servers

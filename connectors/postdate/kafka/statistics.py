@@ -51,8 +51,8 @@ _ROLE = "logical"
 
 
 def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
-    """Returns the connections to brokers of the cluster, by name, without those that only find the cluster and without
-    idle duplicates.
+    """Returns the connections to brokers of the cluster, by name, without the connections to bootstrap addresses and
+    without idle duplicates.
 
     Raises msgspec.MsgspecError if the library does not write what it documents.
     """

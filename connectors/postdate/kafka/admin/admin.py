@@ -201,8 +201,8 @@ class ConfluentAdmin:
         self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation, timeout_s: float | None = None
     ) -> dict[Partition, int]:
         """Queries the leaders, and repeats the query while leadership moves. The library does not retry here, and keeps
-        using the leader epoch that it cached, so its metadata is refreshed first (*measured*: otherwise, after a broker
-        was paused, FENCED_LEADER_EPOCH never ends)."""
+        using the leader epoch that it cached. So its metadata is refreshed before each retry (*measured*: otherwise
+        every retry after a pause of a broker fails with FENCED_LEADER_EPOCH)."""
         wanted = {Tp(part.topic, part.index): spec for part in parts}
         level = IsolationLevel[isolation.name]
         offsets: dict[Partition, int] = {}
@@ -267,9 +267,9 @@ class ConfluentAdmin:
 
     @contextmanager
     def _replacing(self) -> Iterator[None]:
-        """Makes the next request use a new client after a fatal error or an unanswered request in its context. The
-        library sends requests to the broker that it considers the controller. While that broker hangs or is down, the
-        library does not search for another one (librdkafka 2.16, `rd_kafka_broker_controller_async`)."""
+        """Replaces the client after a fatal error or an unanswered request within this context. The library sends
+        requests to the broker that it considers the controller. While that broker hangs or is down, the library does
+        not search for another one (librdkafka 2.16, `rd_kafka_broker_controller_async`)."""
         try:
             yield
         except FatalClient as fault:

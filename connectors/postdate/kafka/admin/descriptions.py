@@ -25,7 +25,7 @@ from postdate.kafka.classification import result_of
 from postdate.kafka.errors import NotAuthorized, Unreachable
 from postdate.kafka.interface import LookedUp, Operation, TopicInfo
 
-#: Seconds that are added to our waits, so that the library times out first, since its error names the cause.
+#: Seconds that our waits are longer than the library's time-out, so that its error, which names the cause, comes first.
 _GRACE_S = 1.0
 
 _OPERATIONS = {
@@ -71,7 +71,7 @@ class ConfluentLookUp:
 
 
 def ask_topics(client: AdminClient, topics: Iterable[str], timeout_s: float) -> dict[str, Future[Any]]:
-    """Requests these topics; returns the futures by name. `Any`: the library has no types."""
+    """Requests the descriptions of these topics; returns the futures by name. `Any`: the library has no types."""
     names = sorted(set(topics))
     if not names:
         return {}
@@ -113,7 +113,7 @@ def topic_configs(
     pending: Mapping[str, Future[Any]], wanted: frozenset[str], timeout_s: float
 ) -> dict[str, dict[str, str] | None]:
     """Returns the wanted settings of each topic, or None for a topic whose ACL hides them. A topic that the broker does
-    not know is missing: it was just deleted, or just created and is not known to every broker yet."""
+    not know is missing: it was just deleted, or was just created and is still unknown to some brokers."""
     configs: dict[str, dict[str, str] | None] = {}
     for name, future in pending.items():
         try:

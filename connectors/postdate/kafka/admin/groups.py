@@ -28,7 +28,7 @@ from postdate.kafka.interface import GroupMember, Isolation, Partition
 from postdate.kafka.settings import KafkaSettings, log
 
 _NEVER_S: Final = 3_600.0
-"""s. The longest time-out that the library accepts; every caller times out long before."""
+"""Seconds: the longest time-out that the library accepts; every caller times out long before."""
 
 
 def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool = False) -> Any:
@@ -45,7 +45,7 @@ def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool 
         doing = f"describe the group {group_id}"
         return result_of(future, doing, settings.admin_timeout_s, absent=KafkaError.GROUP_ID_NOT_FOUND)
     finally:
-        # The last reference to the client, which must be gone before a fault is stored.
+        # This is the last reference to the client. It must be gone before a fault is stored.
         del client
 
 
@@ -69,7 +69,7 @@ def group_members(settings: KafkaSettings, group_id: str) -> list[GroupMember]:
 
 def knows_consumer_group(settings: KafkaSettings, group_id: str) -> bool:
     """True if the coordinator has a consumer group of this name, with members or without. A share group counts as
-    unknown, since the library describes none. Raises as `describe_group`."""
+    unknown, since the library does not describe share groups. Raises as `describe_group`."""
     group = describe_group(settings, group_id)
     return group is not None and group.state is not ConsumerGroupState.DEAD
 

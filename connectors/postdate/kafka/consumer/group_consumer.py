@@ -12,13 +12,13 @@ The behaviour of the client library shapes this module (librdkafka 2.16, read in
 - A thread of the library assigns partitions. A seek that comes too early, or after the partition stopped on an error,
   fails with _STATE. Later polls repeat the seek. If that does not help, they assign the partition again (librdkafka
   issues 2961, 5591).
-- `consume(n, timeout)` waits for all n. So `poll` waits for one record, and takes the records that came with it without
-  waiting, except for the rest of `GATHER_INTERVAL_S` since the previous batch.
+- `consume(n, timeout)` waits for all n. So `poll` waits for one record, and then takes the records that have arrived.
+  It waits for more records only until `GATHER_INTERVAL_S` has passed since the previous batch.
 - With the group protocol consumer (KIP-848) the broker assigns partitions, and members learn of it by their heartbeats.
   Assignments arrive through the same callbacks and are incremental, too. A second member with a static name is refused
   with UNRELEASED_INSTANCE_ID, which is fatal to its client, until the first member has left or its session has timed
-  out. With the classic protocol, the first member is fenced. A static member leaves only for the length of a session,
-  even if it unsubscribes (`rdkafka_cgrp.c`).
+  out. With the classic protocol, the first member is fenced. With the protocol consumer, a static member that
+  unsubscribes keeps its partitions until its session has timed out (`rdkafka_cgrp.c`).
 - A broker converts a group of classic members only if their assignments have no user data (KAFKA-18134), but the
   library copies the user data of its sticky assignor into them (`rd_kafka_group_MemberState_consumer_write`). So the
   first member of the protocol consumer is refused with GROUP_ID_NOT_FOUND, also fatal, until the last classic member
@@ -59,7 +59,7 @@ _NEEDS_BROKERS = "group_protocol = consumer needs Kafka 4.0 on all brokers: upgr
 #: The text of a fatal error that gives no reason, as `classify` quotes it.
 _NO_REASON = f"{KafkaError(KafkaError._FATAL).str()} ("
 
-#: How the library begins the description of a membership, which the generation follows.
+#: The beginning of the library's description of a membership; the generation follows it.
 _GENERATION_AT = b"CGMDv2:"
 
 

@@ -63,8 +63,8 @@ class ConfluentLogReader:
             consumer.close()
 
     def _on_error(self, error: KafkaError) -> None:
-        """Keeps the latest error of the connections, and reports it if no record arrives for a while. One address of
-        several may be out of service."""
+        """Keeps the latest error of the connections. It is logged only if no record arrives for a while, since one
+        address of several may be out of service."""
         self._error = error
 
     def _check_topic(self, consumer: Consumer, timeout_s: float) -> None:
@@ -84,7 +84,7 @@ class ConfluentLogReader:
             self._judge(error)
 
     def _judge(self, error: KafkaError) -> None:
-        """Raises the errors that the caller must handle. The library retries the others, which are logged."""
+        """Raises an error that the caller must handle. Logs any other error: the library retries."""
         fault = classify(error, self._doing, otherwise=Unreachable)
         if isinstance(fault, OffsetOutOfRange | NotAuthorized | FatalClient):
             raise fault
