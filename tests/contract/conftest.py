@@ -17,8 +17,8 @@ from support.kafka_simulator import SimBroker, SimKafka
 
 @pytest.fixture(scope="session", params=["simulated", "confluent"])
 def kafka(request: pytest.FixtureRequest) -> Kafka:
-    """Returns each implementation in turn. A test that takes this fixture states what holds for all of them. Tests of
-    groups also take `consumer`: the real implementation with the group protocol of that name."""
+    """Returns each implementation in turn: a test with this fixture must pass for all of them. Tests of groups also get
+    `consumer`, the real implementation with the group protocol of that name."""
     if request.param == "simulated":
         return SimKafka(SimBroker())
     running: RunningBroker = request.getfixturevalue("broker")

@@ -1,8 +1,8 @@
-"""Goal: while a transaction is open, the gap before its first record can be read, so that it verifies a bound of
-recovery.
+"""Goal: while a transaction is open, the log before its first record can be read, so that the transaction verifies a
+bound of recovery.
 
-Method: a log ends with committed records, aborted records or none. Then a transaction begins, and the gap before its
-first record is verified.
+Method: after the replayed records, a log has committed records, aborted records or none. Then a transaction begins, and
+the gap between the replayed records and its first record is verified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _clock(kafka: Kafka) -> Clock:
 
 
 def _verify(kafka: Kafka, replayed_to: int, committed: Sequence[bytes], aborted: Sequence[bytes]) -> int:
-    """Returns the offset of the first record of an open transaction, which was verified while it was open."""
+    """Verifies the gap before the first record of an open transaction. Returns the offset of that record."""
     topic = new_topic(kafka)
     older, ours = open_producer(kafka), open_producer(kafka)
     commit_values(older, topic, [b"replayed"])

@@ -1,8 +1,8 @@
 """Goal: a static member keeps its place in the group. A group consumer whose client has failed raises the fault from
 its next poll on, and holds no partition.
 
-Method: a second member of the same static name joins. It fences the first one, or if the broker assigns the partitions
-(KIP-848), it is refused.
+Method: a second member of the same static name joins. It fences the first member, or is refused if the broker assigns
+the partitions (KIP-848).
 """
 
 from __future__ import annotations

@@ -202,8 +202,8 @@ def _read_until_something(kafka: Kafka, reader: LogReader) -> None:
 
 
 def _java_partition(key: bytes, partitions: int) -> int:
-    """Returns the partition by Kafka's rule. It is written from org.apache.kafka.common.utils.Utils, as an oracle that
-    is independent of both clients."""
+    """Returns the partition by Kafka's rule. The code follows org.apache.kafka.common.utils.Utils, so it is an oracle
+    that is independent of both clients."""
     m, mask, length = 0x5BD1E995, 0xFFFFFFFF, len(key)
     h = (0x9747B28C ^ length) & mask
     whole = length // 4 * 4

@@ -23,7 +23,7 @@ from support.brokers.kafka_steps import (
 )
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: Seconds: below the time-out of an open transaction, for which a call could wait in vain.
+#: Seconds: below the time-out of an open transaction, so that no call has waited for that time-out.
 _PROMPT_S = 9.0
 
 
@@ -194,7 +194,7 @@ class TestRefusedRecords:
             producer.commit()
         producer.abort()
         assert [type(fault) for fault in faults] == [RecordRejected]
-        producer.destroy()  # librdkafka has skipped a sequence number, and its next transaction would fail once
+        producer.destroy()  # librdkafka has skipped a sequence number, so its next transaction would fail
         append(kafka, topic, b"v", b"k")
         assert [r.key for r in read_committed(kafka, Partition(topic, 0))] == [b"k"]
 

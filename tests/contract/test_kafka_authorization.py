@@ -1,4 +1,5 @@
-"""Goal: a client recognizes a topic that ACLs forbid before it produces to it, and producing to it has a known effect.
+"""Goal: a client recognizes a topic that ACLs forbid before it produces to that topic. Producing to such a topic has a
+known effect.
 
 Method: a local broker for this module, with an authorizer, and one topic to which no user may write. Only the real
 implementation shows this; the simulation copies the behaviour observed here.
@@ -36,8 +37,8 @@ def _allow(bootstrap_servers: str, topic: str, whom: str) -> None:
 
 
 def _expect_refusal(kafka: Kafka, allowed: str, forbidden: str) -> None:
-    """Checks that the whole transaction is refused, that no report names the forbidden topic, and that the producer may
-    be unusable."""
+    """Checks that the whole transaction is refused, that no report names the forbidden topic, and that `abort` then
+    raises FatalClient."""
     faults: list[KafkaFault | None] = []
     producer = open_producer(kafka)
     producer.begin()

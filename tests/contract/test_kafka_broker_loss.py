@@ -39,8 +39,8 @@ from support.deployments.sidecars import environment
 from support.waiting.rounds import LONGER, expect, first_round_in_time
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: Seconds: the limit for a call that ends in time. The timeouts that the tests set are at most ten seconds. The client
-#: library itself gives up an unanswered request only after a minute.
+#: Seconds: the limit for a call that ends in time. The tests set time-outs of at most ten seconds. Without them, the
+#: client library gives up an unanswered request only after a minute.
 _PROMPT_S = 30.0
 #: Seconds: within this time a client without a broker logs dozens of refused connections.
 _OUTAGE_S = 3.0
@@ -127,7 +127,7 @@ def test_a_commit_that_hangs_ends_as_an_abort_or_unknown(module_broker: LocalBro
         producer.abort()
         assert not producer.settle()  # a connection timed out, so this producer must not be used again
     except FatalClient:
-        pass  # the coordinator may have fenced the producer before
+        pass  # the coordinator may already have fenced the producer
     producer.destroy()
     successor = open_producer(kafka)
     commit_values(successor, topic, [b"after"])
@@ -264,7 +264,8 @@ def test_an_admin_client_without_an_answer_raises_in_time(module_broker: LocalBr
 def _answers(queries: Mapping[str, Callable[[], object]]) -> dict[str, object]:
     """Returns the answer to each query except `create`, by name.
 
-    A slow machine may leave a query unanswered, so each is repeated until it is answered or `WAIT_TIMEOUT_S` is over.
+    A slow machine may leave a query unanswered, so each query is repeated until it is answered or `WAIT_TIMEOUT_S` is
+    over.
     """
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     answers: dict[str, object] = {}

@@ -1,8 +1,8 @@
 """Goal: a producer reports a failed transaction at once, not after the delivery report of its last record.
 
-After one refused record the client library sends nothing more of a transaction. The records that it has not sent get
-their report only after `message.timeout.ms`, so a slow topic would delay the abort for which all other records wait.
-Method: a proxy delays the records of a second topic for longer than that. Only the real implementation.
+After one refused record the client library sends nothing more of a transaction. Records that it has not sent get their
+reports only after `message.timeout.ms`. So a slow topic would delay the abort, for which all other records wait.
+Method: a proxy delays the records of a second topic for longer than this time-out. Only the real client is tested.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.faults.proxied_broker import proxied_broker
 from support.faults.proxy import PRODUCE
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
-#: Seconds: enough for the second topic to join the transaction; otherwise its record is not in flight.
+#: Seconds: enough time for the second topic to join the transaction. Before that, its record is not in flight.
 _JOINS_S = 0.5
 
 
@@ -52,6 +52,6 @@ def test_flush_raises_before_unsent_records_time_out() -> None:
 
 
 def _finish(producer: TransactionalProducer) -> None:
-    """Commits. The flush raises, unless the library has given up the second record before it was sent."""
+    """Flushes and commits. The flush raises, unless the library has given up the second record before sending it."""
     producer.flush(WAIT_TIMEOUT_S)
     producer.commit()

@@ -1,9 +1,9 @@
 """Goal: a takeover does not wait for half a second until the client library asks for the coordinator again.
 
-Method: new producers take a transactional id, alternately with and without a topic through which they learn their
-brokers first, and the library logs its steps. Without the topic, it asks for the coordinator before it knows a broker,
-and may then retry only after a fixed 500 ms. With the topic, it never asks too early. The test measures no time, so its
-result does not depend on the machine. Only the real implementation.
+Method: new producers take a transactional id, alternately with and without a topic through which they first learn their
+brokers. The library logs its steps. Without the topic, it asks for the coordinator before it knows a broker, and may
+then retry only after a fixed 500 ms. With the topic, it never asks too early. The test measures no time, so its result
+does not depend on the machine. Only the real client is tested.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.brokers.kafka_steps import new_topic
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _ROUNDS = 5
-#: The log line of librdkafka under `debug=eos` if it asks too early (`rdkafka_txnmgr.c`).
+#: The line that librdkafka logs with `debug=eos` if it asks too early (`rdkafka_txnmgr.c`).
 _TOO_EARLY = "Unable to query for transaction coordinator"
 
 

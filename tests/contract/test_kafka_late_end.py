@@ -30,7 +30,7 @@ def test_a_repeated_end_request_taints_the_producer() -> None:
             commit_values(producer, topic, [b"%d" % number])
             assert hold.caught.is_set()
             assert not producer.settle(), f"disturbed for the {number + 1}. time"
-            broker.proxies[0].release(hold)  # without an open transaction, it decides nothing
+            broker.proxies[0].release(hold)  # without an open transaction, the late EndTxn decides nothing
             assert hold.answered.wait(WAIT_TIMEOUT_S)
         producer.destroy()
         values = [record.value for record in read_committed(kafka, Partition(topic, 0))]

@@ -1,8 +1,8 @@
 """Goal: a partition that is started or resumed returns its next record at once, not up to a second later.
 
-Method: a partition is paused for a while and resumed, by the client library alone and by the group consumer. The
-library's thread notices a resumed partition only after its sleep of a second, so the sums of the waits differ by
-seconds, on a busy machine as well. A start takes the same path. Only the real implementation.
+Method: a partition is paused for a while and resumed, by the client library alone and by the group consumer. If only
+the library resumes the partition, its thread notices this after a sleep of up to a second, so the sums of the waits
+differ by seconds, even on a busy machine. A start takes the same path. Only the real client is tested.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from support.deployments.sidecars import wait_until
 _ROUNDS = 8
 #: Seconds: the duration of a pause, in which the library's thread notices the pause and sleeps.
 _PAUSE_S = 0.3
-#: Seconds: the least difference of the two sums; the library alone waits for 0.7 s in each round.
+#: Seconds: the least difference of the two sums. Without the group consumer, the library waits for 0.7 s in each round.
 _DIFFERENCE_S = 1.5
 
 

@@ -359,7 +359,7 @@ class Admin(Protocol):
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
         """Returns the given topics that exist. While a topic is created or deleted, brokers differ for a moment: the
         topic is missing from the result if the broker that answers does not know it. `config` names the wanted
-        settings. Two requests; one if `config` is empty.
+        settings. One request, or two if `config` names settings.
 
         A topic that these credentials may not describe is `TopicInfo(name, "", {}, {}, writable=False)`, even if it
         does not exist: the broker does not distinguish the two. If only the settings of a topic are hidden, its

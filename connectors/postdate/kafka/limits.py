@@ -58,7 +58,7 @@ METADATA_REFRESH_MS = 5_000
 #: library sends every metadata request to the broker that it used last (librdkafka 2.16,
 #: `rd_kafka_broker_weight_usable`); for a reader of one partition, that is the leader. If this broker freezes, it gets
 #: all metadata requests until its connection closes. With the library's minute, readers and members continued 51 to 60
-#: s after the election of another broker. With this value they continue within 10 s, plus a metadata refresh and a new
+#: s after the election of another broker. With this value they continue within 10 s, after a metadata refresh and a new
 #: connection.
 CONSUMER_ANSWER_MS_MAX = 10_000
 

@@ -1,9 +1,9 @@
 """Goal: a request that `postdate.client` builds contains what the caller passed, goes to the partition of its controls,
 and is never refused by the sidecar.
 
-Method: literal expectations on the records, which the sidecar's parser reads as well. Each error of a caller is a
-RequestInvalid with the reason of the dead letter that it prevents. The arguments are bound to the signatures of real
-clients.
+Method: literal expectations on the records, which the sidecar's parser reads as well. Each invalid call raises
+RequestInvalid with the reason that the dead letter would have. The records are bound as arguments to the signatures of
+real clients.
 """
 
 from __future__ import annotations

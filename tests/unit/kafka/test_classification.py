@@ -1,6 +1,6 @@
 """Goal: each error of the client library is mapped to the class that determines the caller's reaction.
 
-Method: errors made by hand, one for each rule, and pairs for rules that compete.
+Method: errors made by hand: one for each rule, and errors to which two rules apply.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Goal: a wrong `security.protocol` is reported only if every bootstrap address answers in the other protocol. A
 refusal is recognised by any error with which the library reports it.
 
-Method: servers of the test that answer as a broker or as a TLS server, close the connection, or are silent; and texts
-of librdkafka's errors.
+Method: test servers answer as a broker or as a TLS server, close the connection, or are silent. The texts of refusals
+are those of librdkafka.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def _plain(connection: socket.socket) -> None:
 
 
 def _tls(connection: socket.socket) -> None:
-    """Answers as a TLS server: with an alert, to a ClientHello and to any other bytes."""
+    """Answers a ClientHello and any other bytes with an alert, as a TLS server does."""
     connection.recv(64)
     connection.sendall(b"\x15\x03\x03\0\2\2\x28")
 
 
 def _closing(connection: socket.socket) -> None:
-    """Closes the connection, as a proxy whose broker is down."""
+    """Closes the connection, as a proxy does if its broker is down."""
 
 
 def _silent(connection: socket.socket) -> None:

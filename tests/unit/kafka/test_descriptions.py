@@ -1,7 +1,7 @@
 """Goal: a look-up reports a topic as hidden only if an ACL hides it.
 
-Method: futures as the client library returns them. Two requests, which different brokers may answer, give the
-description of a topic and its settings.
+Method: futures as the client library returns them. The description of a topic and its settings come from two requests,
+which different brokers may answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Goal: a poll raises a fatal error of the client library that any callback reports, and raises no transient error. An
 admin client that cannot answer is replaced.
 
-Method: the real consumer, with an address at which nothing answers. The test calls its callbacks as the library does.
+Method: the real consumer, with an address at which nothing answers. The test calls the callbacks of the consumer as the
+library does.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def consumer() -> Iterator[ConfluentGroupConsumer]:
 
 
 def test_a_client_that_has_lost_all_brokers_is_fatal(consumer: ConfluentGroupConsumer) -> None:
-    """The library reports no error. A single report without brokers may occur between their loss and a new start from
-    the bootstrap addresses."""
+    """The library reports no error, only statistics. A single report without brokers is not fatal: the library may
+    restart from the bootstrap addresses."""
     lost = '{"brokers": {"GroupCoordinator": {"name": "GroupCoordinator", "source": "logical"}}}'
     with_bootstrap = '{"brokers": {"a:1/bootstrap": {"name": "a:1/bootstrap", "source": "configured"}}}'
     for text in (lost, with_bootstrap, lost):

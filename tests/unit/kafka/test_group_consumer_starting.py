@@ -17,7 +17,7 @@ PART = Partition("requests", 3)
 
 
 class _Client:
-    """Refuses a seek with each of the given codes in turn, and if `stuck`, refuses to be unassigned."""
+    """Refuses a seek with each of the given codes in turn. If `stuck`, it also refuses to unassign partitions."""
 
     def __init__(self, codes: list[int], stuck: bool = False) -> None:
         self.codes = codes
@@ -55,7 +55,7 @@ class _Client:
 def _consumer(client: _Client) -> ConfluentGroupConsumer:
     consumer = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1"), "group", None)
     consumer.close()
-    consumer.errors()  # clears the error that no broker listens at the address
+    consumer.errors()  # discards the error that nothing listens at the address
     consumer._consumer = client  # type: ignore[assignment]
     consumer._assigned.add(PART)
     return consumer

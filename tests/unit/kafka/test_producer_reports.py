@@ -50,7 +50,8 @@ def test_an_unknown_offset_is_reported_as_such(message: _Message, reported: tupl
 def test_an_error_of_a_producer_is_logged_as_text(
     error: KafkaError, logger: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A fatal error has a logger whose lines always pass; repeated lines of the client library are only counted."""
+    """A fatal error goes to a logger whose lines all appear. Of the client library's repeated lines, only the number
+    does."""
     caplog.set_level(logging.INFO)
     producer = ConfluentPlainProducer(KafkaSettings("127.0.0.1:1"))
     producer._on_error(error)

@@ -114,7 +114,7 @@ def test_an_accepted_request_decodes_as_its_entry(entry: Entry, stripped: Stripp
 
 @given(ENTRIES, ENTRIES)
 def test_only_the_head_of_an_entry_decodes_as_its_head(one: Entry, other: Entry) -> None:
-    """`one` is compared with an entry that has the same head, one equal field of the head, or none."""
+    """`one` is compared with entries whose heads equal its head, differ in one field, or are unrelated."""
     head, raw = decode_head(encode_entry(one)), encode_entry(one)
     begins = head_bytes(raw, head)
     assert raw.startswith(begins)

@@ -1,8 +1,8 @@
-"""Goal: an even spread chooses the emptiest tick that the fine ring knows, within the window and after the present, and
-the choices of one batch see each other.
+"""Goal: an even spread chooses the emptiest tick that the fine ring knows, within the window and after the present.
+Each choice takes account of the earlier choices of its batch.
 
-Method: rings of ten-second hours with ticks of 100 ms, filled by writes to a real timer index. The reference counts
-entries per tick in a dict and searches it by brute force.
+Method: rings with ticks of 100 ms and hours of ten seconds, filled by writes to a real timer index. The reference
+counts entries per tick in a dict and searches it by brute force.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def emptiest(counts: Counter[int], due_ms: int, last_ms: int, drawn_ms: int, now
 
 
 def eligible(due_ms: int, last_ms: int, now_ms: int) -> list[int]:
-    """Returns the ticks of a window that begin after the present: only whole ticks of the window, if it has any."""
+    """Returns the ticks of a window that begin after the present. If the window has whole ticks, returns only these."""
     ticks = range(due_ms // TICK_MS, last_ms // TICK_MS + 1)
     whole = [tick for tick in ticks if due_ms <= tick * TICK_MS and (tick + 1) * TICK_MS <= last_ms + 1]
     return [tick for tick in whole or ticks if tick * TICK_MS > now_ms]

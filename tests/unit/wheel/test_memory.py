@@ -1,8 +1,8 @@
 """Goal: memory does not grow with the number of pending or delivered entries.
 
-Method: a child process writes 40,000 entries of 100 bytes a round, drains half of them and keeps the rest, and reports
-its resident memory after each round. After a warm-up, the memory must stay constant. RocksDB reports the size of the
-memtables of several shards.
+Method: in each round, a child process writes 40,000 entries of 100 bytes, drains half of them, keeps the rest, and
+reports its resident memory. After a warm-up, the memory must stay constant. RocksDB reports the size of the memtables
+of several shards.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_shards_share_the_bound_of_their_process_unless_they_get_another() -> No
 
 
 def test_a_quiet_shard_yields_its_memory_once_half_of_the_bound_is_used(tmp_path: Path) -> None:
-    """Otherwise shards that never write again would keep the other shards at the bound, and each write of these would
+    """If idle shards kept their memtables, the busy shards would stay at the bound, and each of their writes would
     create a file."""
     resources = Resources.create(CACHE_BYTES, buffers_size_bytes=BUFFERS_BYTES)
     options = IndexOptions(write_buffer_size_bytes=limits.WRITE_BUFFER_SIZE_BYTES, resources=resources)

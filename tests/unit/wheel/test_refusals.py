@@ -1,7 +1,7 @@
 """Goal: the timer log refuses an unusable directory with a typed error, and a failed write changes nothing.
 
 Method: a real RocksDB in a temporary directory whose files are damaged, locked by another process, or belong to other
-topics; and RocksDB's own texts of errors.
+topics. Errors with RocksDB's own texts are classified.
 """
 
 from __future__ import annotations

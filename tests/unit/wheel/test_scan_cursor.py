@@ -1,7 +1,7 @@
 """Goal: a scan cursor never points at, or remembers, the key of an ended entry, in any order of ends.
 
-Method: the cursor alone is compared with a sorted list of the present keys over random writes. Through a timer index,
-the wheel must not be found wrong because of an ended key.
+Method: over random writes, the cursor is compared with a sorted list of the present keys. In a timer index, an ended
+key must not make the wheel look wrong.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_changes_to_returned_keys_do_not_move_the_cursor() -> None:
     cursor.note_present(keys)
     keys.append(third)
     cursor.note_deleted({first: None})
-    assert cursor.at <= second  # the cursor does not know it, and it may be present
+    assert cursor.at <= second  # the cursor does not know this key, which may be present
     assert not cursor.is_exact
 
 

@@ -32,7 +32,8 @@ from support.shards.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_fir
 
 
 def write_batches(index: TimerIndex, first: int, end: int) -> None:
-    """Writes the batches [`first`, `end`). Batch n puts ten entries, moves R to 10 * (n + 1) and sets seq to n."""
+    """Writes the batches [`first`, `end`). Batch n puts ten entries, sets `next_request` to 10 * (n + 1) and `seq` to
+    n."""
     for number in range(first, end):
         changes = EntryChanges()
         for offset in range(number * 10, number * 10 + 10):
@@ -43,7 +44,8 @@ def write_batches(index: TimerIndex, first: int, end: int) -> None:
 
 
 def assert_is_prefix(index: TimerIndex, at_least: int) -> None:
-    """Checks that all families are in the state after the same batch, which is `at_least` or later."""
+    """Checks that all families are in the state after the same batch, and that this is batch `at_least` or a later
+    one."""
     batches = (index.checkpoint.next_request or 0) // 10
     assert batches >= at_least
     keys, values = index.timer_log.scan(None, entry_key(NOW_MS + 100, 0), 10_000)
@@ -81,8 +83,8 @@ def test_a_log_cut_after_the_last_sync_opens_at_a_consistent_prefix(tmp_path: Pa
 
 @pytest.fixture
 def wal_syncs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Returns a function that counts, by RocksDB's statistics, the syncs of the write-ahead log of the latest opened
-    database. A file shows no difference before and after a sync, since the kernel has its content."""
+    """Returns a function that counts the syncs of the write-ahead log of the database opened last, from RocksDB's
+    statistics. A file looks the same before and after a sync, since the kernel has its content."""
     opened: list[Options] = []
 
     def counting(options: IndexOptions) -> Options:
@@ -141,12 +143,12 @@ def test_a_span_and_point_deletes_leave_the_same(tmp_path: Path) -> None:
         points = EntryChanges()
         for at, key in enumerate(chosen):
             points.delete(key, 10, stored=bool(first) and at == 1)
-        if first:  # the entry between them becomes stored first, so that `blocks` may leave it out
+        if first:  # the second entry is put into STORE first, so that `blocks` does not count it
             for index in indexes:
                 mark = EntryChanges()
                 mark.replace(chosen[1], bytes(10), 10, stored=True, old_stored=False)
                 index.write(mark)
-        moved = entry_key(keys[first][0], 5000 + first)  # the same write puts it inside the span: it stays
+        moved = entry_key(keys[first][0], 5000 + first)  # the same write puts this key inside the span: it stays
         for index, changes in ((indexes[0], span), (indexes[1], points)):
             changes.insert(moved, bytes(10))
             index.write(changes)
@@ -187,7 +189,7 @@ def test_first_dues_are_found_and_given_up_below_the_low_water_mark(
     for at in rng.sample(range(20_000), 2000):
         expected = dues.get(at)
         assert index.timer_log.first_due(at) == (None if expected == NO_FIRST_DUE else expected)
-    put_entries(index, [(NOW_MS, 15_000)])  # every entry below has ended: L rises to 15,000
+    put_entries(index, [(NOW_MS, 15_000)])  # every entry below has ended: the low-water mark rises to 15,000
     assert index.timer_log.low_water() == 15_000
     assert index.timer_log.first_due(2_000) is None
     for at in range(15_000, 20_000, 37):
@@ -285,7 +287,7 @@ def test_space_of_ended_entries_is_reclaimed(tmp_path: Path, monkeypatch: pytest
 def test_range_tombstones_in_memory_are_written_out_before_they_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every scan visits each of them. The last write does not wait for the flush."""
+    """Every scan visits each range tombstone in memory. The last write does not wait for the flush."""
     monkeypatch.setattr(limits, "RANGE_TOMBSTONES_MAX", 3)
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, offset) for offset in range(7 * limits.SPAN_KEYS_MIN)])
@@ -475,7 +477,7 @@ def test_the_low_water_mark_rises_with_a_write_that_also_ends_entries_of_a_later
 
 
 def test_a_scan_that_fails_does_not_raise_the_low_water_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise its missing rows would count as ended requests."""
+    """If the error were ignored, the missing rows of the scan would count as ended requests."""
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 0)])
     note_firsts(index, 0, [NOW_MS])
@@ -566,6 +568,6 @@ def test_a_range_with_a_wrong_count_is_corrupt(tmp_path: Path) -> None:
         index.raise_low_water(10_000)
     put_entries(index, [(NOW_MS, limits.RANGE_OFFSETS + 3)])
     note_firsts(index, limits.RANGE_OFFSETS + 3, [NOW_MS])
-    with pytest.raises(Corrupt, match="row 0 of `blocks`"):  # an entry of the next range does not replace it
+    with pytest.raises(Corrupt, match="row 0 of `blocks`"):  # an entry of the next range does not make up for it
         index.raise_low_water(10 * limits.RANGE_OFFSETS)
     index.close()

@@ -1,7 +1,8 @@
 """Goal: a wheel file is trusted only if it is correct; a damaged, stale, half-written or foreign file has no effect.
 
-Method: each case fills an index, damages the file in one way and opens it again. It states whether the file may be
-trusted. Every index must deliver the same entries, at once, and end with a wheel that agrees with the timer log.
+Method: each case fills an index, damages the file in one way, opens the index again and checks whether it trusts the
+file. In every case, the index must deliver the same entries at once, and end with a wheel that agrees with the timer
+log.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ def test_a_new_file_is_trusted_from_its_first_update_on(tmp_path: Path) -> None:
 
 
 def test_a_stamp_is_written_beside_the_last_one(tmp_path: Path) -> None:
-    """So a torn stamp leaves the other copy whole."""
+    """A torn stamp then leaves the other copy whole."""
     path = tmp_path / "wheel"
     made = WheelFile.create(path, Geometry.of(TINY), bytes(32), FakePlatform())
     for log_sequence in (7, 8, 9):
@@ -207,7 +208,7 @@ def test_a_wheel_that_cannot_be_written_back_is_an_error_of_the_storage(
 
 
 class SyncedPlatform(FakePlatform):
-    """A machine that keeps a copy of the file at its latest write-back, which is all that surely survives a loss of
+    """A machine that keeps a copy of the file as of its latest write-back: only this copy is sure to survive a loss of
     power."""
 
     synced = b""

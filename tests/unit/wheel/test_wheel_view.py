@@ -1,7 +1,7 @@
 """Goal: another process sees the wheel of a running owner, never an unfinished update, and follows a replaced file.
 
-Method: a child maps the file and takes snapshots while this process writes batches. In each snapshot, the total that is
-counted at every change must equal the sum over all slots. A torn state, made by hand, shows that the check can fail.
+Method: a child maps the file and takes snapshots while this process writes batches. In each snapshot, the total, which
+every change updates, must equal the sum over all slots. A torn state, made by hand, shows that the check can fail.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
 
 
 def test_an_update_never_looks_finished_before_it_is(tmp_path: Path) -> None:
-    """A reader that runs while the owner has no processor sees the result of the owner's last store."""
+    """If the owner is suspended between two stores, a reader sees the result of the first store."""
     path, geometry = tmp_path / "wheel", Geometry(1, 1_000, 50, 10_000)
     path.write_bytes(bytes(geometry.file_size_bytes))
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:

@@ -25,7 +25,7 @@ from postdate.kafka.classification import result_of
 from postdate.kafka.errors import NotAuthorized, Unreachable
 from postdate.kafka.interface import LookedUp, Operation, TopicInfo
 
-#: Seconds that our waits are longer than the library's time-out, so that its error, which names the cause, comes first.
+#: Seconds by which our waits exceed the library's time-out: its error then comes first, and names the cause.
 _GRACE_S = 1.0
 
 _OPERATIONS = {
