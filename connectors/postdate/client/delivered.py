@@ -51,8 +51,9 @@ class Delivered:
     next: datetime | None
     """The nominal time of the next occurrence, None if this was the last one."""
     extra: str | None
-    """For an extra delivery of a recurring schedule, which is not an occurrence: the origin of the control that
-    requested it and the number of the delivery, `<request topic>/<partition>/<offset>/<number>`, unique for ever."""
+    """Only for an extra delivery of a recurring schedule, which is not an occurrence: the origin of the control that
+    requested it, and the number of the delivery, as `<request topic>/<partition>/<offset>/<number>`. Unique for
+    ever."""
     headers: tuple[tuple[str, bytes | None], ...]
     """The headers of the message."""
 

@@ -231,8 +231,8 @@ class RequestTopic:
         return self._control(b"pause", id, origin, [])
 
     def resume(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
-        """Returns the record that ends a pause: nominal times from its timestamp on are delivered again. Otherwise the
-        same as `pause`, with the verdict `resumed`."""
+        """Returns the record that ends a pause: nominal times from its timestamp on are delivered again. Requirements
+        and errors are those of `pause`. The verdict is `resumed`."""
         return self._control(b"resume", id, origin, [])
 
     def trigger(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:

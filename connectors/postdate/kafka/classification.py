@@ -132,7 +132,7 @@ REFUSED_CODES = frozenset(
 )
 
 
-#: The right that an operator must grant, since the library's texts do not name it.
+#: The right that an operator must grant. The library's texts do not name it.
 _MISSING = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ": no ACL allows Write on this transactional id",
     KafkaError.GROUP_AUTHORIZATION_FAILED: ": no ACL allows Read on the consumer group",
@@ -169,10 +169,10 @@ def blame(fault: KafkaFault) -> Blame:
     return _BLAME.get(fault.code, Blame.REFUSED)
 
 
-#: Refusals of a single record that every attempt meets until an operator changes the topic: those of a broker's
-#: validation (a schema, the key of a compacted topic) and of the size. A refused timestamp is not final, since it
-#: depends on the clocks of the brokers. Neither is a broken checksum, nor a refusal by a policy or a format of the
-#: cluster, which may depend on the broker.
+#: Every attempt to produce a record is refused with one of these codes until an operator changes the topic: the record
+#: fails a broker's validation (a schema, the key of a compacted topic), or is too large. A refused timestamp is not
+#: final, since it depends on the clocks of the brokers. Neither is a broken checksum, nor a refusal by a policy or a
+#: format of the cluster, which may depend on the broker.
 _FINAL_CODES = frozenset(
     {KafkaError.INVALID_RECORD, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE},
 )

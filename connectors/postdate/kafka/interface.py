@@ -379,8 +379,8 @@ class Admin(Protocol):
         Returns an empty set if the group is hidden."""
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
-        """Creates the topics that do not exist. Returns their names once every broker that was asked has them. Raises
-        SettingRefused if the cluster refuses a setting, a replication factor or a name."""
+        """Creates the topics that do not exist. Returns their names once their descriptions show a leader for each
+        partition. Raises SettingRefused if the cluster refuses a setting, a replication factor or a name."""
 
     def add_partitions(self, counts: Mapping[str, int]) -> None:
         """Increases each topic's partition count to the given total. Raises SettingRefused if that is not an
@@ -405,8 +405,8 @@ class Admin(Protocol):
 
     def share_isolation(self, group_id: str) -> Isolation | None:
         """Returns the isolation level at which a share group (KIP-932) reads, whether it has members or not. Returns
-        None if `group_id` names a consumer group, whose members set their own level, or if the brokers know no
-        isolation level of groups. Two requests. Raises NotAuthorized without DescribeConfigs on the group."""
+        None if `group_id` names a consumer group (its members set their own levels), or if the brokers do not know this
+        setting of groups. Two requests. Raises NotAuthorized without DescribeConfigs on the group."""
 
     def close(self) -> None:
         """Frees the client. A second call does nothing."""

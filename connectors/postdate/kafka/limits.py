@@ -20,8 +20,8 @@ MESSAGE_BYTES_MAX = 1_048_588
 #: Milliseconds without heartbeats after which a member loses its partitions; with the group protocol classic only.
 SESSION_TIMEOUT_MS = 15_000
 
-#: Milliseconds between two heartbeats, by which a member learns of a rebalance. No member serves a moving shard until
-#: the members have learned of the second of two rebalances. With the client's default of 3,000, that would take
+#: Milliseconds between two heartbeats, by which a member learns of a rebalance. A shard moves in two rebalances, and no
+#: member serves it until the members have learned of the second. With the client's default of 3,000, that would take
 #: seconds.
 HEARTBEAT_INTERVAL_MS = 300
 

@@ -42,7 +42,7 @@ events = logging.getLogger(__name__)
 _QUEUE_WAIT_S = 0.05
 #: Seconds: how long one wait for delivery reports lasts before the state of the transaction is checked.
 _REPORT_WAIT_S = 0.02
-#: Seconds: how long one request for metadata may take before a producer takes its id.
+#: Seconds: how long one request for metadata may take before a producer takes its transactional id.
 _MEET_S = 1.0
 #: Seconds: how long to wait before a retriable call is repeated; some of them return at once.
 _RETRY_PAUSE_S = 0.02

@@ -434,7 +434,7 @@ def test_an_older_copy_of_the_same_counts_is_rebuilt(tmp_path: Path, clean: bool
     wheel = filled(tmp_path, clean)
     old = wheel.read_bytes()
     index = reopened(tmp_path)
-    changes = EntryChanges()  # a reschedule: the number of entries and R stay the same
+    changes = EntryChanges()  # a reschedule: the number of entries and `next_request` stay the same
     changes.delete(entry_key(*ENTRIES[0]), 10)
     changes.insert(entry_key(NOW_MS + 60, ENTRIES[0][1]), bytes(10))
     index.write(changes)

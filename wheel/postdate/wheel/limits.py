@@ -43,8 +43,8 @@ WRITE_BUFFER_SIZE_BYTES: Final = 16 * 1024 * 1024
 # 633 and 534.
 WRITE_BUFFER_PART_MIN: Final = 0.5
 
-# Memory of the memtables of all shards of a process, without those that are being flushed. Beyond it each write creates
-# a file. It is enough for eight busy shards (two write buffers each), or 4 MiB for each of 64 shards.
+# Memory of the memtables of all shards of a process, without those that are being flushed. Above this bound, each write
+# creates a file. The bound is enough for eight busy shards (two write buffers each), or 4 MiB for each of 64 shards.
 MEMTABLES_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 # The unit in which a memtable allocates memory. With RocksDB's default, the first entry of each column family takes

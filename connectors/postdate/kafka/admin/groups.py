@@ -1,8 +1,8 @@
 """Requests to the coordinator of a consumer group; each request uses a separate client.
 
 The behaviour of the client library shapes this module (librdkafka 2.16, read in `rdkafka_admin.c` and
-`rdkafka_coord.c`; its issue 4605, its open pull requests 5397 and 5457). An admin client searches for a coordinator
-without a time-out, but the request that needs it has one. When the request times out, it is freed; when a broker comes
+`rdkafka_coord.c`; its issue 4605, its open pull requests 5397 and 5457). An admin client's search for a coordinator has
+no time-out, but the request that waits for the search has one. A request that times out is freed. When a broker comes
 back, the search uses the freed request, and an assertion ends the process. Also, a client whose broker was down may
 never get an answer from a coordinator again (*measured*). So:
 

@@ -10,7 +10,7 @@ Rows of the column family `ended`:
 | `o`, request offset u64 | nothing | as long as `firsts` names the request |
 
 "Sent" means delivered or dead-lettered. A generation is as long as the window, and one range tombstone deletes it. A
-request that was pending and no longer is was sent, unless it has a row `o`. Such rows are rare.
+request that has left the pending entries was sent, unless it has a row `o`. Such rows are rare.
 
 A row `d` is a delivery. Its time is the broker's timestamp of the dispatch-log record with the delivery, and determines
 its hour. So all owners have the same rows. One range tombstone deletes an hour. Each delivery has a separate row: an

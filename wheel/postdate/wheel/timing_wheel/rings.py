@@ -1,6 +1,6 @@
 """Both rings and the counters of a wheel, and the place where each entry is counted.
 
-An entry (due, offset) is counted in exactly one place. Its key and three numbers that only grow decide which:
+An entry (due, offset) is counted in exactly one place. Its key and three bounds, which only grow, determine the place:
 
     due 0                                    control
     key < cursor, tick of due <  window      overdue

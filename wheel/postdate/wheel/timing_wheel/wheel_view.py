@@ -1,7 +1,8 @@
 """Consistent read-only copies of a wheel, for other processes.
 
-`WheelView.snapshot` copies the whole file between two updates of its owner, which it detects by the sequence counter in
-the header. So all numbers of a snapshot belong to one state. If the owner replaces its file, the view maps the new one.
+`WheelView.snapshot` copies the whole file. The sequence counter in the header shows that the owner made no update
+during the copy, so all numbers of a snapshot belong to one state. If the owner replaces its file, the view maps the new
+one.
 
 Thread rule: a view belongs to one thread; any number of processes may have views. A view takes no lock and does not
 slow the owner down.
