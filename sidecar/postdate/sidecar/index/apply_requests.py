@@ -201,8 +201,8 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
 def _resolve_id(
     overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None, series_ms: int
 ) -> tuple[Kind | None, int]:
-    """Does the same as `_resolve_pending`, by the id policies of a request: a delivered message of its id may also drop
-    it."""
+    """Resolves an id like `_resolve_pending`, but by the id policies of the request: a delivered message of the id may
+    also drop the request."""
     is_new = mark is None  # otherwise an earlier owner has accepted the request
     if is_new and request.drops:
         delivered = overlay.delivered(request.id, record.offset, record.timestamp_ms)

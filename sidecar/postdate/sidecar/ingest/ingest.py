@@ -1,4 +1,5 @@
-"""Turns a polled batch into one WriteBatch: parses each request, applies it, and moves R past the batch.
+"""Turns a polled batch into one WriteBatch: parses each request, applies it, and moves R, the offset of the next
+request, past the batch.
 
 Thread rule: the shard's thread. Cost: one pass; the common request (a target and one time) takes a parse, an encode and
 a put.
@@ -169,8 +170,8 @@ def _newest(rules: RequestRules) -> RequestRules:
 
 
 def skip_markers(ctx: ShardContext, index: TimerIndex) -> int:
-    """Moves R past offsets without requests, such as transaction markers. Returns R. If retention deletes these
-    offsets, no request is lost.
+    """Moves R past offsets without requests, such as transaction markers. Returns R. Without this, requests would look
+    lost once retention deletes these offsets.
 
     Reads the request topic from R on: R must never depend on the position of a consumer that may since have been moved.
     """

@@ -153,8 +153,8 @@ class BacklogBypass:
     def begin(self, index: TimerIndex, keys: list[bytes], values: list[bytes], ended: set[bytes], full: int) -> None:
         """Starts the second cursor after a transaction of the first, if most of its messages are for a few targets.
 
-        `ended`: the keys that have ended; all other keys keep their targets waiting. `full`: the number of keys that a
-        transaction may have, if this one was limited to fewer.
+        `ended`: the keys that have ended; all other keys keep their targets waiting. `full`: the number of keys of a
+        full transaction, which may be more than the limit of this transaction.
         """
         self.end()
         heavy = _heavy(Counter(decode_head(raw).target for raw in values), full)
