@@ -159,7 +159,7 @@ def test_messages_that_are_parked_in_each_turn_delay_no_other(env: ShardEnvironm
 def test_a_backlog_of_others_does_not_stop_the_trials_of_a_slow_target(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even a backlog that is older than all parked messages, and of which no message leaves."""
+    """This holds even if the backlog is older than all parked messages and no message of it leaves."""
     slow_down(monkeypatch, "orders", 100)
     shard = env.shard()
     for _ in range(300):

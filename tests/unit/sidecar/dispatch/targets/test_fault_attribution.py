@@ -184,7 +184,7 @@ def test_one_failed_trial_is_not_an_outage_however_long_it_took(faults: FaultAtt
 
 
 def test_an_outage_begins_with_the_abort_that_isolates_the_target(faults: FaultAttribution, clock: StepClock) -> None:
-    """If twenty targets hang, each gets a trial every three minutes."""
+    """If twenty targets hang, each gets a trial only every three minutes, so its first failed trial comes late."""
     attempt = common({"bad": 1}, bad=outcome(0, 1, why=TIMED_OUT))
     attempt.log_acknowledged = True
     faults.aborted(attempt, 0)

@@ -3,7 +3,7 @@ A slow target, or one that refuses all messages, delays few messages for other t
 
 Method: `FaultAttribution` decides for a model of a shard, on a clock that the model advances. The shard has one
 producer. A transaction of n messages takes `base_ms` plus EACH_MS for each message; a trial of a slow target takes
-longer. Healthy targets get `healthy_per_ms` messages a ms: 1,000 a second, or none.
+longer. Healthy targets together get `healthy_per_ms` messages per ms: 1, or 0.
 """
 
 from __future__ import annotations
