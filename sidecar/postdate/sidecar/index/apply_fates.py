@@ -40,7 +40,7 @@ from postdate.wire.dispatch_log import (
 
 
 def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
-    """Applies one committed fate; `next_request` is R.
+    """Applies one committed fate. `next_request` is R, the offset of the next request to ingest.
 
     A pending entry is changed or ended. A request at or above R gets a mark (rule 5). If a request below R has no
     entry, it has already ended, and its fate has no effect. Raises Contradicted if the log decided a control

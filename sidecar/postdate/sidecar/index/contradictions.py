@@ -63,7 +63,8 @@ def check_delivered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int, ne
     """Checks that ingest accepted no pending request that the log shows to be dropped. A request is dropped if it
     follows a message of the same id in `rows`: the messages that a record at `at_ms` has delivered.
 
-    REQUIRES: the fates of that record are not applied yet. `next_request`: R. Raises Contradicted. O(rows).
+    REQUIRES: the fates of that record are not applied yet. `next_request`: the offset of the next request to ingest.
+    Raises Contradicted. O(rows).
     """
     for offset, _ in rows:
         key = overlay.find(offset) if offset < next_request else None

@@ -66,7 +66,7 @@ def ingest(
     ending_max: int = ENDING_ENTRIES_MAX,
     now_ms: int = -1,
 ) -> int:
-    """Applies a batch of requests and makes it durable with R. Returns how many of `records` were used.
+    """Applies a batch of requests and makes it durable together with R. Returns how many of `records` were used.
 
     Fewer are used if too many entries wait under key 0 (rule 1), or if a request must wait for a bulk control. The
     caller offers the rest again after a dispatch. `ending_max`: the most entries that may wait under key 0. Records

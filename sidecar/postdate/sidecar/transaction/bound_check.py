@@ -21,8 +21,8 @@ from postdate.sidecar.transaction.limits import BOUND_CHECK_MS_MAX
 
 
 class UnverifiedBound(AbortRequired):
-    """Unread records may exist between D and the first record of the ownership. The transaction is aborted; the caller
-    drops the ownership and takes over again."""
+    """Unread records may exist between the end of the replay and the first record of the ownership. The transaction is
+    aborted; the caller drops the ownership and takes over again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class AppendedEarly(AbortRequired):
 
 
 class GraceOver(AbortRequired):
-    """The dispatch-log record was appended after the end of a message's grace, by more than a transaction may take: the
+    """The dispatch-log record was appended more than a transaction time-out after the end of a message's grace: the
     process was frozen after its decision. A smaller bound would abort transactions again and again while graces end."""
 
 
@@ -172,7 +172,7 @@ class ShardOwnership:
         self.policies = self.policies.needed_from(low_water)
         try:
             self._produce(content.messages, report_all)
-            reads_from = max(next_request, low_water)  # an index from an older disk is still catching up with L
+            reads_from = max(next_request, low_water)  # an index from an older disk may still be behind
             record = DispatchRecord(
                 seq=self.seq + 1,
                 takeover=self.takeover,

@@ -170,7 +170,7 @@ def test_an_owner_that_was_frozen_finds_an_entry_that_it_moved_and_a_successor_d
 
 
 def test_an_earlier_reschedule_does_not_undo_a_later_one(index: TimerIndex) -> None:
-    """Rule 3: `moved` by a control below R was carried out by the ingest of that control."""
+    """Rule 3: if the control is already ingested here, its ingest has carried out the `moved` fate."""
     feed(
         index,
         schedule(0, BASE_MS + 500, id="a"),

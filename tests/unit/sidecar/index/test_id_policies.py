@@ -220,7 +220,8 @@ def test_a_request_without_a_limit_ends_the_series(make: Make) -> None:
 
 
 def test_an_empty_disk_learns_the_start_from_the_fate_of_the_replaced_request(make: Make) -> None:
-    """The first requests of the series lie below R of the empty start, or have expired."""
+    """The first requests of the series have expired, or lie below the offset at which the empty start begins to
+    read."""
     shard = make(begins=False)
     shard.begin(next_request=2)
     shard.recover(SeriesFate(0, WITHIN_MS, REPLACED, 1, BASE_MS), SeriesFate(1, LIMIT_MS, REPLACED, 2, BASE_MS))

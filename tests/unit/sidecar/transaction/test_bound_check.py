@@ -218,7 +218,7 @@ def test_an_end_below_r_halts_only_if_it_is_confirmed(
     with _stale(monkeypatch, {part: 1}):
         if part is _REQUESTS:
             env.until(shard, lambda: shard.state is State.HALTED)
-        else:  # the mark is a record too: it lands behind D, and refutes the answer
+        else:  # the mark is a record too: it lies after the replayed end, and refutes the answer
             _for_ms(env, shard, 90_000)
     assert (shard.state is State.HALTED) == (part is _REQUESTS)
     shard.close()

@@ -8,9 +8,9 @@ order of due time, then of request offset: while one of them waits below the sec
 message of that target.
 
 Invariants while the second cursor is active: each present message below `_position` has a target in `_waiting`; the
-second cursor has taken no message below the first cursor. A message that is put below `_position` lowers it. If the
-state becomes uncertain (a transaction that did not commit, another index, too many targets), the bypass ends; the next
-full transaction starts it again.
+second cursor has taken no message below the first cursor. A message that is put below `_position` lowers `_position`.
+If the state becomes uncertain (a transaction that did not commit, another index, too many targets), the bypass ends;
+the next full transaction starts it again.
 
 Thread rule: belongs to the shard's thread.
 """

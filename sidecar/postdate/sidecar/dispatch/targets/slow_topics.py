@@ -193,9 +193,9 @@ class SlowTopics:
         took_ms: float,
         late_ms: float,
     ) -> list[SlowTopic]:
-        """Evaluates the reports of a committed common transaction. Returns the topic that it waited longest for, if it
-        counts. If the previous transaction had messages for one target only, and this transaction shows that other
-        messages waited for it, that target comes first.
+        """Evaluates the reports of a committed common transaction. Returns the topic that it waited longest for, if the
+        transaction counts. If the previous transaction had messages for one target only, and this transaction shows
+        that other messages waited for it, that target comes first.
 
         `outcomes`: empty if its records had no delivery reports. `first_wait_ms`, `log_waited_ms`: how long it waited
         for its first acknowledgement, and for that of its log record. `took_ms`: its duration. `late_ms`: how long its
