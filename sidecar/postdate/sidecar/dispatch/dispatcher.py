@@ -114,8 +114,7 @@ class Dispatcher:
             self._parking.park(index, batch)
             if due.keys_after_gaps:
                 return Dispatched(0, more=True)
-            # Continue in this turn: otherwise further entries to park could be due in each turn, and no transaction
-            # would run.
+            # Continue in this turn: if each turn parked further entries and returned, no transaction would run.
             due.leave_out({key for key, _ in batch.park})
             overlay, batch = self._build(index, due)
             if batch.park or not batch.fates:

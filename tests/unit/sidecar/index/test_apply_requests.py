@@ -258,7 +258,8 @@ def test_a_control_acts_on_no_later_request(index: TimerIndex, named: int) -> No
 def test_a_request_that_another_owner_refused_does_not_count_as_sent(
     index: TimerIndex, first_due: int, sent: bool
 ) -> None:
-    """Its dead letter has no first due time. A later control on its id is answered not-found, not too-late."""
+    """The dead letter has no first due time. A later control on the request's id is answered not-found, not
+    too-late."""
     recover(index, PlainFate(0, first_due, DEAD))
     feed(index, schedule(0, BASE_MS + 500, id="a"))
     assert IndexOverlay(index).outcome(b"a") == RecentOutcome(0, sent)

@@ -109,7 +109,7 @@ def test_a_member_of_version_1_names_no_survivor(make: Make) -> None:
 
 
 def test_a_kept_request_waits_for_no_message_and_leaves_before_its_survivor(make: Make) -> None:
-    """It lies under key 0 and acts on its survivor, so a transaction without key 0 does not contain the survivor."""
+    """A kept request lies under key 0 and acts on its survivor. A transaction without key 0 leaves the survivor out."""
     shard = make()
     shard.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS, id="a", **{"if-pending": "keep"}))
     entry = shard.entries()[1][1]

@@ -328,7 +328,7 @@ def test_an_old_disk_reaches_the_same_state_by_marks(make: Make, name: str) -> N
 
 
 def test_a_stored_request_that_is_refused_when_read_again_still_leaves_a_tombstone(make: Make) -> None:
-    """Otherwise a rebuild finds it in STORE, and delivers a request that has ended as a dead letter."""
+    """Otherwise a rebuild finds the request in STORE and delivers it, although it has ended as a dead letter."""
     shard, other = make(), make()
     shard.feed(schedule(0, FAR_MS))
     fates = shard.commit().fates

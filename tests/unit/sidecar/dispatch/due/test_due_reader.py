@@ -127,7 +127,7 @@ def test_no_trial_is_due_while_no_message_waits_for_it(env: ShardEnvironment) ->
 def test_a_trial_waits_for_an_earlier_message_that_is_not_parked_yet(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the parked messages would overtake it."""
+    """Otherwise the parked messages would overtake the earlier message."""
     shard = env.shard()
     index, _ = _isolated(env, shard, 2, messages_max=2, due_ms=5)
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))

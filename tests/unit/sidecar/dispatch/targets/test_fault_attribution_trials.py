@@ -261,7 +261,7 @@ def test_a_network_outage_delays_an_isolated_target_hardly_longer_than_the_other
 
 @pytest.mark.parametrize("busy", [0.2, 0.6])
 def test_a_target_that_refuses_everything_delays_few_messages_of_the_others(busy: float) -> None:
-    """It needs a trial for each message."""
+    """The target needs a trial for each message."""
     shard, alone = _Shard({REFUSING: 100.0}, busy), _Shard({}, busy)
     shard.run(120)
     alone.run(120)

@@ -248,7 +248,7 @@ def test_a_suspicion_ends_some_time_after_the_last_slow_transaction(faults: Faul
 
 
 def test_a_target_that_answers_first_and_late_without_others_is_not_cleared(faults: FaultAttribution) -> None:
-    """Its own first acknowledgements do not define the usual wait."""
+    """The first acknowledgements of the target do not define the usual wait."""
     quick(faults)
     for _ in range(4):
         assert not faults.any

@@ -153,7 +153,7 @@ def test_the_times_of_slow_transactions_alone_do_not_count(faults: FaultAttribut
 def test_after_a_trial_or_an_abort_the_next_transaction_shows_nothing(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """Its messages waited for the trial or the abort as well."""
+    """The messages of the next transaction waited for the trial or the abort as well."""
     other = isolate(faults, 4, target="missing")
     for _ in range(10):
         _alone(faults, clock)
