@@ -1,7 +1,7 @@
 """Handles the abort of a transaction: the target or entry to blame, the time of the next attempt, and its size.
 
 Step 3 of docs/protocol.md, "Running". `fault_attribution` decides which target or entry an abort is attributed to; this
-module gives it the known facts about the transaction, and backs off if the fault is attributed to nobody.
+module gives it the known facts about the transaction, and backs off if the abort is attributed to neither.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -88,8 +88,8 @@ class Aborts:
         self._delay_ms = min(max(self._delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
 
     def missing_target(self, batch: Batch) -> Callable[[], bool]:
-        """Returns a function that returns True once a target of the transaction is gone; its first call requests the
-        metadata of its targets. Without this check, the transaction, and every message in it, would wait until
+        """Returns a function that returns True once a target of the transaction is unusable. Its first call requests
+        new metadata of all these targets. Without this check, the transaction and every message in it would wait until
         message.timeout.ms."""
         is_requested = False
 
@@ -115,7 +115,8 @@ class Aborts:
 
 
 def finished_transaction(ownership: ShardOwnership, batch: Batch, due: Due) -> FinishedTransaction:
-    """Returns a summary of the transaction that has just ended; messages are counted only if some of them reported."""
+    """Returns a summary of the transaction that has just ended; messages are counted only for a trial, or if there are
+    outcomes."""
     trial, outcomes, took_ms = due.trial, ownership.outcomes, ownership.took_ms
     counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()
     if trial is not None:

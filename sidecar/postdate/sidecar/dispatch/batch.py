@@ -219,8 +219,8 @@ class BatchBuilder:
             batch.linked.append((key, entry, fate))
 
     def _passes(self, own_filter: OwnTopicsFilter, key: bytes, entry: Entry, is_dead: bool) -> bool:
-        """True if the filter takes a message. This depends on the topics of Postdate that the end of the message writes
-        to. `is_dead`: the message becomes a dead letter."""
+        """True if the filter takes a message, which depends on Postdate's topics to which the end of the message
+        writes. `is_dead`: the message becomes a dead letter."""
         needs_own = (
             (is_dead and self._own.dead_letters in own_filter.topics)
             or (entry.stored and self._own.store in own_filter.topics)

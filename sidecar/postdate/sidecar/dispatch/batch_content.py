@@ -25,7 +25,7 @@ class Batch:
 
     now_ms: int = 0
     until_ms: int = 0  # the cancel gate holds back entries that are due later
-    surplus_max: int = 0  # the most missed occurrences, without the first of each schedule
+    surplus_max: int = 0  # the most missed occurrences beyond the first of each schedule
     surplus_bytes_left: int = 0  # the bytes that values of further missed occurrences may add
     surplus: int = 0  # fates beyond the first of each entry
     messages: list[OutgoingRecord] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Batch:
     dead: list[str] = field(default_factory=list)  # the reason of each dead letter
     moved: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # by a bulk control: key, before, after
     swept: int = 0  # entries on which the bulk control in force acts
-    bulk: BulkProgress | None = None  # its fate in this transaction
+    bulk: BulkProgress | None = None  # the fate of that control in this transaction
     stayed: int = 0
     skipped_own: bool = False  # a message stayed because it writes to an isolated topic of Postdate
     targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
@@ -65,7 +65,8 @@ class Batch:
     filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that accepts only small batches
 
     def gone(self) -> set[bytes]:
-        """Returns the keys of all entries that end or become parked, except those parked before. O(entries)."""
+        """Returns the keys of entries that end, become parked, or move to their next occurrence; without parked entries
+        that end. O(entries)."""
         return {key for run in self.runs for key in run}.union(row[0] for row in self.recurred)
 
     def store(self, key: bytes, size_bytes: int, entry: Entry) -> None:

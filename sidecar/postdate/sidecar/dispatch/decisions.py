@@ -1,8 +1,8 @@
 """Decides whether a due message leaves, waits, or becomes a dead letter.
 
 A pure step: it reads the metadata of the target, and changes nothing. `batch` carries out the decision. Most messages
-need none: if one message of a target may leave, all its messages in the transaction may, except those with special
-conditions (`is_special`).
+need no decision: if one message of a target may leave, all its messages in the transaction may, except those with
+special conditions (`is_special`).
 
 Thread rule: belongs to the shard's thread.
 """

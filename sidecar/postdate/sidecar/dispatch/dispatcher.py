@@ -1,7 +1,7 @@
 """Dispatch: turns due entries of the timer index into committed transactions, one at a time.
 
 Steps 1 and 2 of docs/protocol.md, "Running". `due_reader` reads the entries that may leave, `batch` builds their
-transaction, `aborts` handles one that failed (step 3), and `parking` moves waiting entries aside. Steps 4 and 5
+transaction, `aborts` handles a failed transaction (step 3), and `parking` moves waiting entries aside. Steps 4 and 5
 (unknown outcome, fenced) are exceptions that `dispatch` raises: the shard drops the ownership and takes over again.
 
 Thread rule: the shard's thread.
@@ -43,8 +43,8 @@ _LOOKUPS_MAX = 2
 
 
 class Dispatched(NamedTuple):
-    """The number of committed fates. `more`: more entries may be due, so the caller should call again without a
-    wait."""
+    """The result of one turn. `fates`: the number of committed fates. `more`: more entries may be due, so the caller
+    should call again without a wait."""
 
     fates: int
     more: bool
@@ -114,7 +114,7 @@ class Dispatcher:
             self._parking.park(index, batch)
             if due.keys_after_gaps:
                 return Dispatched(0, more=True)
-            # In this turn: in the next one, further entries to park may be due, and so on for ever.
+            # Continue in this turn: if each turn parked further entries and returned, no transaction would run.
             due.leave_out({key for key, _ in batch.park})
             overlay, batch = self._build(index, due)
             if batch.park or not batch.fates:
@@ -145,7 +145,8 @@ class Dispatcher:
         return Dispatched(len(batch.fates), more)
 
     def before_ms(self, index: TimerIndex, before_ms: int) -> int:
-        """Returns the time before which messages must be due to leave. `before_ms`: the same without bulk controls."""
+        """Returns the time before which entries must be due in order to leave: `before_ms`. While a bulk control has
+        begun and its request is unread, returns at most 1, so that no message leaves."""
         bulks = index.timer_log.bulks
         return min(before_ms, 1) if bulks and are_ahead(bulks, read_up_to(index)) else before_ms
 
@@ -200,7 +201,7 @@ class Dispatcher:
 
     def commit_beat(self, index: TimerIndex, ownership: ShardOwnership) -> bool:
         """Commits a record without fates: it keeps the log from becoming empty, and samples the broker's clock. Returns
-        False if it was aborted, or if the pause after an abort is not over. Raises as `dispatch`."""
+        False if the transaction is aborted, or if the pause after an abort is not over. Raises as `dispatch`."""
         if self._aborts.is_pausing:
             return False
         try:
@@ -214,9 +215,9 @@ class Dispatcher:
         return True
 
     def maintain(self, index: TimerIndex, now_ms: int) -> bool:
-        """Refreshes target metadata, moves back parked entries that may leave, and stores entries that have waited for
-        long. Returns True if entries were moved back: more may follow. Waits for Kafka no longer than the first look-up
-        of a target may take."""
+        """Refreshes target metadata, moves back parked entries that may leave, and marks old pending entries, which the
+        next transaction stores. Returns True if entries were moved back: more may follow. Waits for Kafka no longer
+        than the first look-up of a target may take."""
         self._sweep.step(index, now_ms)
         self._targets.refresh()
         if self._rates is not None:

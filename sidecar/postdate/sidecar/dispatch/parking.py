@@ -101,7 +101,7 @@ class Parking:
             if not target.works or self._faults.get(name) is not None:
                 moved |= self._end_spent(index, target, now_ms)
             elif self._rates is not None and self._rates.limits(name):
-                self._rates.wait(name)  # it reads them under their parked keys
+                self._rates.wait(name)  # `TargetRates` reads entries under their parked keys
             else:
                 moved |= self._move_back(index, *index.timer_log.scan_parked(name, UNPARK_ENTRIES_MAX))
         return moved

@@ -105,8 +105,8 @@ class UndeliveredEnds:
         batch.dead.append(reason)
 
     def _end_by_another(self, entry: Entry, offset: int) -> Fate:
-        """Returns the fate of an entry that another request ends. If the deployment writes version 2, it names the
-        survivor, and the start of the series that the survivor continues."""
+        """Returns the fate of an entry that another request ends. From format version 2 on, the fate names the survivor
+        and, if the survivor continues a series, the start of the series."""
         if entry.kind == Kind.CANCELLED:
             return PlainFate(offset, entry.first_due, CANCELLED)
         if entry.kind in ENDED_BY_EARLIER:
@@ -138,7 +138,8 @@ class UndeliveredEnds:
         """Returns the size in bytes of the largest record that one of Postdate's own topics accepts. If the topic is
         unknown, the caller looks it up and builds again.
 
-        An unknown limit excludes no record: the broker refuses one that is too large, and the batch is built again.
+        An unknown limit excludes no record: the broker refuses a record that is too large, and the batch is built
+        again.
         """
         topic = self._target_of(own_topic)
         if topic is None:

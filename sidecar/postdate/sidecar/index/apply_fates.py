@@ -40,7 +40,7 @@ from postdate.wire.dispatch_log import (
 
 
 def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
-    """Applies one committed fate; `next_request` is R.
+    """Applies one committed fate. `next_request` is R, the offset of the next request to ingest.
 
     A pending entry is changed or ended. A request at or above R gets a mark (rule 5). If a request below R has no
     entry, it has already ended, and its fate has no effect. Raises Contradicted if the log decided a control
@@ -61,8 +61,8 @@ def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
 
 
 def _bulk_progress(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
-    """Applies a fate of a bulk control to its row. If the control is refused, it has no such fates, and ingest has
-    decided later controls by its own judgement of this one, so a difference contradicts the log."""
+    """Applies a fate of a bulk control to its row. A refused bulk control has no such fates. Ingest has decided later
+    controls by its own judgement of this control, so a different judgement in the log contradicts the index."""
     row, offset = overlay.bulk(fate.offset), fate.offset
     if not isinstance(fate, BulkProgress):
         if offset < next_request:

@@ -43,7 +43,7 @@ from postdate.wire.values.durations import format_duration
 def apply_request(overlay: IndexOverlay, record: Record, request: Request | RequestRefused) -> int:
     """Ingests one request. Returns the first due time of its new entry, or NO_FIRST_DUE if there is no entry.
 
-    REQUIRES: `record.offset` is at or above the overlay's R, and requests are applied in offset order.
+    REQUIRES: the overlay's index has not ingested `record.offset` yet, and requests are applied in offset order.
     """
     offset = record.offset
     mark = overlay.mark(offset)
@@ -201,8 +201,8 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
 def _resolve_id(
     overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None, series_ms: int
 ) -> tuple[Kind | None, int]:
-    """Does the same as `_resolve_pending`, by the id policies of a request: a delivered message of its id may also drop
-    it."""
+    """Resolves an id like `_resolve_pending`, but by the id policies of the request: a delivered message of the id may
+    also drop the request."""
     is_new = mark is None  # otherwise an earlier owner has accepted the request
     if is_new and request.drops:
         delivered = overlay.delivered(request.id, record.offset, record.timestamp_ms)

@@ -35,12 +35,13 @@ class Bulk:
     def acts_on(self, entry: Entry, offset: int) -> bool:
         """True if the control ends or moves this entry, which belongs to the request at `offset`. O(1).
 
-        It leaves an entry that a later control has moved to that control, and never moves a recurring schedule.
+        It ignores an entry that a later control has moved, and never moves a recurring schedule.
         """
         return self.may_act_on(entry, offset, entry.requested_due)
 
     def may_act_on(self, entry: Entry, offset: int, due_ms: int | None = None) -> bool:
-        """True if the control would end or move this entry if it were due at `due_ms`; None: at some time."""
+        """True if the control would end or move this entry if it were due at `due_ms`; None: at any time that the
+        control selects."""
         selection = self.request.selection
         return (
             offset < self.offset
@@ -64,13 +65,13 @@ def selects(selection: Selection, entry: Entry, due_ms: int) -> bool:
 
 
 def delivered_id(entry: Entry) -> bytes:
-    """Returns the id of the delivered message, which for a return is only in its headers; b"": no id."""
+    """Returns the id of the delivered message; b"": no id. For a return, the id is only in the headers."""
     return entry.id or returned_id(entry.headers)
 
 
 def moved_to(entry: Entry, due_ms: int, control: int, left_ms: int) -> Entry:
-    """Returns the entry with the due time that the bulk control at offset `control` gives it. `left_ms`: that of the
-    overlay."""
+    """Returns the entry with the due time that the bulk control at offset `control` gives it. `left_ms`: as
+    `IndexOverlay.left_ms`."""
     if entry.window is None:
         return msgspec.structs.replace(entry, due=due_ms, moved_by=control)
     chosen_ms, window = shifted(entry.window, entry.due, due_ms, left_ms)
@@ -79,8 +80,8 @@ def moved_to(entry: Entry, due_ms: int, control: int, left_ms: int) -> Entry:
 
 def shifted(window: Window, chosen_ms: int, due_ms: int, left_ms: int) -> tuple[int, Window]:
     """Returns the chosen time of a message and its window after a move to another due time. The chosen time keeps its
-    distance from the due time. If that puts the time of an even spread at or before `left_ms`, it becomes a later
-    one."""
+    distance from the due time. If that puts the chosen time of an even spread at or before `left_ms`, a later time
+    replaces it."""
     chosen_ms += due_ms - window.due
     if window.spread != Spread.DRAWN:
         chosen_ms = not_before(chosen_ms, left_ms, due_ms + window.length_ms)
@@ -100,8 +101,8 @@ def may_end_later(rows: BulkRows, entry: Entry, offset: int) -> bool:
 
 
 def are_ahead(rows: BulkRows, next_request: int) -> bool:
-    """True if a bulk control has begun whose request is not ingested yet. `next_request`: R. Until it is ingested, no
-    message may leave, since the control may select it."""
+    """True if a bulk control has begun and its request is not ingested yet. `next_request`: the next request to ingest.
+    Until then no message may leave, since the control may select it."""
     return bool(rows) and rows[-1].offset >= next_request
 
 

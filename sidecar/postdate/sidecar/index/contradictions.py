@@ -23,10 +23,10 @@ _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
 
 def has_moved(overlay: IndexOverlay, fate: Moved | PausedOrResumed | Triggered | Backfilled, at_ms: int) -> bool:
-    """True if ingest of the control changed the entry as the log does (rule 3): it moved it to the same time, or
-    paused, resumed or triggered it at the same time, or backfilled it from the same nominal time on. Also True if the
-    control has ended since. `at_ms`: that time in the log. Raises Contradicted otherwise, or returns False if the index
-    cannot be rebuilt."""
+    """True if ingest of the control changed the entry as the log does (rule 3): a move to the same time, a pause,
+    resume or trigger at the same time, or a backfill from the same nominal time on. Also True if the control has ended
+    since. `at_ms`: that time in the log. Otherwise raises Contradicted, or returns False if the index cannot be
+    rebuilt."""
     key = overlay.find(fate.control, ENDING_DUE)
     if key is None:
         return True
@@ -50,8 +50,8 @@ def check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
 
 
 def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
-    """Checks the end of an entry that ingest let end as replaced by a request that continues its series. If the log
-    ended it otherwise, the series of that request has another start."""
+    """Checks the end of an entry that ingest marked as replaced by a request that continues its series. If the log
+    ended the entry otherwise, the series of that request has another start."""
     expected = (old.acts_on, old.series_ms)
     if type(fate) is SeriesFate and (fate.survivor, fate.start_ms) == expected:
         return
@@ -60,10 +60,11 @@ def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
 
 
 def check_delivered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int, next_request: int) -> None:
-    """Checks that ingest accepted no pending request that the log shows to be dropped. It is dropped if it follows one
-    of the messages in `rows`, which a record at `at_ms` has delivered, and has the same id.
+    """Checks that ingest accepted no pending request that the log shows to be dropped. A request is dropped if it
+    follows a message of the same id in `rows`: the messages that a record at `at_ms` has delivered.
 
-    REQUIRES: the fates of that record are not applied yet. `next_request`: R. Raises Contradicted. O(rows).
+    REQUIRES: the fates of that record are not applied yet. `next_request`: the offset of the next request to ingest.
+    Raises Contradicted. O(rows).
     """
     for offset, _ in rows:
         key = overlay.find(offset) if offset < next_request else None

@@ -47,8 +47,8 @@ def due_at(overlay: IndexOverlay, old: Entry, due_ms: int, control: int) -> Entr
 
 
 def moved_within(overlay: IndexOverlay, window: Window | None, due_ms: int, control: int) -> tuple[int, Window | None]:
-    """Returns the time at which a message leaves, and its window, after it got this due time. `control`: the offset of
-    the control whose origin determines the time; -1: the origin of the request does."""
+    """Returns the time at which a message leaves, and its window, after its due time is set to `due_ms`. `control`: the
+    offset of the control whose origin determines the time; -1: the origin of the request determines it."""
     if window is None:
         return due_ms, None
     if control < 0:

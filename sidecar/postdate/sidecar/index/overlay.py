@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 def read_up_to(index: TimerIndex) -> int:
-    """Returns R of an index that is in use. REQUIRES: a takeover has set it."""
+    """Returns R, the offset of the next request to ingest. REQUIRES: a takeover has set it."""
     offset = index.checkpoint.next_request
     assert offset is not None, "a new index has no R before step 5 of a takeover"
     return offset
@@ -116,9 +116,9 @@ class IndexOverlay:
     def find(self, offset: int, hint_due_ms: int | None = None, hint_key: bytes | None = None) -> bytes | None:
         """Returns the present key of the entry of request `offset`, or None if it is not pending.
 
-        Only the offset decides. The hints save look-ups if the entry lies there. `hint_key`: the key under which an id
-        is pending. `hint_due_ms`: the first due time in a fate. The writer of the fate may have judged the request by
-        other settings, so the entry may lie under another first due time here.
+        Only the offset decides. The hints save look-ups if the entry lies under the key that they suggest. `hint_key`:
+        the key under which an id is pending. `hint_due_ms`: the first due time in a fate. The writer of the fate may
+        have judged the request by other settings, so the entry may lie under another first due time here.
         """
         if hint_key is not None and self.raw(hint_key) is not None:
             return hint_key
@@ -216,8 +216,8 @@ class IndexOverlay:
         takeover: int | None = None,
         zones: str | None = None,
     ) -> None:
-        """Sets R, D, the seq and takeover of the last dispatch-log record, and the version of the time zones. None
-        keeps a value."""
+        """Sets the next offset to read of the request topic (R) and of the dispatch log (D), the seq and takeover of
+        the last dispatch-log record, and the version of the time zones. None keeps a value."""
         changes = self._changes
         changes.next_request = changes.next_request if next_request is None else next_request
         changes.next_dispatch = changes.next_dispatch if next_dispatch is None else next_dispatch
@@ -289,8 +289,8 @@ class IndexOverlay:
             self.drop_deferred(key)
 
     def put(self, offset: int, key_due_ms: int, entry: Entry) -> bytes:
-        """Adds an entry under (key_due_ms, offset). Records its place if that is not its first key, or if it is stored.
-        Returns the key."""
+        """Adds an entry under (key_due_ms, offset). Records the entry's place if this key is not its first key, or if
+        the entry is stored. Returns the key."""
         key, raw = entry_key(key_due_ms, offset), encode_entry(entry)
         self._changes.insert(key, raw, stored=entry.stored)
         if key_due_ms != entry.first_key_due or entry.stored:  # first due times below the low-water mark are not kept
@@ -362,7 +362,7 @@ class IndexOverlay:
         return 0 < self.store_after_ms < delay_ms
 
     def draw_ms(self, offset: int, window_ms: int) -> int:
-        """Returns the time in ms from the due time that request `offset` set until the message leaves. REQUIRES:
+        """Returns how many ms after its due time a message leaves, if request `offset` has set that time. REQUIRES:
         `origin_prefix`."""
         assert self._origin_prefix, "a time is drawn from an origin"
         return draw_ms(self._origin_prefix + b"%d" % offset, window_ms)
@@ -397,7 +397,8 @@ class IndexOverlay:
         return leaves_ms(self._origin_prefix + b"%d" % offset, stripped, following)
 
     def claim_id(self, entry: Entry, offset: int) -> None:
-        """Makes the id of a pending entry, if any, refer to it. REQUIRES: no later request has taken over the id."""
+        """Makes the id of a pending entry, if it has one, refer to the entry. REQUIRES: no later request has taken over
+        the id."""
         if entry.id:
             self._changes.ids[entry.id] = entry_key(entry.due, offset)
 

@@ -114,8 +114,8 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: 
     assert entry.next is not None
     fates: list[Occurred | Skipped | ExtraFate] = []
     due = [extra for extra in entry.next.extras if requested_ms(extra) <= until_ms]
-    # If no extra delivery is due, the occurrence is due, even if this process computes a later time for it than its
-    # previous owner.
+    # If no extra delivery is due, the occurrence is due, even if this process computes a later time for it than the
+    # previous owner did.
     if not due or _occurs_ms(origin, entry.stripped, entry.next) <= until_ms:
         fates += _decide_occurrences(entry, entry.next, offset, origin, now_ms, until_ms)[: 1 + surplus_max]
     for extra in due:
@@ -261,8 +261,8 @@ def _extended(following: Next, control: int, first_ms: int, end_ms: int, at_ms: 
 
 
 def with_switches(following: Next, *switches: Switch) -> Next:
-    """Returns the next occurrence after further pauses and resumes of its schedule. Without a next occurrence, they
-    have no effect."""
+    """Returns the state after further pauses and resumes of a schedule. They have no effect without a next
+    occurrence."""
     if not following.nominal_ms:
         return following
     settles = settled(following.switches, following.nominal_ms, *switches)
@@ -287,7 +287,7 @@ def next_occurrences(entry: Entry, limit: int, now_ms: int = 0) -> list[Occurren
 
 
 def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
-    """Returns the fate of the next delivery of a schedule if it becomes a dead letter. `fate`: its fate otherwise."""
+    """Returns the fate of the next delivery of a schedule as a dead letter. `fate`: its fate if it were delivered."""
     assert entry.next is not None
     dead: Skipped | ExtraFate
     if isinstance(fate, ExtraFate):
@@ -305,8 +305,8 @@ def single_headers(entry: Entry, nominal_ms: int) -> Headers:
 
 
 def _position(schedule: Schedule, following: Next) -> Occurrence:
-    """Returns the next occurrence, marked if it lies in a gap by the time zone rules of this process and the schedule
-    skips it."""
+    """Returns the next occurrence. It is marked if the schedule skips gaps and the occurrence lies in a gap by the time
+    zone rules of this process."""
     number, nominal_ms = following.number, following.nominal_ms
     if schedule.gap is not Gap.SKIP:
         return Occurrence(number, nominal_ms)

@@ -1,4 +1,5 @@
-"""Turns a polled batch into one WriteBatch: parses each request, applies it, and moves R past the batch.
+"""Turns a polled batch into one WriteBatch: parses each request, applies it, and moves R, the offset of the next
+request, past the batch.
 
 Thread rule: the shard's thread. Cost: one pass; the common request (a target and one time) takes a parse, an encode and
 a put.
@@ -65,7 +66,7 @@ def ingest(
     ending_max: int = ENDING_ENTRIES_MAX,
     now_ms: int = -1,
 ) -> int:
-    """Applies a batch of requests and makes it durable with R. Returns how many of `records` were used.
+    """Applies a batch of requests and makes it durable together with R. Returns how many of `records` were used.
 
     Fewer are used if too many entries wait under key 0 (rule 1), or if a request must wait for a bulk control. The
     caller offers the rest again after a dispatch. `ending_max`: the most entries that may wait under key 0. Records
@@ -169,8 +170,8 @@ def _newest(rules: RequestRules) -> RequestRules:
 
 
 def skip_markers(ctx: ShardContext, index: TimerIndex) -> int:
-    """Moves R past offsets without requests, such as transaction markers. Returns R. If retention deletes these
-    offsets, no request is lost.
+    """Moves R past offsets without requests, such as transaction markers. Returns R. Without this, requests would look
+    lost once retention deletes these offsets.
 
     Reads the request topic from R on: R must never depend on the position of a consumer that may since have been moved.
     """

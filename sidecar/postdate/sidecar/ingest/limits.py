@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 # Ingest stops at either of these bounds, since all entries under key 0, with the entries on which they act, must fit
-# into one transaction. Each takes at most two fates, and one more request may add three: 10,000 fates fit into one
-# dispatch-log record.
+# into one transaction. Each entry takes at most two fates, and one more request may add three: 10,000 fates fit into
+# one dispatch-log record.
 ENDING_ENTRIES_MAX: Final = 4_999
 ENDING_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # Bulk controls of a shard that have not ended. They run one after the other; ingest waits while this number is reached.
 BULK_CONTROLS_MAX: Final = 16
 
-# The interval at which a shard without messages publishes a new low-water mark, and passes markers at its read
+# The interval at which a shard without messages publishes a new low-water mark, and moves past markers at its read
 # position.
 SETTLE_MS: Final = 60_000
 MARKERS_READ_S: Final = 0.2

@@ -4,7 +4,8 @@ read.
 The bound is the end offset from the broker that the client takes for the leader. A leader that was deposed while it was
 frozen returns an old end offset, and recovery would miss the fates after it. A write, in contrast, is acknowledged only
 by the current leader, and lies after all older records. So before its commit, the first transaction of an ownership
-compares the offset of its dispatch-log record with D (docs/protocol.md, takeover 7).
+compares the offset of its dispatch-log record with D, the offset up to which recovery has replayed the log
+(docs/protocol.md, takeover 7).
 
 Thread rule: the shard's thread.
 """
@@ -20,8 +21,8 @@ from postdate.sidecar.transaction.limits import BOUND_CHECK_MS_MAX
 
 
 class UnverifiedBound(AbortRequired):
-    """Unread records may exist between D and the first record of the ownership. The transaction is aborted; the caller
-    drops the ownership and takes over again."""
+    """Unread records may exist between the end of the replay and the first record of the ownership. The transaction is
+    aborted; the caller drops the ownership and takes over again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class BoundCheck:
 
     def verify(self, offset: int) -> None:
         """Verifies that no committed record lies in [replayed_to, offset). `offset`: the offset of a record of the open
-        transaction, and so the last stable offset. Free if the two are equal, otherwise opens one reader.
+        transaction, and so the last stable offset. Costs nothing if both offsets are equal; otherwise opens one reader.
 
         Raises UnverifiedBound if there is such a record, or if the gap could not be read in time.
         """

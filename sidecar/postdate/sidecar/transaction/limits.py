@@ -13,9 +13,9 @@ GAP_TOPICS_MIN: Final = 5
 # whether its record was slow.
 SLOW_RECORD_MS: Final = 20.0
 
-# The time to read the gap between D and the first record of an ownership. Together with the flush before it, it is well
-# inside the transaction time-out of 10 s. The gap has a few offsets; only an open transaction of a foreign producer or
-# a missing leader takes longer.
+# The time to read the gap between the end of the replay and the first record of an ownership. Together with the flush
+# before it, it is well inside the transaction time-out of 10 s. The gap has a few offsets; only an open transaction of
+# a foreign producer or a missing leader takes longer.
 BOUND_CHECK_MS_MAX: Final = 4_000
 
 # Every delivery report arrives within message.timeout.ms (2 s); a report that is missing after this time will never

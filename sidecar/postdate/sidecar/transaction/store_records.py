@@ -1,4 +1,4 @@
-"""Converts entries to records of the store topic (STORE), which keep an entry after its request is deleted, and back.
+"""Converts entries to records of the store topic (STORE) and back. STORE keeps an entry after its request is deleted.
 
 A STORE record has the full content of its entry: a shard without a disk rebuilds the entry from the record.
 
@@ -27,8 +27,7 @@ class StoreRecords:
         return offset, *self._record(entry, offset)
 
     def rewritten(self, entry: Entry, offset: int) -> OutgoingRecord:
-        """Returns the same record for an entry that the transaction does not end, so that a refusal is not attributed
-        to it."""
+        """Returns the same record, but a refusal of this record is not attributed to the entry."""
         return NOBODY, *self._record(entry, offset)
 
     def _record(self, entry: Entry, offset: int) -> tuple[str, int, bytes, bytes | None, Headers]:

@@ -47,8 +47,8 @@ OutgoingRecord = tuple[int, str, int, bytes | None, bytes | None, Headers]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of one transaction. `kind`: of its dispatch-log record. `due_max_ms`: the latest due time of a
-    message; for an expired message, the end of its grace. `ids`: the remembered ids of delivered messages.
+    """The content of one transaction. `kind`: the kind of its dispatch-log record. `due_max_ms`: the latest due time of
+    a message; for an expired message, the end of its grace. `ids`: the remembered ids of delivered messages.
     `grace_end_ms`: the earliest end of grace of a delivered message."""
 
     kind: str
@@ -81,7 +81,7 @@ class AppendedEarly(AbortRequired):
 
 
 class GraceOver(AbortRequired):
-    """The dispatch-log record was appended after the end of a message's grace, by more than a transaction may take: the
+    """The dispatch-log record was appended more than a transaction time-out after the end of a message's grace: the
     process was frozen after its decision. A smaller bound would abort transactions again and again while graces end."""
 
 
@@ -115,22 +115,22 @@ class ShardOwnership:
     """The outcomes of the last transaction by topic: for records with a delivery report, and for a record that the
     client refused immediately."""
     low_water: int = -1
-    """L of the last committed record of this ownership; -1 before the first."""
+    """The low-water mark of the last committed record of this ownership; -1 before the first."""
     ingested_to: int = 0
     """Earlier owners have ingested the requests below this offset; this owner may read some of them again."""
     low_water_floor: int = 0
-    """The highest L committed before this ownership: an index from an older disk must not lower it."""
+    """The highest low-water mark committed before this ownership: an index from an older disk must not lower it."""
     acknowledged_ms: float = 0.0
-    """The time of the last transaction from its begin to its last acknowledgement."""
+    """The time of the last transaction from its start to its last acknowledgement."""
     began_at: float = 0.0
-    """The begin of the last transaction, steady ms."""
+    """The start of the last transaction, steady ms."""
     first_wait_ms: float = 0.0
     """The time for which the last transaction waited for its first acknowledgement: round trips, and the
     coordinator."""
     log_waited_ms: float = 0.0
     """The time between the acknowledgement of its log record and the previous one."""
     took_ms: float = 0.0
-    """The time of the last committed transaction from its begin to the end of its commit."""
+    """The time of the last committed transaction from its start to the end of its commit."""
     reusable: bool = True
     """False while a transaction is open, and after a transaction whose end was not settled cleanly: then the caller
     drops the ownership."""
@@ -153,10 +153,10 @@ class ShardOwnership:
         """Commits messages together with one dispatch-log record. Returns the record's offset.
 
         If the broker stamps that record before `due_max_ms`, or long after `grace_end_ms`, the transaction is aborted
-        (I6). `next_request`, `low_water`: R and L for the record. `report_all`: `outcomes` covers every message.
-        `must_give_up`: called while records stay unacknowledged for long; True aborts the transaction. REQUIRES:
-        `reusable`. The end of the transaction is settled before `run` returns or raises; afterwards `reusable` is True
-        only if the next transaction may begin on this producer.
+        (I6). `next_request`, `low_water`: the next request offset (R) and the low-water mark (L) for the record.
+        `report_all`: `outcomes` covers every message. `must_give_up`: called while records stay unacknowledged for
+        long; True aborts the transaction. REQUIRES: `reusable`. The end of the transaction is settled before `run`
+        returns or raises; afterwards `reusable` is True only if the next transaction may begin on this producer.
 
         Raises AbortRequired (the transaction is aborted, and no part of it is visible; see `outcomes` and
         `log_failed`), as UnverifiedBound if recovery has not read all records before this first transaction. Raises
@@ -172,7 +172,7 @@ class ShardOwnership:
         self.policies = self.policies.needed_from(low_water)
         try:
             self._produce(content.messages, report_all)
-            reads_from = max(next_request, low_water)  # an index from an older disk is still catching up with L
+            reads_from = max(next_request, low_water)  # an index from an older disk may still be behind
             record = DispatchRecord(
                 seq=self.seq + 1,
                 takeover=self.takeover,
@@ -223,7 +223,7 @@ class ShardOwnership:
             self.before_commit(self._log_offset)
 
     def low_water_of(self, index: TimerIndex) -> int:
-        """Returns L for the next record."""
+        """Returns the low-water mark for the next record."""
         return max(index.timer_log.low_water(), self.low_water_floor)
 
     @property
@@ -274,8 +274,8 @@ class ShardOwnership:
         self._gave_up = self._gave_up or (fault is not None and fault.code in PURGED_CODES)
 
     def _wait_ms(self) -> float:
-        """Returns the time in ms since the previous acknowledgement, called at each one. Returns 0 at the first, which
-        counts for no topic, and sets `first_wait_ms`."""
+        """Returns the time in ms since the previous acknowledgement. REQUIRES: a call at each acknowledgement. The
+        first call returns 0, since this wait counts for no topic, and sets `first_wait_ms`."""
         before, self._acknowledged_at = self._acknowledged_at, self.clock.steady_ms()
         if not self.first_wait_ms:
             self.first_wait_ms = max(self._acknowledged_at - before, 0.001)

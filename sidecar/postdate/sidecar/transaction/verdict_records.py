@@ -37,8 +37,8 @@ _CHANGED = {
 
 
 class VerdictWriter:
-    """Creates the verdict records of one shard. `controls`, `all`: the requests that the setting requires to be
-    answered."""
+    """Creates the verdict records of one shard. `controls`: True unless the setting is `none`. `all`: True if the
+    setting is `all`."""
 
     def __init__(self, own: OwnTopics, partition: int, mode: Verdicts, wall_ms: Callable[[], int]) -> None:
         self.controls = mode != "none"

@@ -94,7 +94,7 @@ def _ownership(outcomes: dict[str, TopicOutcome], began_at: float = 0.0) -> Any:
 
 
 def _batch(*topics: str) -> Batch:
-    """Returns a batch with a message for each of these topics, two of them with fates."""
+    """Returns a batch with a message for each of these topics, and with two fates."""
     return Batch(
         messages=[(offset, topic, 0, b"key", b"value", []) for offset, topic in enumerate(topics)],
         fates=[PlainFate(0, 1, DELIVERED), PlainFate(1, 1, DELIVERED)],

@@ -1,4 +1,4 @@
-"""Goal: a transaction contains the right records: true verdicts when it commits, and dead letters that fit their topic.
+"""Goal: a transaction contains the right records: verdicts true at its commit, and dead letters that fit their topic.
 
 Method: the test ingests requests into a real timer index, builds transactions from the due entries with `BatchBuilder`,
 and calls `finish` as after a commit. `apply_fate` stands in for the actions of a successor.
@@ -87,7 +87,7 @@ class _Shard:
         steady_ms: float = 0.0,
         leave_out: int | None = None,
     ) -> Batch:
-        """Commits a transaction with all entries due before `now_ms`, or with those that the filter takes. Returns its
+        """Commits a transaction with all entries due before `now_ms`, or only those that the filter takes. Returns its
         batch. `leave_out`: a request that the second cursor has not read; the key after it is in `keys_after_gaps`."""
         self.now_ms = now_ms
         overlay = IndexOverlay(self.index, now_ms)
@@ -494,7 +494,7 @@ def test_a_transaction_ends_before_the_first_grace_of_its_messages(
 
 
 def test_an_expiry_counts_only_if_the_broker_stamps_it_after_the_grace(shard: _Shard) -> None:
-    """Otherwise a message could expire before it is due, if this process believed that the broker's clock is ahead."""
+    """Otherwise a message could expire before it is due, if this process overestimates the broker's time."""
     shard.feed(schedule(0, SOON_MS, grace="1s"))
     batch = shard.commit(SOON_MS + 5_000)
     assert batch.dead == ["expired"]
@@ -522,7 +522,7 @@ def test_a_message_leaves_before_a_later_one_of_its_key_that_waits_for_an_own_to
 
 
 def test_a_stored_message_waits_while_the_store_is_isolated(shard: _Shard) -> None:
-    """Its delivery writes a tombstone to STORE."""
+    """The delivery of a stored message writes a tombstone to STORE."""
     shard.feed(schedule(0, SOON_MS), msgspec.structs.replace(schedule(1, SOON_MS), key=b"other"))
     shard.recover(PlainFate(0, SOON_MS, STORED))
     assert [fate.offset for fate in shard.commit(SOON_MS + 1, OwnTopicsFilter((OWN.store,))).fates] == [1]

@@ -66,7 +66,7 @@ def test_a_refused_message_that_was_moved_does_not_keep_its_target_isolated(env:
 
 
 def test_a_condemned_message_leaves_with_a_trial_of_own_topics(env: ShardEnvironment) -> None:
-    """Its dead letter goes to one of these topics."""
+    """The dead letter of the message goes to one of Postdate's own topics."""
     shard = env.shard()
     _park(env, shard)
     shard._dispatcher._faults.condemned = {1: Refusal(Reason.TOO_LARGE, "")}

@@ -108,7 +108,7 @@ def test_a_target_that_has_grown_since_it_was_looked_up_refuses_no_message(env: 
 
 
 def test_a_heartbeat_advances_the_index_past_its_record(env: ShardEnvironment) -> None:
-    """Otherwise an index would seem to have missed records once retention deletes heartbeats."""
+    """Otherwise the index would seem to have missed records once retention deletes heartbeats from the log."""
     shard = env.shard()
     index, ownership = parts(shard)
     assert shard._dispatcher.commit_beat(index, ownership)
@@ -453,7 +453,7 @@ def test_fates_of_schedules_are_counted_by_name(env: ShardEnvironment) -> None:
 
 
 def test_a_transaction_is_as_late_as_its_first_message(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This lateness shows how long a trial made the messages for other targets wait."""
+    """The lateness of the first message shows how long a trial made the messages for other targets wait."""
     shard = env.shard()
     faults, due_ms = shard._dispatcher._faults, env.broker.now_ms() + 1_000
     faults._isolate("elsewhere", 1, None, shard.ctx.clock.steady_ms())
@@ -494,7 +494,7 @@ def test_a_parked_message_needs_maintenance_until_it_ends(env: ShardEnvironment)
 
 
 def test_parked_entries_return_when_their_target_works(env: ShardEnvironment) -> None:
-    """They return long before their retry budget is used up."""
+    """The entries return long before their retry budget is used up."""
     env.dispatch = DispatchConfig(retry_budget_ms=600_000)
     shard = env.shard()
     index, _ = parts(shard)

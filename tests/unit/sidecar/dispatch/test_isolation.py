@@ -82,7 +82,7 @@ def test_a_slow_target_gets_all_its_messages_and_delays_no_other(
 def test_a_slow_target_gets_its_messages_in_order(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """This includes messages that arrive while later messages for the target are already parked."""
+    """Messages that arrive while later messages for the target are already parked also keep the order."""
     slow_down(monkeypatch, "orders", 100)
     shard, chance = env.shard(), random.Random(seed)
     for _ in range(200):
@@ -159,7 +159,7 @@ def test_messages_that_are_parked_in_each_turn_delay_no_other(env: ShardEnvironm
 def test_a_backlog_of_others_does_not_stop_the_trials_of_a_slow_target(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even a backlog that is older than all parked messages, and of which no message leaves."""
+    """This holds even if the backlog is older than all parked messages and no message of it leaves."""
     slow_down(monkeypatch, "orders", 100)
     shard = env.shard()
     for _ in range(300):
@@ -339,7 +339,7 @@ def test_a_slow_store_does_not_delay_messages(env: ShardEnvironment, monkeypatch
 def test_messages_behind_those_that_wait_for_a_slow_store_are_delivered(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds even if more entries wait than the first, small transaction after a fault may have."""
+    """More entries may wait for STORE than the first, small transaction after a fault may have."""
     shard, count = env.shard(RequestTopicConfig(R, store_after_ms=1_000)), 300
     due_ms = env.time.now_ms + 60_000
     for _ in range(count):

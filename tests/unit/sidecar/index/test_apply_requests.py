@@ -1,8 +1,8 @@
 """Goal: requests and fates change a shard's state as docs/protocol.md describes, rule by rule and trace by trace.
 
 Method: each test plays one trace with `apply_request` and `apply_fate` on a real timer index in a temporary directory.
-The tests include the rows of the crash table that need no broker: a state of the index, and the fates that are read
-afterwards.
+The tests include the rows of the crash table that need no broker: each starts from a state of the index, and then reads
+fates.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def test_an_owner_that_was_frozen_finds_an_entry_that_it_moved_and_a_successor_d
 
 
 def test_an_earlier_reschedule_does_not_undo_a_later_one(index: TimerIndex) -> None:
-    """Rule 3: `moved` by a control below R was carried out by the ingest of that control."""
+    """Rule 3: if the control is already ingested here, its ingest has carried out the `moved` fate."""
     feed(
         index,
         schedule(0, BASE_MS + 500, id="a"),
@@ -248,7 +248,7 @@ def test_distant_offsets_cost_no_memory_in_between(index: TimerIndex) -> None:
 
 @pytest.mark.parametrize("named", [1, 2], ids=["itself", "the next one"])
 def test_a_control_acts_on_no_later_request(index: TimerIndex, named: int) -> None:
-    """Rule 2 decides at dispatch, when such a request may exist: the control must not act on it then."""
+    """Rule 2 decides at dispatch. By then a later request may exist, but the control must not act on it."""
     control = request(1, action="reschedule", at=BASE_MS + 900, origin=f"requests/0/{named}")
     feed(index, schedule(0, BASE_MS + 500), control, schedule(2, BASE_MS + 700))
     assert IndexOverlay(index).entry(entry_key(0, 1)).acts_on == -1
@@ -258,7 +258,8 @@ def test_a_control_acts_on_no_later_request(index: TimerIndex, named: int) -> No
 def test_a_request_that_another_owner_refused_does_not_count_as_sent(
     index: TimerIndex, first_due: int, sent: bool
 ) -> None:
-    """Its dead letter has no first due time. A later control on its id is answered not-found, not too-late."""
+    """The dead letter has no first due time. A later control on the request's id is answered not-found, not
+    too-late."""
     recover(index, PlainFate(0, first_due, DEAD))
     feed(index, schedule(0, BASE_MS + 500, id="a"))
     assert IndexOverlay(index).outcome(b"a") == RecentOutcome(0, sent)

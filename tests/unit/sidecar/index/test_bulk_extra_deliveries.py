@@ -1,5 +1,5 @@
-"""Goal: a bulk control with a due range also selects a schedule that has only extra deliveries left. It compares the
-timestamp of the first control whose extra deliveries are pending, in all code that selects entries.
+"""Goal: a bulk control with a due range also selects a schedule that has only extra deliveries left. All code that
+selects entries compares the range with the timestamp of the first control whose extra deliveries are pending.
 
 Method: as `test_recurrences_backfills`. The schedule has one occurrence, at FIRST_MS, and a backfill with the timestamp
 AT_MS.
@@ -125,7 +125,7 @@ def test_the_store_record_still_has_no_nominal_time(make: Make) -> None:
 
 
 def test_a_schedule_ends_with_its_last_occurrence_if_its_backfill_is_selected(make: Make) -> None:
-    """The control does not select the backfill before; it leaves in the transaction of the occurrence."""
+    """The control does not select the schedule before its last occurrence. Both end in the same transaction."""
     shard = with_backfill(make)
     shard.feed(bulk(2, AT_MS, AT_MS + 1))
     assert [fate for fate in shard.commit(FIRST_MS + 1).fates if fate.offset == 0] == [OCCURRED_ONCE, cancelled(2)]
@@ -144,7 +144,7 @@ def test_a_schedule_ends_when_the_next_control_of_its_extras_is_selected(make: M
 
 
 def test_a_later_trigger_with_an_earlier_timestamp_does_not_come_first(make: Make) -> None:
-    """The trace: the sweep may have passed the schedule when the trigger is read."""
+    """By the time the trigger is read, the sweep may have passed the schedule."""
     shard = only_extras_left(make)
     shard.feed(bulk(2, AT_MS - 100, AT_MS), control(3, "trigger", AT_MS - 50, id="c"))
     fates = drained(shard, FIRST_MS + 2)

@@ -47,7 +47,7 @@ from support.shards.long_delays import (
     verdicts,
 )
 
-#: The time of a `Shard`.
+#: The time for which a shard remembers a delivered id; and an hour.
 WINDOW_MS, HOUR_MS = 60_000, 3_600_000
 #: The time at which a message was delivered, by the dispatch log.
 ENDED_MS = SOON_MS + 10
@@ -64,7 +64,7 @@ def shard(tmp_path: Path) -> Iterator[LongDelayShard]:
 
 
 def dropping(offset: int, at_ms: int = BASE_MS, due_ms: int = SOON_MS, grace: str = "1d") -> Record:
-    """Returns a request with the header, written at `at_ms`."""
+    """Returns a request with `postdate-if-ended: drop`, written at `at_ms`."""
     return timed(schedule(offset, due_ms, id="a", grace=grace, **{"if-ended": "drop"}), at_ms)
 
 
@@ -225,7 +225,7 @@ def shard_reasons(shard: LongDelayShard) -> list[str]:
 def test_a_pending_request_that_the_log_drops_contradicts_it(
     shard: LongDelayShard, second: list[Record], at_ms: int
 ) -> None:
-    """Another owner, with an older disk, has delivered the message that ingest dropped for here."""
+    """Another owner, with an older disk, has delivered request 0, so it drops request 2, which is pending here."""
     shard.feed(dropping(0), *second, dropping(2, at_ms))
     with pytest.raises(Contradicted, match="request 2 was accepted here, though request 0"):
         shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)

@@ -1,5 +1,5 @@
-"""Goal: by its id policy, a request keeps or replaces the message that is pending by the dispatch log, and a series of
-debounced requests has one start. Both hold for every owner, with any disk.
+"""Goal: by its id policy, a request keeps or replaces the message that is pending according to the dispatch log, and a
+series of debounced requests has one start. Both hold for every owner, with any disk.
 
 Method: traces on a real timer index and the STORE that its transactions write (`support.shards.long_delays`). The test
 applies fates of other owners to play their decisions.
@@ -109,7 +109,7 @@ def test_a_member_of_version_1_names_no_survivor(make: Make) -> None:
 
 
 def test_a_kept_request_waits_for_no_message_and_leaves_before_its_survivor(make: Make) -> None:
-    """It lies under key 0 and acts on its survivor, so a transaction without key 0 leaves the survivor."""
+    """A kept request lies under key 0 and acts on its survivor. A transaction without key 0 leaves the survivor out."""
     shard = make()
     shard.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS, id="a", **{"if-pending": "keep"}))
     entry = shard.entries()[1][1]
@@ -220,7 +220,8 @@ def test_a_request_without_a_limit_ends_the_series(make: Make) -> None:
 
 
 def test_an_empty_disk_learns_the_start_from_the_fate_of_the_replaced_request(make: Make) -> None:
-    """The first requests of the series lie below R of the empty start, or have expired."""
+    """The first requests of the series have expired, or lie below the offset at which the empty start begins to
+    read."""
     shard = make(begins=False)
     shard.begin(next_request=2)
     shard.recover(SeriesFate(0, WITHIN_MS, REPLACED, 1, BASE_MS), SeriesFate(1, LIMIT_MS, REPLACED, 2, BASE_MS))

@@ -109,7 +109,7 @@ def test_grace_counts_from_the_chosen_time(make: Make, grace_ms: int, late_ms: i
 
 @pytest.mark.parametrize("by_log", [False, True])
 def test_a_reschedule_draws_again_from_its_own_origin(make: Make, by_log: bool) -> None:
-    """This holds whether the owner ingests the control, or reads its fate before or after the request."""
+    """The owner may ingest the control, or read its fate before or after the request."""
     shard = make()
     chosen_ms = LATER_MS + drawn_ms(1)
     assert drawn_ms(1) != drawn_ms(0)
@@ -437,7 +437,7 @@ def test_a_rebuild_from_the_store_chooses_again(make: Make) -> None:
 
 
 def test_deferred_choices_rest_while_a_bulk_control_runs(make: Make) -> None:
-    """Its sweep visits each entry once: an entry that moved behind it would be delivered."""
+    """The sweep of the control visits each entry once. An entry that moved behind the sweep would be delivered."""
     shard = make()
     shard.feed(*(schedule(offset, LATE_MS + 50) for offset in range(100)))
     shard.feed(*(schedule(offset, LATE_MS, window="1s", spread=EVEN) for offset in range(100, 200)))
@@ -454,7 +454,7 @@ def test_deferred_choices_rest_while_a_bulk_control_runs(make: Make) -> None:
 
 @pytest.mark.parametrize("by_log", [False, True])
 def test_a_bulk_cancel_leaves_no_row_of_a_deferred_choice(make: Make, by_log: bool) -> None:
-    """Their times may be years ahead."""
+    """The times of deferred choices may be years ahead."""
     shard = make()
     shard.feed(*(schedule(offset, LATE_MS, window="1s", spread=EVEN) for offset in range(100, 110)))
     shard.commit()

@@ -160,8 +160,7 @@ def test_a_dispatch_log_record_has_space_for_all_its_fates(
 
 
 def test_a_schedule_that_completes_leaves_less_space_for_messages(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The schedule has one more fate than its entry. Each message has one fate, and the number of entries is
-    limited."""
+    """The completion takes one more fate. Without schedules, the limit on entries also limits the fates."""
     monkeypatch.setattr(batch_module, "_FATES_MAX", 10)
     shard = stored(make(), calendar(0, count=1), *(request(o, topic="orders", at=FIRST_MS) for o in range(1, 14)))
     assert len(shard.commit(FIRST_MS + 1).fates) == 10 + 1

@@ -221,7 +221,7 @@ def test_a_transaction_that_was_committed_and_not_written(make: Make) -> None:
 
 
 def test_a_published_time_is_final(make: Make) -> None:
-    """Other time zone rules have published another second time."""
+    """An owner with other time zone rules has published the second time, which differs from the one computed here."""
     shard, other_ms = stored(make()), nominal_ms(-1) + 300
     shard.recover(*_ASKED, ExtraFate(0, FIRST_MS, EXTRA, 1, 1, nominal_ms(-2), other_ms))
     shard.feed(backfill(1, -2, 0))

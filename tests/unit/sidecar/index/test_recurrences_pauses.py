@@ -215,7 +215,7 @@ def test_the_same_fates_twice_leave_the_same_state(make: Make) -> None:
 
 
 def test_an_owner_with_an_older_disk_is_paused(make: Make) -> None:
-    """This owner has not read the pause nor, in the second case, the schedule."""
+    """This owner has not read the pause nor, if `is_ahead`, the schedule."""
     for is_ahead in (False, True):
         shard = make()
         if not is_ahead:

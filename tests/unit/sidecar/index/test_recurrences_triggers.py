@@ -195,7 +195,7 @@ def test_fates_that_are_applied_twice_have_one_effect(make: Make) -> None:
 
 @pytest.mark.parametrize("is_ahead", [False, True])
 def test_an_owner_with_an_older_disk_delivers_it(make: Make, is_ahead: bool) -> None:
-    """This owner has not read the trigger nor, in the second case, the schedule."""
+    """This owner has not read the trigger nor, if `is_ahead`, the schedule."""
     at_ms = BASE_MS + 500
     for done in ([], [extra(1, at_ms)]):
         shard = make()

@@ -38,7 +38,8 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 @contextmanager
 def _stale(monkeypatch: pytest.MonkeyPatch, ends: dict[Partition, int]) -> Iterator[None]:
-    """Lets a leader that knows these ends answer every admin client, but no reader and no producer."""
+    """Makes every admin client get at most these end offsets, as from a deposed leader. Readers and producers do
+    not."""
     honest = SimAdmin.end_offsets
 
     def end_offsets(
@@ -217,14 +218,14 @@ def test_an_end_below_r_halts_only_if_it_is_confirmed(
     with _stale(monkeypatch, {part: 1}):
         if part is _REQUESTS:
             env.until(shard, lambda: shard.state is State.HALTED)
-        else:  # the mark is a record too: it lands behind D, and refutes the answer
+        else:  # the mark is a record too: it lies after the replayed end, and refutes the answer
             _for_ms(env, shard, 90_000)
     assert (shard.state is State.HALTED) == (part is _REQUESTS)
     shard.close()
 
 
 def test_a_halt_is_confirmed_by_a_new_client(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deposed leader answers the process's client for good, but not a client that is made now."""
+    """A deposed leader keeps answering the process's client, but not a new client."""
     shard = env.shard()
     env.schedule(env.time.now_ms + 600_000)
     env.until(shard, lambda: shard.next_request == 1)

@@ -328,7 +328,7 @@ def test_an_old_disk_reaches_the_same_state_by_marks(make: Make, name: str) -> N
 
 
 def test_a_stored_request_that_is_refused_when_read_again_still_leaves_a_tombstone(make: Make) -> None:
-    """Otherwise a rebuild finds it in STORE, and delivers a request that has ended as a dead letter."""
+    """Otherwise a rebuild finds the request in STORE and delivers it, although it has ended as a dead letter."""
     shard, other = make(), make()
     shard.feed(schedule(0, FAR_MS))
     fates = shard.commit().fates
@@ -341,7 +341,7 @@ def test_a_stored_request_that_is_refused_when_read_again_still_leaves_a_tombsto
 
 
 def test_a_move_that_was_committed_is_not_stored_again(make: Make) -> None:
-    """The owner that committed it has written the STORE record in the same transaction."""
+    """The owner that committed the move has written the STORE record in the same transaction."""
     shard = make()
     shard.feed(schedule(0, FAR_MS, id="a"))
     shard.recover(PlainFate(0, FAR_MS, STORED), Moved(0, FAR_MS, MOVED, FARTHER_MS, 1), PlainFate(1, 0, APPLIED))
@@ -364,7 +364,8 @@ def test_a_control_rewrites_an_entry_that_a_successor_stored_without_it(make: Ma
 
 
 def test_an_empty_start_takes_only_entries_below_the_low_water_mark(make: Make) -> None:
-    """The others come from REQ with their marks. If they were also taken from STORE, they would exist twice."""
+    """All other entries come from the request topic with their marks. If they also came from STORE, they would exist
+    twice."""
     shard, rebuilt = make(), make(begins=False)
     shard.feed(schedule(0, FAR_MS, id="a"), schedule(1, FAR_MS, id="b"), schedule(2, FAR_MS, id="c"))
     fates = shard.commit().fates

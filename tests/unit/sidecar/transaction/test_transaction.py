@@ -289,7 +289,7 @@ def test_after_a_fault_in_settling_a_transaction_the_log_decides(
 
 
 def test_only_an_ownership_begins_commits_and_aborts() -> None:
-    """Its one exit path settles all of them."""
+    """`ShardOwnership.run` has one exit path, which settles every transaction."""
     calls = [f"producer.{call}()" for call in ("begin", "commit", "abort", "settle")]
     modules = Path(transaction.__file__).parent.glob("*.py")
     assert {path.name for path in modules if any(call in path.read_text() for call in calls)} == {"transaction.py"}

@@ -8,9 +8,9 @@ order of due time, then of request offset: while one of them waits below the sec
 message of that target.
 
 Invariants while the second cursor is active: each present message below `_position` has a target in `_waiting`; the
-second cursor has taken no message below the first cursor. A message that is put below `_position` lowers it. If the
-state becomes uncertain (a transaction that did not commit, another index, too many targets), the bypass ends; the next
-full transaction starts it again.
+second cursor has taken no message below the first cursor. A message that is put below `_position` lowers `_position`.
+If the state becomes uncertain (a transaction that did not commit, another index, too many targets), the bypass ends;
+the next full transaction starts it again.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -153,8 +153,8 @@ class BacklogBypass:
     def begin(self, index: TimerIndex, keys: list[bytes], values: list[bytes], ended: set[bytes], full: int) -> None:
         """Starts the second cursor after a transaction of the first, if most of its messages are for a few targets.
 
-        `ended`: the keys that have ended; all other keys keep their targets waiting. `full`: the number of keys that a
-        transaction may have, if this one was limited to fewer.
+        `ended`: the keys that have ended; all other keys keep their targets waiting. `full`: the number of keys of a
+        full transaction, which may be more than the limit of this transaction.
         """
         self.end()
         heavy = _heavy(Counter(decode_head(raw).target for raw in values), full)

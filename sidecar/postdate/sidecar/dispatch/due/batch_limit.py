@@ -53,7 +53,7 @@ class BatchLimit:
         return max(1, int(self._size_bytes_max * self._share))
 
     def committed(self, full: bool, took_ms: float) -> None:
-        """Adapts the limit to a transaction that was committed `took_ms` after its begin. A transaction that was not
+        """Adapts the limit to a transaction that was committed `took_ms` after its start. A transaction that was not
         full does not change it."""
         if not full:
             return

@@ -30,8 +30,8 @@ class BulkSweep:
         self._entries_max = self._size_bytes_max = 0
 
     def may_run(self, index: TimerIndex, bulk: Bulk) -> bool:
-        """True if no entry with an earlier offset lies under key 0: it could be a control that acts on an entry that
-        the bulk control selects (rule 4). One seek while key 0 is not empty."""
+        """True if no entry from before the bulk control lies under key 0. Such an entry could be a control on an entry
+        that the bulk control selects (rule 4). One seek while key 0 is not empty."""
         return not (index.ending_count and index.timer_log.scan_keys(FIRST_KEY, entry_key(ENDING_DUE, bulk.offset), 1))
 
     def read(self, index: TimerIndex, bulk: Bulk, entries_max: int, size_bytes_max: int) -> Due:

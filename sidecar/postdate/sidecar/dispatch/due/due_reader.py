@@ -34,7 +34,7 @@ from postdate.wheel.entry import Kind, decode_entry, decode_head
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
 
-#: The part of a full transaction that may leave while messages for other targets wait for the second cursor.
+#: The limits of a transaction are divided by this while messages for other targets wait for the second cursor.
 _SHORT = 4
 
 #: All entries under key 0 are due before this time.
@@ -48,9 +48,9 @@ class Due:
     `short`: that limit was reduced. `has_more`: more entries may be due. `ordered`: an ordinary scan that contains only
     messages. `parked`: keys and values of parked entries. `trial`: the isolated target of a trial. `own_filter`:
     selects the messages that may leave; None: all may. `now_ms`: the broker's time. `behind_ms`: the cancel gate admits
-    only entries due this long before that time. `surplus_max`, `surplus_bytes_max`: limits of the missed occurrences
-    that may leave together with the next occurrences of their schedules. `ends_bulk`: no entry for the bulk control in
-    force is left after this transaction."""
+    only entries due at least this long before that time. `surplus_max`, `surplus_bytes_max`: limits of the missed
+    occurrences that may leave together with the next occurrences of their schedules. `ends_bulk`: no entry for the bulk
+    control in force is left after this transaction."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -193,7 +193,8 @@ class DueReader:
         return max(due.read_to, self._bypass.cleared_up_to(target) if due.ordered else b"")
 
     def _limits(self, index: TimerIndex) -> tuple[int, int]:
-        """Returns the most entries and bytes of the next scan. It must contain all entries under key 0 (rule 1)."""
+        """Returns the most entries and bytes of the next scan. The scan must contain all entries under key 0 (rule
+        1)."""
         limit, size_max = self._faults.entries_max(self._limit.entries), self._limit.size_bytes
         if index.ending_count:
             most = max(index.ending_count, limit // 2)
@@ -266,10 +267,10 @@ class DueReader:
         return None
 
     def _first_unparked(self, index: TimerIndex, name: str, before_ms: int, until: bytes) -> bytes | None:
-        """Returns the place of the first due message of a target below `until` that is not parked, or not stored yet:
-        later parked messages must not overtake it. Returns None if the first TRIAL_LOOKED_AHEAD_MAX due messages
-        contain none. The search ends there, since a backlog of other targets must not stop the trials. It is skipped
-        while a topic of Postdate is isolated.
+        """Returns the place of the first due message of a target below `until` that is not parked, or that waits under
+        key 0 to be stored: later parked messages must not overtake it. Returns None if the first TRIAL_LOOKED_AHEAD_MAX
+        due messages contain none. The search ends there, since a backlog of other targets must not stop the trials. It
+        is skipped while a topic of Postdate is isolated.
         """
         if self._faults.get(OWN) is not None:
             return None
@@ -307,8 +308,8 @@ class DueReader:
         return set(acted_on(*rows)[1])
 
     def _own(self, index: TimerIndex, isolated: Isolated, before_ms: int) -> Due | None:
-        """Returns the first piece of the entries under key 0. If it contains all of them, it is followed by messages
-        that write to a topic of Postdate."""
+        """Returns the first piece of the entries under key 0. If the piece contains all of them, messages that write to
+        an isolated topic of Postdate follow."""
         keys, values = index.scan_due(_BEFORE_MESSAGES_MS, index.ending_count, 4 * ENDING_SIZE_BYTES_MAX)
         piece = first_piece(*acted_on(keys, values), isolated.messages_max)
         if len(piece) < len(keys):

@@ -1,4 +1,4 @@
-"""Marks entries that wait longer than expected for STORE, before retention deletes their requests.
+"""Marks for STORE the entries that wait longer than expected, before retention deletes their requests.
 
 Thread rule: a `Sweep` belongs to the shard's thread.
 """
@@ -15,12 +15,12 @@ from postdate.wheel.index import TimerIndex
 
 
 class Sweep:
-    """Stores entries that are still pending at half of their request's retention: parked, rate-limited or retried ones.
+    """Stores entries that are still pending at half of their request's retention, such as parked or retried entries.
 
-    A sweep visits the requests in order, each once, and stops at the first pending request that is younger; all later
-    requests are younger still. It then rests until that request is old enough, but for at most an eighth of the age,
-    since a broker's clock may have gone back. Its state is in memory only: after a restart it begins at the low-water
-    mark again, and skips ranges of 4,096 offsets that contain only stored entries.
+    A sweep visits the requests in order, each once, and stops at the first pending request that is younger than this;
+    all later requests are younger still. It then rests until that request is old enough, but for at most an eighth of
+    the age, since a broker's clock may have gone back. Its state is in memory only: after a restart it begins at the
+    low-water mark again, and skips ranges of 4,096 offsets that contain only stored entries.
     """
 
     def __init__(self, age_ms: int) -> None:

@@ -6,23 +6,24 @@ A target that is to blame becomes *isolated*: its entries are parked and sent in
 so that no other target's transaction aborts or waits because of it. One state per isolated target covers all cases:
 
 - `messages_max`: the most messages of one trial. A failed trial halves it, down to one message; a fast trial at most
-  doubles it. So a slow target gets as many messages as it can accept. A maximum of one is the open circuit breaker of a
-  target that refuses: probes are sent one at a time.
-- `failing_since`, `failed_at`: a message becomes a dead letter for an unavailable target only if its
-  trials kept failing for the retry budget and it acknowledged no record meanwhile, and the message's own budget is used
-  up as well. A refusal counts as an acknowledgement; `accepted_at` ignores it.
+  doubles it. So a slow target gets as many messages as it can accept. For a target that refuses records, a maximum of
+  one is the open circuit breaker: probes are sent one at a time.
+- `failing_since`, `failed_at`: a message for an unavailable target becomes a dead letter only if the target's trials
+  kept failing for the retry budget, the target acknowledged no record meanwhile, and the message's own budget is used
+  up. A refusal counts as an acknowledgement, but does not change `accepted_at`.
 - `refused`: entries that were refused alone, or that reports name in a trial that was mostly accepted. They are retried
   alone, and a refused probe *condemns* its entry: the entry ends as a dead letter with the broker's reason. If time
   cannot resolve the refusal (`classification.is_final`), this happens immediately. Otherwise it happens once the entry
-  was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
+  has been refused for the length of the retry budget, or once the entry is late by that length and the target has
+  accepted nothing for that long.
 
 An isolated target returns to the common transactions once its trials may have LARGE_TRANSACTION_FATES messages, or
-after its probation, a time without a fault. Usually slow trials count as a fault, and so does a used-up credit. The
-first probation is short, since a network outage or a busy machine also isolates healthy targets. Each further probation
-is twice as long, up to PROBATION_MS. Trials get a quarter of a shard's time, in rounds. If messages for other targets
-wait for a target's trials longer than the aim, and longer than for common transactions, the target uses up its credit
-and must pause (`trial_pauses`). If a target accepts nothing, messages for other targets wait for its trials for at most
-a thirtieth of the time.
+after its probation, a time without a fault. A committed trial counts as a fault while the target's median trial is
+slow; so does a used-up credit. The first probation is short, since a network outage or a busy machine also isolates
+healthy targets. Each further probation is twice as long, up to PROBATION_MS. Trials get a quarter of a shard's time, in
+rounds. If messages for other targets wait for a target's trials longer than the aim, and longer than for common
+transactions, the target uses up its credit and must pause (`trial_pauses`). If a target accepts nothing, messages for
+other targets wait for its trials for at most a thirtieth of the time.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its entries lie under key 0.
 
@@ -107,7 +108,8 @@ class Finding(Enum):
 @dataclass(slots=True)
 class FinishedTransaction:
     """One finished transaction. `size`: for a trial of a target, the messages for it; otherwise the number of fates.
-    `counts`: the messages for each topic, if some reported. `due_ms`: the due times of a trial's entries, by offset."""
+    `counts`: the messages for each topic; empty for a common transaction without outcomes. `due_ms`: the due times of a
+    trial's entries, by offset."""
 
     trial: Isolated | None
     size: int
@@ -119,7 +121,7 @@ class FinishedTransaction:
     log_failed: bool = False
     log_acknowledged: bool = False
     is_refused: bool = False
-    """True if the fault of the transaction is that a record was refused."""
+    """True if the transaction failed because a record was refused."""
     due_ms: Mapping[int, int] = field(default_factory=dict)
     late_ms: float = 0.0
     """How long the first message of a common transaction had been due when the transaction began; 0 unless
@@ -193,8 +195,8 @@ class FaultAttribution:
     def must_report(self, trial: Isolated | None, size: int) -> bool:
         """True if each message of the next transaction, with `size` entries, needs a delivery report.
 
-        A large transaction needs them only on suspicion: behind a slow target more entries become due, so each
-        transaction is large.
+        A large transaction needs them only on suspicion. All transactions behind a slow target may be large, since more
+        entries become due while each transaction waits.
         """
         slow = self._slow_topics
         is_suspicion = self.is_attributing or self._slow_unreported or slow.suspects_any or slow.awaits_next
@@ -220,8 +222,8 @@ class FaultAttribution:
 
     def spent(self, name: str, due_ms: int, now_ms: int) -> Refusal | None:
         """Returns the refusal that ends an entry of an isolated target; None if the entry must wait. It ends if the
-        trials have failed for the whole retry budget, the target has acknowledged nothing since the first of them, and
-        the budget of the entry is used up."""
+        trials have failed for the whole retry budget, the target has acknowledged nothing since the first failed trial,
+        and the budget of the entry is used up."""
         isolated = self._isolated.get(name)
         if isolated is None or isolated.acknowledged_at > isolated.failing_since:
             return None
@@ -259,8 +261,8 @@ class FaultAttribution:
             self._return(isolated)
 
     def all_wait(self) -> None:
-        """Lets the next common transaction read twice as many entries, to reach other messages: all that the last one
-        read wait for Postdate's own topics, and after a fault it reads only a few."""
+        """Lets the next common transaction read twice as many entries, to reach messages that may leave. All entries
+        that the last one read wait for Postdate's own topics, and after a fault a transaction reads only a few."""
         self._entries_max = max(self._entries_max, min(2 * self._entries_max, REPORTED_ENTRIES_MAX))
 
     # ---- outcomes of transactions ----------------------------------------------------------------------------------

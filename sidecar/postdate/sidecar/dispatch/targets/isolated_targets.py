@@ -128,13 +128,13 @@ class Isolated:
 
     def is_through_probation(self, now: float) -> bool:
         """True if the target had no fault for the duration of its probation."""
-        if self.acknowledged_at < self.faulted_at and self.name != OWN:  # bulk controls wait for its return
+        if self.acknowledged_at < self.faulted_at and self.name != OWN:  # OWN returns anyway: bulk controls wait for it
             return False
         probation_ms = self.probation_ms if self.good_trials >= GOOD_TRIALS else PROBATION_MS
         return now - self.faulted_at >= probation_ms
 
     def retry_alone(self, offsets: Iterable[int], now: float) -> None:
-        """Schedules a retry alone for each of these refused entries: they are to blame, not the target."""
+        """Schedules a separate retry for each of these refused entries: they are to blame, not the target."""
         for offset in offsets:
             if offset != NOBODY and len(self.refused) < REFUSED_MAX:
                 self.refused.setdefault(offset, RefusedEntry(now, now))

@@ -2,12 +2,12 @@
 
 A broker answers the requests of a connection in order, so the time of an acknowledgement counts from the previous one.
 A record is slow if that time is at least SLOW_RECORD_MS, and at least twice as long as transactions usually wait for
-their first acknowledgement. A topic is slow if several transactions in a row waited longest for its slow records. Their
-number depends on how often the records of other topics are slow: on a busy machine all topics are slow at times, and a
-topic counts as slow only if it is slower than the others. More transactions are needed if there are few messages for
-other targets for each message of the slow one, since an isolation helps the former and delays the latter. If a
-transaction has messages for the slow target only, the messages for other targets that waited for it are in the next
-transaction.
+their first acknowledgement. A topic is slow if several transactions in a row waited longest for its slow records. The
+number of transactions needed depends on how often the records of other topics are slow: on a busy machine all topics
+are slow at times, and a topic counts as slow only if it is slower than the others. An isolation helps the messages for
+other targets, and delays those for the slow target. So the fewer messages for other targets there are for each message
+of the slow target, the more transactions are needed. If a transaction has messages for the slow target only, the
+messages for other targets that waited for it are in the next transaction.
 
 This module uses neither Kafka nor entries. Thread rule: belongs to the shard's thread.
 """
@@ -70,9 +70,10 @@ class SoleTargetTransaction(NamedTuple):
 
 @dataclass(slots=True)
 class Suspicion:
-    """A topic that several transactions in a row waited longest for. `last_at`: the end of the last of them, steady ms.
-    `transactions`: their number; those with a weight of 0 do not count. `records`, `waited_ms`: the number of slow
-    records and the sum of their times, each multiplied by the weight of its transaction."""
+    """A topic that several transactions in a row waited longest for. `last_at`: the end of the last such transaction,
+    steady ms. `transactions`: the number of these transactions, without those that have a weight of 0. `records`,
+    `waited_ms`: the number of slow records and the sum of their times, each multiplied by the weight of its
+    transaction."""
 
     last_at: float
     transactions: int = 0
@@ -123,7 +124,7 @@ class SlowShare:
     """
 
     def __init__(self) -> None:
-        self._weight = 1.0  # of the next counts: it grows, so older counts are scaled only at _WEIGHT_MAX
+        self._weight = 1.0  # of the next counts: it grows instead of older counts shrinking, up to _WEIGHT_MAX
         self._records = 0.0
         self._slow: dict[str, float] = {}
 
@@ -142,8 +143,8 @@ class SlowShare:
             self._records, self._weight = self._records / self._weight, 1.0
 
     def without(self, topic: str) -> float:
-        """Returns the share among the records of all other topics, from SLOW_SHARE_MIN to SLOW_SHARE_MAX. O(slow
-        topics)."""
+        """Returns the share of slow records among the records of all other topics, from SLOW_SHARE_MIN to
+        SLOW_SHARE_MAX. O(slow topics)."""
         own, slow = self._slow.get(topic, 0.0), sum(self._slow.values())
         prior = _PRIOR * self._weight
         share = (slow - own + prior * SLOW_SHARE_MIN) / (self._records - own + prior)
@@ -169,7 +170,7 @@ class SlowTopics:
 
     @property
     def awaits_next(self) -> bool:
-        """True if the next transaction may show that messages for others waited for the last one."""
+        """True if the next transaction may show that messages for other targets waited for the last transaction."""
         return self._alone is not None
 
     def interrupted(self) -> None:
@@ -192,9 +193,9 @@ class SlowTopics:
         took_ms: float,
         late_ms: float,
     ) -> list[SlowTopic]:
-        """Evaluates the reports of a committed common transaction. Returns the topic that it waited longest for, if
-        that counts. The topic of the previous transaction comes first if that transaction had messages for it alone,
-        and counts now.
+        """Evaluates the reports of a committed common transaction. Returns the topic that it waited longest for, if the
+        transaction counts. If the previous transaction had messages for one target only, and this transaction shows
+        that other messages waited for it, that target comes first.
 
         `outcomes`: empty if its records had no delivery reports. `first_wait_ms`, `log_waited_ms`: how long it waited
         for its first acknowledgement, and for that of its log record. `took_ms`: its duration. `late_ms`: how long its
@@ -268,8 +269,9 @@ class SlowTopics:
 
     def _weight(self, topic: str, outcomes: Mapping[str, TopicOutcome]) -> float:
         """Returns how much a transaction counts against a topic that it waited for, from 0 to 1: the number of messages
-        for other targets for each message of this target. An isolation helps the former and delays the latter. Returns
-        1 for one of Postdate's own topics, since messages for any target wait. O(topics)."""
+        for other targets for each message of this target. An isolation helps the messages for other targets, and delays
+        the messages of this target. Returns 1 for one of Postdate's own topics, since messages for any target wait.
+        O(topics)."""
         if topic in self._own_topics:
             return 1.0
         others = self._messages_for_others(topic, outcomes)
@@ -278,10 +280,10 @@ class SlowTopics:
     def _weight_alone(
         self, alone: SoleTargetTransaction, outcomes: Mapping[str, TopicOutcome], began_at: float, late_ms: float
     ) -> float:
-        """Returns the same for a transaction without messages for other targets: those of the next transaction,
-        `outcomes`, waited for it. Returns 0 if there are few of them for each message of `alone`, if they did not wait
-        or also waited for something else, or if the next transaction has messages for the same target, so it counts
-        separately. O(topics)."""
+        """Returns the weight of `alone`, a transaction without messages for other targets. Messages for other targets
+        in the next transaction, `outcomes`, waited for it. Returns 0 if these messages are few for each message of
+        `alone`, if they did not wait, or if they also waited for another reason. Also returns 0 if the next transaction
+        has messages for the same target, since it then counts separately. O(topics)."""
         pause_ms = began_at - alone.ended_at
         if alone.topic in outcomes or pause_ms >= SLOW_WAIT_MS or late_ms - pause_ms < SLOW_RECORD_MS:
             return 0.0
@@ -295,8 +297,8 @@ class SlowTopics:
         self, topic: str, messages: int, waits_ms: list[float], weight: float, now: float, *, is_alone: bool = False
     ) -> SlowTopic:
         """Adds slow records to the suspicion against a topic. If the topic is to blame, the suspicion ends. `is_alone`:
-        the transaction had no messages for other targets. Then the times do not count, since a stall of the machine can
-        be as long, and no other topic shows that there was none."""
+        the transaction had no messages for other targets. Then the times do not count: a stall of the machine can be as
+        long, and no other topic shows whether the machine stalled."""
         suspicion = self._suspected.setdefault(topic, Suspicion(now))
         suspicion.transactions += 1
         suspicion.records += weight * len(waits_ms)

@@ -6,15 +6,15 @@ message for a failing target, so that it delays no other. When the bucket has fi
 `next_messages` reads the next parked messages, in order of due time, directly into a transaction.
 
 Cost, even with a million waiting messages: each is read, moved, and read once more when it leaves. They are not kept in
-memory. A turn in which no message may leave checks the head of a heap. A turn in which some may leave reads these and
-one more, starting where the last ones left, so that it skips no tombstones. After a restart, one seek finds the waiting
-messages.
+memory. A turn in which no message may leave checks the head of a heap. A turn in which some messages may leave reads
+these and one more. The scan starts at the first waiting message, so it skips no tombstones. After a restart, one seek
+finds the waiting messages.
 
 Invariants: a message of a limited target leaves only if all earlier parked messages of that target have left, or leave
 in the same transaction; so messages leave in order of due time, then of request offset. Over any t seconds a shard
-commits transactions with at most `rate * (t + RATE_SAVED_S) + 1` messages for a target, including takeovers, since a
-new shard starts with empty buckets. Tokens are spent by a commit, and by a commit with an unknown outcome. A message
-that is retried alone spends a token, but does not wait for one.
+commits transactions with at most `rate * (t + RATE_SAVED_S) + 1` messages for a target. This holds across takeovers,
+since a new owner starts with empty buckets. Tokens are spent by a commit, and by a commit with an unknown outcome. A
+message that is retried alone spends a token, but does not wait for one.
 
 Thread rule: belongs to the shard's thread. Source of the idea: the token bucket of traffic shaping.
 """
@@ -231,7 +231,7 @@ class TargetRates:
     def _bucket(self, target: str) -> _Bucket | None:
         if target in self._buckets:
             return self._buckets[target]
-        if len(self._buckets) >= TARGETS_KNOWN_MAX:  # at most one for each existing topic has waiting messages
+        if len(self._buckets) >= TARGETS_KNOWN_MAX:  # only existing topics have waiting messages
             self._buckets = {
                 name: bucket for name, bucket in self._buckets.items() if bucket is not None and bucket.waits
             }

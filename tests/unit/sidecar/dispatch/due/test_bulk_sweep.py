@@ -235,7 +235,8 @@ def test_a_sweep_shrinks_while_its_transactions_cannot_be_committed(
 
 
 def test_a_bulk_control_goes_on_after_the_isolation_of_key_0(env: ShardEnvironment) -> None:
-    """It waits while Postdate's own topics are isolated, and continues even if no other entry writes to them again."""
+    """The control waits while Postdate's own topics are isolated. It continues even if no entry writes to these
+    topics."""
     shard = env.shard()
     shard._dispatcher._faults._isolate("", 1, None, shard.ctx.clock.steady_ms())
     chosen = far(env)

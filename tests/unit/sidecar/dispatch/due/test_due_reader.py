@@ -52,7 +52,7 @@ def _isolated(
 
 
 def _trials(env: ShardEnvironment, shard: Shard, index: TimerIndex, count: int) -> list[list[int]]:
-    """Returns the requests in each of the next trials, if no trial has a result."""
+    """Reads the input `count` times, without running a transaction. Returns the requests of each trial."""
     reader, steady_ms, now_ms = shard._dispatcher._reader, shard.ctx.clock.steady_ms(), env.broker.now_ms()
     read = [reader.read(index, steady_ms, now_ms) for _ in range(count)]
     return [[split_key(key)[1] for key, _ in due.parked] for due in read if due.trial is not None]
@@ -127,7 +127,7 @@ def test_no_trial_is_due_while_no_message_waits_for_it(env: ShardEnvironment) ->
 def test_a_trial_waits_for_an_earlier_message_that_is_not_parked_yet(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the parked messages would overtake it."""
+    """Otherwise the parked messages would overtake the earlier message."""
     shard = env.shard()
     index, _ = _isolated(env, shard, 2, messages_max=2, due_ms=5)
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
@@ -232,8 +232,8 @@ def test_a_trial_contains_no_message_that_the_cancel_gate_holds_back(
 def test_parked_messages_may_leave_up_to_the_key_to_which_their_target_was_read(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, ordered: bool
 ) -> None:
-    """In a backlog of other targets, the second cursor has read further. This counts only if the transaction contains
-    its messages."""
+    """In a backlog of other targets, the second cursor has read further. Its position counts only if the transaction
+    contains its messages."""
     shard = env.shard()
     read_to, cleared = entry_key(5, 0), entry_key(9, 0)
     monkeypatch.setattr(BacklogBypass, "cleared_up_to", lambda *_: cleared)

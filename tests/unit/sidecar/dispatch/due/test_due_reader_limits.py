@@ -257,7 +257,7 @@ def test_a_transaction_has_space_for_all_controls(
 def test_a_message_ahead_of_a_backlog_may_fill_a_transaction(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first cursor has taken the whole backlog before it."""
+    """The first cursor has taken the whole backlog before the message."""
     shard, key = env.shard(), entry_key(5, 0)
     ahead = BypassedMessages(key, [key], [bytes(shard._dispatcher._limit.size_bytes)])
     monkeypatch.setattr(BacklogBypass, "next_messages", lambda *_: ahead)

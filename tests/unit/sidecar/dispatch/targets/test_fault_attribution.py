@@ -69,7 +69,7 @@ def test_transactions_after_a_fault_are_small_and_double(faults: FaultAttributio
 def test_transactions_after_a_fault_double_while_all_their_entries_wait_for_own_topics(
     faults: FaultAttribution,
 ) -> None:
-    """They double up to the size at which each message still has a delivery report."""
+    """Transactions double up to the largest size at which each message has a delivery report."""
     faults.all_wait()
     assert not faults.is_attributing
     isolate(faults, 1)
@@ -184,7 +184,7 @@ def test_one_failed_trial_is_not_an_outage_however_long_it_took(faults: FaultAtt
 
 
 def test_an_outage_begins_with_the_abort_that_isolates_the_target(faults: FaultAttribution, clock: StepClock) -> None:
-    """If twenty targets hang, each gets a trial every three minutes."""
+    """If twenty targets hang, each gets a trial only every three minutes, so its first failed trial comes late."""
     attempt = common({"bad": 1}, bad=outcome(0, 1, why=TIMED_OUT))
     attempt.log_acknowledged = True
     faults.aborted(attempt, 0)
@@ -414,7 +414,7 @@ def test_trials_that_repeatedly_delay_others_too_long_pause_the_target(
 def test_the_first_pause_is_short_unless_the_target_is_known_to_hang(
     faults: FaultAttribution, clock: StepClock, hangs: bool, rest_ms: float
 ) -> None:
-    """It is known to hang if its records timed out although the log record was acknowledged."""
+    """A target is known to hang if its records timed out although the log record was acknowledged."""
     isolated = isolate(faults, 1)
     clock.now += 1_000
     ended_at = clock.now
@@ -476,8 +476,8 @@ def test_a_trial_isolates_other_topics_that_fail_in_it(faults: FaultAttribution,
 def test_own_topics_return_after_their_probation_although_nothing_tried_them(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """Their trials may contain none of the entries that wait for them: parked messages of an isolated target, or a bulk
-    control."""
+    """Trials of Postdate's own topics may contain none of the entries that wait for these topics: parked messages of an
+    isolated target, or a bulk control."""
     failed = {STORE: outcome(0, 1, why=TIMED_OUT)}
     faults.aborted(finished(None, 1, {STORE: 1}, failed, 2_000.0), 0)
     own = isolated_target(faults, OWN)

@@ -3,7 +3,7 @@ A slow target, or one that refuses all messages, delays few messages for other t
 
 Method: `FaultAttribution` decides for a model of a shard, on a clock that the model advances. The shard has one
 producer. A transaction of n messages takes `base_ms` plus EACH_MS for each message; a trial of a slow target takes
-longer. Healthy targets get `healthy_per_ms` messages a ms: 1,000 a second, or none.
+longer. Healthy targets together get `healthy_per_ms` messages per ms: 1, or 0.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def test_a_network_outage_delays_an_isolated_target_hardly_longer_than_the_other
 
 @pytest.mark.parametrize("busy", [0.2, 0.6])
 def test_a_target_that_refuses_everything_delays_few_messages_of_the_others(busy: float) -> None:
-    """It needs a trial for each message."""
+    """The target needs a trial for each message."""
     shard, alone = _Shard({REFUSING: 100.0}, busy), _Shard({}, busy)
     shard.run(120)
     alone.run(120)

@@ -60,7 +60,7 @@ def test_transactions_stay_small_while_a_topic_is_suspected(faults: FaultAttribu
 
 def test_far_brokers_make_no_topic_slow(faults: FaultAttribution) -> None:
     """With a round trip of 24 ms, the first acknowledgement takes two round trips, and the sixth request of a
-    connection takes a third."""
+    connection takes a third round trip."""
     quick(faults, 48.0)
     for _ in range(10):
         _waited(faults, 96.0, slow=4, first_ms=48.0)
@@ -248,7 +248,7 @@ def test_a_suspicion_ends_some_time_after_the_last_slow_transaction(faults: Faul
 
 
 def test_a_target_that_answers_first_and_late_without_others_is_not_cleared(faults: FaultAttribution) -> None:
-    """Its own first acknowledgements do not define the usual wait."""
+    """The first acknowledgements of the target do not define the usual wait."""
     quick(faults)
     for _ in range(4):
         assert not faults.any

@@ -1,5 +1,5 @@
-"""Goal: a slow target is isolated even if its transactions have no messages for other targets, provided that such
-messages wait for them. Stalls of the machine isolate no target by this rule.
+"""Goal: a slow target is isolated even if its transactions have no messages for other targets, provided that messages
+for other targets wait for these transactions. Stalls of the machine isolate no target by this rule.
 
 Method: as `test_slow_topics`. After each slow transaction comes one with messages for other targets.
 """
@@ -153,7 +153,7 @@ def test_the_times_of_slow_transactions_alone_do_not_count(faults: FaultAttribut
 def test_after_a_trial_or_an_abort_the_next_transaction_shows_nothing(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """Its messages waited for the trial or the abort as well."""
+    """The messages of the next transaction waited for the trial or the abort as well."""
     other = isolate(faults, 4, target="missing")
     for _ in range(10):
         _alone(faults, clock)
@@ -169,8 +169,8 @@ def test_after_a_trial_or_an_abort_the_next_transaction_shows_nothing(
 def test_transactions_for_one_target_each_show_how_far_the_brokers_are(
     faults: FaultAttribution, clock: StepClock
 ) -> None:
-    """With a round trip of 150 ms, the first acknowledgement takes two round trips, and every further five requests
-    one."""
+    """With a round trip of 150 ms, the first acknowledgement takes two round trips, and every five further requests
+    take one more."""
     for _ in range(20):
         _alone(faults, clock, (150.0, 150.0, 150.0), first_ms=300.0)
         _after(faults, clock, first_ms=300.0, good=TopicOutcome(18))

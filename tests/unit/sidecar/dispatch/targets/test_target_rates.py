@@ -77,8 +77,8 @@ def pass_ms(env: ShardEnvironment, shard: Shard, time_ms: float) -> None:
 
 
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Counts the rows that scans of the timer log return. Returns a function that returns the rows since its last
-    call."""
+    """Counts the rows that scans of the timer log return. Returns a function that returns the number of rows since its
+    last call."""
     read = [0]
     honest = TimerLog._scan
 
