@@ -1,8 +1,7 @@
-"""Goal: eight takeovers at once, each over the largest records that the dispatch log may hold, stay within 256 MiB.
+"""Goal: eight concurrent takeovers stay within 256 MiB, even if the dispatch log has records of the largest size.
 
-Method: in a separate process, whose peak memory the kernel counts, eight threads replay a made-up log into timer
-indexes. Each of their reads is as large as a reader's read may be. A second test counts the reads until memory is
-released.
+Method: eight threads of a separate process replay a made-up log into timer indexes, with reads of the largest size. The
+kernel reports the peak memory of the process. A second test counts the reads until memory is released.
 """
 
 from __future__ import annotations
