@@ -25,7 +25,8 @@ from support.kafka_simulator.error_responses import refusal
 from support.shards.simulated_shard import OWN, ShardEnvironment
 
 _HOUR_MS = 3_600_000.0
-#: Milliseconds, by the broker's clock: a record that was stamped too early is tried again after 100 ms.
+#: Milliseconds by the broker's clock: the allowed lateness. A record that was stamped too early is tried again after
+#: 100 ms.
 _LATE_MS_MAX = 1_000
 
 

@@ -361,7 +361,7 @@ class Shard(Stateful):
         log.error("shard %s: FENCED: %s", self.ctx.name, self.why)
         return float(INSTRUCTION_INTERVAL_MS)
 
-    # ---- letting go ------------------------------------------------------------------------------------------------
+    # ---- release ---------------------------------------------------------------------------------------------------
 
     def _drop_ownership(self) -> None:
         if self._ownership is not None:

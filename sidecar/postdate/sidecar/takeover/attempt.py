@@ -60,7 +60,7 @@ class Attempt:
                     standing = operator.reason is halt.reason
                     takeover.leave_mark(ctx, self.index, confirmation.requests_end, standing)
                 raise
-            except (UnverifiedBound, UnknownOutcome):  # UnknownOutcome: the abort after an unverified bound was refused
+            except (UnverifiedBound, UnknownOutcome):  # UnknownOutcome: the abort for an unverified bound failed
                 confirmation.note_wrong_answer()
                 raise
         confirmation.clear()

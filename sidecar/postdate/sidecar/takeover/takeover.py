@@ -122,7 +122,7 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
     """Brings the index up to the bound, from its present state or from nothing: steps 5 and 6.
 
     Raises Halted, naming the range, if Kafka no longer holds the needed records; an existing index stays in place.
-    `confirm`: returns once a halt is confirmed; raises Retriable as long as a stale answer may cause it.
+    `confirm`: returns once a halt is confirmed; raises Retriable as long as a stale answer may have caused the halt.
     """
     progress, start, give_up_to = bounded.fenced.progress, None, -1
     why = "too old to continue from"

@@ -95,8 +95,8 @@ class _Run(NamedTuple):
 def _run(
     shards: int, took_ms: Callable[[int], float], fates: int = 1, seconds: float = 20.0, trial_every: int = 0
 ) -> _Run:
-    """Runs that many shards, which always have messages to send. A transaction takes `took_ms(n)` while n are in
-    progress. `trial_every`: one transaction in this many is a trial."""
+    """Runs `shards` shards that always have messages to send. A transaction takes `took_ms(n)` while n are in progress.
+    `trial_every`: one transaction in this many is a trial."""
     budget = TransactionBudget(400)
     paces = [TransactionThrottle(budget, 3.0) for _ in range(shards)]
     events = [(number * 0.1, number, 0.0) for number in range(shards)]  # (time, shard, duration; 0: begins)

@@ -43,7 +43,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def _spans(traces: TraceQueue, sampler: Sampler = ALWAYS_ON) -> tuple[ReadableSpan, ...]:
-    """Returns the spans that the thread makes of the queue until it is closed."""
+    """Returns the spans that a thread makes of the queued steps."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(sampler=sampler)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -242,7 +242,7 @@ class TestSetting:
 
 
 def _refuse(load: Callable[..., object]) -> Callable[..., object]:
-    """Fails an import, as without the packages of OpenTelemetry."""
+    """Returns an import function that fails for the packages of OpenTelemetry."""
 
     def imported(name: str, *rest: object, **named: object) -> object:
         if name.startswith("opentelemetry"):

@@ -78,7 +78,7 @@ class _StaticMember:
     def run(self) -> bool:
         return self.poller.run([self.topic], self.new_client)
 
-    # ---- what the poller takes for the module `time` ----------------------------------------------------------------
+    # ---- replaces the module `time` in the poller -------------------------------------------------------------------
 
     def monotonic(self) -> float:
         return self.kafka.broker.time.now_ms / 1000

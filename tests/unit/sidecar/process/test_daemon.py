@@ -102,7 +102,8 @@ def test_a_line_with_wrong_arguments_is_left_to_the_handler() -> None:
 
 
 def test_lines_of_the_client_library_are_counted_for_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every level: while a broker is away, the library reports it to each shard at INFO, some 50 times at once."""
+    """This holds at every level: while a broker is away, the library reports it to each shard at INFO, some 50 times at
+    once."""
     now = 100.0
     monkeypatch.setattr("postdate.sidecar.logs.time.monotonic", lambda: now)
     seldom = logs.RateLimitedFilter()

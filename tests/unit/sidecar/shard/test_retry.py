@@ -238,7 +238,7 @@ def without_dispatch(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, sha
 def test_a_changed_policy_does_not_apply_to_an_accepted_return_that_the_log_does_not_show(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, change: tuple[str, ...]
 ) -> None:
-    """The second owner has no disk, and reads the return that the first owner has accepted again."""
+    """The second owner has no disk. It reads again a return that the first owner has accepted."""
     offset = without_dispatch(env, monkeypatch, env.shard(named("slow: base=10s")), b"slow")
     second = env.new_shard(named(*change), place="other")
     env.until(second, lambda: second.next_request == 1)

@@ -1,7 +1,7 @@
 """Goal: on a request topic with producers' timestamps, a loss causes no repeated message, and no shard halts without a
 loss.
 
-Such a timestamp may be far in the future or in the past.
+A producer's timestamp may be far in the future or in the past.
 
 Method: the real shard runs over the simulated broker, whose request topic keeps CreateTime. The dispatch log is cut or
 broken, and the shard starts without a disk.

@@ -86,7 +86,7 @@ def test_an_empty_disk_drops_for_a_delivery_long_before_the_oldest_pending_reque
 def test_a_request_that_waited_for_a_sidecar_is_dropped_by_its_timestamp(
     env: ShardEnvironment, loses_disk: bool
 ) -> None:
-    """Its timestamp lies within the window of the delivery, but the time at which it is read does not."""
+    """The request's timestamp lies within the window after the delivery, but the time at which it is read does not."""
     _deliver(env)
     env.time.wait(_HOUR_MS // 2)
     env.schedule(1, _ID, _DROP)

@@ -196,7 +196,7 @@ def test_the_only_record_of_a_log_that_lost_all_others_names_no_unread_request_a
 
 @pytest.mark.parametrize("stamps", ["LogAppendTime", "CreateTime"])
 def test_the_loss_of_all_fates_is_noticed_without_a_disk(env: ShardEnvironment, stamps: str) -> None:
-    """The log begins at offset 0 as before, but holds only the record that the halted owner left behind the gap."""
+    """The log begins at offset 0 as before, but its only record is the mark that the halted owner has left."""
     env.broker.topics[R].configure({"message.timestamp.type": stamps})
     shard = env.shard()
     env.schedule(int(env.time.now_ms) + 600_000)
@@ -424,7 +424,7 @@ def test_an_accepted_loss_is_in_the_log_even_if_the_first_attempt_failed(
 
 
 def _truncated(env: ShardEnvironment) -> Shard:
-    """Returns a halted shard: the last fates of the dispatch log are gone, and only its index knows them."""
+    """Returns a halted shard: the dispatch log has lost its last fates, and only the shard's index knows them."""
     shard = env.shard()
     env.schedule(int(env.time.now_ms + _HOUR_MS / 2))
     _deliver(env, shard, 3)

@@ -1,7 +1,7 @@
 """Goal: a moved message with an even spread gets no time in the past, whichever owner, disk or record moves it.
 
-The owner of the message may have chosen a later time than the drawn one, and may have delivered messages between these
-times.
+The owner of the message may have chosen a later time than the drawn one, and may have delivered messages that were due
+between these times.
 
 Method: a whole takeover without a disk (`support.shards.simulated_shard`), and single steps over a timer index
 (`support.shards.long_delays`).

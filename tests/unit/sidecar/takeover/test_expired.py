@@ -251,8 +251,8 @@ def test_an_old_disk_needs_no_request_below_the_low_water_mark(env: ShardEnviron
 def test_a_stored_message_behind_lost_requests_gets_no_time_before_the_last_record_of_the_log(
     env: ShardEnvironment,
 ) -> None:
-    """The owner of the message chose a later time than the drawn one, since fewer messages are due then. It has
-    delivered messages between these times."""
+    """The owner of the message chose a later time than the drawn one, since fewer messages are due then. The owner has
+    delivered messages that were due between these times."""
     env.format_version = 2
     shard = env.shard()
     _deliver(env, shard, 1)

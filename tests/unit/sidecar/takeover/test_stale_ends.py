@@ -177,8 +177,8 @@ def pending(env: ShardEnvironment) -> Shard:
 def test_a_deposed_leader_does_not_end_the_range_of_an_empty_log(
     env: ShardEnvironment, pending: Shard, monkeypatch: pytest.MonkeyPatch, has_halted: bool
 ) -> None:
-    """The deposed leader does not know the requests that ended after it was frozen. Earlier findings of the same halt
-    have named them."""
+    """The deposed leader does not know the requests that ended after it was frozen. Earlier findings have named
+    them."""
     _end_requests_that_a_frozen_leader_does_not_know(env, pending)
     _lose_fates(env, pending, "empty")
     shutil.rmtree(env.directory / "0")
