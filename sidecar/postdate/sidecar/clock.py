@@ -34,7 +34,7 @@ class Clock(Protocol):
         """Returns epoch milliseconds by the clock of this machine. For people and metrics only."""
 
     def sleep(self, wait_ms: float) -> None:
-        """Lets that many milliseconds pass."""
+        """Waits for that many milliseconds."""
 
 
 class SystemClock:
@@ -65,7 +65,7 @@ class BrokerClock:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._samples: deque[tuple[float, float]] = deque()  # (taken at, append time - steady), differences falling
+        self._samples: deque[tuple[float, float]] = deque()  # (steady time, difference), falling differences
         self._doubted = False
         self._doubt_at = 0.0
 
@@ -94,7 +94,7 @@ class BrokerClock:
         return bool(self._samples) and not self._doubted
 
     def now_ms(self) -> int:
-        """Returns the broker's time, epoch milliseconds, never ahead of it.
+        """Returns the estimate of the broker's time, epoch ms, never ahead of it.
 
         REQUIRES: a sample.
         """

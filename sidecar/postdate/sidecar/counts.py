@@ -6,7 +6,7 @@ everything else is per batch or per transaction. `http.metrics` defines names, u
 A `ShardCounts` lives as long as the process, even if the shard moves to another member and returns, so its counters
 never decrease.
 
-Thread rule: written only by the shard's thread; read by any. A reader may see a transaction half counted.
+Thread rule: written only by the shard's thread; read by any. A reader may see a transaction partly counted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from postdate.wire.dispatch_log import (
     Skipped,
 )
 
-#: Upper bounds of the classes of lateness, ms: fine where the promise lies, up to the hours of an outage.
+#: Upper bounds of the classes of lateness, ms: fine near the promised lateness, and up to an hour for outages.
 LATENESS_BOUNDS_MS: Final = (
     5, 10, 20, 30, 50, 75, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000,
 )  # fmt: skip

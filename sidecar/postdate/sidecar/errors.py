@@ -92,8 +92,8 @@ class HaltReason(StrEnum):
 
 
 IRREPLACEABLE = frozenset({HaltReason.REQUESTS_TRUNCATED, HaltReason.DISPATCH_LOG_TRUNCATED})
-"""After one of these, a shard must keep its index: only it has what Kafka has lost, and a rebuild would deliver that
-again."""
+"""After one of these halts, a shard must keep its index: only the index knows the records that Kafka has lost, and
+after a rebuild their messages would be delivered again."""
 
 
 EVIDENT = frozenset({HaltReason.NEWER_FORMAT, HaltReason.FOREIGN_RECORD, HaltReason.INTERNAL})
@@ -105,9 +105,9 @@ ranges, depend on a broker's answer and are confirmed."""
 class Loss:
     """The loss that a shard must accept to continue: the records at offsets [first, end) of its partition of `topic`.
 
-    `seq`: that of the last dispatch-log record when the loss was found; `since`: the offset of the oldest one. If the
-    range ends at the present end of the request topic, an acceptance also covers a later end, until a newer record is
-    written or an older one is deleted.
+    `seq`, `since`: the state of the dispatch log when the loss was found, as far as the reason needs it: the seq of its
+    last record and its start offset, or after a break of `seq` those of the record at the break. If the range ends at
+    the present end of the request topic, an acceptance also covers a later end while both are unchanged.
     """
 
     reason: HaltReason

@@ -1,7 +1,7 @@
 """Named places at which a test may end or stop the process: `POSTDATE_FAILPOINTS=dispatch.committed=kill@3`.
 
 Each step of the protocol at which a crash leaves a different state behind has a name here. In production the variable
-is unset and `reached` is one dictionary look-up in an empty dictionary.
+is unset, and `reached` only checks that a dictionary is empty.
 
 The value is a comma-separated list of ``NAME=ACTION[@N]``: at the N-th time (default the first) that the step is
 reached the process is killed (`kill`, SIGKILL: nothing is flushed) or stopped (`stop`, SIGSTOP: it can be continued

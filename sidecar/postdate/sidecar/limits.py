@@ -26,5 +26,5 @@ BACKOFF_MS_MAX: Final = 5_000
 LOG_REPEAT_S: Final = 10.0
 LOG_TEXTS_MAX: Final = 4_000
 
-# The interval for lines of the client library: while a broker is away, each client logs that many times a second.
+# The interval for lines of the client library: while a broker is away, each client logs many lines a second.
 CLIENT_LOG_REPEAT_S: Final = 60.0

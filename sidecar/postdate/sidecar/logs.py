@@ -59,8 +59,9 @@ class RateLimitedFilter(logging.Filter):
 
     Messages that differ only in quantities count as the same: a client that cannot reach its broker logs forty times a
     second. Numbers within a name count, so two shards, topics or brokers have separate lines. Only errors and warnings
-    are limited, and the lines of the client library from INFO on. The latter are counted for each thread, since a
-    thread has the clients of one shard. Critical messages always pass. A bounded number of messages is remembered.
+    are limited, and the lines of the client library from INFO on. Lines of the client library are counted for each
+    thread, since a thread has the clients of one shard. Critical messages always pass. A bounded number of messages is
+    remembered.
     """
 
     def __init__(self) -> None:

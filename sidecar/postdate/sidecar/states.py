@@ -41,7 +41,8 @@ class StateTimes:
         self.state = State.UNASSIGNED
         self.entered = dict.fromkeys(State, 0)
         self.takeover_ms = -1.0
-        """The duration of the last takeover in ms, from the end of delivery or the assignment on; -1: no end yet."""
+        """The duration of the last takeover in ms, from the end of delivery or the assignment on; -1: none has ended
+        yet."""
         self._spent_ms = dict.fromkeys(State, 0.0)
         self._since_ms = 0.0
         self._silent_since_ms = 0.0

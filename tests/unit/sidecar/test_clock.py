@@ -1,7 +1,7 @@
 """Goal: no message leaves before its time by the broker's clock, and none is held for long, whatever any clock does.
 
-Method: the real shard runs over the simulated broker. The machine's wall clock is stepped, its steady clock drifts, and
-the broker's clock is stepped, while messages wait. The broker's timestamps show whether a message left early: the
+Method: the real shard runs over the simulated broker. While messages wait, the machine's wall clock is stepped, its
+steady clock drifts, or the broker's clock is stepped. The broker's timestamps show whether a message left early: the
 append time of the dispatch-log record that names a message is not before its due time (I6).
 """
 
@@ -25,7 +25,8 @@ from support.kafka_simulator.error_responses import refusal
 from support.shards.simulated_shard import OWN, ShardEnvironment
 
 _HOUR_MS = 3_600_000.0
-#: Milliseconds, by the broker's clock: a record that was stamped too early is tried again after 100 ms.
+#: Milliseconds by the broker's clock: the allowed lateness. A record that was stamped too early is tried again after
+#: 100 ms.
 _LATE_MS_MAX = 1_000
 
 
@@ -42,7 +43,8 @@ def _lateness(env: ShardEnvironment) -> list[int]:
 
 
 def _deliver(env: ShardEnvironment, shard: Shard, in_ms: float, disturb: Callable[[], None] = lambda: None) -> int:
-    """Delivers one message that is due after `in_ms` by the broker's clock; `happen` changes a clock half way there."""
+    """Delivers one message that is due after `in_ms` by the broker's clock, and calls `disturb` half way there. Returns
+    the lateness of the message in ms."""
     already, due_ms = len(_lateness(env)), env.broker.now_ms() + in_ms
     env.schedule(due_ms)
     env.until(shard, lambda: env.broker.now_ms() >= due_ms - in_ms / 2, in_ms + 60_000)
@@ -63,7 +65,8 @@ def test_a_step_of_the_local_clock_moves_no_delivery(tmp_path: Path, by_ms: floa
 
 @pytest.mark.parametrize("by_ms", [_HOUR_MS, 10_000.0])
 def test_messages_due_by_a_clock_that_went_forward_leave(tmp_path: Path, by_ms: float) -> None:
-    """The broker's clock has passed their due time. No sample shows that, but the timestamp of the request does."""
+    """The broker's clock has passed the due time of the messages. No sample shows this, but the timestamp of the
+    request does."""
     env = ShardEnvironment(tmp_path)
     shard = env.shard()
     env.broker.skew_ms += by_ms
@@ -73,7 +76,7 @@ def test_messages_due_by_a_clock_that_went_forward_leave(tmp_path: Path, by_ms: 
 
 @pytest.mark.parametrize("by_ms", [-120_000.0, -10_000.0, -300.0])
 def test_a_broker_clock_that_goes_back_delays_every_message(tmp_path: Path, by_ms: float) -> None:
-    """As after a failover to a broker whose clock is behind: the earlier samples are invalid then."""
+    """This happens after a failover to a broker whose clock is behind. The earlier samples are then invalid."""
     env = ShardEnvironment(tmp_path)
     shard = env.shard()
 

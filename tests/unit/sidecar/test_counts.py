@@ -1,7 +1,7 @@
 """Goal: the counts of a shard are correct: values in their classes, transactions by outcome, time by state.
 
-Method: the counters alone, with a clock that the test moves. Counting a batch must give the same result as
-counting its values one by one.
+Method: the tests call the counters directly, with a clock that the test moves. Counting a batch must give the same
+result as counting its values one by one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Goal: with http.payloads = "never" no key, value or header value of a request leaves the topics; an id leaves through
-the API alone.
+"""Goal: with http.payloads = "never", no key, value or header value of a request appears outside of the topics. Only
+the API shows ids.
 
-Method: a marker stands in every field of requests: each header of Postdate and of each dialect, and the key, value and
-headers of the message. At least one request provokes each `Reason`, a shard halts for each `HaltReason`, and exceptions
-that hold a record in their text and in a frame are raised at every unexpected place. The test turns shard and broker;
-server, log and status files are those of a process. Then the test searches everything that was written outside of the
-topics. A new reason, halt or route fails the test until it is provoked here.
+Method: every field of the requests contains a marker: each header of Postdate and of each dialect, and the key, value
+and headers of the message. Each `Reason` is provoked by at least one request, and each `HaltReason` by a halt. In a
+shard, a route and a thread, exceptions with a record in their text and in a frame are raised. The test turns shard and
+broker; server, log and status files are those of a process. Then the test searches everything that was written outside
+of the topics. A new reason, halt or route fails the test until it is provoked here.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ PART, LOG = Partition(R, 0), Partition(OWN.dispatch_log, 0)
 SIZE_BYTES_MAX = 300_000
 LATER_MS = 600_000
 
-#: The texts that the API shows of a request besides its origin, target and times.
+#: The routes whose answers may contain ids.
 SHOWS_IDS = (
     "GET /api/v1/actions",
     "GET /api/v1/pending",
@@ -169,15 +169,16 @@ REFUSED: Mapping[Reason, list[_AskedRequest]] = {
 
 
 def in_own_words(due_ms: float) -> Iterator[_AskedRequest]:
-    """Yields, for each header of Postdate, a request that has the marker there; an id has the other marker."""
+    """Yields, for each header of Postdate, a request with the marker in it. The header of the id has CALLER_ID
+    instead."""
     for name in sorted(REQUEST | DROPPED_2 | {ORIGIN, DUE, MOVED, DEAD_REASON, DEAD_DETAIL, RECORD_KEY, STORED}):
         base: Headers = [header for header in (TO, (AT, b"%d" % int(due_ms))) if header[0] != name]
         yield _AskedRequest([*base, (name, CALLER_ID if name == ID else MARK)])
 
 
 def in_dialects(due_ms: float) -> Iterator[_AskedRequest]:
-    """Yields the documented requests of each dialect, with the marker in each header that the dialect knows, in
-    turn."""
+    """Yields the documented requests of each dialect, once for each header that the dialect knows, with the marker in
+    that header."""
     for example in (each.at(int(due_ms) // 1000) for each in EXAMPLES):
         dialect = DIALECTS[example.dialect]
         parts = [*dialect.schedule.items(), *dialect.control.items()]
@@ -218,7 +219,8 @@ def topic() -> RequestTopicConfig:
 def ask_all(env: ShardEnvironment) -> int:
     """Writes every request; returns their number."""
     due_ms = env.time.now_ms + LATER_MS
-    # Requests with Postdate's own headers come last. One of them has the id, since a dialect's cancel ends the others.
+    # Requests with Postdate's own headers come last, so that one of them still has the id: cancels in dialects end the
+    # earlier ones.
     requests = [
         *in_dialects(due_ms),
         *(request for refused in REFUSED.values() for request in refused),
@@ -241,7 +243,8 @@ def hides(where: str, text: str, *secrets: bytes) -> None:
 
 
 class Shown:
-    """The port of a process that holds one shard at a time. `seen` holds its answers, by method and path."""
+    """The HTTP port of a process that holds one shard at a time. `seen`: the texts of its answers, by method and
+    path."""
 
     def __init__(self, env: ShardEnvironment, shard: Shard, token_file: Path) -> None:
         http = HttpConfig(port=free_port(), token_file=token_file)
@@ -286,7 +289,7 @@ class Shown:
         return self._ask(f"POST {path}", lambda: self.client.post(path, body))
 
     def _ask(self, where: str, question: Callable[[], HttpAnswer]) -> HttpAnswer:
-        """Returns the answer. Meanwhile the shard serves only index_queries, on this thread."""
+        """Returns the answer. Until it arrives, this thread serves the shard's index queries and nothing more."""
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(question)
             while not answer.done():
@@ -299,7 +302,7 @@ class Shown:
 
 @contextmanager
 def logged() -> Iterator[None]:
-    """The log of a process at its most talkative, on stderr."""
+    """Logs like a process with log_level = debug, on stderr."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers[:] = []
@@ -315,7 +318,7 @@ def logged() -> Iterator[None]:
 
 
 def fill(env: ShardEnvironment) -> None:
-    """Leaves some delivered and some pending messages, all with the marker, and a closed shard."""
+    """Lets a shard deliver some messages and keep others pending, all with the marker, and closes the shard."""
     shard = env.shard()
     for count, due_ms in ((3, 1), (6, env.time.now_ms + LATER_MS)):
         for _ in range(3):
@@ -345,8 +348,8 @@ def truncate(part: Partition) -> Callable[[ShardEnvironment], str]:
 
 
 def delete(part: Partition, kept: int, place: str, unread: int = 0) -> Callable[[ShardEnvironment], str]:
-    """Deletes all records but the last `kept`, after `unread` more were written; the next owner has the disk
-    `place`."""
+    """Returns a damage: it writes `unread` requests, then deletes all records of `part` but the last `kept`. The next
+    owner has the disk `place`."""
 
     def damage(env: ShardEnvironment) -> str:
         for _ in range(unread):
@@ -379,7 +382,7 @@ def delete_store(env: ShardEnvironment) -> str:
 
 
 def changed(**fields: object) -> bytes:
-    """Returns a record of the dispatch log with some fields that a foreign program wrote."""
+    """Returns a record of the dispatch log with these fields, as if a foreign program had written it."""
     record: dict[str, object] = {"v": 1, "seq": 3, "takeover": 1, "instance": "x", "group": "x", "at": 1}
     record |= {"next_request": 3, "low_water": 0, "kind": "fates", "fates": [[1, 1, "dead"]]}
     return json.dumps(record | fields).encode()
@@ -388,7 +391,8 @@ def changed(**fields: object) -> bytes:
 _SKIPPED = DispatchRecord(
     seq=1_000, takeover=1, instance="x", group="x", at=1, next_request=3, low_water=0, kind=BEAT, fates=[]
 )
-#: The consequence of each damage. The damage is done to a closed shard, and returns the disk of the next owner.
+#: Each halt, with the damage that causes it. A damage is done while the shard is closed, and returns the disk of the
+#: next owner.
 HALTS: list[tuple[HaltReason, Callable[[ShardEnvironment], str]]] = [
     (HaltReason.TOPIC_RECREATED, recreate),
     (HaltReason.REQUESTS_TRUNCATED, truncate(PART)),
@@ -420,7 +424,7 @@ def halted(env: ShardEnvironment, place: str) -> Shard:
 
 
 def fail_in_the_shard(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> Shard:
-    """Fails a shard again and again, each time with a record in the texts of exceptions, until it halts."""
+    """Lets a shard fail until it halts, each time by an exception with a record in its text."""
 
     def ingest(_index: object, _intake: object, records: list[Any], *_: object) -> int:
         try:
@@ -454,9 +458,8 @@ def test_no_field_of_a_request_is_written_outside_of_the_topics(
 ) -> None:
     assert set(REFUSED) == set(Reason), "a reason is not provoked"
     assert {reason for reason, _ in HALTS} | {HaltReason.INTERNAL} == set(HaltReason), "a halt is not provoked"
-    monkeypatch.setattr(
-        sys, "excepthook", sys.excepthook
-    )  # configure_logging sets both, and they are restored after this test
+    # `configure_logging` sets both hooks; the patches restore them after this test.
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     monkeypatch.setattr(limits, "HOLD_TIMEOUT_S", 0.1)
     token_file = tmp_path / "token"
@@ -548,7 +551,7 @@ def fail_everywhere(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def halt_for_everything(shown: Shown, directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[HaltReason | None]:
-    """Halts one shard after the other, and reads its output; returns the reasons in their status files."""
+    """Halts one shard for each reason, and queries each; returns the reasons in their status files."""
     reasons = []
     damages: list[Callable[[ShardEnvironment], str] | None] = [*(damage for _, damage in HALTS), None]
     for number, damage in enumerate(damages):

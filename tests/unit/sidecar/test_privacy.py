@@ -1,7 +1,7 @@
 """Goal: the data of a process on disk and in memory is readable only by its user.
 
-Method: test directories with every mode; and a separate process that forbids core dumps and crashes, since the ban
-cannot be undone.
+Method: directories with various modes, and a separate process that forbids core dumps and then crashes. The process is
+separate since the ban cannot be undone.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ def answered(
     report: Callable[[str], None],
     restart_timeout_s: float = RESTART_TIMEOUT_S,
 ) -> T:
-    """Returns the result of `request`. Raises its error, or that of `connection_fault` if no broker can be reached.
+    """Returns the result of `request`. Raises its error, or the result of `connection_fault` if no broker can be
+    reached.
 
     `connection_fault` is called if the request takes longer than `LISTEN_AFTER_S`, with a function that returns True
     once the request is over. `report` gets the text of the fault.

@@ -39,7 +39,7 @@ class UnsentRequest:
 
 @dataclass(frozen=True, slots=True)
 class LiveTopic:
-    """The cluster's metadata of a request topic, and the existing topics of the other requested names."""
+    """The cluster's metadata of a request topic. `existing`: the names that were looked up and exist."""
 
     partitions: int
     retention_ms: int
@@ -60,8 +60,8 @@ class DeliveryReport:
         self.reported, self.fault, self.offset, self.timestamp_ms = True, fault, offset, timestamp_ms
 
     def check(self, topic: str) -> None:
-        """Raises the fault that the broker reports. Raises TransientError if no report came in time, so the request may
-        or may not exist, or if the report has no offset."""
+        """Raises the fault that the broker reports. Raises TransientError if no report came in time (the request may or
+        may not exist), or if the report has no offset."""
         if self.fault is not None:
             raise self.fault
         if not self.reported:
@@ -69,7 +69,8 @@ class DeliveryReport:
                 f"no answer within {limits.COMMAND_TIMEOUT_S:.0f} s: the request may or may not be in {topic}"
             )
         if self.offset < 0:
-            # A broker's answer to a repeated produce request, whose record it had already written, has no offset.
+            # If the client repeats a produce request whose record is already written, the broker's answer has no
+            # offset.
             raise TransientError(f"the request is in {topic}, but the broker did not report its offset")
 
 

@@ -126,8 +126,8 @@ def least_fate_retention_ms(requests: TopicInfo) -> int:
 
 
 def least_message_bytes(requests: TopicInfo) -> int:
-    """Returns the least `max.message.bytes` of the own topics: the largest request plus the added headers, and the
-    client's batch size, since the limit of a topic applies to batches."""
+    """Returns the least `max.message.bytes` of the own topics: the largest request or the client's batch size,
+    whichever is larger, plus the added headers. The limit of a topic applies to batches."""
     return max(_number(requests, MESSAGE_BYTES), CLIENT_BATCH_BYTES) + limits.OWN_TOPIC_MESSAGE_MARGIN_BYTES
 
 
@@ -146,7 +146,7 @@ def violations(own: OwnTopics, admin: Admin, bootstrap_servers: str = "HOST:PORT
 
 def isolation_violation(group_id: str, isolation: Isolation, bootstrap_servers: str) -> Violation | None:
     """Returns the warning about a share group that reads aborted records; None if it does not read them. `isolation`:
-    the result of `Admin.share_isolation`. No start depends on it."""
+    the result of `Admin.share_isolation`. It never prevents a start."""
     if isolation is Isolation.READ_COMMITTED:
         return None
     setting = "share.isolation.level"

@@ -47,7 +47,7 @@ from postdate.wire.topics import OwnTopics, is_topic_name
 
 DEFAULT_SOURCE = "default"
 
-# A name or an address of either kind, or nothing.
+# A host name, an IPv4 or IPv6 address, or nothing.
 _HOST = re.compile(r"[A-Za-z0-9._-]*|[0-9A-Fa-f:.]+")
 
 
@@ -126,8 +126,8 @@ def _read_flags(flags: Flags) -> Read:
 
 
 def _build(settings: Iterable[Setting], sources: dict[str, str], problems: list[str]) -> Config:
-    """Builds the tree from the settings, of which later ones win. Reports an invalid value and keeps the earlier
-    one."""
+    """Builds the tree from the settings; a later setting overrides an earlier one. Adds invalid values to `problems`,
+    and keeps the earlier value."""
     values: dict[str, Any] = {path: leaf.default for path, leaf in leaves().items()}
     for path, leaf in leaves().items():
         if leaf.is_properties:
@@ -161,8 +161,8 @@ def _build(settings: Iterable[Setting], sources: dict[str, str], problems: list[
 def _request_topics(
     setting: Setting, earlier: tuple[RequestTopicConfig, ...], problems: list[str]
 ) -> tuple[RequestTopicConfig, ...]:
-    """Returns the request topics of a setting. Tables define topics; names alone (environment, flags) select among
-    them, or add one with the defaults."""
+    """Returns the request topics of a setting. Tables define topics. Names alone (environment, flags) select from the
+    earlier topics; an unknown name adds a topic with the defaults."""
     if isinstance(setting.value, list) and all(isinstance(table, dict) for table in setting.value):
         return tuple(_request_topic(table, setting.source, problems) for table in setting.value)
     names = setting.value.replace(",", " ").split() if isinstance(setting.value, str) else list(setting.value)

@@ -1,8 +1,8 @@
 """Rate limits of a request topic: how many messages per second one shard sends to a target.
 
 A rule is `PATTERN=NUMBER`: a pattern of fnmatch as in the allow-list, and messages per second. The first rule whose
-pattern matches a target applies, and each target has its own limit: `*=50` gives every target fifty. So the rule for
-all others comes last.
+pattern matches a target applies, and each target has its own limit: `*=50` gives every target fifty. So a rule for all
+remaining targets comes last.
 
 Thread rule: immutable.
 """
@@ -18,8 +18,9 @@ from postdate.sidecar.config.limits import RATE_MAX, RATE_MIN, RATE_RULES_MAX
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 # The characters of topic names, and the special characters of patterns.
 _PATTERN = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
-# One character of a pattern, or a set; and the text before the first special character.
+# One character or one set of a pattern.
 _PART = re.compile(r"\[!?\]?[^\]]*\]|.")
+# The text before the first special character of a pattern.
 _LITERAL = re.compile(r"[^*?\[]*")
 
 
@@ -37,7 +38,7 @@ class RateRules:
         return cls(tuple(_rule(text) for text in texts))
 
     def per_second(self, target: str) -> float | None:
-        """Messages per second for a target, None if no rule limits it. O(rules): cache it."""
+        """Returns the messages per second for a target; None if no rule limits it. O(rules): cache it."""
         return next((rate for pattern, rate in self.rules if pattern.match(target)), None)
 
 
@@ -57,8 +58,8 @@ def _rule(text: str) -> tuple[re.Pattern[str], float]:
 def shadowed(texts: tuple[str, ...]) -> list[tuple[str, str]]:
     """Returns each rule that never applies, with the earlier rule whose pattern covers it.
 
-    A reported rule certainly never applies. Not reported are rules that only several earlier ones cover together, and
-    some spellings with sets. O(pairs); only those with the same beginning cost more than a comparison.
+    A reported rule certainly never applies. Rules that only several earlier rules cover together, and some patterns
+    with sets, are not found. O(pairs of rules); a pair with different beginnings costs one comparison.
     """
     patterns = [text.partition("=")[0].strip() for text in texts]
     found: list[tuple[str, str]] = []
@@ -91,7 +92,7 @@ def _takes_all(wide: str, narrow: str) -> bool:
 
 
 def _takes_one(part: str, other: str) -> bool:
-    """True if a part other than `*` matches every character that another part may match."""
+    """True only if `part`, which is not `*`, matches everything that `other` may match."""
     if other == "*" or part == "?" or part == other:
         return other != "*"
     return len(other) == 1 and other != "?" and re.match(translate(part), other) is not None

@@ -22,7 +22,8 @@ REQUEST_TOPICS = "request_topics"
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One option: `path` in the file, `hint` its bare type, `option` its text and bounds, `default` its value."""
+    """One option: `path` in the file, `hint` its bare type, `option` its text and bounds, `default` its default
+    value."""
 
     path: str
     hint: Any
@@ -98,6 +99,6 @@ def sections() -> dict[str, type[Any]]:
 
 
 def environment_name(path: str) -> str:
-    """Returns the environment variable of an option: `kafka.common` gives `POSTDATE_KAFKA_COMMON`, properties follow
-    it."""
+    """Returns the environment variable of an option: `kafka.common` gives `POSTDATE_KAFKA_COMMON`, to which a
+    property's name is appended."""
     return ENVIRONMENT_PREFIX + path.upper().replace(".", "_")

@@ -28,7 +28,7 @@ from postdate.sidecar.config.schema import (
 from postdate.sidecar.config.values import is_secret
 from postdate.sidecar.errors import ConfigError
 
-# Not options: variables of tests, and the place of the development broker's jars.
+# Variables of tests and development tools, not options.
 _FOREIGN_PREFIXES = (
     "POSTDATE_TEST_",
     "POSTDATE_FAILPOINTS",

@@ -104,8 +104,8 @@ def _number(leaf: Leaf, raw: object) -> int:
 
 
 def duration_text(name: str, value: object) -> str:
-    """Returns milliseconds, or a list of them, as the durations that an option also takes; empty below a second, and
-    for other values."""
+    """Returns the value of a `..._ms` option, or a list of them, as durations such as `90s`; empty below a second, and
+    for other options."""
     if not name.endswith("_ms"):
         return ""
     if isinstance(value, (list, tuple)):

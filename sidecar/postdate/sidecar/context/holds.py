@@ -7,7 +7,7 @@ that owns the partition can write it, and every commit of R repeats it.
 Held messages are never lost, early or duplicated. A held shard continues to read, to end cancelled entries and to write
 its `beat` records, but its wheel stands still. Entries for a held target are parked, without a retry budget.
 
-Thread rule: `HoldState.current` is replaced as a whole, by the shard's thread before its first takeover and after that
+Thread rule: `HoldState.current` is replaced as a whole, by the shard's thread during its first takeover and after that
 only by the poll thread; any thread may read it.
 """
 
@@ -44,8 +44,8 @@ class Holds(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         return "" if self == NOTHING else msgspec.json.encode(_Note(holds=self)).decode()
 
     def before_ms(self, before_ms: int) -> int:
-        """Returns the time before which due entries may leave; `before_ms` is the limit without holds. Entries with due
-        time 0, which end without a delivery, may always leave."""
+        """Returns the limit for due entries: entries due before it may leave. `before_ms`: the limit without holds.
+        Entries with due time 0 end without a delivery, and may always leave."""
         return min(before_ms, 1) if self.delivery else before_ms
 
     def changed(self, kind: str, is_held: bool, target: str = "") -> Holds:

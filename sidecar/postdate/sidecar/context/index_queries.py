@@ -40,8 +40,8 @@ class IndexStats(NamedTuple):
     next_request: int
     low_water: int
     oldest_ms: int
-    """A time at or before the timestamp of the oldest request that is needed, epoch ms; -1 if none is needed, or if the
-    mark has not reached it yet."""
+    """The timestamp of the oldest needed request or an earlier time, epoch ms; -1 if no request is needed, or if the
+    time is unknown."""
     pending: int
     schedules: int | None
     """None: unknown."""
@@ -119,7 +119,7 @@ def _figures(index: TimerIndex, before: IndexStats | None) -> IndexStats:
     next_request, low_water = index.checkpoint.next_request or 0, index.timer_log.low_water()
     oldest_ms = _accepted_ms(index, low_water) if low_water < next_request else -1
     if oldest_ms < 0 and low_water < next_request and before is not None:
-        oldest_ms = before.oldest_ms  # the mark follows ended entries slowly; the previous oldest time is earlier
+        oldest_ms = before.oldest_ms  # the low-water mark follows ended entries slowly; the previous time is earlier
     return IndexStats(
         next_request=next_request,
         low_water=low_water,

@@ -16,34 +16,35 @@ LARGE_TRANSACTION_FATES: Final = 1_000
 LARGE_TRANSACTIONS_AT_ONCE: Final = 1
 SLOT_TIMEOUT_S: Final = 0.05
 
-# If the records of a transaction are acknowledged later than this, it had to wait for the markers of the one before:
+# If the records of a transaction are acknowledged later than this, it had to wait for the markers of the previous one:
 # the client library then waits a fixed 20 ms, in addition to the 3 to 6 ms of a fast transaction.
 MADE_TO_WAIT_MS: Final = 24.0
 
-# The pause between small transactions: one that had to wait increases it a lot, each other one decreases it a little,
-# which keeps about one in a hundred waiting. The minimum is what the broker needs at best. The maximum is a quarter of
-# the client's fixed wait: on a busy machine transactions are slow for other reasons, and a longer pause does not help.
+# The pause between small transactions. A transaction that had to wait lengthens it by PACE_UP_MS, and any other
+# shortens it by PACE_DOWN_MS, so about one in a hundred waits. The minimum is what the broker needs at best. The
+# maximum is a quarter of the client's fixed wait: on a busy machine transactions are slow for other reasons, and a
+# longer pause does not help.
 PACE_UP_MS: Final = 1.0
 PACE_DOWN_MS: Final = 0.01
 PACE_MS_MIN: Final = 1.0
 PACE_MS_MAX: Final = 5.0
 
 # Small transactions of one process in progress, on average. The minimum does not limit a process with a few shards; at
-# the maximum, with some ms each, the budget of transactions per second is the limit. WINDOW_PROBE_MS is how often the
-# duration of the fastest transaction is measured again, with the minimum window.
+# the maximum, with some ms each, the budget of transactions per second is the limit. Every WINDOW_PROBE_MS the duration
+# of the fastest transaction is measured again, with the minimum window.
 WINDOW_MIN: Final = 8.0
 WINDOW_MAX: Final = 64.0
 WINDOW_PROBE_MS: Final = 60_000.0
 
-# A transaction that took longer waited for an unavailable broker, not for other transactions, and must not slow down
-# the next ones. So the minimum window lets 80 begin in a second.
+# A longer duration counts as this one: the transaction waited for an unavailable broker, not for other transactions,
+# and must not slow down the next ones. So even the minimum window lets 80 transactions begin in a second.
 WINDOW_TOOK_MS_MAX: Final = 100.0
 
-# Messages that wait for the thread that makes spans: some MB, and a second of a traced stream of 10,000 messages a
-# second.
+# Steps that wait for the thread that makes spans: some MB, and one second of 10,000 traced messages a second, each with
+# two steps.
 SPANS_QUEUED_MAX: Final = 20_000
 
-# Bytes of the headers that such a span keeps. A `traceparent` has 55, and later versions may add fields; a vendor need
+# Bytes of the headers that such a step keeps. A `traceparent` has 55, and later versions may add fields; a vendor need
 # not pass on a longer `tracestate` (W3C Trace Context, 3.3.1.5). Without these bounds the queue could hold the largest
 # headers that a broker accepts.
 TRACEPARENT_BYTES_MAX: Final = 256

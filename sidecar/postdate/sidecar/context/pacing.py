@@ -1,15 +1,16 @@
 """Decides when the next transaction may begin: a pause follows a small one, and the shards of a process share a budget.
 
-Measured (docs/architecture.md): if transactions follow each other immediately, one in ten to a hundred takes over 20
-ms, because the broker is still writing the markers of the previous one, and the client library then waits a fixed 20
-ms. A pause of 1 to 5 ms, depending on the broker, avoids that. So the pause adapts: a transaction that had to wait
-lengthens it, and each other transaction shortens it a little. This keeps about one transaction in a hundred waiting. A
-large transaction needs no pause.
+Measured (docs/architecture.md): if transactions follow each other immediately, between one in ten and one in a hundred
+takes more than 20 ms. The broker is still writing the markers of the previous one, and the client library then waits a
+fixed 20 ms. A pause of 1 to 5 ms, depending on the broker, avoids that. So the pause adapts: a transaction that had to
+wait lengthens it, and each other transaction shortens it a little. This keeps about one transaction in a hundred
+waiting. A large transaction needs no pause.
 
 A process with many shards may start more small transactions than its machine or its brokers can handle. Then all of
 them take long. Running more of them in parallel does not help, but fewer and larger ones do. So the budget has a
-window: the average number of transactions in progress. It grows while transactions take hardly longer than the fastest
-one, and shrinks to a few if they take twice as long. Source: TCP Vegas, and BBR for measuring the fastest again.
+window: the average number of transactions in progress. It grows while the average transaction takes less than twice as
+long as the fastest one, and otherwise shrinks, down to a few. Source: TCP Vegas, and BBR for measuring the fastest one
+periodically.
 
 An open transaction blocks `read_committed` readers of its partitions, and the shards of a process share one core. So
 large transactions share slots: throughput stays the same, and each transaction is open for a shorter time.
@@ -44,13 +45,13 @@ from postdate.sidecar.context.limits import (
 #: The number of transactions over which durations are averaged: several for each shard, since slots are taken that far
 #: ahead. With fewer, all shards would slow down and speed up together.
 _REMEMBERED: Final = 512
-#: As a multiple of the fastest duration: slower transactions wait for each other rather than for Kafka.
+#: A multiple of the fastest duration: slower transactions wait for each other rather than for Kafka.
 _SLOW: Final = 2.0
 
 
 class TransactionBudget:
-    """Limits the transactions per second of all shards of a process, and the number of small transactions in progress
-    to as many as run as fast as a few do. Each transaction takes the next free slot in time."""
+    """Limits the transactions per second of all shards of a process. Also limits the small transactions in progress, so
+    that they do not slow each other down. Each transaction takes the next free slot in time."""
 
     def __init__(self, per_second: int) -> None:
         self._interval_ms = 1000.0 / per_second

@@ -23,8 +23,8 @@ from postdate.wire.topics import OwnTopics
 
 @dataclass(frozen=True, slots=True)
 class LongDelays:
-    """The rule for storing an entry: its delay is beyond `store_after_ms`, or its request older than `sweep_age_ms`. 0
-    means never."""
+    """The rule for storing entries: an entry is stored if its delay exceeds `store_after_ms`, or if its request is
+    older than `sweep_age_ms`. 0: never."""
 
     store_after_ms: int
     sweep_age_ms: int

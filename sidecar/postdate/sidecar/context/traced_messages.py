@@ -93,8 +93,8 @@ class TraceQueue:
         """Queues the deliveries of a transaction that was committed at `now_ms`.
 
         `messages`: request offset, topic and headers of each record of the transaction. The first record of a delivered
-        request is the delivery, and the first ones of a schedule are its occurrences. `dues_ms`: for each `delivered`,
-        `occurred` or `extra` fate the time from which its message could have left.
+        request is its delivery. The first records of a schedule are its occurrences, one for each of its fates.
+        `dues_ms`: for each `delivered`, `occurred` or `extra` fate the time from which its message could have left.
         """
         offsets = (fate.offset for fate in fates if fate.name in (DELIVERED, OCCURRED, EXTRA))
         due_ms: dict[int, list[int]] = {}

@@ -31,7 +31,7 @@ Spans: TypeAlias = dict[Partition, tuple[int, int]]
 
 Progress: TypeAlias = Callable[[Partition, int], AbstractContextManager[Callable[[int], None]]]
 """Reports the progress of reading a number of offsets of a partition. The reader calls the function of the context
-after each batch, with the number of offsets that it has passed. If the function raises, reading ends."""
+after each batch, with the number of offsets passed so far. If the function raises, reading ends."""
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +64,8 @@ class DeadLetter:
 
     @property
     def message_key(self) -> bytes | None:
-        """The key of the message: `postdate-key` if the request has it, otherwise the record key. The latter may be an
-        id."""
+        """The key of the message: `postdate-key` if the request has it, otherwise the record key. The record key may be
+        an id."""
         return next((value for name, value in reversed(self.headers) if name == KEY), self.key)
 
     @property

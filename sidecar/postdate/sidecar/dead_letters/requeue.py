@@ -1,10 +1,10 @@
 """Requeues dead letters: each becomes a new request in the same partition, so that its id stays in its partition.
 
 The header `postdate-origin` of the new request names the old one; the sidecar ignores this header of a schedule
-request. It makes a second run harmless. Before a run requeues dead letters, it reads the later requests of the topic,
-and skips each dead letter whose origin one of them names. So the request topic itself records which dead letters were
-requeued, for as long as it retains these requests, and a run that was killed can be repeated. Two runs at the same time
-may both requeue a dead letter.
+request. The header makes a second run harmless. Before a run requeues dead letters, it reads the later requests of the
+topic, and skips each dead letter whose origin one of them names. So the request topic itself records which dead letters
+were requeued, for as long as it retains these requests, and a run that was killed can be repeated. Two runs at the same
+time may both requeue a dead letter.
 
 Thread rule: functions over their arguments, callable from any thread.
 """
@@ -202,7 +202,8 @@ class EarlierRequeues:
 
 
 def _earliest_written_ms(dead_letter: DeadLetter) -> int:
-    """Returns a time, epoch ms, before the dead letter was written by any clock of the cluster."""
+    """Returns the earliest time, epoch ms, at which the dead letter can have been written by any clock of the
+    cluster."""
     return dead_letter.timestamp_ms - limits.CLOCKS_APART_MS_MAX
 
 
@@ -288,9 +289,10 @@ def judge(
 class RequeuePlan:
     """The dead letters of one run, without their contents.
 
-    `matching`: as many as the run may examine. `chosen`: those to requeue. `before`: the origin of the new request for
-    each one that was requeued before. `unknown`: the origins of those that may have been requeued.
-    `has_more_matching`, `has_more_chosen`: more of them exist than the run may examine or requeue.
+    `matching`: the matching dead letters, up to the number that the run may examine. `chosen`: the ones to requeue.
+    `before`: the origin of each dead letter that was requeued before, with the origin of its new request. `unknown`:
+    the origins of dead letters that may have been requeued. `has_more_matching`, `has_more_chosen`: more dead letters
+    exist than the run may examine or requeue.
     """
 
     matching: list[DeadLetter]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# All running commits together, when partitions are revoked: well inside the session time-out of 15 s.
+# The wait for all running commits together when partitions are revoked: well inside the session time-out of 15 s.
 REVOKE_WAIT_MS_MAX: Final = 5_000
 
 # The holds of a shard are in the metadata of a group offset, for which brokers allow 4,096 bytes by default.
@@ -43,5 +43,5 @@ UNASSIGNED_CHECKS_MIN: Final = 2
 # default, and after 60 s at most unless the brokers allow more (group.consumer.max.session.timeout.ms).
 NAME_IN_USE_S_MAX: Final = 90.0
 # The pause before a process that waits for other members tries again. An attempt costs a client and some requests, and
-# nobody serves the shards of a free name.
+# once the wait is over, nobody serves the shards until the next attempt.
 REFUSED_PAUSE_S: Final = 2.0

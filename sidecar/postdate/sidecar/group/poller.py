@@ -34,13 +34,13 @@ from postdate.sidecar.states import DELIVERING, State
 
 log = logging.getLogger(__name__)
 
-# The interval of queries for read positions, past markers and aborted records; R follows within it. The position of a
-# resting shard is queried with its next record, which wakes it.
+# The interval of queries for read positions, which also pass markers and aborted records; R follows within it. The
+# positions of resting shards are queried every _MEMBER_INTERVAL_S.
 _POSITION_INTERVAL_S: Final = 0.2
 
 _MEMBER_INTERVAL_S: Final = 1.0
 
-# The shortest interval of rounds over all shards: a round may start for a single record, and shards may be many.
+# The shortest interval between checks of all inboxes: a poll may return a single record, and shards may be many.
 _ATTEND_INTERVAL_S: Final = 0.01
 
 
@@ -220,9 +220,8 @@ class Poller:
             self._partition_error(fault_part, fault)
         self.holds.serve(self._consumer, self.shards)
         self.turned_at = now = time.monotonic()
-        if (
-            now >= self._position_at
-        ):  # before a partition starts at another offset: then it has no position until the next poll
+        # Before `_attend`: a partition that it starts at another offset has no position until the next poll.
+        if now >= self._position_at:
             self._position_at = now + _POSITION_INTERVAL_S
             includes_resting = now >= self._resting_position_at
             if includes_resting:
@@ -264,7 +263,7 @@ class Poller:
             self._paused.discard(part)
 
     def _note_positions(self, includes_resting: bool) -> None:
-        """Pass the read positions to the inboxes. One call of the client library for all of them."""
+        """Passes the read positions to the inboxes. One call of the client library for all shards."""
         read = [
             part
             for part, thread in self.shards.items()
@@ -343,7 +342,8 @@ class ClientFailure(NamedTuple):
 
 
 class _Confirmed(NamedTuple):
-    """An answer of the coordinator: the fences that were asked about, and the partitions that it has confirmed."""
+    """An answer of the coordinator. `fences`: the queried partitions, each with the number of its fences at the query.
+    `parts`: the confirmed partitions."""
 
     fences: dict[Partition, int]
     parts: frozenset[Partition]

@@ -4,8 +4,8 @@ A failed client is replaced after a pause, which doubles with each consecutive f
 `group.instance.id` fence each other, and this must not go on for ever. After `CLIENT_FAILURES_MAX` consecutive failures
 the process ends. The count starts again if the client had served for `CLIENT_STABLE_S`.
 
-Two refusals of the group protocol consumer are no failures, since they end when other members do. The process tries
-again every `REFUSED_PAUSE_S`:
+Two refusals of the group protocol consumer do not count as failures, since they end when other members end. The process
+tries again every `REFUSED_PAUSE_S`:
 
 - Another member has its static name. A killed member keeps it until its session has timed out. After
   `NAME_IN_USE_S_MAX` the refusals count as failures.
@@ -40,7 +40,7 @@ class Rejoining:
         self._failures = 0
         self._joined_at: float | None = None
         self._join_at = 0.0
-        self._name_refused_at: float | None = None  # the first refusal of the static name in a row
+        self._name_refused_at: float | None = None  # the first of the consecutive refusals of the static name
 
     def joined(self, now: float) -> None:
         """Notes that a client joins the group."""

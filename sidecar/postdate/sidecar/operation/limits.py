@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-# The interval of status files: short enough to watch a shard, long enough to cost nothing.
+# The intervals of status files, after a change and without one: short enough to watch a shard, long enough to cost
+# nothing.
 STATUS_INTERVAL_MS: Final = 2_000
 STATUS_AGE_MS_MAX: Final = 10_000
 
-# A resting shard without a lag queries it this often; a new request ends its rest anyway.
+# A resting shard whose lag is 0 queries it this often; a new request ends its rest anyway.
 LAG_AGE_MS_MAX: Final = 30_000
 
 # The pause after an unanswered query of the lag, which blocked the shard for the time of an admin request.
 LAG_PAUSE_MS: Final = 600_000
 
-# The shard's thread waits for the answer, and nothing is delivered meanwhile: a hung leader must not cost more.
+# The time-out of a query of the lag. The shard's thread waits for the answer and delivers nothing meanwhile, so a hung
+# leader must not cost more.
 LAG_TIMEOUT_S: Final = 0.5
 
 # A shard checks this often for an instruction: one system call.

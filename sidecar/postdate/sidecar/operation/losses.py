@@ -1,4 +1,4 @@
-"""Accepted losses: what an operator has agreed to lose so that a halted shard may continue, and which of it was used.
+"""Accepted losses: the losses that an operator has accepted so that a halted shard may continue, and their use.
 
 A halt names a loss, and `postdate shard resume --accept-loss FIRST-END` accepts it. The acceptance applies only to that
 halt: if the next takeover finds another or a larger loss, the shard halts again and names that loss.
@@ -17,9 +17,9 @@ from postdate.sidecar.errors import Halted, HaltReason, Loss
 
 log = logging.getLogger(__name__)
 
-# For these, the end of the range may be the present end of the request topic, which moves on. Later requests are safe
-# as long as the dispatch log has no newer record and has lost no older one: no owner can have ended them. The takeover
-# reads the records behind a break of `seq`, so there only the break must be the same.
+# For these reasons, the range may end at the present end of the request topic, which grows. The acceptance also covers
+# later requests while the dispatch log has no newer record and has lost no older one, since then no owner can have
+# ended them. After a break of `seq`, the takeover reads the later records, so only the break must be the same.
 _OPEN_ENDED = frozenset({HaltReason.DISPATCH_LOG_EMPTY, HaltReason.SEQ_BROKEN})
 
 

@@ -163,7 +163,7 @@ class OperatorInterface:
         return (written.next_request, written.next_dispatch) != (checkpoint.next_request, checkpoint.next_dispatch)
 
     def _query_lag(self, index: TimerIndex | None) -> int | None:
-        """Returns the number of offsets of the request topic after R. One request to Kafka; None if there is no
+        """Returns the number of offsets of the request topic from R on. One request to Kafka; None if there is no
         answer."""
         known = self._written if index is None else index.checkpoint
         read = None if known is None else known.next_request
@@ -173,7 +173,8 @@ class OperatorInterface:
         try:
             return max(self._ctx.admin.end_offsets([part], Isolation.READ_COMMITTED, LAG_TIMEOUT_S)[part] - read, 0)
         except KafkaFault:
-            self._lag_query_at = self._ctx.clock.steady_ms() + LAG_PAUSE_MS  # a partition without a leader answers late
+            # The query of a partition without a leader blocks until its time-out.
+            self._lag_query_at = self._ctx.clock.steady_ms() + LAG_PAUSE_MS
             return None
 
     def _status(self, state: State, why: str, index: TimerIndex | None) -> ShardStatus:

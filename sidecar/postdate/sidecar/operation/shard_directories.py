@@ -1,6 +1,6 @@
 """The shards of a data directory as seen by another process: the status that each has written, and its mapped wheel.
 
-Read-only: takes no lock, opens no database, and asks Kafka nothing.
+Read-only: takes no lock, opens no database, and sends no request to Kafka.
 
 Thread rule: functions.
 """

@@ -115,7 +115,7 @@ def end_watches(ended: threading.Event, watches: Iterable[threading.Thread]) -> 
 
 
 def _member(config: Config, kafka: Kafka, *, is_reachable: bool) -> GroupConsumer:
-    """Returns a client for the group, which advertises the address of this process if the process has got its port."""
+    """Returns a client for the group. If `is_reachable`, the client advertises the address of this process."""
     address = advertised_address(config) if is_reachable else ""
     return kafka.group_consumer(config.group_id, config.group_instance_id or None, address)
 
@@ -177,8 +177,8 @@ def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
 def _beat_interval_ms(retention_ms: int) -> int:
     """Returns the interval of the records that an idle shard writes.
 
-    Its dispatch log, which is kept longer than its requests, must never become empty. And before retention deletes
-    stored requests, the log must show that they are no longer needed.
+    The dispatch log is kept longer than the requests, and must never become empty. And before retention deletes stored
+    requests, the log must show that they are no longer needed.
     """
     return BEAT_INTERVAL_MS_MAX if retention_ms < 0 else min(BEAT_INTERVAL_MS_MAX, max(retention_ms // 8, 1))
 

@@ -12,8 +12,8 @@ GC_THRESHOLDS: Final = (50_000, 20, 50)
 # Topic settings can change at any time; ten minutes are short compared with any reasonable retention.
 TOPIC_CHECK_INTERVAL_MS: Final = 600_000
 
-# At the end of a process, each thread that watches topics or assignments may take this long to end. One that waits for
-# an answer of a broker that is down would take 15 s; it ends with the process.
+# At the end of a process, each thread that watches topics or assignments may take this long to end. A thread that waits
+# for an unavailable broker would take 15 s; it ends with the process.
 WATCH_END_S: Final = 0.2
 
 # Measured: 64 shards with a producer each use 518 file descriptors, plus some tens of open files of RocksDB.
@@ -33,7 +33,7 @@ WORKER_STABLE_S: Final = 60.0
 WORKER_POLL_S: Final = 0.1
 WORKER_STOP_S: Final = 25.0
 
-# Spans that are made at a time, and how often their thread checks whether the process ends.
+# The number of spans made at a time, and how often their thread checks whether the process ends.
 SPANS_TAKEN_MAX: Final = 500
 SPANS_WAIT_S: Final = 0.5
 

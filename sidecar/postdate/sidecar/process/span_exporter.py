@@ -80,7 +80,7 @@ class SpanThread:
         self._provider = provider
         self._tracer = provider.get_tracer(_SERVICE)
         self._propagator = TraceContextTextMapPropagator()
-        # A malformed context gets a line for each message, which quotes the producer's header.
+        # Otherwise the packages log a line for each malformed context, with the producer's header.
         logging.getLogger(_CONTEXT_LOGGER).setLevel(logging.ERROR)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)

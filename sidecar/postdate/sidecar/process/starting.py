@@ -1,8 +1,8 @@
 """The start of a process while brokers are unavailable: it waits, alive but not ready, until they answer.
 
 Only a refusal ends the wait: credentials or a TLS handshake that a broker does not accept, a missing right, a broken
-topic rule. Each attempt uses a new client: a client that was connected to a broker when it froze keeps sending requests
-to it for a while, and a new client never gets a connection to it.
+topic rule. Each attempt uses a new client: an older client may keep sending requests to a broker that has frozen, and a
+new client cannot connect to that broker.
 
 Thread rule: `wait_for_kafka` is called by the main thread, which stays free for signals; each attempt runs in a thread.
 """
@@ -34,8 +34,8 @@ _TICK_S: Final = 0.1
 def wait_for_kafka(kafka: Kafka, request: Callable[[Admin], T], poller: Poller) -> T | None:
     """Returns the result of `request` once the brokers answer; None if the process is asked to stop before that.
 
-    Logs a line for each failed attempt; probes show it from `poller.waits_for`. Raises ConfigError if a broker refuses
-    this process, and whatever `request` raises except Unreachable.
+    Logs the cause of each failed attempt, and sets it as `poller.waits_for` for probes. Raises ConfigError if a broker
+    refuses this process, and whatever `request` raises except Unreachable.
     """
     pause_s, began = START_PAUSE_S_MIN, time.monotonic()
     while not poller.is_stopping:

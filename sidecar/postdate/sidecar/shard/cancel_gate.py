@@ -39,8 +39,8 @@ class CancelGate:
         return self._open
 
     def before_ms(self, now_ms: int) -> int:
-        """Returns the time before which due messages may leave: their whole millisecond has passed, and the gate admits
-        them."""
+        """Returns a time in epoch ms: the gate admits messages due before it, and their whole due millisecond has
+        passed."""
         if self._off or (self._open and not self.always):
             return now_ms
         return min(now_ms, self.read_ms + 1)

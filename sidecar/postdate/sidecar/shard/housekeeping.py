@@ -1,8 +1,8 @@
 """The periodic duties of a delivering shard, besides ingest and dispatch.
 
 They sync the timer log, advance and confirm the wheel, raise the low-water mark, maintain failing targets, pass the
-markers at the end of the requests, and release disk space. No delivery depends on them, so the shard goes on delivering
-if Kafka fails a duty.
+markers at the end of the requests, and release disk space. No delivery depends on them, so the shard continues to
+deliver if Kafka does not answer a duty.
 
 A shard without changes rests: after several checks without a change, the next check comes late. Every event of the
 shard ends its rest.

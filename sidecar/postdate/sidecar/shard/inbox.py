@@ -4,8 +4,8 @@ The poll thread offers batches and never waits. If the inbox is full, `offer` re
 the partition until the shard has emptied half of the inbox (hysteresis, so that a partition is not paused and resumed
 for every batch). The shard waits here for records, a wake-up or a deadline.
 
-Thread rule: `offer`, `note_position`, `started` and `wake` from the poll thread, the others from the shard's; one lock,
-held for a few list operations per batch.
+Thread rule: `offer`, `note_position`, `has_space` and `started` from the poll thread, `wake` and `records` from any
+thread, the other members from the shard's thread; one lock, held for a few list operations per batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Inbox:
         self._woken = False
         self._has_moved = False
         self.position = -1
-        self.start_at = -1  # from 0 on: the offset to read the partition from; nothing is taken until `started`
+        self.start_at = -1  # if not -1: the offset to read the partition from; batches are dropped until `started`
         self._waiting = True
 
     def offer(self, records: list[Record]) -> bool:
@@ -71,8 +71,8 @@ class Inbox:
     def drain(self) -> list[Record]:
         """Returns the oldest batches, as many as one ingest may apply, or an empty list.
 
-        The poll thread offers a batch every 100 ms, and a shard drains once for each transaction. If it took one batch
-        at a time, it would fall further and further behind its intake while transactions take longer than that.
+        The poll thread offers a batch every 100 ms, and a shard drains once for each transaction. If it took only one
+        batch, it would fall behind whenever its transactions take longer than 100 ms.
         """
         taken: list[list[Record]] = []
         count = size_bytes = 0

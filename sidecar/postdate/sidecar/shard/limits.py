@@ -17,7 +17,7 @@ TAKEN_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
 TAKEOVERS_AT_ONCE_MAX: Final = 8
 
 # A takeover without progress for this long gives its slot to a waiting takeover: longer than a busy machine needs to
-# connect, so that takeovers do not keep taking slots from each other, and shorter than the absence of a broker.
+# connect, so that takeovers do not keep taking slots from each other, and shorter than most broker outages.
 TAKEOVER_IDLE_S: Final = 10.0
 
 # After an unexpected exception a shard starts again, at most this many consecutive times, some four minutes in total.
@@ -43,7 +43,7 @@ TRIM_INTERVAL_MS: Final = 60_000
 RECLAIM_INTERVAL_MS: Final = 10_000
 RECLAIM_QUIET_MS: Final = 5_000
 
-# The markers are passed only if nothing is due for this long, so that no message waits for it.
+# Markers are passed only if nothing is due for this long, so that passing them delays no message.
 MARKERS_QUIET_MS: Final = 1_000
 
 # With the gate "always" and nothing new to read: how often to query whether the end of the topic was reached.

@@ -137,7 +137,7 @@ class Shard(Stateful):
         return self._run(self._index, self._ownership)
 
     def _take_over(self) -> None:
-        """Steps 1 to 7. After a failure there is no ownership; an open index is kept for the next attempt."""
+        """Runs steps 1 to 7. After a failure there is no ownership; an open index is kept for the next attempt."""
         attempt = Attempt(self._index, self._enter)
         self._index = None  # recovery may replace the index; the attempt always knows the open one
         try:
@@ -323,8 +323,8 @@ class Shard(Stateful):
         self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
 
     def _fenced(self, fault: Fenced) -> float:
-        """Stops because another producer holds the transactional id, and finds out its owner before any new init (step
-        5 of Running)."""
+        """Stops because another producer holds the transactional id, and starts to find out who holds it, before any
+        new init (step 5 of Running)."""
         log.warning(
             "shard %s: fenced: another producer acts for it (%s); nothing more is delivered from here",
             self.ctx.name,
@@ -333,7 +333,7 @@ class Shard(Stateful):
         held = self._ownership or (None if self._index is None else self._index.checkpoint)
         self._fenced_arbitration.begin(held.takeover if held is not None else None)
         self._drop_ownership()
-        self._owned_seq = -1  # the process that fenced must read again who owns the shard
+        self._owned_seq = -1  # the next takeover writes a new owner record, for the process that fenced this one
         self.state, self.why = State.FENCED, str(fault)
         return float(FENCED_RECHECK_MS)
 
@@ -361,7 +361,7 @@ class Shard(Stateful):
         log.error("shard %s: FENCED: %s", self.ctx.name, self.why)
         return float(INSTRUCTION_INTERVAL_MS)
 
-    # ---- letting go ------------------------------------------------------------------------------------------------
+    # ---- release ---------------------------------------------------------------------------------------------------
 
     def _drop_ownership(self) -> None:
         if self._ownership is not None:

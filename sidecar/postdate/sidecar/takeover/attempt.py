@@ -35,8 +35,8 @@ class TakenOver:
 
 
 class Attempt:
-    """`index`: the open index, before, during and after `run`, whether or not `run` succeeds. `unread`: True if the
-    index must receive the requests from R on again, because it is another index, or because a loss was accepted."""
+    """`index`: the open index, even after `run` has failed; None if no index is open. `unread`: True if the requests
+    from R on must be read again, because the index started empty, or because an accepted loss was used."""
 
     def __init__(self, index: TimerIndex | None, entered: Callable[[State, TimerIndex | None], None]) -> None:
         """Calls `entered` with each state of the shard, and with the index if its status must be written."""
@@ -53,14 +53,14 @@ class Attempt:
                 taken = self._steps(ctx, confirmation, operator, broker_clock, owned_seq)
             except Halted as halt:
                 is_truncated = halt.reason is HaltReason.DISPATCH_LOG_TRUNCATED
-                if is_truncated:  # every finding queries the end: a deposed leader may answer the last query
+                if is_truncated:  # queried at every finding, since a deposed leader may answer one query
                     confirmation.requests_end = max(confirmation.requests_end, takeover.appended_requests(ctx))
                 confirmation.confirm(halt, operator.reason, operator.standing)
                 if is_truncated and self.index is not None:
                     standing = operator.reason is halt.reason
                     takeover.leave_mark(ctx, self.index, confirmation.requests_end, standing)
                 raise
-            except (UnverifiedBound, UnknownOutcome):  # UnknownOutcome: the abort after an unverified bound was refused
+            except (UnverifiedBound, UnknownOutcome):  # UnknownOutcome: the abort for an unverified bound failed
                 confirmation.note_wrong_answer()
                 raise
         confirmation.clear()

@@ -1,9 +1,9 @@
 """Handles a break in `seq`: a dispatch-log record is missing or duplicated, or another program wrote one.
 
 The missing fates are unknown, so delivering the requests that they may have ended could cause duplicates. An operator
-may accept the loss of these requests: all requests that existed when the record at the break was written, and the
-requests of one more hour, except those that STORE holds. An owner that replays the same break later finds the owner
-record that names the acceptance, and continues in the same way.
+may accept their loss. It comprises all requests written before the record at the break or within an hour after it,
+except requests that STORE holds. An owner that replays the same break later finds the owner record that names the
+acceptance, and continues in the same way.
 
 Thread rule: the shard's thread, after the fence.
 """
@@ -32,7 +32,8 @@ class SeqBroken(Exception):
 
 @dataclass(slots=True)
 class _LastBreak:
-    """The last break found while the log is read on from a break, and the owner record that names its acceptance."""
+    """The last break of the log, found by reading on from an earlier break. `accepted_end`: the end of its accepted
+    loss; -1 if no owner record names an acceptance."""
 
     expected: int
     record: Record | None = None
@@ -51,9 +52,8 @@ class _LastBreak:
 
 
 def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroken, low: int, end: int) -> Start:
-    """Returns the start after the last break of the dispatch log below `end`, which gives up requests from `low` on.
-
-    Raises Halted unless the loss was accepted, now or by an earlier owner.
+    """Returns the start after the last break of the dispatch log below `end`. Requests between `low` and this start are
+    given up. Raises Halted unless their loss was accepted, now or for an earlier owner.
     """
     last_break = _LastBreak(broken.expected)
 
@@ -78,7 +78,7 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
             f"by another program, and delivering what it ended would repeat messages. To continue, accept the loss of "
             f"the requests [{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
         ).end
-    else:  # later owners went on, and retention may have deleted requests that they no longer needed
+    else:  # later owners continued, and retention may have deleted requests that they no longer needed
         req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
         accepted_end = max(accepted_end, first_request(ctx, last_break.last, acceptance, req_start))
     return start_at(accepted_end, offset, last_break.decoded.takeover, last_break.last, last_break.logged_ms)

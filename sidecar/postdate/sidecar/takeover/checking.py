@@ -31,12 +31,11 @@ class TakeoverProgress:
     rewind_to: int = -1
     last_seq: int = 0
     ingested: int = 0
-    """Earlier owners have ingested the requests below this offset, and checked the quotas of their senders then."""
+    """Earlier owners have ingested the requests below this offset and checked them against the quotas."""
     logged_ms: int = -1
-    """The time of the last committed record of the dispatch log, once the log was bounded; -1: it has none."""
+    """The time of the last committed record of the dispatch log; -1 if it has none, or before step 5."""
     replaceable: bool = True
-    """True if the topics hold everything that a rebuild needs, since no loss was accepted that only this index
-    records."""
+    """True if the topics hold everything that a rebuild needs. False if only this index may record an accepted loss."""
 
 
 def check(
@@ -75,7 +74,7 @@ def check(
 
 
 def _check_knows_fates(ctx: ShardContext, standing: Loss | None) -> None:
-    """Raises Halted if the dispatch log was truncated and the index that still had the lost fates is not here."""
+    """Raises Halted if the dispatch log was truncated and the index with the lost fates is missing."""
     if standing is not None and standing.reason is HaltReason.DISPATCH_LOG_TRUNCATED:
         raise Halted(
             standing.reason,
@@ -89,8 +88,8 @@ def _check_knows_fates(ctx: ShardContext, standing: Loss | None) -> None:
 def _truncated(
     reason: HaltReason, part: Partition, ends: dict[Partition, int], seen: int | None, standing: Loss | None
 ) -> Loss | None:
-    """Returns the loss of a log below offset `seen` (None: unknown), found now or when the shard halted; None if the
-    log has lost nothing."""
+    """Returns the range that a log has lost below offset `seen` (None: unknown), found now or when the shard halted.
+    Returns None if the log has lost nothing."""
     is_standing = standing is not None and standing.reason is reason and seen in (None, standing.end)
     if seen is not None and seen > ends[part]:
         first = min(ends[part], standing.first) if is_standing and standing is not None else ends[part]
@@ -99,8 +98,8 @@ def _truncated(
 
 
 def _check_refilled(ctx: ShardContext, acceptance: AcceptedLosses, lost: Loss, end: int) -> None:
-    """Requires that the loss of requests whose offsets were used twice is accepted, and that the topic has grown past
-    these offsets, since their origins are ambiguous. Raises Halted otherwise."""
+    """Raises Halted unless an operator has accepted the loss of the requests whose offsets were used twice, and the
+    topic has grown past these offsets. The origins of such requests are ambiguous."""
     detail = (
         f"{ctx.name} ended at offset {lost.first}, but requests up to {lost.end} were read: it {_TRUNCATED}. Requests "
         f"that were produced since to the offsets [{lost.first}, {lost.end}) have the origins of others and are never "

@@ -1,8 +1,8 @@
-"""Confirms a halt before the shard halts: new clients must find the same problem of a log or a topic again.
+"""Confirms a halt before the shard halts: new clients must find the same problem again.
 
 Offsets and metadata come from the broker that the client knows. A broker that was deposed while it was frozen returns
-old values. So if a halt depends on such an answer, admin clients that were created for this purpose repeat the check
-for longer than a broker's session lasts. The shard halts only if all of them agree; until then it retries with backoff.
+old values. So if a halt depends on such an answer, new admin clients repeat the check for longer than a broker's
+session lasts. The shard halts only if all of them agree; until then it retries with backoff.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -25,8 +25,8 @@ class Confirmation:
     def __init__(self, ctx: ShardContext) -> None:
         self._ctx = ctx
         self._findings: dict[HaltReason, tuple[float, int, int]] = {}
-        """For each reason when it was found first, how often, and the end of the range that it named last: one takeover
-        may find two problems."""
+        """By reason: the time of the first finding, the number of findings, and the end of the last named range. One
+        takeover may find two problems."""
         self._is_in_doubt = False
         self.requests_end = 0
         """The highest end of the request topic that an attempt of this takeover saw when it found a truncated log."""
@@ -53,7 +53,8 @@ class Confirmation:
         self._findings.clear()
 
     def confirm(self, halt: Halted, reason: HaltReason | None, loss: Loss | None) -> None:
-        """Returns once the halt is confirmed. `reason`, `loss`: those of its last halt, also in another process.
+        """Returns once the halt is confirmed. `reason`, `loss`: those of the shard's last halt, in this or another
+        process.
 
         Raises Retriable while the finding is unconfirmed: the shard takes over again later.
         """
@@ -62,7 +63,7 @@ class Confirmation:
             return
         steady = self._ctx.clock.steady_ms()
         found_at, findings, end_before = self._findings.get(halt.reason, (steady, 0, end))
-        if end < end_before:  # logs do not shrink: a deposed leader may have answered now
+        if end < end_before:  # a shorter log: a deposed leader may have answered now
             found_at, findings = steady, 0
         self._findings[halt.reason] = found_at, findings + 1, end
         if findings + 1 < HALT_FINDINGS_MIN or steady - found_at < HALT_CONFIRM_MS:

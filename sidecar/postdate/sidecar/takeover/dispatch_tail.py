@@ -31,9 +31,9 @@ class Stopped(ShardFenced):
 def read_log(ctx: ShardContext, part: Partition, start: int, end: int, apply: Callable[[list[Record]], None]) -> None:
     """Passes every committed record of `part` in [start, end) to `apply`, in order and in batches.
 
-    Returns when the reader's position has reached `end`. A count or an end-of-partition event would not do, since
-    markers and aborted records occupy offsets too. Raises Retriable if there is no progress for a while, for example
-    without a leader or behind a foreign open transaction. Raises Stopped, and the errors of `LogReader.read`.
+    Returns when the reader's position has reached `end`. The position decides, since markers and aborted records occupy
+    offsets too. Raises Retriable if there is no progress for a while, for example because the partition has no leader
+    or a foreign transaction is open. Raises Stopped, and the errors of `LogReader.read`.
     """
     for records in _batches(ctx, part, start, end, READ_RECORDS_MAX):
         apply(records)

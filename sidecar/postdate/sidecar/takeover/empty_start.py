@@ -1,8 +1,8 @@
-"""Step 5 of a takeover (docs/protocol.md): finds the start without a local state, from Kafka alone.
+"""Step 5 of a takeover (docs/protocol.md): finds the start of a shard without local state, from Kafka alone.
 
 The last committed dispatch-log record names the oldest request that is still needed. If Kafka no longer holds that
 request or the later fates, the shard halts and names the range; an operator may accept its loss. Requests that are
-given up are not delivered: their fates may have been deleted after they were delivered.
+given up are not delivered: they may have been delivered before, and their fates deleted since.
 
 Thread rule: the shard's thread, after the fence.
 """
@@ -48,10 +48,10 @@ class LogBounds:
 class Start:
     """The start of an empty index: request `low`, and the dispatch log from `position` on.
 
-    `seq`: SEQ_UNKNOWN, since the first record of the replay sets it; 0 for a log without records. `last_seq`: the
-    seq of the last record of the log. `ingested`: earlier owners have ingested the requests below this offset.
-    `policies`: the named retry policies of the last record. `remembers`: requests may need ids that earlier records
-    have delivered. `logged_ms`: the time of the last record.
+    `seq`: SEQ_UNKNOWN, since the first record of the replay sets it; 0 for a log without records. `last_seq`: the seq
+    of the last record of the log. `ingested`: earlier owners have ingested the requests below this offset. `policies`:
+    the named retry policies of the last record. `remembers`: True if requests may repeat ids that earlier records have
+    delivered. `logged_ms`: the time of the last record.
     """
 
     low: int
@@ -103,11 +103,11 @@ def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: 
 
 
 def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: AcceptedLosses) -> None:
-    """Remembers the ids that were delivered before the records of the replay, but within the window before a request
-    that is not read yet. Takes only the ids of these records. Raises as `read_log`.
+    """Remembers delivered ids that an unread request may repeat, from the dispatch-log records before the replay. Uses
+    only the ids of these records. Raises as `read_log`.
 
-    The first of these requests was written no earlier than request `start.low`, or no earlier than the last record of
-    the log.
+    Reading begins one window before the first pending request at or above `start.low`, since every unread request is at
+    least as new. If there is no such request, it begins one window before the last record below the replay.
     """
     window_ms = index.timer_log.delivered.window_ms
     if not window_ms or not start.remembers:
@@ -140,8 +140,8 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
 def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, req_start: int) -> int:
     """Returns the request at which a shard without a dispatch-log record starts.
 
-    A new shard starts at the first request. An older shard has lost every fate: it starts at the end of the request
-    topic once that loss was accepted. Raises Halted before that.
+    A new shard starts at the first request. An older shard has lost every fate. It starts at the end of the request
+    topic if that loss was accepted; otherwise raises Halted.
     """
     emptied = bounds.start > 0  # even if a marker is left
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
@@ -182,7 +182,7 @@ def first_request(ctx: ShardContext, last: DispatchRecord, acceptance: AcceptedL
 def _first_dispatch(
     ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, low: int, last: DispatchRecord, logged_ms: int
 ) -> tuple[int, int]:
-    """Returns `low`, and the dispatch-log offset from which all fates of the requests from `low` on follow.
+    """Returns `low`, and the dispatch-log offset from which on all fates of requests at or above `low` lie.
 
     `low` is raised if fates of requests at or above it were deleted and the loss was accepted. The replay must read the
     record at the returned offset. `last`, `logged_ms`: the last committed record, and its time.
@@ -208,7 +208,7 @@ def _first_dispatch(
 def _first_pending(ctx: ShardContext, low: int, ingested: int) -> Record | None:
     """Returns the first request at or above `low`; None if there is none. Raises as `read_log`.
 
-    The search includes requests up to `ingested`, which owners have read: a deposed leader may report a lower end.
+    The search extends at least to `ingested`, up to which owners have read: a deposed leader may report a lower end.
     """
     return first_record(ctx, ctx.requests, low, max(_end(ctx, low), ingested))
 
@@ -249,7 +249,7 @@ def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, requ
     `oldest` can have ended `request`, the first pending one. Raises Halted unless the loss of the requests below the
     result was accepted.
 
-    Before `oldest`, no owner had read a request at or above `ingested_to` of that record. Timestamps are not compared,
+    When `oldest` was written, no owner had read a request at or above its `ingested_to`. Timestamps are not compared,
     since the clocks of producers and brokers differ.
     """
     end = decode(ctx.log, oldest).ingested_to
@@ -266,11 +266,11 @@ def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, requ
 
 
 def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
-    """Returns the first request at or above `low` that certainly did not end before `record` of the dispatch log. The
-    broker stamped it an hour or more later, or no owner had read it. Raises as `read_log`.
+    """Returns the first request at or above `low` that certainly did not end before the dispatch-log record `record`:
+    the broker stamped the request at least an hour later, or no owner had read it. Raises as `read_log`.
 
-    Owners had read requests up to `ingested_to` of the record. A forged record may name less than they had read, and a
-    deposed leader may report a lower end, so the higher of both is the bound.
+    Owners had read requests up to `ingested_to` of the record. A forged record may name a lower offset, and a deposed
+    leader may report a lower end of the topic, so the bound is the higher of the two.
     """
     end, since_ms = _end(ctx, low), record.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS
     end = max(end, decode(ctx.log, record).ingested_to)

@@ -1,4 +1,4 @@
-"""Decides whether a fenced shard may take its transactional id back: it first finds out who holds the id now.
+"""Decides whether a fenced shard may take its transactional id back. First it finds out who holds the id now.
 
 Step 5 of docs/protocol.md, "Running". The dispatch log is read *before* any new init. Otherwise two deployments would
 fence each other for ever. If the log shows a newer owner of another group whose group id sorts first, this shard gives

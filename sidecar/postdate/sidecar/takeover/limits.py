@@ -30,21 +30,23 @@ HALT_CONFIRM_MS: Final = 20_000
 HALT_FINDINGS_MIN: Final = 3
 
 # Records and fates applied from the dispatch log in one local write. Measured: a fate takes some 350 bytes while it is
-# applied, so a piece stays below 4 MiB, and eight takeovers at once below 32. One record may hold as many fates.
+# applied, so a piece stays below 4 MiB, and eight concurrent takeovers below 32 MiB. One record may hold as many fates.
 RECOVERY_RECORDS_MAX: Final = 200
 RECOVERY_FATES_MAX: Final = 10_000
 
-# After this many bytes of the dispatch log are applied, the timer log writes out its memtables. A mark takes twice what
-# its fate does; without this, eight takeovers at once fill eight times two memtables of 16 MiB.
+# After this many bytes of the dispatch log are applied, the timer log writes out its memtables. A mark takes twice the
+# memory of its fate. Without this limit, each of eight concurrent takeovers fills two memtables of 16 MiB.
 RECOVERY_MEMTABLES_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# The last committed dispatch-log record is searched backwards, in windows that grow fourfold from this many offsets.
+# The search for the last committed dispatch-log record goes backwards, in windows that grow fourfold from this many
+# offsets.
 TAIL_OFFSETS: Final = 64
 
 # Directories that were moved aside are kept for the operator; the oldest beyond this number per shard are removed.
 ASIDE_DIRECTORIES_MAX: Final = 3
 
-# Directories used beside one that another process held: the newest may save a rebuild, older states are of no use.
+# Kept directories that a shard used while another process held its own. The newest may save a rebuild; older ones are
+# useless.
 BESIDE_DIRECTORIES_MAX: Final = 1
 
 # The client's message size limit: above any topic's limit, so that the topic decides. The client's default of 1 MB is

@@ -4,8 +4,8 @@
 An unusable index is moved aside for the operator, and an empty one is opened, since Kafka holds everything that a
 rebuild needs. Only a re-created topic halts the shard, since then Kafka has lost pending messages.
 
-If another process holds the directory for long, the shard uses a directory beside it: the newest of those that it used
-before. So the shard starts from an earlier state, and the number of directories stays small.
+If another process holds the directory for long, the shard uses a directory beside it: the newest that it used before,
+or a new one. An earlier directory has an earlier state, and the number of directories stays small.
 
 Thread rule: the shard's thread.
 """
@@ -38,7 +38,7 @@ from postdate.wheel.timer_log.identity import Identity
 
 log = logging.getLogger(__name__)
 
-# Reasons for moving an index aside that do not concern the shard: its halt and accepted losses are kept.
+# Reasons for moving an index aside after which the shard keeps its halt and its accepted losses.
 _SAME_SHARD = frozenset({"unusable", "old"})
 
 _BESIDE_NAME = re.compile(r"\d+\.beside-[0-9a-f]+")
@@ -78,9 +78,9 @@ def open_index(ctx: ShardContext) -> Opened:
 
 
 def _grow(ctx: ShardContext, topics: dict[str, TopicInfo]) -> None:
-    """Adds the partition of this shard to Postdate's own topics, if the request topic got it after they were created.
-
-    Raises Halted if this process may not add it; shards that have all their partitions continue.
+    """Adds this shard's partition to each of Postdate's own topics that lacks it: the request topic may have been
+    extended after they were created. Raises Halted if this process may not add it; shards with all their partitions
+    continue.
     """
     wanted = len(topics[ctx.own.requests].partitions)
     short = {

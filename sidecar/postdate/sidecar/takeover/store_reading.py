@@ -3,7 +3,7 @@
 Part of step 5 of a takeover (docs/protocol.md). After the fence no other process can write to STORE, so it is read
 completely, up to the bound of step 5.
 
-Thread rule: the shard's thread. Cost: one pass over what compaction has left, some 20 us per pending entry.
+Thread rule: the shard's thread. Cost: one pass over the records that compaction has left, some 20 us per pending entry.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from postdate.wire.values.windows import not_before
 def rebuild(
     ctx: ShardContext, index: TimerIndex, low: int, first: int, accepted: AcceptedLosses, logged_ms: int
 ) -> int:
-    """Puts the entries of STORE for requests below `low` into the index; returns the number of entries in it.
+    """Puts the entries of STORE for requests below `low` into the index; returns the number of entries in the index.
 
     Requests from `low` on come from REQ with the fates of the dispatch log; reading them here as well would deliver
     them twice. `first`: requests below it are skipped too. `logged_ms`: the time of the last record of the dispatch
@@ -82,7 +82,8 @@ def _write_bound(ctx: ShardContext, created_ms: int) -> int:
 
 
 def _is_from(first: int, record: Record) -> bool:
-    """False for the record of a request below `first`; `apply_stored` handles unreadable records."""
+    """True unless the record's request lies below `first`. Also True for unreadable records: `apply_stored` handles
+    them."""
     try:
         return stored_offset(record.key) >= first
     except FormatError:
@@ -91,8 +92,8 @@ def _is_from(first: int, record: Record) -> bool:
 
 def apply_stored(index: TimerIndex, store: Partition, records: list[Record], low: int, logged_ms: int) -> None:
     """Applies records of STORE to the index in one local write. The last record of each request below `low` counts; a
-    null value removes the entry. An entry with an even spread whose time has passed at `logged_ms` gets a later time,
-    since its owner may have chosen a later one.
+    null value removes the entry. If an entry has an even spread and its time had passed by `logged_ms`, it gets a later
+    time, since its owner may have chosen a later one.
 
     Raises Halted for a foreign record.
     """

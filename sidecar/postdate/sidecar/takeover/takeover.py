@@ -49,8 +49,8 @@ from postdate.wire.schedules.zones import TZ_VERSION
 
 log = logging.getLogger(__name__)
 
-#: Offsets behind D of an index that has seen everything, if its process died before it requested a commit: the marker
-#: of the last transaction, and the record and the marker of the aborted one.
+#: The offsets after D if the index has missed nothing, but its process died before it requested a commit: the marker of
+#: the last transaction, and the record and the marker of the aborted one.
 _ABORTED_OFFSETS = 3
 
 
@@ -77,7 +77,7 @@ class Recovered:
     producer: TransactionalProducer
     acceptance: AcceptedLosses
     low_water: int
-    """The highest committed L; later records never have a lower one, even if this index is old."""
+    """The highest committed L. No later record may have a lower L, even if this index is old."""
     ingested_to: int
     """Earlier owners have ingested requests below this offset: new retry policies and quotas do not apply to them."""
 
@@ -122,7 +122,7 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
     """Brings the index up to the bound, from its present state or from nothing: steps 5 and 6.
 
     Raises Halted, naming the range, if Kafka no longer holds the needed records; an existing index stays in place.
-    `confirm`: returns once a halt is confirmed; raises Retriable as long as a stale answer may cause it.
+    `confirm`: returns once a halt is confirmed; raises Retriable as long as a stale answer may have caused the halt.
     """
     progress, start, give_up_to = bounded.fenced.progress, None, -1
     why = "too old to continue from"
@@ -157,7 +157,7 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
     last = None if record is None else decode(ctx.log, record)
     failpoints.reached("takeover.recovered")
     low_water, ingested_to = (last.low_water, last.ingested_to) if last is not None else (0, 0)
-    # Each mark belongs to a request that another owner has ended. The log may have lost every record that names them.
+    # Each mark belongs to a request that another owner has ended, even if the log has lost every record that names it.
     ingested_to = max(read_up_to(progress.index), progress.index.timer_log.marks_end, progress.ingested, ingested_to)
     return Recovered(progress.index, bounded.fenced.producer, progress.acceptance, low_water, ingested_to)
 
@@ -176,8 +176,8 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress)
     The records from D to the start of the log are gone. None of them was committed if the oldest remaining record is
     the next one by `seq`. If no record remains, only the number of missing offsets can show a missed record. D lies
     after a record, so the first missing offset is the marker of that record's transaction. An aborted transaction adds
-    a record and a marker. A transaction whose commit was requested has moved D to its own record before, so it leaves
-    fewer offsets. Any other owner that ended a request committed at least two transactions: its owner record and the
+    a record and a marker. A transaction whose commit was requested leaves fewer offsets, since it first moved D to its
+    own record. Any other owner that ended a request committed at least two transactions: its owner record and the
     fates. After a power failure that lost the last step of D, the wheel is invalid: its stamp belongs to that write.
     """
     index, seen = progress.index, progress.index.checkpoint.next_dispatch
@@ -193,7 +193,7 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress)
 def _start_again(
     ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress, confirm: Callable[[Halted], None]
 ) -> Start | None:
-    """Returns the start of a new index that replaces one that contradicts the log.
+    """Returns the start of a new index, to replace an index that contradicts the log.
 
     Returns None if the topics no longer hold the records that the new index needs: then the old index is kept and
     follows the log. The answer of a deposed leader must not decide that, so `confirm` is called first, see `recover`.
@@ -207,7 +207,7 @@ def _start_again(
 
 
 def _begin(ctx: ShardContext, progress: TakeoverProgress, start: Start, why: str) -> None:
-    """Replaces the old index by an empty one with its R and D: step 5, after all checks that may halt it."""
+    """Starts an empty index at `start`, in place of an old one: step 5, after all checks that may halt the takeover."""
     index = progress.index
     if index.checkpoint.next_request is not None or index.count:
         directory = index.wheel_path.parent
@@ -247,7 +247,7 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgres
 
 
 def _give_up(ctx: ShardContext, progress: TakeoverProgress, start: int) -> None:
-    """Moves R to `start` over deleted requests; reads only their entries in STORE, and removes their marks."""
+    """Moves R to `start`, past deleted requests. Takes over only their entries in STORE, and removes their marks."""
     index = progress.index
     read = read_up_to(index)
     rebuild(ctx, index, start, read, progress.acceptance, progress.logged_ms)
@@ -319,7 +319,7 @@ def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tupl
     overlay = IndexOverlay(index, at_ms, replaceable=progress.replaceable, origin_prefix=ctx.origin_prefix)
     overlay.logged_ms = progress.logged_ms
     seq, takeover = index.checkpoint.seq if progress.rewind_to < 0 else SEQ_UNKNOWN, index.checkpoint.takeover
-    progress.rewind_to = -1  # from here on `seq` is that of the log as it is now
+    progress.rewind_to = -1  # from here on, `seq` follows the present log
     for record, decoded in piece:
         if seq != SEQ_UNKNOWN and decoded.seq != seq + 1:
             raise SeqBroken(record.offset, seq + 1)
@@ -340,8 +340,8 @@ def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tupl
 def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) -> None:
     """Marks as ended all requests at offsets that were used twice: an operator has accepted that they are never read.
 
-    The range is unbounded, so this takes several writes, all of them before D passes the record: a process that dies
-    between two of them reads the record again. Raises Stopped.
+    The range is unbounded, so this takes several writes. All of them precede the write that moves D past the record: a
+    process that dies between them reads the record again. Raises Stopped.
     """
     ended = Mark(final=True, stored=False, due=-1)
     for loss in decoded.accepted or []:
@@ -363,9 +363,9 @@ def claim_ownership(
     clock.
 
     `requests_end`: the result of `end_of_requests` after the fence. `owned_seq`: the seq of the last owner record of
-    this process. If that is still the last record of the log, no new one is written. The new fence rules out older
-    transactions. If commits are slow, a record for each takeover would leave time for nothing more. The first
-    transaction verifies the bound of the recovery. Raises as `ShardOwnership.run`.
+    this process. If that record is still the last one of the log, no new one is written: the new fence has ended all
+    older transactions, and if commits are slow, a record for each takeover would leave no time for other work. The
+    first transaction verifies the bound of the recovery. Raises as `ShardOwnership.run`.
     """
     index = recovered.index
     accepted = recovered.acceptance.accepted
@@ -384,7 +384,8 @@ def claim_ownership(
     offset = ownership.run(Content(OWNER), read_up_to(index), ownership.low_water_of(index))
     overlay = IndexOverlay(index)
     overlay.advance(next_dispatch=offset + 1, seq=ownership.seq, takeover=ownership.takeover)
-    # Its next request may lie below the committed low-water mark: it is stored, and is read again with its policy.
+    # The index's R may lie below the committed low-water mark. Requests from R on are then read again, with their
+    # policies.
     needed = known.needed_from(min(ownership.low_water, read_up_to(index)))
     if needed.rows != index.timer_log.policies:
         overlay.set_policies(needed)
@@ -396,8 +397,8 @@ def claim_ownership(
 def changed_policies(
     ctx: ShardContext, policies: NamedPolicies, ingested_to: int, requests_end: int
 ) -> list[PolicyRow]:
-    """Returns the rows by which the settings of this process change the named retry policies; empty if there is no
-    room.
+    """Returns the rows by which the settings of this process change the named retry policies; empty if too many rows
+    would result.
 
     A process that does not use format 2 leaves the policies of other processes as they are.
     """
@@ -432,7 +433,7 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, requests_end: int, standing
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
         known = NamedPolicies(index.timer_log.policies)
         read = max(read_up_to(index), index.timer_log.marks_end, 0 if last is None else last.ingested_to)
-        # It is unknown how far the owners of the lost records had read. But requests that wait may need new policies.
+        # The owners of the lost records may have read further than `read`. Yet waiting requests may need new policies.
         ownership.policies = known.with_rows(changed_policies(ctx, known, read, requests_end))
         ownership.ingested_to = max(requests_end, read)
         ownership.run(Content(OWNER), read_up_to(index), index.timer_log.low_water())
@@ -448,8 +449,8 @@ def _verify_truncated(index: TimerIndex, offset: int) -> None:
 
 
 def _note_commit(index: TimerIndex, offset: int) -> None:
-    """Moves D to the record that is about to be committed. No committed record lies between the two, and `_has_missed`
-    must be able to see later that this commit may have happened."""
+    """Moves D to the record that is about to be committed. No committed record lies between the old and the new D, and
+    with the new D, `_has_missed` can later see that this commit may have happened."""
     changes = EntryChanges()
     changes.next_dispatch = offset
     index.write(changes)

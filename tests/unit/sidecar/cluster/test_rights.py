@@ -1,8 +1,9 @@
 """Goal: the printed ACLs of a deployment follow from its configuration, and a missing one is reported with the command
 that grants it.
 
-Method: the table and the command over made-up configurations; the missing rights over a simulated cluster that denies
-topics. Only a real broker can show that the table is exactly enough: tests/integration/test_security.py.
+Method: the tests of the table and the commands use made-up configurations; the tests of missing rights use a simulated
+cluster that denies topics. Only a real broker can show that the table is sufficient and minimal:
+tests/integration/test_security.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Goal: the table of a request topic switches dialects on, and every error in it is reported.
 
-Method: each test loads literal TOML, and compares the rules made of it, or searches the reported problem for a clause.
+Method: each test loads literal TOML. It compares the resulting rules, or searches the reported problem for a clause.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Goal: rules of rate limits are read as written, and a rule that no target can match is found.
 
-Method: the parser and the comparison of patterns alone.
+Method: the tests call only the parser and the comparison of patterns.
 """
 
 from __future__ import annotations

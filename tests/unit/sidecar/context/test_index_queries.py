@@ -47,7 +47,7 @@ def query(
     question: Callable[[TimerIndex], int],
     timeout_s: float = WAIT_TIMEOUT_S,
 ) -> Future[int]:
-    """Queries from another thread; returns once the shard would have been woken."""
+    """Queries from another thread; returns after the query has called `wake`."""
     woken = threading.Event()
     future = elsewhere.submit(index_queries.query, question, woken.set, timeout_s)
     assert woken.wait(WAIT_TIMEOUT_S)
@@ -134,7 +134,7 @@ def test_figures_are_published_once_a_second(index: TimerIndex) -> None:
     assert index_queries.figures is figures
     index_queries.serve(index, 6_000.0)
     assert index_queries.figures is not None
-    # The mark lags behind ended requests. Until it is raised, the oldest time is reported too early, but never as none.
+    # The low-water mark lags behind ended requests. Until it is raised, the reported time is too early, but never -1.
     assert (index_queries.figures.low_water, index_queries.figures.oldest_ms) == (7, 1_234)
     index.raise_low_water()
     index_queries.serve(index, 7_000.0)

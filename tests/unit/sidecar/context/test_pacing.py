@@ -1,4 +1,5 @@
-"""Goal: transactions keep the distance that their broker needs, and no more; a process stays within its budget.
+"""Goal: the pauses between transactions are as long as their broker needs, and no longer. A process stays within its
+budget.
 
 Method: the throttle of one shard gets made-up durations of transactions; the test supplies all times as numbers.
 """
@@ -36,7 +37,7 @@ def test_a_small_transaction_is_followed_by_a_pause_and_a_large_one_is_not() -> 
 
 
 def test_the_pause_keeps_about_one_transaction_in_a_hundred_waiting() -> None:
-    """The broker needs 3 ms between two transactions, and makes an earlier one wait."""
+    """The broker needs 3 ms between two transactions; a transaction that begins sooner has to wait."""
     pace = TransactionThrottle(TransactionBudget(10_000), 1.0)
     waited = 0
     for number in range(5_000):
@@ -48,7 +49,7 @@ def test_the_pause_keeps_about_one_transaction_in_a_hundred_waiting() -> None:
 
 
 def test_a_trial_changes_neither_the_pause_nor_the_budget() -> None:
-    """It waits for its target, not for the markers of the transaction before."""
+    """A trial waits for its target, not for the markers of the previous transaction."""
     budget = TransactionBudget(10_000)
     pace = TransactionThrottle(budget, 3.0)
     for number in range(100):
@@ -94,8 +95,8 @@ class _Run(NamedTuple):
 def _run(
     shards: int, took_ms: Callable[[int], float], fates: int = 1, seconds: float = 20.0, trial_every: int = 0
 ) -> _Run:
-    """Runs that many shards, which always have messages to send. A transaction takes `took_ms(n)` while n are in
-    progress. `trial_every`: one transaction in this many is a trial."""
+    """Runs `shards` shards that always have messages to send. A transaction takes `took_ms(n)` while n are in progress.
+    `trial_every`: one transaction in this many is a trial."""
     budget = TransactionBudget(400)
     paces = [TransactionThrottle(budget, 3.0) for _ in range(shards)]
     events = [(number * 0.1, number, 0.0) for number in range(shards)]  # (time, shard, duration; 0: begins)
@@ -121,8 +122,8 @@ def _run(
 
 @pytest.mark.parametrize("trial_every", [0, 4])
 def test_many_shards_on_a_slow_machine_run_few_transactions_at_a_time(trial_every: int) -> None:
-    """A transaction takes 5 ms alone, and the machine ends 180 a second. More of them at a time would only wait for
-    each other."""
+    """A single transaction takes 5 ms, and the machine completes 180 a second. If more ran at a time, they would only
+    wait for each other."""
     run = _run(64, lambda running: max(5.0, running / 0.18), trial_every=trial_every)
     assert 150 < run.per_second <= 181
     assert run.at_a_time < WINDOW_MIN + 2
@@ -163,7 +164,7 @@ def test_a_large_transaction_does_not_queue_behind_the_small_ones_that_wait() ->
 
 
 def test_the_fastest_transaction_is_measured_again() -> None:
-    """Otherwise brokers that have become slower for good would count as busy for ever."""
+    """Otherwise brokers that have become permanently slower would always count as busy."""
     budget = TransactionBudget(400)
     for number in range(10_000):
         budget.reserve(number * 5.0, 4.0)

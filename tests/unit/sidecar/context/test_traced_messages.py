@@ -43,7 +43,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def _spans(traces: TraceQueue, sampler: Sampler = ALWAYS_ON) -> tuple[ReadableSpan, ...]:
-    """Returns the spans that the thread makes of the queue until it is closed."""
+    """Returns the spans that a thread makes of the queued steps."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(sampler=sampler)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -90,7 +90,7 @@ class TestContext:
 class TestSpans:
     @pytest.mark.parametrize("state", [b"a=1,secret", b"\xff=secret", b",".join(b"k%d=1" % n for n in range(40))])
     def test_a_malformed_trace_state_is_not_logged(self, state: bytes, caplog: pytest.LogCaptureFixture) -> None:
-        """It belongs to the producer, and one line for each message would fill the log."""
+        """The trace state may contain the producer's data, and one line for each message would fill the log."""
         traces = TraceQueue()
         _delivered(traces, [("traceparent", PARENT), ("tracestate", state)])
         (span,) = _spans(traces)
@@ -99,8 +99,8 @@ class TestSpans:
         assert caplog.records == []
 
     def test_a_request_from_the_future_gets_a_span_that_can_be_exported(self) -> None:
-        """If a producer wrote microseconds as its timestamp, the exporter would drop the spans of all other messages
-        with it."""
+        """The producer wrote microseconds as its timestamp. Such a time in one span would make the exporter drop all
+        spans of its batch."""
         traces = TraceQueue()
         record = Record(1, NOW_MS * 1_000, False, b"k", b"v", TRACED)
         headers: Headers = [("postdate-topic", b"orders"), ("postdate-delay", b"1s"), *TRACED]
@@ -129,7 +129,7 @@ class TestSpans:
         assert span.attributes["messaging.destination.name"] == "orders"
 
     def test_the_records_beside_a_delivery_get_no_span(self) -> None:
-        """A verdict of the same request, a dead letter, a cancelled message."""
+        """Such records are a verdict on the same request, and a dead letter."""
         traces = TraceQueue()
         traced: Headers = [("traceparent", PARENT)]
         messages = [(0, "orders", traced), (0, "requests.verdicts", traced), (1, "requests.dead-letters", traced)]
@@ -242,7 +242,7 @@ class TestSetting:
 
 
 def _refuse(load: Callable[..., object]) -> Callable[..., object]:
-    """Fails an import, as without the packages of OpenTelemetry."""
+    """Returns an import function that fails for the packages of OpenTelemetry."""
 
     def imported(name: str, *rest: object, **named: object) -> object:
         if name.startswith("opentelemetry"):

@@ -1,8 +1,8 @@
 """Goal: the poll thread reports to each delivering shard how far its partition has been read, markers included. It
-confirms all fenced shards by one request, and never waits for the answer.
+sends one request to confirm all fenced shards, and never waits for the answer.
 
-Method: the real poller over the simulated cluster. An inbox and a state take the place of each shard's thread. The test
-makes the rounds and moves the time.
+Method: the real poller runs over the simulated cluster, with an inbox and a state instead of each shard's thread. The
+test calls the rounds and moves the time.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def test_a_resting_shard_is_checked_once_a_second(env: _PolledPartition) -> None
 
 
 class _Fenced:
-    """A poller with two fenced shards and a running one. The test answers for the coordinator."""
+    """A poller with two fenced shards and a running one. The test answers in place of the coordinator."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.env = _PolledPartition()

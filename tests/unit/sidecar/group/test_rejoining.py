@@ -1,7 +1,7 @@
 """Goal: a process whose client in the group fails joins again with a new client, and does not try for ever.
 
-Method: the real poller over the simulated cluster, whose time the test moves. Stubs that count their releases take the
-place of the shards. Clients of the same name fence each other as on a real broker.
+Method: the real poller runs over the simulated cluster, whose time the test moves. The shards are stubs that count
+their releases. Clients of the same name fence each other as on a real broker.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _StaticMember:
     def run(self) -> bool:
         return self.poller.run([self.topic], self.new_client)
 
-    # ---- what the poller takes for the module `time` ----------------------------------------------------------------
+    # ---- replaces the module `time` in the poller -------------------------------------------------------------------
 
     def monotonic(self) -> float:
         return self.kafka.broker.time.now_ms / 1000
@@ -134,7 +134,7 @@ def test_without_a_client_the_process_gives_the_reason_and_its_loop_runs(
 
 
 def test_two_processes_of_one_name_do_not_fence_each_other_for_ever(env: _StaticMember) -> None:
-    """Another process takes the name back each time that this process has got it."""
+    """Another process takes the name back whenever this process has joined with it."""
 
     def fence() -> None:
         if env.poller.shards:

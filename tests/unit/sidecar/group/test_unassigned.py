@@ -1,4 +1,5 @@
-"""Goal: partitions that the group has given to no member are assigned again, once, and no other partition is.
+"""Goal: partitions that the group has assigned to no member are assigned again, once. Otherwise nothing is assigned
+again.
 
 Method: an admin client returns scripted members, and members with different ids check them.
 """

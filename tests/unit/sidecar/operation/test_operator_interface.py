@@ -1,7 +1,8 @@
-"""Goal: an operator sees the state of a shard and commands it by files alone; the files in its directory are bounded.
+"""Goal: an operator monitors and commands a shard through files alone, and the size and number of these files are
+bounded.
 
 Method: the real shard runs over the simulated broker, on a real directory. The commands run on that directory while the
-shard turns, and after it was closed.
+shard runs, and after it was closed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _HOUR_MS = 3_600_000
 
 @pytest.fixture
 def env(tmp_path: Path) -> ShardEnvironment:
-    """A cluster whose shards lie where those of a data directory lie."""
+    """A cluster whose shards have the paths of a data directory."""
     directory = tmp_path / "simulated" / R
     directory.mkdir(parents=True)
     return ShardEnvironment(directory)
@@ -61,7 +62,7 @@ def _rows(env: ShardEnvironment) -> list[dict[str, Any]]:
 
 
 def _lose_requests(env: ShardEnvironment) -> Shard:
-    """Returns a shard that halts: two messages are held, and two more were deleted before it read them."""
+    """Returns a halted shard: two messages are pending, and two more requests were deleted before it read them."""
     shard = env.shard()
     for _ in range(2):
         env.schedule(env.time.now_ms + 60_000)
@@ -116,7 +117,7 @@ def test_holds_survive_an_accepted_loss(env: ShardEnvironment) -> None:
     assert _run(env, "resume", f"{R}/0", "--accept-loss", "2-5")[0] == 2
     instruct(env.directory / "0", Instruction(do="resume"))
     env.until(shard, lambda: not (env.directory / "0" / "instruction.json").exists(), 5_000)
-    env.until(shard, lambda: shard.state is State.HALTED and takeovers(shard) == 0)  # without it, it halts again
+    env.until(shard, lambda: shard.state is State.HALTED and takeovers(shard) == 0)  # without an acceptance
     instruct(env.directory / "0", _accept(env))
     env.until(shard, lambda: shard.state is State.RUNNING)
     env.schedule(1)
@@ -298,7 +299,7 @@ def test_disk_space_is_given_back_when_nothing_is_due_for_a_while(
         env.schedule(env.time.now_ms + number * step_ms)
     env.until(shard, lambda: env.ended() == 1)
     before = len(done)
-    env.until(shard, lambda: env.ended() == 7)  # three times the interval, and something always due soon
+    env.until(shard, lambda: env.ended() == 7)  # takes three times the interval, and some message is always due soon
     assert len(done) == before
     env.until(shard, lambda: len(done) > before, 60_000)
     assert True in done
@@ -327,7 +328,8 @@ def test_a_malformed_status_file_counts_as_missing(tmp_path: Path, env: ShardEnv
 def test_a_loss_is_on_disk_before_the_status_that_names_it_is_there(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a power failure leaves an empty file, and a truncated log that has grown since would show nothing."""
+    """Otherwise a power failure could leave an empty file, and a truncated log that has grown since no longer shows its
+    loss."""
     synced: list[int] = []
     sync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(descriptor) or sync(descriptor))  # type: ignore[func-returns-value]
@@ -356,7 +358,7 @@ def test_no_message_is_repeated_after_an_accepted_loss_of_fates(env: ShardEnviro
     shard = env.new_shard()
     env.until(shard, lambda: shard.state is State.HALTED)
     assert shard.why.startswith("fates-missing")
-    env.schedule(1)  # since the halt: it cannot have ended
+    env.schedule(1)  # written after the halt, so it cannot have ended
     instruct(env.directory / "0", _accept(env))
     env.until(shard, lambda: len(env.read("orders")) == 4, 60_000)
     origins = [dict(record.headers or [])["postdate-origin"] for record in env.read("orders")]

@@ -1,7 +1,7 @@
 """Goal: a process does not flood its log, and warns at its start about settings without effect.
 
-Method: made-up log records and a clock that the test moves; the real check at the start over a simulated cluster; and
-processes that must not start.
+Method: the log filter gets made-up records, with a clock that the test moves. The real check at the start runs over a
+simulated cluster. Some processes must not start.
 """
 
 from __future__ import annotations
@@ -96,12 +96,14 @@ def _are_coalesced(text: str, first: tuple[object, ...], other: tuple[object, ..
 
 
 def test_a_line_with_wrong_arguments_is_left_to_the_handler() -> None:
-    """The handler reports them. The filter runs in the caller, which must not fail because of a log line."""
+    """The handler reports the wrong arguments. The filter runs in the calling thread, which must not fail because of a
+    log line."""
     assert logs.RateLimitedFilter().filter(logging.LogRecord("shard", logging.WARNING, "", 0, "%d ms", ("no",), None))
 
 
 def test_lines_of_the_client_library_are_counted_for_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every level: while a broker is away, the library reports it to each shard at INFO, some 50 times at once."""
+    """This holds at every level: while a broker is away, the library reports it to each shard at INFO, some 50 times at
+    once."""
     now = 100.0
     monkeypatch.setattr("postdate.sidecar.logs.time.monotonic", lambda: now)
     seldom = logs.RateLimitedFilter()
@@ -174,7 +176,7 @@ def test_without_http_a_token_file_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_a_process_does_not_wait_for_a_watch_that_waits_for_a_broker() -> None:
-    """Otherwise a process whose brokers are down would take the time-out of a request, 15 s, to end."""
+    """Otherwise a process would take 15 s, the time-out of a request, to end while its brokers are down."""
     ended, answered = threading.Event(), threading.Event()
     watch = threading.Thread(target=answered.wait, daemon=True)
     watch.start()

@@ -19,7 +19,8 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 class _Kafka:
-    """Each search finds the next fault. The request of the admin client fails once `gives_up` is set."""
+    """A stub of Kafka: each search for a connection error finds the next of `faults`, and the admin client's request
+    fails once `gives_up` is set."""
 
     def __init__(self, *faults: KafkaFault | None) -> None:
         self.faults = list(faults)

@@ -1,5 +1,5 @@
-"""Goal: the parent names, once, a worker that would end the same way again, and the others continue. If all have ended
-like this, the parent ends with their exit code.
+"""Goal: if a worker ends with an exit code that a restart would only repeat, the parent logs this once, and the other
+workers continue. If all workers end in this way, the parent ends with their exit code.
 
 Method: real processes. Workers from port 65,536 on have no valid port, so they end at once; a worker below it waits for
 a broker.
@@ -20,7 +20,7 @@ from support.deployments.sidecars import wait_until
 
 @pytest.fixture(autouse=True)
 def command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parent's command line, with which its workers start: nothing answers at the broker's address."""
+    """The command line of the parent and its workers. Nothing answers at the broker's address."""
     monkeypatch.setattr(sys, "argv", ["postdate", "run", "-b", f"127.0.0.1:{free_port()}"])
 
 

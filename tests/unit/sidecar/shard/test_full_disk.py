@@ -2,7 +2,7 @@
 the reason and the remedy.
 
 Method: a shard runs on a simulated cluster. Its timer log is on a separate small disk, which the test fills and frees.
-The cluster's time passes at once, so the shard cannot profit from anything that the storage does after some seconds.
+Waits on the simulated cluster take no real time, so the storage engine gets no seconds in which to free space.
 """
 
 from __future__ import annotations

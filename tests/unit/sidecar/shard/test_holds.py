@@ -1,5 +1,5 @@
-"""Goal: a shard does nothing that is held and everything that is not, without spinning. It knows its holds before it
-delivers, and only its present owner changes them.
+"""Goal: a shard does nothing that is held and everything that is not held, without a busy loop. It knows its holds
+before it delivers, and only its present owner changes them.
 
 Method: the real `Shard` over the simulated cluster, and the real part of the poll thread over a simulated group. Only
 the test moves the time.
@@ -193,7 +193,7 @@ def held_shard(state: State = State.RUNNING) -> ShardThread:
 
 
 def changed_holds(keeper: Keeper, thread: ShardThread | None, change: Callable[[Holds], Holds]) -> dict[Partition, str]:
-    """Requests a change from another thread, as operators do, and serves until it has its answer."""
+    """Requests a change from another thread, as operators do, and serves requests until the answer is there."""
     requests, answers = HoldRequests(), list[dict[Partition, str]]()
     asker = threading.Thread(target=lambda: answers.append(requests.submit([PART], change, 60.0)))
     asker.start()

@@ -1,7 +1,7 @@
-"""Goal: an inbox is bounded in everything that a record holds, and hands each request on once, in any order of its two
-threads.
+"""Goal: an inbox bounds the memory of keys, values and headers, and passes each request on once, whatever the order in
+which its two threads act.
 
-Method: the test makes the calls of both threads from one thread, in the orders that matter.
+Method: the test makes the calls of both threads from one thread, in the relevant orders.
 """
 
 from __future__ import annotations
@@ -109,8 +109,7 @@ def test_a_position_is_returned_only_with_an_empty_inbox() -> None:
 
 
 def _waited_s(inbox: Inbox, for_records: bool, happens: Callable[[], object]) -> float:
-    """Returns how long a wait of _WAIT_S lasted while `happen` ran in another thread soon after the start of the
-    wait."""
+    """Returns the duration of a wait of at most _WAIT_S. Soon after it starts, `happens` runs in another thread."""
     timer = threading.Timer(_WAIT_S / 10, happens)
     started = time.monotonic()
     timer.start()

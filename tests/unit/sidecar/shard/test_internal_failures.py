@@ -1,6 +1,6 @@
 """Goal: an unexpected exception delays a shard, and halts it only after a bounded number of attempts.
 
-Method: the real shard runs over the simulated broker, turned as its thread turns it; a patch raises the exceptions.
+Method: the test turns the real shard over the simulated broker, as its thread would; a patch raises the exceptions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 class _Guarded:
-    """The shard as its thread turns it."""
+    """A shard, and the handling of exceptions as in its thread."""
 
     def __init__(self, env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failed = 0

@@ -1,7 +1,7 @@
-"""Goal: a shard without changes checks itself rarely, and is as quick as ever when something happens.
+"""Goal: a shard without changes checks its duties rarely, but reacts to each event without delay.
 
-Method: the real `Shard` over the simulated broker and a clock that only waiting moves; for its sleep, the real thread
-over the machine's clock.
+Method: the real `Shard` runs over the simulated broker, with a clock that only waiting moves. The tests of its sleep
+use the real thread and the machine's clock.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def _waits(env: ShardEnvironment, shard: Shard, for_ms: float) -> list[float]:
-    """Lets that time pass, turning whenever the shard wants to; returns how long it wanted to wait after each turn."""
+    """Lets `for_ms` pass, and turns the shard whenever it is due; returns the wait that the shard requested after each
+    turn."""
     until, waits = env.time.now_ms + for_ms, []
     while env.time.now_ms < until:
         waits.append(shard.turn())
@@ -122,7 +123,7 @@ def test_a_shard_rests_once_nothing_waits_for_a_failing_target(env: ShardEnviron
 
 
 def test_a_bulk_control_continues_soon_after_the_isolation_of_own_topics_ends(env: ShardEnvironment) -> None:
-    """Only time ends that isolation, since no transaction needs these topics."""
+    """Only time ends the isolation of these topics, since no transaction needs them."""
     env.format_version = 2
     shard = env.shard()
     env.schedule(env.time.now_ms + 3_600_000)
@@ -173,7 +174,7 @@ def test_a_resting_shard_requests_its_lag_rarely(env: ShardEnvironment, monkeypa
 
 
 class _Resting(ShardThread):
-    """The real thread around a shard that wants to rest for an hour, and counts its turns."""
+    """The real thread of a shard that requests a rest of an hour after each turn. `turns`: the number of turns."""
 
     def __init__(self, directory: Path) -> None:
         self.inbox, self.turns, self.steady_ms = Inbox(), 0, 0.0
@@ -193,7 +194,7 @@ class _Resting(ShardThread):
         return 3_600_000.0
 
     def after(self, turns: int) -> None:
-        """Waits until the shard has turned that many times and sleeps again."""
+        """Waits until the shard has turned `turns` times and sleeps again."""
         deadline = time.monotonic() + WAIT_TIMEOUT_S
         while self.turns < turns or not self.is_resting:
             assert time.monotonic() < deadline

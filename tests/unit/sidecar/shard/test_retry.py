@@ -1,5 +1,5 @@
-"""Goal: a return waits as its policy requires, its redelivery has the documented headers, and the policy of an accepted
-return never changes, for any owner and any disk.
+"""Goal: a return waits as its policy requires, and its redelivery has the documented headers. The policy of an accepted
+return never changes, whatever owner and disk come next.
 
 Method: real shards with different settings and disks take turns over the simulated broker. The test plays a consumer:
 it copies the headers of a delivered record into a return.
@@ -42,7 +42,7 @@ def give_back(env: ShardEnvironment, retry: bytes, *more: tuple[str, bytes | Non
 
 
 def due_after_ms(env: ShardEnvironment, offset: int) -> int:
-    """Returns how long after its request the return at this offset was due."""
+    """Returns the delay in ms from the timestamp of the return at this offset to its due time."""
     delivered = [dict(record.headers or []) for record in env.read("orders")]
     (headers,) = [each for each in delivered if each["postdate-origin"] == b"requests/0/%d" % offset]
     request = next(each for each in env.read(R) if each.offset == offset)
@@ -193,7 +193,7 @@ def test_an_accepted_return_keeps_its_policy_without_its_disk(env: ShardEnvironm
     offset = give_back(env, b"slow")
     env.until(first, lambda: first.next_request == 1)
     first.close()
-    env.format_version = 1  # this process refuses returns, but leaves the policies of the others as they are
+    env.format_version = 1  # this process refuses returns, but keeps the policies of other processes
     second = env.shard()
     second.close()
     assert env.log()[-1].policies == env.log()[0].policies
@@ -223,7 +223,8 @@ def test_a_changed_policy_does_not_apply_to_requests_of_an_earlier_owner(env: Sh
 
 
 def without_dispatch(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, shard: Shard, retry: bytes) -> int:
-    """Returns the offset of a return that the shard ingested before it closed. The dispatch log does not show that."""
+    """Lets the shard ingest a return and closes it; returns the offset. The dispatch log does not show that the return
+    was ingested."""
     with monkeypatch.context() as patched:
         patched.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
         patched.setattr(Dispatcher, "commit_beat", lambda *_: False)
@@ -237,7 +238,7 @@ def without_dispatch(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, sha
 def test_a_changed_policy_does_not_apply_to_an_accepted_return_that_the_log_does_not_show(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, change: tuple[str, ...]
 ) -> None:
-    """The second owner has no disk: it reads again a return that the first owner has accepted."""
+    """The second owner has no disk. It reads again a return that the first owner has accepted."""
     offset = without_dispatch(env, monkeypatch, env.shard(named("slow: base=10s")), b"slow")
     second = env.new_shard(named(*change), place="other")
     env.until(second, lambda: second.next_request == 1)
@@ -254,7 +255,7 @@ def test_a_changed_policy_does_not_apply_to_an_accepted_return_that_the_log_does
 
 
 def test_a_policy_that_returns_is_valid_again(env: ShardEnvironment) -> None:
-    """Its new row never lies below the row that removed it."""
+    """The row that restores the policy never lies below the row that removed it."""
     env.shard(named("slow: base=10s")).close()
     give_back(env, b"slow")
     second = env.new_shard(named(), place="second")
@@ -296,7 +297,7 @@ def test_policies_that_change_too_often_wait(
 
 
 def test_members_of_both_format_versions_hand_a_shard_over_while_returns_are_pending(env: ShardEnvironment) -> None:
-    """The last step of an upgrade. A member of format 1 refuses new returns, and delivers those that were accepted."""
+    """This is the last step of an upgrade. A member of format 1 refuses new returns, but delivers accepted ones."""
     accepted: list[int] = []
     plain = 0
     for turn in range(6):

@@ -1,7 +1,7 @@
 """Goal: a shard handles damage, refusals, limits and gates correctly, turn by turn.
 
-Method: the real `Shard` over the simulated broker and a clock that only waiting moves. The test offers records as the
-poll thread would, and reads the topics as a read_committed reader.
+Method: the real `Shard` runs over the simulated broker, with a clock that only waiting moves. The test offers records
+like the poll thread, and reads the topics with read_committed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_only_a_refusal_for_its_size_makes_a_dead_letter_leave_without_its_value
 
 
 def test_requests_that_wait_are_read_with_one_transaction(env: ShardEnvironment) -> None:
-    """Otherwise a shard whose transactions take longer than a poll falls further and further behind."""
+    """Otherwise a shard would fall behind whenever its transactions take longer than a poll."""
     shard = env.shard()
     env.until(shard, lambda: shard.state is State.RUNNING)
     for _ in range(60):
@@ -147,7 +147,7 @@ def test_a_limit_refuses_nothing_that_was_accepted_when_it_is_read_again(env: Sh
     topic = RequestTopicConfig(R, pending_max=3)
     shard = env.shard(topic)
     soon = env.time.now_ms + 5_000
-    env.schedule(soon)  # held all the time: a rebuild reads everything behind it
+    env.schedule(soon)  # pending all the time: a rebuild reads all requests after it
     for count in range(1, 7):
         env.schedule(1)
         env.until(shard, partial(_has_ended, env, count))
@@ -229,7 +229,7 @@ def test_an_interrupted_rebuild_from_the_store_starts_again(
     monkeypatch.setattr(store_reading, "apply_stored", strike)
     shard = env.shard(topic)
     assert struck
-    assert list(env.directory.glob("0.*")) == []  # half an index is of no use
+    assert list(env.directory.glob("0.*")) == []  # a partial index is not kept
     env.until(shard, lambda: len(env.read("orders")) == 2, 90_000)
     kept = {record.key: record.value for record in env.read(OWN.store)}
     assert kept == {b"0": None, b"1": None, b"2": None, BOUND_KEY: None}
@@ -271,7 +271,7 @@ def test_a_gate_that_is_always_closed_passes_messages_that_nothing_can_change(en
 
 
 def test_a_dispatch_log_that_retention_has_emptied_halts_a_shard_without_its_disk(env: ShardEnvironment) -> None:
-    """No record shows the delivered messages any more, and `seq` would begin again."""
+    """No record shows the delivered messages any more, and `seq` would begin again at its first value."""
     shard = env.shard()
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)

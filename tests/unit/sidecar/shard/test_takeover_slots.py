@@ -1,7 +1,8 @@
-"""Goal: stuck takeovers delay the others by seconds, and never more takeovers than the bound handle records.
+"""Goal: stuck takeovers delay other takeovers by seconds only, and the number of takeovers that handle records never
+exceeds the bound.
 
-Method: real threads. A stub takes the place of each shard; its takeover ends when the test lets it. The readers are
-those of the simulated cluster, one thread at a time.
+Method: real threads run stubs instead of shards; the takeover of a stub ends when the test allows it. The tests of
+readers use the simulated cluster, with one thread at a time.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class _Stub:
 
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As many takeovers may be stuck as there are slots, and a slot is idle after `IDLE_S`."""
+    """Replaces shards by stubs. A slot counts as idle after `IDLE_S`."""
     monkeypatch.setattr(_Stub, "may_end", threading.Event())
     monkeypatch.setattr(shard_thread, "Shard", _Stub)
     monkeypatch.setattr(shard_thread, "_slots", TakeoverSlots(TAKEOVERS_AT_ONCE_MAX, IDLE_S), raising=False)
@@ -122,7 +123,7 @@ def test_a_shard_that_waits_for_a_slot_can_be_released(
 
 
 class _Readers:
-    """Two takeovers, one slot, and a time that the test moves. `opened`: the number of open readers."""
+    """Two takeovers that share one slot, and a clock that the test moves. `opened`: the number of open readers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0

@@ -1,6 +1,7 @@
-"""Goal: requests with timestamps of their producers repeat nothing after a loss, and halt no shard without a loss.
+"""Goal: on a request topic with producers' timestamps, a loss causes no repeated message, and no shard halts without a
+loss.
 
-Such a timestamp may lie any time ahead or behind.
+A producer's timestamp may be far in the future or in the past.
 
 Method: the real shard runs over the simulated broker, whose request topic keeps CreateTime. The dispatch log is cut or
 broken, and the shard starts without a disk.
@@ -78,7 +79,8 @@ def _delivered(env: ShardEnvironment) -> Counter[bytes | None]:
 
 
 def test_deleted_fates_are_noticed_behind_a_request_from_the_future(env: ShardEnvironment) -> None:
-    """It stays pending and keeps the low-water mark, while requests behind it end and their fates expire."""
+    """The request from the future stays pending and holds back the low-water mark. Meanwhile later requests end, and
+    their fates expire."""
     shard = env.shard()
     _schedule(env, env.time.now_ms + 6 * _DAY_MS)
     _deliver(env, shard, 3)
@@ -87,7 +89,7 @@ def test_deleted_fates_are_noticed_behind_a_request_from_the_future(env: ShardEn
     _delete_log_but_the_last_record(env)
     shard = _start_without_disk(env, shard)
     assert (shard.state, shard.why.split(":")[0]) == (State.HALTED, "fates-missing")
-    late = _schedule(env, env.time.now_ms)  # was read by no owner: it is not lost
+    late = _schedule(env, env.time.now_ms)  # no owner has read it, so it is not lost
     _accept(env, shard)
     delivered = {b"requests/0/%d" % offset: 1 for offset in (1, 2, 3, 4, late)}
     assert _delivered(env) == delivered
@@ -109,7 +111,7 @@ def test_no_fate_counts_as_missing_behind_a_request_from_the_past(env: ShardEnvi
 
 
 def test_a_request_from_the_future_bounds_no_loss_behind_a_break_of_seq(env: ShardEnvironment) -> None:
-    """Requests behind it have ended before the break."""
+    """Requests after the request from the future have ended before the break."""
     shard = env.shard()
     _schedule(env, env.time.now_ms + 6 * _DAY_MS)
     _deliver(env, shard, 3)
@@ -126,7 +128,7 @@ def test_a_request_from_the_future_bounds_no_loss_behind_a_break_of_seq(env: Sha
 
 
 def test_an_owner_names_all_requests_that_another_one_has_ended(env: ShardEnvironment) -> None:
-    """Its index has only their marks, and the dispatch log has lost all records that name them."""
+    """The owner's index has only marks of these requests, and the dispatch log has lost all records that name them."""
     env.shard().close()
     other = env.new_shard(place="1")
     env.until(other, lambda: other.state is State.RUNNING)
@@ -150,8 +152,8 @@ def test_an_owner_names_all_requests_that_another_one_has_ended(env: ShardEnviro
 def test_an_aborted_record_from_the_future_bounds_no_loss(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker returns it for the searched time, but the next committed request is older. The topic had
-    CreateTime."""
+    """The broker returns the aborted record for the searched time, but the next committed request is older. The topic
+    had CreateTime when the record was written."""
     env.broker.topics[R].configure({"message.timestamp.type": "LogAppendTime"})
     honest = SimAdmin.offset_for_time
 

@@ -1,4 +1,4 @@
-"""Goal: every owner drops the same repetitions of delivered messages, whatever its disk and its clock.
+"""Goal: every owner drops the same repetitions of delivered messages, whatever the state of its disk and its clock.
 
 Method: the real shard plays the traces of docs/protocol.md ("Policies for ids") over the simulated broker.
 """
@@ -47,7 +47,7 @@ def _lose_disk(env: ShardEnvironment) -> None:
 
 
 def _deliver(env: ShardEnvironment) -> None:
-    """Delivers request 0; a `beat` then records that it is no longer needed."""
+    """Delivers request 0, and waits until a `beat` records that request 0 is no longer needed."""
     shard = _shard(env)
     env.schedule(1, _ID, _DROP)
     _end(env, shard, 1)
@@ -86,7 +86,7 @@ def test_an_empty_disk_drops_for_a_delivery_long_before_the_oldest_pending_reque
 def test_a_request_that_waited_for_a_sidecar_is_dropped_by_its_timestamp(
     env: ShardEnvironment, loses_disk: bool
 ) -> None:
-    """Its timestamp lies within the window of the delivery, but the time at which it is read does not."""
+    """The request's timestamp lies within the window after the delivery, but the time at which it is read does not."""
     _deliver(env)
     env.time.wait(_HOUR_MS // 2)
     env.schedule(1, _ID, _DROP)
@@ -104,7 +104,7 @@ def test_a_request_that_waited_for_a_sidecar_is_dropped_by_its_timestamp(
 
 
 def test_a_record_shows_whether_ids_are_remembered_until_no_id_is_needed(env: ShardEnvironment) -> None:
-    """Otherwise each empty start would read the log of a whole window back."""
+    """Otherwise each owner without a disk would read the log of a whole window."""
     shard = _shard(env, _HOUR_MS)
     env.schedule(1, _ID)
     _end(env, shard, 1)

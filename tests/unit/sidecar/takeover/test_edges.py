@@ -1,7 +1,7 @@
-"""Goal: a recovery delivers nothing twice and loses nothing silently, even if it fails between two correct steps.
+"""Goal: a recovery delivers nothing twice and loses nothing silently, even if it is interrupted between two steps.
 
-Method: the real shard runs over the simulated broker. The logs are cut, the disk is lost or damaged, or a rebuild is
-interrupted, each at the most harmful time.
+Method: the real shard runs over the simulated broker. At the most harmful time, the logs are cut, the disk is lost or
+damaged, or a rebuild is interrupted.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _lose_disk(env: ShardEnvironment, shard: Shard) -> None:
 def test_a_deposed_leader_without_the_last_record_hides_no_fate(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, query: str, part: Partition
 ) -> None:
-    """That leader does not know the pending request, or its fate, although an owner has ended it."""
+    """The deposed leader does not know the pending request or its fate, although an owner has ended the request."""
     shard = env.shard()
     _deliver(env, shard, 1)
     _lose_disk(env, shard)
@@ -109,7 +109,7 @@ def test_a_deposed_leader_without_the_last_record_hides_no_fate(
 def test_a_deposed_leader_of_the_requests_does_not_keep_an_index_that_contradicts_the_log(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That leader does not know the last request that another owner has read, so a rebuild seems impossible."""
+    """The deposed leader does not know the last request that another owner has read, so a rebuild seems impossible."""
     due_ms = int(env.time.now_ms) + 10_000
     shard = env.shard()
     env.schedule(due_ms)
@@ -154,7 +154,7 @@ def _reads_again(env: ShardEnvironment) -> Shard:
 
 
 def test_a_request_that_an_owner_has_accepted_stays_accepted_after_two_takeovers(env: ShardEnvironment) -> None:
-    """For the second one, only the owner record of the first names the request."""
+    """At the second takeover, only the owner record of the first takeover shows that the request was read."""
     topic = RequestTopicConfig(R, pending_max=2)
     shard = env.shard(topic)
     env.schedule(env.time.now_ms + 60_000)
@@ -163,7 +163,7 @@ def test_a_request_that_an_owner_has_accepted_stays_accepted_after_two_takeovers
     env.until(shard, lambda: env.ended() == 1)
     env.schedule(env.time.now_ms + 5_000)
     env.until(shard, lambda: shard.next_request == 3)
-    env.schedule(1)  # over the limit: its fate shows that the one before it was read
+    env.schedule(1)  # over the limit: its fate shows that the previous request was read
     env.until(shard, lambda: env.ended() == 2)
     _lose_disk(env, shard)
     shard = env.new_shard(topic)
@@ -196,7 +196,7 @@ def test_the_only_record_of_a_log_that_lost_all_others_names_no_unread_request_a
 
 @pytest.mark.parametrize("stamps", ["LogAppendTime", "CreateTime"])
 def test_the_loss_of_all_fates_is_noticed_without_a_disk(env: ShardEnvironment, stamps: str) -> None:
-    """The log begins at offset 0 as before, but holds only the record that the halted owner left behind the gap."""
+    """The log begins at offset 0 as before, but its only record is the mark that the halted owner has left."""
     env.broker.topics[R].configure({"message.timestamp.type": stamps})
     shard = env.shard()
     env.schedule(int(env.time.now_ms) + 600_000)
@@ -224,7 +224,7 @@ def test_an_owner_continues_after_its_owner_record(env: ShardEnvironment) -> Non
 
 
 def test_the_record_behind_a_gap_repeats_the_named_policies(env: ShardEnvironment) -> None:
-    """Only the last record shows them."""
+    """A later owner reads the policies only from the last record."""
     env.format_version = 2
     topic = RequestTopicConfig(R, retry_policies=("slow: base=1h, max=1h",))
     shard = env.shard(topic)
@@ -265,8 +265,8 @@ def test_an_owner_that_decides_occurrences_names_its_time_zones(
 
 
 def test_the_loss_of_requests_that_another_owner_has_read_is_noticed(env: ShardEnvironment) -> None:
-    """That owner's record names them, although it died before it read them again. Otherwise offsets would be assigned
-    twice."""
+    """The owner record of the last owner names these requests, although that owner did not read them again. If the loss
+    went unnoticed, their offsets would be used twice."""
     shard = _reads_again(env)
     _lose_disk(env, shard)
     last = env.log()[-1]
@@ -308,7 +308,8 @@ def test_a_loss_that_grew_before_its_acceptance_is_named_again(env: ShardEnviron
 def test_fates_that_were_deleted_behind_a_stale_start_of_the_log_are_noticed(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deposed leader does not know that they were deleted, or retention deletes them behind its answer."""
+    """A deposed leader does not know about the deletion, or retention deletes the fates after the leader has
+    answered."""
     topic = RequestTopicConfig(R, store_after_ms=0)
     shard = env.shard(topic)
     env.schedule(env.time.now_ms + 20 * _HOUR_MS)
@@ -423,7 +424,7 @@ def test_an_accepted_loss_is_in_the_log_even_if_the_first_attempt_failed(
 
 
 def _truncated(env: ShardEnvironment) -> Shard:
-    """Returns a halted shard: the last fates of the dispatch log are gone, and only its index knows them."""
+    """Returns a halted shard: the dispatch log has lost its last fates, and only the shard's index knows them."""
     shard = env.shard()
     env.schedule(int(env.time.now_ms + _HOUR_MS / 2))
     _deliver(env, shard, 3)
@@ -451,7 +452,7 @@ def test_the_fates_of_a_truncated_log_are_not_forgotten_with_a_damaged_index(env
     _pass(env, shard)
     assert shard.state is State.HALTED
     shard.close()
-    shard = _halt(env)  # nor by the next process
+    shard = _halt(env)  # the next process does not forget them either
     assert "move" in shard.why.lower()
     shard.close()
     (kept,) = env.directory.glob("0.unusable-*")

@@ -1,6 +1,7 @@
 """Goal: a moved message with an even spread gets no time in the past, whichever owner, disk or record moves it.
 
-Its owner may have chosen a later time than the draw, and may have delivered messages with a time in between.
+The owner of the message may have chosen a later time than the drawn one, and may have delivered messages that were due
+between these times.
 
 Method: a whole takeover without a disk (`support.shards.simulated_shard`), and single steps over a timer index
 (`support.shards.long_delays`).
@@ -37,7 +38,8 @@ from support.shards.simulated_shard import OWN, ShardEnvironment
 
 Make = Callable[..., LongDelayShard]
 MINUTE_MS = 60_000
-#: The first due time, that of the move, and the present, by which most of the window has passed.
+#: The first due time, the due time after the move, and the present time, near the end of the window of the moved
+#: message.
 FIRST_MS, MOVED_MS, NOW_MS = BASE_MS + 30 * MINUTE_MS, BASE_MS + 2 * MINUTE_MS, BASE_MS + 2 * MINUTE_MS + 900
 EVEN = {"window": "1s", "spread": "even"}
 COUNT = 50
@@ -55,7 +57,8 @@ def draw_ms(offset: int, window_ms: int) -> int:
 
 
 def test_a_rebuild_applies_a_move_of_a_stored_message_behind_the_last_record_of_the_log(tmp_path: Path) -> None:
-    """In this trace, q keeps the low-water mark below the reschedule c, so the move is read again after STORE."""
+    """Another pending message holds the low-water mark below the reschedule `c`, so the move is read again after
+    STORE."""
     env = ShardEnvironment(tmp_path)
     env.format_version = 2
     shard = env.shard()
@@ -92,7 +95,7 @@ def test_a_rebuild_applies_a_move_of_a_stored_message_behind_the_last_record_of_
 
 
 def test_a_draw_that_passed_while_the_process_was_paused_is_not_kept(tmp_path: Path) -> None:
-    """Nothing was logged for an hour, so the clock is not known when the request is read."""
+    """Nothing was logged for an hour, so the broker's time is unknown when the request is read."""
     env = ShardEnvironment(tmp_path)
     env.format_version = 2
     shard = env.shard()
@@ -134,7 +137,7 @@ def by_a_mark(make: Make) -> LongDelayShard:
 
 
 def by_the_log(make: Make) -> LongDelayShard:
-    """An owner with an old disk has read the requests, and not the bulk control."""
+    """An owner with an old disk has read the requests, but not the bulk control."""
     shard = make()
     shard.feed(*messages())
     shard.commit()
@@ -154,7 +157,7 @@ def by_a_control_in_the_log(make: Make) -> LongDelayShard:
 
 
 def by_the_sweep(make: Make) -> LongDelayShard:
-    """The owner itself moves them, by a bulk control that was written when the window began."""
+    """The owner itself moves the messages, by a bulk control."""
     shard = make()
     shard.feed(*messages())
     shard.commit()

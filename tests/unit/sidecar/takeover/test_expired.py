@@ -1,7 +1,8 @@
-"""Goal: a problem that time resolves halts no shard, and a halt keeps everything that could end it.
+"""Goal: a shard does not halt for a problem that resolves with time, and a halted shard keeps everything that can end
+the halt.
 
-Method: the real shard runs over the simulated broker. The dispatch log expires, is broken, or is out of reach for long,
-and the shard starts on its own disk or on another one.
+Method: the real shard runs over the simulated broker. The dispatch log expires, is broken, or is unreachable for long.
+Then the shard starts on its own disk or on another one.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ def test_a_trailing_aborted_transaction_does_not_count_as_missed(
 def test_an_index_whose_wheel_is_lost_may_have_missed_the_last_transaction(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power failure may also have lost the step of D to the record of a commit. The log then shows the same
-    offsets."""
+    """A power failure may have lost the last step of D, to the record of a committed transaction. The log would then
+    have the same offsets."""
     shard = env.shard()
     _deliver(env, shard, 1)
     assert shard._index is not None
@@ -123,7 +124,7 @@ def test_an_index_whose_wheel_is_lost_may_have_missed_the_last_transaction(
 
 
 def test_messages_behind_an_accepted_loss_are_not_delivered_again(env: ShardEnvironment) -> None:
-    """The index has not read their requests, which another owner delivered."""
+    """Another owner has delivered the messages. The index has not read their requests."""
     shard = env.shard()
     env.schedule(env.time.now_ms + _LATER_MS)
     env.until(shard, lambda: shard.next_request == 1)
@@ -144,7 +145,8 @@ def test_messages_behind_an_accepted_loss_are_not_delivered_again(env: ShardEnvi
 def test_an_index_that_may_have_missed_fates_halts_and_is_kept(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """It died between its commit and the local write, or another disk has served since. No log shows either one now."""
+    """The process died between its commit and the local write, or an owner with another disk has served since. No log
+    shows this any more."""
     shard = env.shard()
     _deliver(env, shard, 1)
     env.schedule(env.time.now_ms + _LATER_MS)
@@ -207,8 +209,8 @@ def test_an_index_whose_next_record_is_the_oldest_continues(env: ShardEnvironmen
 
 
 def test_an_index_whose_next_record_is_gone_is_rebuilt(env: ShardEnvironment) -> None:
-    """Retention has deleted the records that it missed. The topics still show the pending requests, so no operator must
-    decide."""
+    """Retention has deleted the records that the index missed. The topics still have the pending requests, so no
+    operator must decide."""
     shard = env.shard()
     _deliver(env, shard, 1)
     shard.close()
@@ -249,8 +251,8 @@ def test_an_old_disk_needs_no_request_below_the_low_water_mark(env: ShardEnviron
 def test_a_stored_message_behind_lost_requests_gets_no_time_before_the_last_record_of_the_log(
     env: ShardEnvironment,
 ) -> None:
-    """Its owner chose a later time than its draw, since fewer messages are due then. Messages of its key with a time in
-    between have been delivered."""
+    """The owner of the message chose a later time than the drawn one, since fewer messages are due then. The owner has
+    delivered messages that were due between these times."""
     env.format_version = 2
     shard = env.shard()
     _deliver(env, shard, 1)
@@ -304,7 +306,8 @@ def _forge(env: ShardEnvironment, seq: int) -> None:
 
 @pytest.mark.parametrize("step", [2, -1], ids=["missing", "written twice"])
 def test_a_break_of_seq_can_be_accepted_once_for_all_disks(env: ShardEnvironment, step: int) -> None:
-    """The requests that existed are given up, except those in STORE. Every later owner delivers the later requests."""
+    """Requests from before the break are given up, except those in STORE. Every later owner delivers the requests after
+    the break."""
     topic = RequestTopicConfig(R, store_after_ms=60_000)
     shard = env.shard(topic)
     _deliver(env, shard, 2)
@@ -375,7 +378,7 @@ def test_a_takeover_waits_for_a_log_without_a_leader(env: ShardEnvironment, monk
 
     back_ms = env.time.now_ms + _OUTAGE_MS
     env.time.at(back_ms, lambda: setattr(log, "has_leader", True))
-    env.time.at(env.time.now_ms + 30_000, lambda: setattr(log, "has_leader", True))  # so that recovery stalls, too
+    env.time.at(env.time.now_ms + 30_000, lambda: setattr(log, "has_leader", True))  # so that recovery stalls as well
     monkeypatch.setattr(failpoints, "reached", reached)
     shutil.rmtree(env.directory / "0")
     shard = env.new_shard()

@@ -21,7 +21,7 @@ from support.shards.lost_fates import LOG, REQUESTS, accept_loss, break_seq, del
 from support.shards.simulated_shard import OWN, R, ShardEnvironment
 
 _HOUR_MS = 3_600_000
-#: Nothing is stored, so that a pending request keeps the low-water mark.
+#: Nothing is stored, so that a pending request holds back the low-water mark.
 _TOPIC = RequestTopicConfig(R, store_after_ms=0)
 
 
@@ -33,8 +33,7 @@ def env(tmp_path: Path) -> ShardEnvironment:
 
 
 def _keep_one_pending_and_deliver(env: ShardEnvironment, count: int) -> Shard:
-    """Returns a shard that has read request 0, which stays pending, and has ended the later ones in separate
-    records."""
+    """Returns a shard with request 0 pending. It has ended the later requests, each in a separate record."""
     shard = env.shard(_TOPIC)
     env.schedule(env.time.now_ms + 20 * _HOUR_MS)
     for number in range(count):
@@ -63,14 +62,15 @@ def _reason_and_range(env: ShardEnvironment, shard: Shard) -> tuple[str, str]:
 
 
 def test_the_clock_of_the_leader_of_the_requests_hides_no_deleted_fate(env: ShardEnvironment) -> None:
-    """It is ten minutes ahead, so the pending request seems younger than the oldest record of the dispatch log."""
+    """The leader's clock is ten minutes ahead, so the pending request seems younger than the oldest record of the
+    dispatch log."""
     brokers = env.broker.brokers
     brokers.grow(2)
     brokers.nodes[1].skew_ms = 600_000
     env.broker.log(REQUESTS).leader = 1
     _keep_one_pending_and_deliver(env, 3).close()
     env.admin.delete_records({LOG: env.read(OWN.dispatch_log)[-1].offset})
-    late = env.schedule(1)  # was read by no owner
+    late = env.schedule(1)  # no owner has read it
     shard = _start_without_disk(env)
     assert _reason_and_range(env, shard) == ("fates-missing", "0-4")
     accept_loss(env, shard)
@@ -79,8 +79,7 @@ def test_the_clock_of_the_leader_of_the_requests_hides_no_deleted_fate(env: Shar
 
 
 def test_no_fate_counts_as_missing_behind_the_beat_of_a_shard_whose_log_had_expired(env: ShardEnvironment) -> None:
-    """The `beat` is written because of the request, before the request is read. So no earlier record can have ended
-    it."""
+    """The `beat` is written before the pending request is read. So no earlier record can have ended this request."""
     shard = env.shard(_TOPIC)
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
@@ -112,7 +111,8 @@ def test_no_request_of_more_than_an_hour_after_a_break_of_seq_is_given_up(env: S
 def test_no_request_behind_an_open_transaction_is_given_up_for_a_break_of_seq(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, waited_ms: int
 ) -> None:
-    """No owner has read it. The first request that is certainly younger than the break is in it, two hours later."""
+    """No owner has read past the start of the open transaction. After two hours, the first request that is certainly
+    younger than the break is in this transaction."""
     break_seq(env, _keep_one_pending_and_deliver(env, 3))
     env.time.wait(waited_ms)
     producer = open_transaction(env, monkeypatch)
@@ -125,7 +125,8 @@ def test_no_request_behind_an_open_transaction_is_given_up_for_a_break_of_seq(
 
 
 def test_no_later_owner_goes_back_to_requests_that_an_accepted_break_needed(env: ShardEnvironment) -> None:
-    """They have been stored since, and retention has deleted them. A rebuild still reads the break."""
+    """Since the break was accepted, the requests have been stored, and retention has deleted them. A rebuild still
+    reads the break."""
     topic = RequestTopicConfig(R, store_after_ms=1_000)
     break_seq(env, _keep_one_pending_and_deliver(env, 1))
     shard = _start_without_disk(env)

@@ -1,8 +1,7 @@
-"""Goal: eight takeovers at once, each over the largest records that the dispatch log may hold, stay within 256 MiB.
+"""Goal: eight concurrent takeovers stay within 256 MiB, even if the dispatch log has records of the largest size.
 
-Method: in a separate process, whose peak memory the kernel counts, eight threads replay a made-up log into timer
-indexes. Each of their reads is as large as a reader's read may be. A second test counts the reads until memory is
-released.
+Method: eight threads of a separate process replay a made-up log into timer indexes, with reads of the largest size. The
+kernel reports the peak memory of the process. A second test counts the reads until memory is released.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from postdate.wire.dispatch_log import DELIVERED, DispatchRecord, PlainFate, enc
 from postdate.wire.limits import FATES_MAX
 
 _RECORDS = 15
-#: One read of a reader returns what it has fetched ahead, 4 MiB.
+#: A read returns at most what the reader has prefetched, 4 MiB.
 _READ_RECORDS = 10
 _FIRST = 1_000_000
 _MIB = 1024 * 1024
@@ -71,7 +70,7 @@ def test_a_replay_releases_memory_when_it_has_read_more_than_its_bound(
 
 
 def _record(number: int, fates: int = FATES_MAX) -> Record:
-    """Returns a record of that many fates, by default as many as fit. The index has read none of their requests, so
+    """Returns a record with `fates` fates, by default as many as fit. The index has read none of their requests, so
     each fate leaves a mark."""
     first = _FIRST + number * fates
     dispatch_record = DispatchRecord(

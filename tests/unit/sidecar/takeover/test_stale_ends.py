@@ -1,4 +1,5 @@
-"""Goal: neither a stale end of the requests nor a mark behind a lost end of the log makes a shard deliver twice.
+"""Goal: no shard delivers twice because of a stale end of the requests, or because of the mark that a halted owner
+leaves in a truncated log.
 
 Method: the real shard runs over the simulated broker. A leader of the requests is deposed while a transaction is open,
 or the dispatch log is truncated. Then the shard starts without a disk.
@@ -58,8 +59,8 @@ def _lose_fates(env: ShardEnvironment, shard: Shard, loss: str) -> None:
 def _end_requests_of_a_transaction_over_a_deposed_leader(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> Shard:
-    """Request 0 stays pending. The transaction with request 1 is open when the leader of the requests freezes, and
-    requests 2 and 3 lie behind it. The next leader gets the commit, and an owner ends 1 to 3."""
+    """Request 0 stays pending. The leader of the requests freezes while a transaction with request 1 is open. Requests
+    2 and 3 follow it. The next leader gets the commit, and an owner ends requests 1 to 3."""
     env.broker.brokers.grow(2)
     env.broker.log(REQUESTS).leader = 1
     shard = env.shard(_TOPIC)
@@ -103,8 +104,8 @@ def test_a_deposed_leader_that_knows_an_open_transaction_does_not_end_the_range(
 
 
 def test_the_mark_of_an_older_disk_hides_no_lost_fate(env: ShardEnvironment) -> None:
-    """B has ended requests that the index of A does not know. The dispatch log lost all records. A halts and leaves its
-    mark, and C has no disk."""
+    """B ends requests that the index of A does not know. The dispatch log loses all records. A halts and leaves its
+    mark. Then C starts without a disk."""
     shard = env.shard(_TOPIC)
     _deliver(env, shard, 1)
     env.until(shard, lambda: env.log()[-1].low_water == 1, 200_000)
@@ -122,7 +123,8 @@ def test_the_mark_of_an_older_disk_hides_no_lost_fate(env: ShardEnvironment) -> 
 
 
 def test_a_replay_that_begins_at_the_mark_behind_a_gap_halts(env: ShardEnvironment) -> None:
-    """The log lost its end. Its remaining records are more than an hour older than the first pending request."""
+    """The log has lost its end, and its remaining records are more than an hour older than the first pending
+    request."""
     shard = env.shard(_TOPIC)
     _deliver(env, shard, 1)
     env.until(shard, lambda: env.log()[-1].low_water == 1, 200_000)
@@ -175,7 +177,8 @@ def pending(env: ShardEnvironment) -> Shard:
 def test_a_deposed_leader_does_not_end_the_range_of_an_empty_log(
     env: ShardEnvironment, pending: Shard, monkeypatch: pytest.MonkeyPatch, has_halted: bool
 ) -> None:
-    """It does not know the requests that ended after it was frozen, but the findings before it named them."""
+    """The deposed leader does not know the requests that ended after it was frozen. Earlier findings have named
+    them."""
     _end_requests_that_a_frozen_leader_does_not_know(env, pending)
     _lose_fates(env, pending, "empty")
     shutil.rmtree(env.directory / "0")
@@ -190,7 +193,7 @@ def test_a_deposed_leader_does_not_end_the_range_of_an_empty_log(
 def test_the_mark_names_requests_that_a_deposed_leader_does_not_know(
     env: ShardEnvironment, pending: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B has ended them, the dispatch log lost all records, and A, with an older disk, leaves its mark."""
+    """B ends these requests. The dispatch log loses all records. Then A, with an older disk, leaves its mark."""
     pending.close()
     _end_requests_that_a_frozen_leader_does_not_know(env, _start(env, place="1"))
     env.broker.log(LOG).truncate(0)

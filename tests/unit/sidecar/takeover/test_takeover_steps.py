@@ -1,5 +1,4 @@
-"""Goal: each step of a takeover is correct alone, also if an index starts again at the first record of the dispatch
-log.
+"""Goal: each step of a takeover is correct, even if an index is replayed from the first record of the dispatch log.
 
 Method: each test calls one step with a timer index and made-up records; no cluster is needed.
 """
@@ -59,7 +58,7 @@ _PASSED = AcceptedLoss("requests-truncated", "r", 0, 1)
 def _record(
     number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS, accepted: AcceptedLoss = _PASSED
 ) -> Record:
-    """Returns a record of that many fates; an owner's record names an accepted loss."""
+    """Returns a record with `fates` fates; a record of kind OWNER names `accepted`."""
     dispatch_record = DispatchRecord(
         seq=number + 1,
         takeover=1,
@@ -140,7 +139,7 @@ def test_records_are_applied_in_pieces_of_bounded_size_and_an_accepted_loss_alon
 def test_the_end_of_an_id_is_remembered_from_the_time_of_the_last_record_of_its_piece(
     tmp_path: Path, at_ms: int, query_ms: int, is_known: bool
 ) -> None:
-    """A record without a time counts as written at time 0. A piece is short."""
+    """A record without a timestamp counts as written at time 0."""
     index = open_index(tmp_path, IndexOptions(ended_window_ms=_WINDOW_MS))
     overlay = IndexOverlay(index)
     overlay.advance(next_request=1, next_dispatch=0, seq=0, takeover=1)
@@ -187,7 +186,7 @@ def test_only_requests_at_offsets_that_were_used_twice_are_passed_over(
 
 
 def test_a_shard_that_was_revoked_is_not_fenced() -> None:
-    """The fence would hit its rightful owner."""
+    """A fence would hit the new owner."""
     ctx: Any = SimpleNamespace(stopping=lambda: True, kafka=None)
     progress: Any = None
     with pytest.raises(Stopped):
@@ -231,7 +230,7 @@ def test_a_rebuild_leaves_nothing_of_the_old_index_and_keeps_a_whole_one(
 
 
 def test_an_index_that_cannot_be_rebuilt_follows_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is replayed once more, and then the contradiction is only logged."""
+    """The index is replayed once more, and then the contradiction is only logged."""
     index = open_index(tmp_path)
     overlay = IndexOverlay(index)
     overlay.advance(next_request=0, next_dispatch=0, seq=0, takeover=1)
@@ -275,8 +274,8 @@ def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_given_up_requests_leave_no_unread_bulk_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would stop all messages until it is read. A control that was read is still carried out, and a later control is
-    still read."""
+    """An unread bulk control would stop all messages until it is read. A control that was read is still carried out,
+    and a control after the given-up requests is still read."""
     index = open_index(tmp_path)
     overlay = IndexOverlay(index)
     overlay.advance(next_request=2, next_dispatch=0, seq=0, takeover=1)
@@ -290,7 +289,7 @@ def test_given_up_requests_leave_no_unread_bulk_control(tmp_path: Path, monkeypa
 
 
 def test_an_index_that_goes_back_to_the_first_record_has_missed_none() -> None:
-    """Not even if that record has been deleted since: an operator has accepted the loss."""
+    """This holds even if that record has been deleted since: an operator has accepted the loss."""
     index: Any = SimpleNamespace(checkpoint=Checkpoint(next_dispatch=2))
     progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0)
     bounded: Any = SimpleNamespace(start=5, end=9)
@@ -307,7 +306,7 @@ def test_an_index_that_goes_back_to_the_first_record_has_missed_none() -> None:
         (40, None, 41, 1, False),  # the marker of the last record
         (40, None, 42, 0, True),  # a record is among the missing offsets
         (40, None, 43, 0, False),  # an aborted transaction
-        (40, None, 43, 1, True),  # or a commit, whose step of D a power failure has lost
+        (40, None, 43, 1, True),  # or a commit, if a power failure has lost its step of D
         (40, None, 44, 0, True),
     ],
 )
@@ -329,7 +328,7 @@ def test_an_index_has_missed_what_may_have_been_committed_in_deleted_records(
 def test_an_end_of_the_log_below_the_read_offset_is_queried_again(
     end: int, rewind_to: int, empty: bool, is_refused: bool
 ) -> None:
-    """Except if the index is rebuilt, or reads the log again from an earlier record on."""
+    """It is not queried again if the index is rebuilt, or is replayed from an earlier record on."""
     admin = SimpleNamespace(end_offsets=lambda *_: {_CTX.log: end}, start_offsets=lambda *_: {_CTX.log: 0})
     ctx: Any = SimpleNamespace(admin=admin, log=_CTX.log, partition=0)
     index: Any = SimpleNamespace(checkpoint=Checkpoint(next_dispatch=5))
@@ -343,8 +342,7 @@ def test_an_end_of_the_log_below_the_read_offset_is_queried_again(
 
 
 def test_a_commit_that_is_about_to_be_requested_is_known_to_the_index(tmp_path: Path) -> None:
-    """Otherwise, once both records are deleted, the offsets of this commit would look like those of an aborted
-    transaction."""
+    """Otherwise, after the deletion of its records, the commit would look like an aborted transaction."""
     index = open_index(tmp_path)
     takeover._note_commit(index, 7)
     assert index.checkpoint.next_dispatch == 7
@@ -353,7 +351,7 @@ def test_a_commit_that_is_about_to_be_requested_is_known_to_the_index(tmp_path: 
 
 @pytest.mark.parametrize(("last_seq", "is_left"), [(None, True), (6, True), (7, True), (8, False)])
 def test_a_mark_is_left_once(monkeypatch: pytest.MonkeyPatch, last_seq: int | None, is_left: bool) -> None:
-    """The mark has the next seq. A log with the same seq as the index has grown again without a mark."""
+    """The mark has the next seq. If the log's last seq is that of the index, the log has grown again without a mark."""
 
     def fence(*_: Any) -> None:
         raise Stopped("this begins the mark")

@@ -37,7 +37,7 @@ def _accept(env: ShardEnvironment) -> Instruction:
 
 
 def _halt_for_truncated_requests(env: ShardEnvironment) -> None:
-    """Halts a shard: it has read three requests, and starts again when the log has only the first one."""
+    """Halts a shard: it has read three requests, and restarts after the topic has lost all but the first."""
     shard = env.shard()
     for _ in range(3):
         env.schedule(env.time.now_ms + 60_000)
@@ -50,7 +50,7 @@ def _halt_for_truncated_requests(env: ShardEnvironment) -> None:
 
 
 def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(env: ShardEnvironment) -> None:
-    """New requests at the offsets of requests that were read would be mistaken for those."""
+    """Otherwise new requests would be mistaken for the requests that were read at their offsets."""
     _halt_for_truncated_requests(env)
     for _ in range(4):
         env.schedule(1)
@@ -60,7 +60,7 @@ def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(env: ShardEnviro
     instruct(env.directory / "0", _accept(env))
     env.until(shard, lambda: env.ended() == 5, 120_000)
     assert sorted(offset for fates in env.fates() for offset, _ in fates) == [0, 1, 2, 3, 4]
-    assert len(env.read("orders")) == 5  # those that were read before, and those behind them
+    assert len(env.read("orders")) == 5  # the three requests that were read, and the two at later offsets
     shard.close()
 
 
@@ -86,7 +86,7 @@ def test_another_halt_does_not_hide_a_truncated_log(env: ShardEnvironment, monke
 
 
 def test_no_owner_delivers_again_after_a_truncated_dispatch_log(env: ShardEnvironment) -> None:
-    """The next owner may be on another machine than the index that knows the lost fates."""
+    """The next owner may run on another machine, without the index that knows the lost fates."""
     shard = env.shard()
     for count in range(1, 4):
         env.schedule(1)
@@ -119,7 +119,8 @@ def test_no_owner_delivers_again_after_a_truncated_dispatch_log(env: ShardEnviro
 def test_the_producer_of_the_mark_is_destroyed(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, is_refused: bool
 ) -> None:
-    """A halted shard has no use for it, and its threads and connections would remain until the process ends."""
+    """A halted shard does not need the producer, and its threads and connections would remain until the process
+    ends."""
     shard = env.shard()
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
@@ -145,7 +146,7 @@ def test_the_producer_of_the_mark_is_destroyed(
 
 
 def test_a_dispatch_log_that_lost_everything_is_read_from_its_start(env: ShardEnvironment) -> None:
-    """The record that the halted shard left there counts: no other record gets its seq."""
+    """The log begins with the mark of the halted shard, and no other record gets the seq of the mark."""
     shard = env.shard()
     env.schedule(1)
     env.until(shard, lambda: env.ended() == 1)
@@ -182,7 +183,8 @@ def _use_offsets_twice(env: ShardEnvironment, count: int) -> None:
 def test_offsets_that_were_used_twice_are_passed_over_in_bounded_writes(
     env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their number does not matter. A process that dies between two of the writes begins them again."""
+    """The number of offsets does not matter. A process that dies between two of the writes starts again with the
+    first."""
     monkeypatch.setattr(takeover, "RECOVERY_FATES_MAX", 4)
     _use_offsets_twice(env, 12)
     written: list[int] = []

@@ -1,8 +1,8 @@
-"""Goal: the nominal times that an owner publishes follow its own time zone rules, even if another owner with other
-rules has read the request.
+"""Goal: an owner publishes nominal times by its own time zone rules, even if an owner with other rules has read the
+request.
 
 Method: a shard ingests a schedule or a backfill, and is closed before its transaction. A second shard with the same
-disk and other rules takes over. Other rules means the rules of another zone under the same name.
+disk and other rules takes over. The other rules are those of another zone under the same name.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def use_other_rules(patched: pytest.MonkeyPatch) -> None:
 
 
 def ingested(env: ShardEnvironment, *requests: Headers, other_rules: bool = True) -> None:
-    """Lets a shard read requests, and ends it before it commits anything."""
+    """Lets a shard read requests, and closes the shard before it commits anything."""
     with pytest.MonkeyPatch.context() as patched:
         if other_rules:
             use_other_rules(patched)
