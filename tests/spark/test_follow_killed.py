@@ -5,8 +5,8 @@ SIGKILL ends one of the sidecars. It also ends the audit with its JVM, after a s
 Then a delivered record is produced again, and on a request topic without a sidecar, a forged dispatch log names a
 request as delivered. The steps that report the forgeries run in the session of these tests, on the state of the killed
 process; one step is cut off after its output, and must report again. In the end each request must have its verdict.
-POSTDATE_TEST_FOLLOW_SECONDS=N kills both for N seconds, the audit at times that a seed chooses; then a separate process
-reports the forgeries, and the test prints its delay.
+POSTDATE_TEST_FOLLOW_SECONDS=N kills sidecars and audit for N seconds, the audit at times that a seed chooses. Then a
+separate process reports the forgeries, and the test prints its delay.
 """
 
 from __future__ import annotations
