@@ -1,6 +1,6 @@
-"""Goal: the program accepts the file in the ConfigMap; the file has the settings of the values and no secret; a change
-of the file replaces the pods. Method: the program's loader (`config_load`) reads the rendered TOML, in which paths of
-mounted secrets are replaced by existing files. So chart and program cannot diverge.
+"""Goal: the program accepts the file in the ConfigMap. The file has the settings of the values and no secret, and a
+change of the file replaces the pods. Method: the program's loader (`config_load`) reads the rendered TOML, in which the
+test replaces the paths of mounted secrets by existing files.
 """
 
 from __future__ import annotations

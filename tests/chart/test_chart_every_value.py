@@ -22,8 +22,8 @@ from support.tidiness.chart_documents import CHART
 
 Place = tuple[str, ...]
 
-#: Values that enable every part that reads a value. A strict audit must have no window; a generated token would be
-#: random.
+#: Values that enable every part that reads a value. The audit is not strict, since a strict audit permits no window.
+#: The token is set, since a generated token is random.
 ALL_PARTS: Values = {
     **NEEDED,
     "kafka": {
@@ -41,14 +41,14 @@ ALL_PARTS: Values = {
     "strimzi": {"cluster": "events", "user": {"create": True}},
 }
 _OAUTH: Values = {"kafka": {"sasl": {"mechanism": "OAUTHBEARER", "tokenEndpointUrl": "https://id"}}}
-#: Further values that a value needs so that it is read, or does not contradict others.
+#: The other values that must change with a value. Without them it is not read, or contradicts another value.
 FURTHER: Mapping[str, Values] = {
     "kafka.sasl.tokenEndpointUrl": merged(_OAUTH, {"audit": {"mode": "spark-submit"}}),
     "kafka.tls.enabled": {"kafka": {"tls": {"ca": {"existingSecret": ""}, "client": {"existingSecret": ""}}}},
     "strimzi.topics.create": {"topics": {"create": False}},
     "persistence.emptyDirSizeLimit": {"persistence": {"enabled": False}},
 }
-#: The rendered form of values that are converted: the window is set in hours and rendered in seconds, ...
+#: The rendered form of changed values that the chart converts. For example, it converts hours to seconds.
 SHOWN: Mapping[str, str] = {
     "audit.windowHours": r"\b3600\b",
     "podAntiAffinityPreset": "requiredDuringScheduling",
@@ -105,7 +105,7 @@ def other_text(rule: Mapping[str, Any], present: object) -> str:
 
 
 def changed(path: Place, present: Any) -> tuple[Any, str]:
-    """Returns another value, and the expression that must match its rendered form; None for a switch."""
+    """Returns another value, and the expression that must match its rendered form: "" for a switch."""
     name, rule = ".".join(path), schema_of(path)
     if isinstance(present, bool):
         return not present, ""
@@ -141,7 +141,7 @@ def rendered_fields(helm: Helm, values: Values, chart: Path) -> set[tuple[str, s
 
 @functools.lru_cache(maxsize=500)
 def _fields_of(name: str, manifest: str) -> tuple[tuple[str, str], ...]:
-    """Returns the fields of one rendered template; a changed value leaves most templates as they were."""
+    """Returns the fields of one rendered template. Most are in the cache, since a value changes only a few."""
     return tuple(fields(documents(manifest), name))
 
 

@@ -1,7 +1,7 @@
 """Goal: with every values file in ci/, the chart renders objects that Kubernetes accepts, and pods that meet its
 strictest standard. Method: Helm renders and lints; kubernetes-validate checks the objects against the schemas of the
-oldest and the newest Kubernetes, with unknown fields forbidden. Another module checks the Prometheus operator's kinds,
-which have no schema there.
+oldest and the newest Kubernetes, with unknown fields forbidden. These schemas lack the kinds of operators, which
+test_chart_monitoring.py and test_chart_strimzi.py check.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def test_the_audit_is_strict_by_default_and_has_no_window(helm: Helm, mode: str)
 
 
 def run_shell(script: str) -> list[str]:
-    """Returns the arguments with which the shell starts `postdate`; here, a fake `postdate` prints them."""
+    """Runs the script in a shell, with a fake `postdate` that prints its arguments. Returns these arguments."""
     with tempfile.TemporaryDirectory() as directory:
         program = Path(directory, "postdate")
         program.write_text(f"#!{sys.executable}\nimport sys\nprint('\\0'.join(sys.argv[1:]))\n")
@@ -204,7 +204,7 @@ def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 
 
 def policies_of(objects: list[dict[str, Any]], labels: dict[str, str]) -> list[dict[str, Any]]:
-    """Returns the policies of a pod. A connection is allowed if any of them allows it."""
+    """Returns the network policies of a pod. Kubernetes permits each connection that one of them allows."""
     policies = of_kind(objects, "NetworkPolicy")
     return [each["spec"] for each in policies if selects(each["spec"]["podSelector"], labels)]
 

@@ -34,7 +34,7 @@ def immutable(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the next version of the chart, for the next version of the program."""
+    """Returns a copy of the chart in which the chart and the program have a later version."""
     copied = tmp_path_factory.mktemp("later") / "postdate"
     shutil.copytree(CHART, copied)
     chart = copied / "Chart.yaml"

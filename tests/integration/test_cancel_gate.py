@@ -22,7 +22,7 @@ def test_a_cancel_written_during_an_outage_wins_at_the_restart(deployment: Sidec
 
 
 def _cancel_while_nobody_runs(deployment: SidecarDeployment, lead_ms: int) -> None:
-    """Writes the controls within `lead_ms`, and starts the process again after it."""
+    """Sends messages due in `lead_ms`. Writes the controls before that time, and starts the process again after it."""
     requests, target = deployment.new_requests(1), deployment.new_target()
     sender, sidecar = deployment.sender(), deployment.new_sidecar(static=True)
     sidecar.start()

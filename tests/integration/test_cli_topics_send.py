@@ -97,7 +97,7 @@ def call(bootstrap: str, *arguments: str, stdin: bytes | None = None) -> Result:
 
 
 def alter(admin: Admin, topic: str, setting: str, value: str) -> None:
-    """Changes a setting, and waits until the broker reports it. The controller answers before the broker knows."""
+    """Changes a setting, and waits until the broker reports it. The controller answers before the broker has it."""
     alter_topic_config(admin, topic, {setting: value})
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while admin.describe([topic], [setting])[topic].config[setting] != value:

@@ -35,7 +35,7 @@ _DELIVERED = re.compile(r'^postdate_fates_total\{fate="delivered".*\} (\S+)$', r
 
 
 def _mounts(service: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns host path (empty for a named volume) and the rest of each mount in the file."""
+    """Returns the host path of each mount in the file (empty for a named volume), and the rest of its text."""
     mounts = []
     for mount in service.get("volumes", ()):
         source, _, rest = mount.partition(":")
@@ -44,7 +44,7 @@ def _mounts(service: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _default(image: str) -> str:
-    """Returns the image that the file names if no variable overrides it."""
+    """Returns the default value in the text of a variable, such as `${IMAGE:-default}`."""
     return re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", image)
 
 
@@ -106,10 +106,9 @@ def test_the_services_whose_images_can_be_had_here_deliver(composed: Composed) -
     composed.start("kafka", kafka)
 
     def created() -> bool:
-        """Returns whether the topics exist.
+        """True if the topics exist.
 
-        The file has `restart: on-failure` until the broker answers. Here the container uses the network of another one,
-        so the test restarts it.
+        The container fails until the broker answers. With the file, Docker restarts it; here the test does.
         """
         if "topics" not in composed.names:
             composed.start("topics", IMAGE)

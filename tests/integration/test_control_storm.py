@@ -112,8 +112,8 @@ def _answers(deployment: SidecarDeployment, requests: str) -> list[VerdictRecord
 def _untrue(schedules: list[Sent], controls: list[Sent], answers: list[VerdictRecord], outcome: Outcome) -> list[str]:
     """Describes the controls without exactly one verdict, and the verdicts that contradict earlier records.
 
-    A process that took a shard over without its disk does not know which requests ended before. So `not-found` states
-    only that the last request of the id ended before the control.
+    A process that took a shard over without its disk does not know the requests that ended before. So `not-found` only
+    states that the last request of the id ended before the control.
     """
     wrong = []
     of_id: dict[bytes, list[Sent]] = defaultdict(list)

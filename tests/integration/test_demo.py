@@ -31,6 +31,6 @@ def test_the_demo_delivers_everything_once_although_a_sidecar_is_killed() -> Non
 
 
 def _is_a_sidecar(pid: int) -> bool:
-    """True if the process runs and is one of Postdate's. Another program may have got its process id meanwhile."""
+    """True if a sidecar with this process id runs. Another program may have got the id of a sidecar that has ended."""
     command = Path(f"/proc/{pid}/cmdline")
     return command.exists() and b"postdate" in command.read_bytes()

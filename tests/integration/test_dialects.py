@@ -74,7 +74,7 @@ def _serve_all_dialects(deployment: SidecarDeployment) -> str:
 
 
 def _outcome(deployment: SidecarDeployment, requests: str) -> Outcome:
-    """Returns the outcome of this test's requests. Other tests may use the same targets, since names are documented."""
+    """Returns the outcome of this test's requests. Other tests may use the same targets, which the documents name."""
     outcome = gather(deployment.bootstrap, [requests], _TARGETS)
     outcome.delivered = [seen for seen in outcome.delivered if seen.origin.startswith(requests.encode() + b"/")]
     return outcome

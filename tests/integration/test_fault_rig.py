@@ -2,9 +2,9 @@
 repeated or changed.
 
 Method: all tests share one rig with processes behind proxies, four partitions, and a steady load that includes controls
-and bad requests. Each test injects one fault and waits until nothing is overdue. By the records on Kafka, it prints the
-longest time in which no due message was delivered. The last test checks all records. POSTDATE_FAULTS_SEED repeats the
-printed seed, and `make soak` injects all faults for any length of time.
+and bad requests. Each test injects one fault and waits until nothing is overdue. It prints the longest time in which no
+due message was delivered, computed from the records on Kafka. The last test checks all records. POSTDATE_FAULTS_SEED
+repeats the printed seed, and `make soak` injects all faults for any length of time.
 
 docs/testing.md states the aims for group changes. They hold for the measured time less the time that other programs
 took (`support/waiting/contention.py`). Each shard that a change concerns moves once, and no other shard moves.
@@ -30,9 +30,9 @@ from support.waiting.contention import Watch, watch_contention
 
 _PER_SECOND = 100
 _DELAY_MS_MAX = 3_000
-#: Seconds: the time-out of transactions. A low one shortens the cuts that outlast a transaction.
+#: Seconds: the time-out of transactions. It is short, since some network cuts must last longer.
 _TRANSACTION_S = 3.0
-#: Milliseconds: the session of a member. The group waits for so long before it removes a dead member.
+#: Milliseconds: the session time-out of a member. The group removes a dead member after this time.
 _SESSION_MS = 6_000
 
 
@@ -115,7 +115,7 @@ def test_no_partition_is_left_paused_by_a_storm_of_rebalances(rig: FaultRig, wat
             assert extra.stop() in (
                 0,
                 -signal.SIGTERM,
-            )  # the signal ends a member that has not installed its handler yet
+            )  # the signal ends a member that has no handler for it yet
         else:
             extra.kill()
         rig.wait(rig.chance.uniform(0.2, 1.0))
@@ -148,7 +148,7 @@ def _before_change(rig: FaultRig) -> tuple[int, int]:
 def _recover(rig: FaultRig, watch: Watch, since_ms: int, event: str, aim_ms: int) -> int:
     """Waits until every partition is served and nothing is overdue, and returns the longest time (ms) without delivery.
 
-    Fails if this time is not below the aim, less the time that other programs took.
+    Fails unless this time, less the time that other programs took, is below the aim.
     """
     wait_for_all_shards(rig)
     rig.fault_ends()

@@ -1,9 +1,9 @@
 """Goal: a flood of the HTTP port delays no message.
 
 Method: a real broker and a real sidecar. Messages fall due at a steady rate, first without a flood, then while 2,000
-connections to the HTTP port are silent, slow or send too much (`support/web/flooding.py`). In both rounds each message
-is in the first transaction that its shard can begin after the due time, and the flood costs the sidecar little
-processor time. Neither depends on the load of the machine.
+connections to the HTTP port are silent, slow or send too much (`support/web/flooding.py`). The test checks two facts
+that do not depend on the load of the machine. In both rounds, each message is in the first transaction that its shard
+can begin after the due time. The flood costs the sidecar little processor time.
 
 POSTDATE_FLOOD_SECONDS makes the rounds longer; they then need an idle machine. The test then compares the p99 of the
 lateness at the reader in both rounds, less the time that other programs took (`support/waiting/contention.py`).
@@ -34,7 +34,7 @@ _KINDS = ("silent", "slow head", "slow body", "long head", "long body")
 _RATIO_MAX = 1.2
 #: The share of one core that the flood may cost.
 _MORE_PROCESSOR_MAX = 0.15
-#: As in test_lateness: one transaction is open at the due time, and another begins by a clock that is behind.
+#: One transaction may be open at the due time, and another may begin before the process's clock reaches the due time.
 _PASSED_BY_MAX = 2
 
 

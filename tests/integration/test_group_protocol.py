@@ -3,8 +3,8 @@ other. Meanwhile every message is delivered once, and none early.
 
 Method: a dynamic and a static member share four partitions. Each is stopped and started again with the other protocol,
 while messages fall due. The first member with `consumer` waits, and reports that it is ready, until the last member
-with `classic` has stopped. On the way back the group is mixed. Each time the test waits until all shards are served,
-and prints the duration. POSTDATE_TEST_PROTOCOL_CHANGES makes more changes.
+with `classic` has stopped. On the way back, both protocols serve at the same time. After each change, the test waits
+until all shards are served, and prints the duration. POSTDATE_TEST_PROTOCOL_CHANGES makes more changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHANGES = int(os.environ.get("POSTDATE_TEST_PROTOCOL_CHANGES", "1"))
 _PER_SECOND = 100
 _DELAY_MS = 1_000
 _PARTITIONS = 4
-#: The protocol of the next member that is restarted, and the shards that both serve from then on.
+#: The protocol with which the next member restarts, and the number of shards that each member serves from then on.
 _STEPS = [("consumer", [0, 4]), ("consumer", [2, 2]), ("classic", [2, 2]), ("classic", [2, 2])]
 
 

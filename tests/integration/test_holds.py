@@ -24,7 +24,7 @@ from support.oracles.exactly_once import Sent
 from support.web.http_steps import Client, value_of
 
 SHARDS = 4
-#: A session longer than the test. So if shards move, the process has handed them over, and the group did not evict it.
+#: A session longer than the test: shards move only if a process hands them over, and not because the group evicts it.
 _PATIENT = {"session.timeout.ms": "280000"}
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 

@@ -9,8 +9,8 @@ POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE make the run larger.
 Messages of the warm-up do not count, since shards look up their targets for the first time. If an answer takes more
 than 100 ms, as on a busy machine, messages for the target are parked, so that messages for known targets need not wait
 (docs/protocol.md, Isolation). Messages for known targets then overtake parked ones, although no target is bad. Messages
-for a good target do not count either if it was isolated because its own records timed out: then the machine stopped the
-broker for two seconds.
+for a good target do not count either if it was isolated because its own records timed out. The cause is the machine,
+which stopped the broker for two seconds.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ class _Scenario:
         assert disturbed_ms <= _RATIO_MAX * quiet_ms + _SLACK_MS
 
     def run_traffic(self, targets: list[str], per_second: int, seconds: float = _SECONDS) -> list[Sent]:
-        """Sends requests for these targets, reads deliveries meanwhile, and returns the requests for good targets.
+        """Sends requests for these targets, and reads deliveries until all good targets have their messages.
 
-        Returns after all good targets have their messages.
+        Returns the requests for good targets.
         """
         requested: list[Sent] = []
         sending = threading.Thread(target=lambda: requested.extend(self._send(targets, per_second, seconds)))

@@ -2,10 +2,10 @@
 
 Method: ten healthy targets and three bad ones get traffic at the same rate. The broker refuses every record of the
 first bad target, by a size limit that an ACL hides. A proxy slows the second down to about 50 records a second. The
-third is deleted in the middle of the run and created again. A bad target may make transactions with messages for other
-targets fail until it is isolated, and none after that. The test counts these transactions, which does not depend on the
-machine. (tests/unit/sidecar/dispatch/targets/test_fault_attribution.py tests the pauses between trials on a simulated
-clock.) Each message for a bad target ends once, as promised.
+third is deleted in the middle of the run and created again. Transactions with messages for other targets may fail until
+the bad target is isolated, and not after that. The test counts failed transactions, since their number does not depend
+on the machine. (tests/unit/sidecar/dispatch/targets/test_fault_attribution.py tests the pauses between trials on a
+simulated clock.) Each message for a bad target ends once, as promised.
 
 POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE make the run larger; it then needs an idle machine. Before the
 bad targets get traffic, the healthy ones get theirs alone. The test compares the p99 of the lateness at the reader in
@@ -42,15 +42,15 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 from support.web.http_steps import Client, value_of
 
 _COMPARES_TIMES = "POSTDATE_ISOLATION_SECONDS" in os.environ
-#: A comparison must be so long that the half second that a deleted target may cost is below 1 %.
+#: Seconds. A deleted target may cost half a second, which must be below 1 % of a run that compares the p99.
 _SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "30"))
 _RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
 #: The promised multiple of the p99 without bad targets.
 _RATIO_MAX = 1.5
 _BUDGET_MS = 5_000
 _TRANSACTIONS = "postdate_transactions_total"
-#: Transactions with messages for healthy targets that may fail: one because of the refusing target; because of the
-#: deleted target a time-out, a refused abort and the transaction after it.
+#: The maximum number of failed transactions with messages for healthy targets. The refusing target causes one. The
+#: deleted target causes a time-out, a refused abort and the failure of the next transaction.
 _FAILED_MAX = 6
 _HEALTHY = 10
 _BODY = b"x" * 200
@@ -130,7 +130,7 @@ class _Scenario:
         return Counter({outcome: int(value_of(samples, _TRANSACTIONS, outcome=outcome)) for outcome in OUTCOMES})
 
     def _failed(self) -> int:
-        """Returns how many transactions have failed, except trials. The log has aborts, a metric all other failures."""
+        """Returns the number of failed transactions without trials: the log has aborts, a metric all other failures."""
         aborted = len(re.findall(r"(?:INFO|WARNING).* a transaction was aborted", self.sidecar.log_text()))
         return aborted + sum(self._transactions()[outcome] for outcome in (UNKNOWN, FENCED, FAILED))
 
@@ -165,7 +165,7 @@ class _Scenario:
 
 
 def _hide_settings(deployment: SidecarDeployment, topic: str) -> None:
-    """Denies everybody to read the settings of the topic, and allows all other operations."""
+    """Denies reading the settings of the topic to everybody, and allows all other operations."""
     operations = (
         (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY),
         (AclOperation.ALL, AclPermissionType.ALLOW),

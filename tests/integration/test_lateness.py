@@ -22,8 +22,8 @@ from support.waiting.lateness_in_commits import passed_by
 
 _PER_SECOND = 1_000
 _SECONDS = 6
-#: These messages do not count: a process estimates the broker's clock by its fastest transaction, and the first
-#: transactions are slow.
+#: The number of first messages that do not count. A process estimates the broker's clock by its fastest transaction,
+#: and the first transactions are slow.
 _WARM_UP = 1_000
 _P50_MS_MAX = 60.0
 _P99_MS_MAX = 400.0

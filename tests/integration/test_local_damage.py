@@ -189,7 +189,7 @@ def test_no_damage_to_the_disk_changes_a_delivery(deployment: SidecarDeployment,
 
 
 def _send(deployment: SidecarDeployment, topics: list[str], target: str) -> list[Sent]:
-    """Sends requests to all topics, and returns them. Some are due before the damage, most after it, some together."""
+    """Sends requests to all topics, and returns them. Most are due after the damage, and some share a due time."""
     sender, first_due_ms = deployment.sender(), int(time.time() * 1000) + 500
     requested = []
     for index in range(_MESSAGES // 2):

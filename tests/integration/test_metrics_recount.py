@@ -97,7 +97,7 @@ def counted(samples: Samples, name: str, requests: str) -> Counter[str]:
 
 
 def eventually(check: Callable[[], None]) -> None:
-    """Returns when `check` passes. After a time-out, raises its last failure."""
+    """Repeats `check` until it passes. After a time-out, raises its last failure."""
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while True:
         try:
@@ -182,7 +182,7 @@ def _judge_lateness(samples: Samples, outcome: Outcome, traffic: _Traffic) -> No
 
 
 def test_probes_follow_a_start_a_halt_and_a_stop(deployment: SidecarDeployment) -> None:
-    """A foreign record in the dispatch log halts only its shard. The process continues, and `/readyz` has a note."""
+    """A foreign record in the dispatch log halts only its shard. The process continues; `/readyz` notes the halt."""
     requests = deployment.new_requests(2)
     stranger = deployment.sender()
     stranger.send(f"{requests}.dispatch-log", Sent("", None, b"not Postdate's", []), 1)

@@ -3,7 +3,7 @@ cancel it, reschedule it or deliver it now. The page works on phone and desktop,
 producers never becomes markup. The refresh every three seconds loses no click and no typed text.
 
 Method: a headless browser shows the page of two real processes. The test compares the page with the requests, and the
-effect of its buttons with the topics. It controls the clock of the page if a refresh must fall into an action.
+effect of its buttons with the topics. It controls the clock of the page if a refresh must happen during an action.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ window.fetch = async (path, options) => {
 
 
 class Answers:
-    """The answers by path, without the query. Keeps each request and its body. No entry is parked."""
+    """Answers a request by its path without the query, and records it with its body. No entry is parked."""
 
     def __init__(self) -> None:
         self.by_path: dict[str, tuple[int, Any]] = {"shards": (200, _SHARDS)}
@@ -106,7 +106,7 @@ def test_a_schedule_of_an_older_process_is_shown_and_its_pause_reaches_the_strip
 @pytest.mark.parametrize("width", [380, 600, 1280])
 def test_no_label_of_the_calendar_is_cut(page: Page, answers: Answers, width: int) -> None:
     answers.by_path["pending"] = 200, {"entries": [_SCHEDULE], "cursor": None, "not_asked": []}
-    page.clock.install(time="2026-11-27T18:00:00Z")  # the last day begins in 10.7 % of the axis
+    page.clock.install(time="2026-11-27T18:00:00Z")  # the last day has 10.7 % of the axis
     page.set_viewport_size({"width": width, "height": 900})
     open_at(page, "schedules")
     expect(page.locator("#lanes .lane")).to_have_count(1)
@@ -118,7 +118,7 @@ def test_no_label_of_the_calendar_is_cut(page: Page, answers: Answers, width: in
 
 
 def test_a_rate_of_zero_needs_a_whole_window(page: Page, answers: Answers) -> None:
-    """With a rate per refresh, a schedule with one occurrence in ten seconds would mostly show 0."""
+    """A rate over one refresh would mostly be 0 for a schedule with one occurrence in ten seconds."""
     load = [{"from_ms": _SHARDS["at_ms"], "step_ms": 60_000, "counts": [1] + [0] * 59}]
     part = {"topic": "requests", "partition": 0, "process": "localhost:8080", "state": "RUNNING", "load": load}
     page.clock.install(time=_SHARDS["at_ms"] / 1_000)

@@ -67,7 +67,7 @@ def _delivers(process: Sidecar, log: list[Seen]) -> bool:
 
 
 def _stale_records(log: list[tuple[Seen, DispatchRecord]]) -> dict[int, int]:
-    """Returns by partition how many records follow a record of a later takeover, which no owner may write."""
+    """Counts by partition the records behind a record of a later takeover. No owner may write such records."""
     stale: dict[int, int] = {}
     newest: dict[int, int] = {}
     for seen, record in sorted(log, key=lambda pair: pair[0].offset):

@@ -24,10 +24,10 @@ from support.waiting.rounds import LONGER, expect, first_round_in_time
 _PARTITIONS = 2
 _PER_SECOND = 60
 _LIMITED, _BURST, _OTHERS = 600, 500, 200
-#: The process is killed after so many ends. Then at least a third of the limited target's messages still wait.
+#: The process is killed after this number of ends, when at least a third of the limited target's messages still wait.
 _ENDED_AT_KILL = _OTHERS + _LIMITED // 3
-#: Milliseconds: the process keeps rates by its clock, and the test checks them by the broker's; both round to
-#: milliseconds.
+#: Milliseconds: the process keeps rates by its clock, and the test checks them by the broker's clock. Both clocks round
+#: to milliseconds.
 _CLOCKS_APART_MS = 5
 
 

@@ -33,7 +33,7 @@ def test_two_request_topics_of_one_process_have_different_rules(deployment: Side
     dead: dict[str, list[Sent]] = {wide: [], narrow: []}
     for requests in (wide, narrow):
         delivered.append(request(requests, orders, (AT, b"1"), due_ms=1))
-        delivered.append(request(requests, orders, (LEVEL, b"1")))  # a second, or 50 ms
+        delivered.append(request(requests, orders, (LEVEL, b"1")))  # 50 ms on the narrow topic
         (delivered if requests == wide else dead[narrow]).append(request(requests, other, (AT, b"2"), due_ms=2))
         held = [request(requests, orders, (AT, b"%d" % far_ms)) for _ in range(1)]
         if requests == narrow:

@@ -96,7 +96,7 @@ def _roll(processes: list[Sidecar], chance: random.Random, allowed: str) -> None
 
 
 def _judge(outcome: Outcome, requested: list[Sent]) -> list[str]:
-    """Returns a description of each violation by the fates and records of these requests."""
+    """Describes each violation that the fates and records of these requests show."""
     delivered, dead = _by_origin(outcome.delivered), _by_origin(outcome.dead)
     fates, moved, wrong = outcome.fates, _moved(outcome), list[str]()
     strangers = {*delivered, *dead, *fates} - {sent.origin for sent in requested}
@@ -137,7 +137,7 @@ def _by_origin(records: list[Seen]) -> dict[bytes, list[Seen]]:
 
 
 def _moved(outcome: Outcome) -> dict[bytes, int]:
-    """Returns the last due time in the log of each moved request, by origin."""
+    """Returns by origin the due time that the last control has given each moved request, according to the log."""
     last: dict[bytes, tuple[int, int]] = {}
     for seen, record in outcome.log:
         for fate in record.fates:

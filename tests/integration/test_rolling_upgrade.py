@@ -2,10 +2,10 @@
 one deployment side by side, hand partitions over to each other, and continue with each other's disks.
 
 Method: two hosts of one group have a data directory each. Both start with an earlier version, built from the history of
-this repository. Each host is upgraded and rolled back, after a clean end or a SIGKILL; once the other version owns its
-partitions meanwhile. Requests are due all the time, soon or so late that they are stored. Some are cancelled, moved or
-replaced, mostly after the version that serves their shard has changed. The oracle checks all records that Kafka holds,
-and the dispatch log shows which version wrote each fate.
+this repository. Each host is upgraded and rolled back, after a clean end or a SIGKILL. In one case, the other version
+owns the partitions of the host meanwhile. Requests are due all the time, soon or so late that they are stored. Some are
+cancelled, moved or replaced, mostly after the version that serves their shard has changed. The oracle checks all
+records that Kafka holds, and the dispatch log shows which version wrote each fate.
 
 A second test follows docs/operations.md. It upgrades both hosts, permits the headers of format 2 on one host after the
 other, uses all of them while a host is killed, and forbids them again. Each request must end once, as its headers
@@ -70,7 +70,7 @@ def _now_ms() -> int:
 class _Traffic:
     """A thread that sends requests until `stop`.
 
-    Of each eight requests, seven are due soon. The eighth is due late and gets a control some five seconds after, when
+    Of each eight requests, seven are due soon. The eighth is due late and gets a control some five seconds later, when
     another process may own its shard.
     """
 
@@ -179,7 +179,7 @@ def test_old_and_new_hand_over_to_each_other_and_back(
         assert host.sidecar.stop() == 0
         logged = host.sidecar.all_logs()
         assert not [word for word in ("HALTED", "Traceback", "kept as") if word in logged], logged[-4000:]
-        # A host rebuilds the index of a shard only once. Later it continues from the index that the other version left.
+        # A host rebuilds the index of each shard only once. Later it continues from the index of the other version.
         rebuilt = re.findall(r"shard (\S+): rebuilding from", logged)
         assert len(rebuilt) == len(set(rebuilt)), logged
 

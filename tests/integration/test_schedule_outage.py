@@ -100,7 +100,7 @@ def cron(interval_s: int, phase_s: int) -> bytes:
 
 
 def request(deployment: SidecarDeployment, number: int, start_ms: int) -> Calendar:
-    """Returns the schedule with this number, which determines its policy, its interval and the kind of expression."""
+    """Returns the schedule with this number. The number determines policy, interval and the kind of expression."""
     policy, interval_s = _POLICIES[number % 3], _INTERVALS_S[number // 6 % len(_INTERVALS_S)]
     phase_s = number * 7_919 % interval_s
     headers: Headers = [(TOPIC, deployment.targets[0].encode()), (ID, b"schedule-%d" % number)]

@@ -1,5 +1,5 @@
 """Goal: each occurrence of a recurring schedule is delivered once, at its nominal time or later, through SIGKILLs and
-the loss of a disk. A deployment accepts schedules after its members have the setting.
+the loss of a disk. A deployment accepts schedules only once its members have `format_version` 3.
 
 Method: processes with fixed-interval schedules on a real broker are killed. The test computes the nominal times from
 the broker's timestamps of the requests, and compares them with the records on the target.
@@ -87,7 +87,7 @@ def test_a_schedule_that_fires_every_second_survives_kills(deployment: SidecarDe
     sidecar.wait_for_shards(1)
     origin, request_ms = calendar(deployment, b"every-second", ("postdate-count", b"%d" % _COUNT))
     for number in range(_KILLS):
-        # Each kill comes a tenth of a second later relative to the occurrences than the one before.
+        # Relative to the occurrences, each kill comes a tenth of a second later than the previous kill.
         at_s = nominal_ms(request_ms, _KILL_EVERY * number + 2) / 1000 + 0.1 * (number % 10)
         threading.Event().wait(max(at_s - time.time(), 0.0))
         sidecar.kill()

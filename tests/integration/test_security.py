@@ -102,7 +102,7 @@ def _settings(config: Config, admin_timeout_s: float) -> KafkaSettings:
 
 
 def _refusal(config: Config, right: Right) -> str:
-    """Does what a right permits. Returns the error, or an empty text if Kafka allows it."""
+    """Performs the operation that a right permits. Returns Kafka's error, or an empty text if Kafka allows it."""
     kafka = kafka_of(config)
     part = Partition(right.name, 0)
     try:
@@ -279,7 +279,7 @@ def _load(secured: _SecuredTopic) -> None:
             cancel: Headers = [(ACTION, b"cancel"), (ID, f"{_ID}-{number}".encode())]
             sender.send(secured.requests, Sent(secured.target, f"{_ID}-{number}".encode(), None, cancel))
     sender.flush()
-    # Two thirds are due. A third is stored, and a tenth of it is cancelled. Each cancel ends, too.
+    # Two thirds are due. The others are stored, and one in ten of them is cancelled. Each cancel ends, too.
     secured.deployment.wait_for_ends(_LOAD * 2 // 3 + 2 * (_LOAD // 30))
 
 

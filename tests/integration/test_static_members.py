@@ -3,7 +3,7 @@ fences one of them permanently.
 
 Method: the rig of the fault tests with two static members. A client of the test joins the group with the instance id of
 one member. Then random faults follow; the test prints their seed. POSTDATE_TEST_FAULT_CYCLES=N injects N faults while
-three processes keep the machine busy, and each member must serve again within a minute after each.
+three processes keep the machine busy, and each member must serve again within a minute after each fault.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _CYCLES = int(os.environ.get("POSTDATE_TEST_FAULT_CYCLES", "0"))
 _BUSY_LOOPS = 3
-#: Seconds: the aim after each fault in the large form. Otherwise only a time-out, since the load of the machine is
-#: unknown.
+#: Seconds: the aim after each fault in the large form. In the small form, the load of the machine is unknown, and this
+#: is only a time-out.
 _SERVED_WITHIN_S = 60.0 if _CYCLES else WAIT_TIMEOUT_S
 _NAMES = ("broker killed", "held EndTxn", "id taken", "kill", "long cut", "paused", "short cut", "terminated")
 _PER_SECOND = 50

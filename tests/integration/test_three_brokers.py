@@ -160,7 +160,7 @@ def test_members_continue_while_the_leader_of_their_partition_stays_frozen(clust
 
 
 def _values_until(reader: LogReader, count: int, timeout_s: float) -> list[bytes | None]:
-    """Returns the values that the reader returns until it has returned `count` records or the time is over."""
+    """Reads until the reader has returned `count` records or the time is over, and returns their values."""
     deadline, values = time.monotonic() + timeout_s, list[bytes | None]()
     while len(values) < count and time.monotonic() < deadline:
         values += [record.value for record in reader.read(10, 0.2)]

@@ -35,8 +35,8 @@ while True:
     consumer.poll(0.1)
 """
 
-#: Seconds: two checks at intervals of 15 s, a third if the sidecar is the second member of the group, the rebalance and
-#: the takeovers.
+#: Seconds: the time for two checks at intervals of 15 s, the rebalance and the takeovers. If the sidecar is the second
+#: member of the group, a third check is needed.
 _WITHIN_S = 75.0
 
 

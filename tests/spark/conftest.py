@@ -88,7 +88,7 @@ _TOGETHER = side_by_side([*_CASES.values()])
 
 @pytest.fixture(scope="session")
 def ruled(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """Returns the rows of _CASES as judged by the rules alone, by offset."""
+    """Returns the rows of _CASES by offset, judged by the rules alone."""
     return by_history(judged(spark, _TOGETHER, rules_alone=True)[0], _CASES)
 
 
@@ -100,8 +100,8 @@ def one_by_one(spark: SparkSession) -> dict[str, dict[int, Row]]:
 
 @pytest.fixture(scope="session")
 def in_one_chunk(spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """Returns the rows of _CASES and of the schedules, judged in one chunk for each history and then by the rules, by
-    offset. Plain messages of consistent chunks have no row."""
+    """Returns the rows of _CASES and of the schedules by offset. Each history is judged as one chunk, and then by the
+    rules. Plain messages of consistent chunks have no row."""
     cases = {**_CASES, "schedules": schedule_cases()}
     rows = staged(spark, side_by_side([*cases.values()]), bits=10).rows
     assert rows is not None

@@ -48,13 +48,13 @@ def _add_second_records(history: RandomHistory) -> None:
     history.deliver(_EXPIRED, value=b"another")
 
 
-#  The offset of a message that a later one of its key overtook, the key, the lateness in ms, and the verdict.
+#  The offset of a message that a later message of its key overtook, the key, the lateness in ms, and the verdict.
 _DISORDERS = ((21, b"k", 1, "order"), (31, b"l", 1_000, "overtaken"))
 
 
 def _overtaken() -> RandomHistory:
-    """Returns messages of two keys: those of the first left in time, those of the second late. Tests add a second
-    record."""
+    """Returns messages of two keys: those of the first key left in time, those of the second late. The test adds a
+    second record of each overtaken message."""
     history = RandomHistory(T)
     for first, key, _, _ in _DISORDERS:
         for offset in range(first, first + 3):
@@ -71,7 +71,7 @@ _DEAD_LETTER = 40
 
 
 def _buried() -> RandomHistory:
-    """Returns a request that ended as a dead letter. A later run reads only a second dead letter, and so does not learn
+    """Returns a request that ended as a dead letter. A later run reads only its second dead letter, which does not show
     the due day of the request."""
     history = RandomHistory(T)
     history.ask(_DEAD_LETTER)
@@ -125,7 +125,7 @@ def test_each_new_finding_opens_a_violation_and_a_known_one_does_not(
 
 
 def test_requests_that_may_be_hidden_are_judged_again_and_stay_open(spark: SparkSession, tmp_path: Path) -> None:
-    """Each run judges the rows again that an open transaction keeps in doubt; an unchanged verdict opens no new
+    """While an open transaction keeps rows in doubt, each run judges them again; an unchanged verdict opens no new
     violation. A request behind the transaction is judged when the transaction has ended, even if retention has deleted
     the request by then. A request whose fate is lost stays open after it has expired."""
     behind, gone = RandomHistory(T), RandomHistory(T)

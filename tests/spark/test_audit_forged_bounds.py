@@ -57,8 +57,9 @@ def _created_again(forged: Forged, partitions: int) -> AdminClient:
 
 
 def _emptied_and_capped(forged: Forged) -> Producer:
-    """Empties partition 3 of the target and the dead letters, and leaves a transaction open on partition 2. 3 verified,
-    1 capped.
+    """Empties partition 3 of the target and the dead letters, and leaves a transaction open on partition 2.
+
+    The audit counts 3 requests as verified and 1 as capped.
     """
     keys = [_key_of(partition) for partition in range(4)]
     dead_letters = f"{forged.requests}.dead-letters"
@@ -79,7 +80,10 @@ def _emptied_and_capped(forged: Forged) -> Producer:
 
 
 def _capped_requests(forged: Forged) -> Producer:
-    """Leaves a transaction open on the request topic, with two requests behind its record. 1 verified, 3 capped."""
+    """Leaves a transaction open on the request topic, with two requests behind its record.
+
+    The audit counts 1 request as verified and 3 as capped.
+    """
     forged.sound()
     open_still = forged.hanging(0, forged.requests)
     for _ in range(2):
@@ -88,8 +92,10 @@ def _capped_requests(forged: Forged) -> Producer:
 
 
 def _without_requests(forged: Forged) -> None:
-    """Deletes all requests but the last, which names the target. Checks that need no request are still made. 1
-    verified, 4 expired."""
+    """Deletes all requests but the last, which names the target. The audit still makes the checks that need no request.
+
+    It counts 1 request as verified and 4 as expired.
+    """
     ahead_ms = int(time.time() * 1000) + 3_600_000
     for _ in range(3):
         forged.sound()
@@ -101,7 +107,10 @@ def _without_requests(forged: Forged) -> None:
 
 
 def _created_again_and_grown(forged: Forged) -> None:
-    """Creates the target again and adds partitions. 9 verified; the target is younger than 4 messages."""
+    """Creates the target again and adds partitions.
+
+    The audit counts 9 requests as verified, and 4 as older than the target.
+    """
     for number in range(4):
         forged.sound(key=b"k%d" % number)
     admin = _created_again(forged, 2)
@@ -124,8 +133,10 @@ def _created_again_and_grown(forged: Forged) -> None:
 
 
 def _filled_by_others(forged: Forged) -> None:
-    """Loses a message on the target; then creates it again, lets another producer fill it with old events, and uses it
-    again. 1 verified; the target is younger than 5 messages."""
+    """Loses a message on the target. Then creates the target again, adds old events of another producer, and uses it.
+
+    The audit counts 1 request as verified, and 5 as older than the target.
+    """
     for number in range(4):
         forged.sound(key=_key_of(number))
     forged.commit(forged.ask(key=_key_of(1)))
@@ -142,8 +153,10 @@ def _add_old_events(forged: Forged) -> None:
 
 
 def _capped_by_times_of_its_own(forged: Forged) -> Producer:
-    """Leaves open a transaction of a producer with arbitrary timestamps, which may hide records of any time. 1
-    verified, 1 capped."""
+    """Leaves open a transaction of a producer with arbitrary timestamps, which may hide records of any time.
+
+    The audit counts 1 request as verified and 1 as capped.
+    """
     forged.sound()
     forged.commit(forged.ask())
     time.sleep(0.05)
@@ -178,9 +191,9 @@ def test_runs_with_a_state_judge_hidden_records_and_topics_that_were_created_aga
     deployment: SidecarDeployment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """One state of three request topics. The requests of `capped` lie behind an open transaction until it ends. The
-    target of `recreated` is created again, which an audit without a state cannot distinguish from a loss. `filled` is
-    the last: its target loses a message, and is then created again and filled as in `_filled_by_others`; a repair runs
-    at each step."""
+    target of `recreated` is created again, which an audit without a state cannot distinguish from a loss. The target of
+    `filled` loses a message, and is then created again and filled as in `_filled_by_others`; a repair runs at each
+    step."""
     capped, recreated, filled = (Forged.on(deployment) for _ in range(3))
     open_still = _capped_requests(capped)
     young = capped.audited(capsys, strict=True, settle_ms=600_000)
@@ -213,8 +226,8 @@ def test_runs_with_a_state_judge_hidden_records_and_topics_that_were_created_aga
 
 
 def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFixture[str], state: str) -> None:
-    """Asserts that the loss can be repaired until its target is created again: timestamps of other producers prove
-    nothing."""
+    """Asserts that the loss can be repaired only until its target is created again, since the timestamps of other
+    producers prove nothing."""
 
     def repairable() -> tuple[int, dict[str, int]]:
         run_repair(RepairOptions(forged.deployment.bootstrap, state, forged.requests, output="json", settle_ms=1_000))

@@ -131,9 +131,11 @@ def test_runs_with_a_state_compare_their_messages_with_earlier_ones(
 
 
 def _forge_order(forged: Forged) -> None:
-    """Forges pairs of messages: out of order in two transactions, and in one; one that was replaced and still left,
-    behind the other; one whose second message came too late. All are late when they are written, so they may have been
-    parked: the audit counts them, without a violation.
+    """Forges four pairs of messages. Two pairs are out of order, in two transactions and in one. In the third pair, the
+    first message was replaced and still left, behind the other. In the fourth, the second request came too late.
+
+    All messages are late when they are written, so they may have been parked. So the audit counts the disorders, and
+    reports no violation of the order.
     """
     for key, at_once in ((b"two", False), (b"one", True)):
         first, second = forged.ask(key=key, at=forged.due_ms), forged.ask(key=key, at=forged.due_ms + 1)

@@ -104,8 +104,8 @@ class _Forged:
 
 
 def _forge(deployment: SidecarDeployment) -> _Forged:
-    """Produces a delivered record again, a dispatch-log record as its owner would write it, and one of another
-    writer."""
+    """Produces a delivered record again, a dispatch-log record as its owner would write it, and a dispatch-log record
+    of another writer."""
     history = gather(deployment.bootstrap, deployment.requests, deployment.targets)
     producer = Producer({"bootstrap.servers": deployment.bootstrap})
     one, other = sorted(history.delivered, key=lambda seen: parse_origin(seen.origin))[:2]
@@ -173,7 +173,7 @@ def test_clean_then_forged_and_named(
         **{"delivered": _PLAIN + 2 * third, "cancelled": third, "replaced": third},
         "applied": 2 * third + _CONTROLLED,
     }
-    # Each request has one answer, and each replaced one a second answer, that it was replaced.
+    # Each request has one answer. Each replaced request has a second one, `replaced`.
     assert clean.outcome["verdict_records"] == {"required": "all", "read": requests + third, "malformed": 0}
 
     state = str(tmp_path / "state")

@@ -1,7 +1,7 @@
 """The audit as a function. Goal: a notebook gets the results of the command, and its session stays unchanged. Method:
 handwritten topics, and the example of docs/audit.md as printed, except for addresses and path. The session has another
-time zone, a cached table and a view. The test compares its settings, views and cached tables before and after an audit,
-and after an audit that fails in the middle.
+time zone, a cached table and a view. The test compares the settings, views and cached tables of the session before and
+after an audit, and after an audit that fails in the middle.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
 def test_records_after_the_fixed_end_of_the_log_only_settle_doubts(
     judged_rows: dict[str, dict[int, Row]],
 ) -> None:
-    """Occurrences after that end are not judged, so a schedule that ends there must not require them."""
+    """Occurrences after the fixed end are not judged, so a schedule that ends after it must not require them."""
     late = judged_rows["behind the fixed end of the log"]
     for expected in LATE.expected.values():
         check_case(late, expected)
@@ -81,7 +81,7 @@ def test_one_chunk_beside_other_cases_gives_the_verdicts_of_the_rules(
 
 
 def _check_tier(judged_by_tier: dict[int, Row], rows: dict[int, Row]) -> None:
-    """Asserts that the origins that chunks leave have the verdicts of the rules, and that all others were delivered."""
+    """Asserts that origins outside the chunks have the verdicts of the rules, and that all others were delivered."""
     left = {offset: set(row["verdicts"]) for offset, row in judged_by_tier.items()}
     expected = {offset: set(row["verdicts"]) for offset, row in rows.items()}
     assert {offset: verdicts for offset, verdicts in expected.items() if offset in left} == left
@@ -137,15 +137,15 @@ def test_a_fate_of_a_schedule_is_read_as_the_sidecar_reads_it(read: list[ReadRec
 def test_two_runs_with_a_state_find_the_violations_of_one_audit(
     spark: SparkSession, rows: dict[int, Row], tmp_path: Path
 ) -> None:
-    """The first run ends between two occurrences of a schedule, and within two backfills, whose dead letters it has
-    read. The second run continues from these positions."""
+    """The first run ends between two occurrences of a schedule, and within two backfills. It has read the dead letters
+    of these backfills. The second run continues from these positions."""
     cut = CASES.expected["an occurrence decided twice"].offset
     topics = (CASES.log, CASES.delivered, CASES.dead_letters, CASES.answers)
     log, delivered, dead_letters, answers = (
         sum(1 for _ in takewhile(lambda record: offset_of(record) < cut, records)) for records in topics
     )
     runs = Runs(spark, CASES, tmp_path)
-    # Behind the fates `stored` and `occurred`, and the record of the latter.
+    # The first run ends behind the fates `stored` and `occurred`, and behind the record of that occurrence.
     runs.audit(Ends(cut + 1, log + 2, delivered + 1, dead_letters, answers, log + 2))
     first = runs.union()[cut]
     assert (first["position"]["next_number"], first["position"]["next_ms"]) == (2, DUE + 1_000)

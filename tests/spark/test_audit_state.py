@@ -121,7 +121,7 @@ def test_two_concurrent_commits_add_one_run(spark: SparkSession, tmp_path: Path)
         tables: Any = store._tables
         append, after = tables.append_once, tables.commits_after
         tables.append_once = lambda *given: (meeting.wait(), append(*given))[1]
-        # No other audit commits to the other tables.
+        # As if each audit were the only one that commits to the other tables.
         tables.commits_after = lambda name, version: after(name, version) if name == RUNS else [True]
         tables.replace = lambda *_: None
         try:
@@ -235,7 +235,7 @@ def test_a_state_gets_the_columns_of_a_later_version(
     with monkeypatch.context() as earlier:
         earlier.setattr(state_store, "_OFFSET_COLUMNS", columns)
         append: Any = DeltaTables.append_once
-        earlier.setattr(DeltaTables, "append_once", lambda *given: append(*given[:-1], ""))  # it wrote no note
+        earlier.setattr(DeltaTables, "append_once", lambda *given: append(*given[:-1], ""))  # no note, as that version
         earlier.setattr(StateStore, "_offsets", lambda *_: small_table(spark, [("r", 0, 2, -1, "id", 1)], columns))
         _ran(spark, path, 1)
     store, state = _begun(spark, path)
@@ -279,7 +279,7 @@ def test_rows_expire_unless_an_open_row_needs_them(spark: SparkSession, tmp_path
 
 
 def test_rows_expire_unless_they_have_the_id_of_a_row_in_doubt(spark: SparkSession, tmp_path: Path) -> None:
-    """A fate `cancelled` names no control, so only the id relates the two. A pending message has no such fate yet."""
+    """A `cancelled` names no control: only the id relates cancel and message. A pending message has no such fate."""
     cancelled, cancel, other, pending, before = 1, 2, 3, 4, 5
     path = tmp_path / "state"
     _ran(spark, path, other, id=b"c")

@@ -92,7 +92,7 @@ def test_each_run_finds_the_new_violations(
     """One state of four request topics. The first run ends with a Spark error while it commits, and is repeated.
     `strayed` gets records that belong to no request in each of two runs. Three requests of `expired` leave their topic
     between the runs, one of them with its fate. Two messages of `copied` get a second record. For a schedule, the
-    second run reads a correct occurrence, one that was decided again, and a second record of one.
+    second run reads a correct occurrence, an occurrence that was decided again, and a second record of an occurrence.
     """
     strayed, expired, copied, recurring = histories = [Forged.on(deployment) for _ in range(4)]
     options: dict[str, Any] = {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}

@@ -1,5 +1,5 @@
 """Requests that others depend on and that an audit does not read: expired, outside its window, or non-existent. Goal: a
-request that depends on an expired request is not verifiable if the dispatch log proves that the latter existed; a
+request that depends on an expired request is not verifiable if the dispatch log proves that the expired one existed; a
 request outside the window causes no violation; a request that never existed causes a violation. Method: histories that
 differ in their bounds or in one header, judged by one plan.
 """
@@ -27,7 +27,7 @@ _SURVIVOR, _LAST = 1, 2
 
 
 def _survived(name: str) -> RandomHistory:
-    """Returns a message that was dropped or kept for a request that is no longer in the topic, or never was."""
+    """Returns a message that was dropped or kept for a delivered message whose request is not in the topic."""
     history = RandomHistory(T)
     history.ask(_LAST, TO_ORDERS, _DELAY, _ID, _POLICIES[name])
     delivery, last = [_SURVIVOR, DUE, "delivered"], [_LAST, DUE, name, _SURVIVOR]
@@ -80,8 +80,8 @@ _OF_ONE = ("cancelled", "moved", "paused")
 
 
 def _caused(name: str, *, apart: bool = False, alone: bool = False) -> RandomHistory:
-    """Returns a history for a name in the table. `apart`: the fate of the cause is in another record. `alone`: there is
-    no such fate."""
+    """Returns a history for a name in the table. `apart`: the fate of the cause is in a separate record. `alone`: the
+    log lacks the fate of the cause."""
     history, fates = RandomHistory(T), _CAUSED[name]
     more = [EVERY] if name == "paused" else [_DELAY, ("postdate-grace", b"1s")]
     asked = [TO_ORDERS, _ID, *more]

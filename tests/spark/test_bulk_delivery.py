@@ -33,7 +33,7 @@ from support.deployments.sidecar_deployment import SidecarDeployment, new_deploy
 
 _BAD_EACH = 100
 _TRIES = 3
-#: Seconds for the sidecar and for reading, on a machine that runs other tests.
+#: Seconds: the time for the sidecar and for reading, on a machine that runs other tests.
 _TIMEOUT_S = 240 + BULK_ROWS / 500
 
 
@@ -82,7 +82,7 @@ class _Sent:
     due_ms: int
     #: The number of valid rows sent, including attempts that were too late.
     sent: int
-    #: Durations of the dry run, the first run and the second run, in s.
+    #: Seconds: the durations of the dry run, the first run and the second run.
     seconds: list[float]
 
 

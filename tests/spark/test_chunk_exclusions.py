@@ -1,5 +1,6 @@
-"""Goal: origins that chunks exclude are judged one by one, even if there are too many of them, and even before their
-requests are read. Messages that are late but not missing leave their chunks, and cost no more if they are many.
+"""Goal: the rules judge each origin that a chunk excludes. If a chunk excludes too many, they judge all its origins. An
+audit with a state also keeps an excluded origin whose request it reads later. A late message that is not missing leaves
+its chunk, unless most chunks have one.
 
 Method: small histories, judged in chunks of four requests and by the rules alone.
 """

@@ -81,7 +81,7 @@ def _series(cases: Cases, o: int) -> None:
 
 
 def _counted(*names: str) -> Callable[[Cases, int], None]:
-    """Returns a writer of a bulk control that selects no message and counts one."""
+    """Returns a writer of a bulk control that selects no message, but whose fates count one."""
 
     def write(cases: Cases, o: int) -> None:
         cases.ask(o, ("postdate-action", b"cancel"), ("postdate-select-id", b"nobody"))

@@ -1,12 +1,12 @@
 """A continuous audit, killed and restarted beside live traffic. Goal: even if processes are killed, `postdate audit
 --follow` reports no false violation, omits no request, keeps no unneeded rows, and reports a duplicate and a loss soon
 after they occur. Method: two sidecars deliver a steady load on a real broker; the audit runs as a user would start it.
-SIGKILL ends one of the sidecars, and the audit with its JVM after it has printed a step and before it has saved it.
+SIGKILL ends one of the sidecars. It also ends the audit with its JVM, after a step is printed and before it is saved.
 Then a delivered record is produced again, and on a request topic without a sidecar, a forged dispatch log names a
-request as delivered. The steps that report both run in the session of these tests, on the state of the killed process;
-one of them is cut off after its output, and must report again. In the end each request must have its verdict.
-POSTDATE_TEST_FOLLOW_SECONDS=N kills both for N seconds, the audit at times that a seed chooses; then a separate process
-reports the forgeries, and the test prints its delay.
+request as delivered. The steps that report the forgeries run in the session of these tests, on the state of the killed
+process; one step is cut off after its output, and must report again. In the end each request must have its verdict.
+POSTDATE_TEST_FOLLOW_SECONDS=N kills sidecars and audit for N seconds, the audit at times that a seed chooses. Then a
+separate process reports the forgeries, and the test prints its delay.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ RULES = RequestRules(topic="requests", format_version=3)
 
 
 def parsed(headers: Headers) -> str:
-    """Returns the reason for which the parser refuses a request; "" if it accepts it."""
+    """Returns the reason for which the parser refuses a request, or "" if it accepts the request."""
     try:
         parse_request(RULES, 0, 1_795_258_284_000, b"k", headers)
     except RequestRefused as refused:

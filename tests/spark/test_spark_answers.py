@@ -55,8 +55,8 @@ def test_no_other_answer_of_the_history_is_called_false(rows: dict[int, Row]) ->
 
 
 def test_requests_outside_the_window_still_confirm_an_answer(spark: SparkSession) -> None:
-    """A control in the window has moved a message before it; a request after the window has replaced a message in
-    it."""
+    """A control in the window has moved a message before the window. A request after the window has replaced a message
+    in the window."""
     history, moved, control, replaced, end = RandomHistory(T), 1, 2, 3, 4
     history.ask(control, ("postdate-action", b"reschedule"), ("postdate-id", b"m"), ("postdate-delay", b"2s"))
     history.commit([moved, DUE, "moved", T + 2_000, control], [control, 0, "applied"])
@@ -72,8 +72,8 @@ def test_requests_outside_the_window_still_confirm_an_answer(spark: SparkSession
 def test_answers_outside_the_window_count_if_related_rows_are_looked_up(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer to another request decides, and both requests name a message before the window: the first of two
-    cancels has cancelled it, or its replacement was answered before."""
+    """An answer is judged by the answer to an earlier request about the same message. That request and the message are
+    before the window. In one case, the earlier request cancelled the message; in the other, it replaced the message."""
     monkeypatch.setattr(folded, "AROUND_ROWS_MAX", 0)
     history, replaced, replacement, cancelled, first, second, copy = RandomHistory(T), 0, 1, 2, 3, 4, 5
     history.ask(second, ("postdate-action", b"cancel"), ("postdate-origin", f"{REQUESTS}/0/{cancelled}".encode()))

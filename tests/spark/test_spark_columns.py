@@ -68,8 +68,8 @@ def test_untouched_headers_are_found_wherever_postdates_headers_are(spark: Spark
 
 
 def test_headers_that_postdate_added_are_found_at_any_position(spark: SparkSession) -> None:
-    """The last header of each name counts. A delivery has them at the end; a record of another producer has any or
-    none."""
+    """The last header of each name counts. A delivery has Postdate's headers at the end. A record of another producer
+    has them anywhere, or has none."""
     choice = random.Random(17)
     names = ["postdate-origin", "postdate-due", "postdate-id", "Postdate-Origin", "postdate-x", "a", "x-postdate-due"]
     lists = [[choice.choice(names) for _ in range(n % 7)] for n in range(300)]

@@ -110,7 +110,7 @@ def test_a_timestamp_in_the_future_excuses_nothing() -> None:
 
 @pytest.mark.parametrize("window", [{}, {"from_ms": _NOW - 60_000}])
 def test_only_the_brokers_time_bounds_the_lost_records_of_a_target(window: dict[str, Any]) -> None:
-    """Of two partitions, one has lost records; the others were written with timestamps of old events."""
+    """One of two partitions has lost records. The records that are left have the timestamps of old events."""
     kept = Kept(0, [[_NOW - 90_000, _NOW - 3_000]])
     (whole,) = kept.fixed(**window)
     (cut,) = replace(kept, start=5).fixed(**window)

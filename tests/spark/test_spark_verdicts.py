@@ -55,7 +55,6 @@ EXCEPTIONAL = (
     *("a letter", "cancelled", "cancelled and delivered", "moved and delivered"),
     *("delivered now", "a second fate due now"),
 )
-# test_spark_answers has the cases.
 PLAIN_IN_NO_CHUNK = {"the partition asked for"}
 ABOUT_BOUNDS = {
     "request-expired",
@@ -68,6 +67,7 @@ ABOUT_BOUNDS = {
     "overtaken",
     "unreadable",
 }
+# test_spark_answers has the cases.
 ABOUT_ANSWERS = {"false-verdict", "unanswered"}
 
 
@@ -117,7 +117,7 @@ def test_a_chunk_of_one_request_is_consistent_if_the_request_is_plain(
     assert {
         chunk: verdict for chunk, verdict in consistent.items() if of.get(chunk, ("", {verdict}))[1] != {verdict}
     } == {}
-    # Requests that name their partition are judged by the rules.
+    # Only the rules judge requests that name their partition.
     assert {of[offset][0] for offset in plain.keys() - consistent.keys()} == PLAIN_IN_NO_CHUNK
 
 
@@ -134,7 +134,7 @@ def test_consistent_chunks_and_the_rest_have_the_verdicts_of_the_rules(
 
 
 def test_one_difference_makes_a_chunk_of_many_requests_inconsistent(spark: SparkSession) -> None:
-    """Each chunk has four plain requests, except for the difference that its name describes in one."""
+    """The name of a chunk describes the difference of one of its four requests; the others are plain."""
     history = _chunks((*CHUNKS, *EXCEPTIONAL))
     found = {row["chunk"]: row for row in chunks_of(spark, history, bits=2).collect()}
     consistent = [name for number, name in enumerate((*CHUNKS, *EXCEPTIONAL)) if found[number]["is_consistent"]]
@@ -401,8 +401,8 @@ def test_the_summary_counts_four_outcomes(spark: SparkSession) -> None:
 
 
 def test_a_message_is_overtaken_only_by_one_that_left_after_its_request_was_ingested(spark: SparkSession) -> None:
-    """Each case is a key. A record is (offset of the request, due time in seconds), in the order of the target; when
-    its fate was written, the owner had read the requests below the third number."""
+    """Each case is a key with its records in the order of the target. A record is (offset of the request, due time in
+    seconds, next request): when the fate was written, the owner had read the requests below `next request`."""
     cases: dict[bytes, list[tuple[int, int, int]]] = {
         b"in order": [(1, 1, 99), (2, 1, 99), (3, 2, 99)],
         b"by due": [(11, 2, 99), (10, 1, 99)],

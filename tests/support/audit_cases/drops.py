@@ -20,8 +20,9 @@ def _pair(
     id: bytes = b"",
     at_ms: int = T,
 ) -> int:
-    """Adds a case: the second of two requests is dropped for the first. Returns the offset of the first. `first`,
-    `second`: whether each has the header; `id`: the id of the second if it differs; `at_ms`: the time of the second."""
+    """Adds a case: the second of two requests is dropped for the first. Returns the offset of the first. `first` and
+    `second`: whether that request has `postdate-if-ended: drop`. `id`: the id of the second request if it differs.
+    `at_ms`: the timestamp of the second request."""
     o = cases.case(name, verdict, word, at=1)
     one, other = ("postdate-id", name.encode()), ("postdate-id", id or name.encode())
     cases.ask(o, TO_ORDERS, _DELAY, one, *([_DROP] if first else []))

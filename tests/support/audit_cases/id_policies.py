@@ -135,8 +135,8 @@ def _refuse(cases: Cases, offset: int, name: str, *more: tuple[str, bytes]) -> N
 
 
 def other_owner_cases(cases: Cases) -> None:
-    """Adds cases in which a survivor was accepted when the end was written, and another owner with other settings
-    refused or dropped it later. A request that was refused before the end is no survivor."""
+    """Adds cases in which one owner accepted the survivor before it wrote the end, and another owner with other
+    settings refused or dropped the survivor later. A request that was refused before the end is no survivor."""
     for what, version in (("", 2), (", as format version 1 says", 1)):
         for when, verdict in (("behind it", "replaced"), ("before it", "contradiction")):
             name = f"replaced by one that was refused {when}{what}"
@@ -183,7 +183,7 @@ def other_owner_cases(cases: Cases) -> None:
 
 
 def other_owner_answers(cases: Cases) -> None:
-    """Adds answers about a replacement by a request that was accepted first, and that another owner refused later."""
+    """Adds answers to replaced requests. One owner accepted the replacement, and another owner refused it later."""
     for what, by, verdict in (
         ("it", 1, "replaced"),
         ("the one behind it", 2, "replaced"),

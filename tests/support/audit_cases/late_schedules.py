@@ -7,7 +7,7 @@ from support.audit_cases.verdicts import DUE, Cases
 
 
 def late_cases() -> tuple[Cases, int]:
-    """Returns schedules that end after the fixed end of the log, and that end."""
+    """Returns schedules with final fates after the fixed end of the log, and the log offset of the fixed end."""
     cases = Cases()
     completed = cases.case("completed behind the end of the log", "completed")
     cancelled = cases.case("cancelled behind the end of the log", "cancelled")

@@ -77,8 +77,8 @@ def _fill(cases: Cases, o: int) -> None:
 
 
 def _left(cases: Cases, o: int) -> None:
-    """Adds the occurrences of a schedule that completes with its last one; the fate of the extra delivery is lost as
-    well."""
+    """Adds the occurrences of a schedule, which completes with the last occurrence. The fate of the extra delivery is
+    lost as well."""
     deliver_extra(cases, o, _id(o).decode(), o + 1, due_ms=_ASKED_MS)
     commit(cases, occurred(o, 1))
     commit(cases, occurred(o, 2, 0), [o, due(1), "completed"])
@@ -146,7 +146,7 @@ def _move(
 
 
 def _moved_in_bulk(cases: Cases, o: int, *, of: int = 0) -> None:
-    """Adds a message that a bulk control has moved; the control selects messages of the case `of` cases before."""
+    """Adds a message, and a bulk reschedule that selects the ids of the case `of` places before this one."""
     _message(cases, o)
     _ask(cases, o + 1, "reschedule", ("postdate-by", b"2s"), ("postdate-select-id", _id(o - of * 10)))
 
@@ -158,7 +158,7 @@ def _select(cases: Cases, o: int, from_ms: int, *action: tuple[str, bytes], pref
 
 
 def _cancel(cases: Cases, o: int, *, from_ms: int = T + 3_000, prefix: bytes = b"") -> None:
-    """Adds a bulk cancel of messages due at that time, which has cancelled the request. `prefix` selects another id."""
+    """Adds a bulk cancel that has cancelled the message. It selects ids with `prefix` that are due at `from_ms`."""
     _select(cases, o, from_ms, prefix=prefix)
     cases.commit([o, DUE, "cancelled", o + 2], [o + 2, 0, "applied", 1], at_ms=due(2) + 900, v=2)
 

@@ -130,7 +130,7 @@ def known_move_grace_cases() -> list[tuple[str, str, Part, Part, Part]]:
 
 
 def refused_later_cases() -> list[tuple[str, str, Part, Part]]:
-    """Returns cases of a request whose acceptance is lost, and that another owner has refused since."""
+    """Returns cases of a request that one owner accepted in a lost fate, and that another owner refused later."""
     every = ("postdate-every", b"100ms")
 
     def accepted(cases: Cases, o: int, *more: tuple[str, bytes], at_ms: int = T) -> None:

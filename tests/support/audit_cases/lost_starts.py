@@ -1,5 +1,5 @@
-"""Cases of the audit's verdicts on schedules whose first `stored` is lost, and with it the first nominal time of the
-owner.
+"""Cases of the audit's verdicts on schedules whose first `stored` is lost. Only this fate had the first nominal time
+that the owner computed.
 
 `lost_fate_cases` adds them to its history, and explains their parts. A control cancels each schedule.
 """
@@ -37,7 +37,7 @@ def _cancel(cases: Cases, o: int, *before: list[Any], first_ms: int = due(1), at
 
 
 def _pause(cases: Cases, o: int) -> None:
-    """Adds the first occurrence, a pause, which writes `stored` again, and the end."""
+    """Adds the first occurrence; a pause, which writes `stored` again; and the end."""
     commit(cases, occurred(o, 1))
     deliver(cases, o, _id(o), 1)
     at_ms = due(1) + 50

@@ -425,8 +425,8 @@ def _backfill(
     said: tuple[int, int] | None = None,
     action: str = "backfill",
 ) -> int:
-    """Adds a schedule that has occurred twice, with a backfill from `start` on that has the fate `said`. Returns the
-    offset of the backfill."""
+    """Adds a schedule that has occurred twice, and its backfill from `start` on. Returns the offset of the backfill.
+    `said`: the first and last time in the fate `backfilled`, if they differ from the correct ones."""
     ask(cases, offset, id, TWICE)
     for number, next_ms in ((1, None), (2, 0)):
         commit(cases, occurred(offset, number, next_ms))
@@ -466,7 +466,7 @@ def _fill(cases: Cases, offset: int, id: str, control: int, *numbers: int, until
 
 
 def _cases_of_two_runs(cases: Cases) -> None:
-    """Adds cases that a run reads in part if it ends within "an occurrence decided twice"."""
+    """Adds cases of which a run reads only a part if it ends within "an occurrence decided twice"."""
     dead = cases.case("dead letters of a backfill ahead of their fates", "completed")
     control = _backfill(cases, dead, "f7")
     fates = [
@@ -534,7 +534,7 @@ def _backfill_cases(cases: Cases) -> None:
 
 
 def _answer_cases(cases: Cases) -> None:
-    """Adds answers to controls of a schedule whose fate the log lacks, or has in contradiction to the answer."""
+    """Adds answers to controls of a schedule. The log lacks the fate of the control, or contradicts the answer."""
     words = {"pause": "paused", "resume": "resumed", "trigger": "triggered", "backfill": "backfilled"}
     times = ("postdate-start", b"%d" % due(-3)), ("postdate-end", b"%d" % due(-1))
     for action, word in words.items():

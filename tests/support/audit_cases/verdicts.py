@@ -462,7 +462,7 @@ def _return_cases(cases: Cases) -> None:
 
 
 def _chain_cases(cases: Cases) -> None:
-    """Adds cases with a parent at their offset and a return at the next."""
+    """Adds cases with a parent at their offset and a return at the next offset."""
     parent_attempts = {"a message": 0, "a return": 1}
     for what, attempt in parent_attempts.items():
         for said, verdict in ((attempt, "delivered"), (attempt + 1, "contradiction"), (None, "delivered")):
@@ -559,8 +559,7 @@ def _refused_return_cases(cases: Cases) -> None:
 
 
 def _policy_cases(cases: Cases) -> None:
-    """Adds cases of named policies: the rows of `slow` begin at the offset `o` of the first case; those of `gone` end
-    there."""
+    """Adds cases of named policies. At the offset `o` of the first case, `slow` changes and `gone` is removed."""
     o = cases.case("a named policy", "delivered")
     rows = [[0, "slow", "base=9s"], [o, "slow", "base=1s"], [0, "gone", "base=1s"], [o, "gone", ""]]
     named = {"slow": (DUE, b" slow "), "gone": (DUE, b"gone"), "never": (T + 7_000, b"never")}

@@ -14,7 +14,7 @@ _DELAY = ("postdate-delay", b"1s")
 
 
 def _ended(cases: Cases, fate: list[Any], *more: tuple[str, bytes | None], at_ms: int | None = None) -> None:
-    """Adds a request of the next case, its fate, and its record."""
+    """Adds the request of the case that was added last, its fate and its record."""
     offset = cases.next
     cases.ask(offset, TO_ORDERS, _DELAY, *more)
     cases.commit([offset, DUE, *fate], at_ms=at_ms, v=2 if len(fate) > 1 else 1)
