@@ -35,27 +35,29 @@ class Secret(str):
 
 
 class SecretFile(Secret):
-    """A secret from a file: the content at the time when the configuration was read, and the path of the file."""
+    """A secret from a file: the content at the time when the configuration was read, the path of the file, and the
+    content that `read` has found last. Any thread may read it."""
 
     path: Path
+    _latest: str
 
     def __new__(cls, text: str, path: Path) -> SecretFile:
         made = super().__new__(cls, text)
-        made.path = path
+        made.path, made._latest = path, text
         return made
 
     def __getnewargs__(self) -> tuple[str, Path]:  # type: ignore[override]  # how pickle restores it
         return str.__str__(self), self.path
 
     def read(self) -> str:
-        """Returns the present content of the file, without the line break at its end. If the file cannot be read,
-        returns the content at the time when the configuration was read."""
+        """Returns the present content of the file, without the line break at its end, or the content found last if the
+        file cannot be read."""
         try:
             with self.path.open(encoding="utf-8") as file:
-                return file.read(limits.SECRET_CHARS_MAX).rstrip("\r\n")
+                self._latest = file.read(limits.SECRET_CHARS_MAX).rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             log.warning("%s cannot be read (%s); its former content stays in use", self.path, type(error).__name__)
-            return str.__str__(self)
+        return self._latest
 
 
 class SettableClient(Protocol):
