@@ -66,7 +66,7 @@ class RequestRules:
     # The names of the headers that have a meaning in a request.
     names: frozenset[str] = field(init=False, repr=False, compare=False, default=REQUEST)
 
-    # Headers of a delivered record that are ignored in a request; `is_dropped` knows more of them.
+    # Headers of a delivered record that are ignored in a request. `is_dropped` also covers those of a dead letter.
     dropped: frozenset[str] = field(init=False, repr=False, compare=False, default=DROPPED)
 
     # The headers of the dialects; None without a dialect.

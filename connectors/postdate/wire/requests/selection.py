@@ -45,8 +45,8 @@ class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class BulkRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The request of a bulk control. It cancels the messages of `selection`, or if `moves`, moves them to `due_ms`, or
-    by `by_ms` if `due_ms` is -1. `accepted_ms`: the timestamp of its record."""
+    """The request of a bulk control. If `moves` is False, it cancels the messages of `selection`. Otherwise it moves
+    them to `due_ms`, or by `by_ms` if `due_ms` is -1. `accepted_ms`: the timestamp of its record."""
 
     selection: Selection
     moves: bool = False

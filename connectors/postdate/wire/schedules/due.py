@@ -1,12 +1,12 @@
 """Decides which due occurrences of a schedule are delivered, and which are skipped, with the reason.
 
-An occurrence is due from its chosen time on: its nominal time, or with `postdate-window` a time within the window,
-before the next nominal time. So occurrences become due in the order of their numbers. Lateness counts from the chosen
-time. If a pause has no resume yet, the first occurrence in it and all later ones stay undecided. The first rule that
-applies decides:
+An occurrence is due from its chosen time on. Without `postdate-window`, this is its nominal time; otherwise it is a
+time within the window and before the next nominal time. So occurrences become due in the order of their numbers.
+Lateness counts from the chosen time. If a pause has no resume yet, the first occurrence in it and all later ones stay
+undecided. The first rule that applies decides:
 
     paused    it lies in a pause that has ended
-    gap       the schedule skips occurrences in gaps, and this is one
+    gap       the schedule skips occurrences in gaps, and it lies in a gap
     missed    it is later than postdate-catch-up; or postdate-missed is `last` and a newer occurrence is due; or it is
               `none` and the occurrence is more than 60 s late
     grace     it is later than postdate-grace
@@ -44,7 +44,7 @@ class OccurrenceDecision(NamedTuple):
     position: Occurrence | None
     """The first undecided occurrence, which may be due, too; None if the schedule is completed."""
     nominals_ms: dict[int, int]
-    """The nominal times of all these occurrences, and of that at `position`, by their numbers."""
+    """The nominal times of all decided occurrences and of `position`, by number."""
 
 
 class _Due(NamedTuple):
@@ -110,8 +110,8 @@ def decide(
 def _due_occurrences(
     schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int, pauses: list[Pause]
 ) -> tuple[list[_Due], Occurrence | None, bool]:
-    """Returns the first due occurrences, at most OCCURRENCES_MAX, the next occurrence, and whether that one is due,
-    too."""
+    """Returns the first due occurrences, at most OCCURRENCES_MAX of them; the occurrence that follows them; and True if
+    it is due, too."""
     due: list[_Due] = []
     undecided: Occurrence | None = position
     while undecided is not None and undecided.nominal_ms <= now_ms:
