@@ -69,8 +69,8 @@ FETCHING_FEW: Final = {"max.poll.records": "500", "max.partition.fetch.bytes": "
 # of these records.
 FETCHED_KEPT: Final = "10s"
 
-# Several tasks read a partition that has more records than one of TASKS_PER_CORE tasks per core would get. No task
-# reads fewer than TASK_RECORDS_MIN records of it: a task has a fixed cost of some ten milliseconds.
+# A task reads at most an even share of all records, at TASKS_PER_CORE tasks per core, so several tasks read a large
+# partition. The share is at least TASK_RECORDS_MIN, since a task has a fixed cost of some ten milliseconds.
 TASKS_PER_CORE: Final = 2
 TASK_RECORDS_MIN: Final = 100_000
 

@@ -42,7 +42,7 @@ def filled_range(headers: Column) -> tuple[Column, Column]:
 
 def read_recurrence(headers: Column) -> list[Column]:
     """Returns the values of the headers of a recurring schedule, each null if it is absent or cannot be read; and
-    `is_read`, true if all present ones can be read."""
+    `is_read`, true if all present headers can be read."""
 
     def text(name: str) -> Column:
         return first_value(headers, name).cast("string")

@@ -11,7 +11,7 @@ window_ms                the length of its window; null if it has none, or an un
 latest_ms                the latest due time, counted from the first request of its series; null: no limit
 keeps                    true if it ends when its id is pending
 drops                    true if it ends when a message of its id was delivered
-partition_asked          of `postdate-partition`, null if absent
+partition_asked          the value of `postdate-partition`, null if absent
 retry                    of a return, as in `returns`; null for other requests
 selected                 of a bulk control, as in `selections`; null for other requests
 recurrence               of a schedule and a backfill: the headers that only these have; null for other requests
@@ -68,15 +68,16 @@ def understood_rows(
     *,
     reads_returns: bool = True,
 ) -> DataFrame:
-    """Returns one row, as described above, for each record of request topics, with the message instead of its digests:
-    `key`, `value` and `data`, the untouched headers; and `own_key` and `headers` of the record as sent.
+    """Returns one row, as described above, for each record of request topics, with the message instead of its digests.
+    The message is `key`, `value` and `data`, the untouched headers. `own_key` and `headers` are those of the record as
+    sent.
 
     `levels_ms` is the level table of the topics; `policies` are the named policies of returns (`policy_table`), None if
     there are none. If the topics have dialects, Python parses the requests with other headers than Postdate's
     (`records.dialects`), and the records are read twice.
 
     Without `reads_returns`, a return has no due time and no parent, and every field of its `retry` is null. This
-    suffices to count returns, and most histories have none.
+    suffices to count returns, and most histories have no returns.
     """
     if dialects.are_on:
         others = records.where(~_is_in_own_headers())
@@ -278,7 +279,7 @@ _BESIDE: Final = (
 
 @memoized
 def _counted_columns() -> list[Column]:
-    """Returns the columns of requests whose returns are only counted."""
+    """Returns the columns of requests if returns are only counted."""
     is_return = F.col("return_texts")
     none = F.from_json(F.lit("{}"), RETRY)
     return [

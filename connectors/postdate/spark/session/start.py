@@ -279,14 +279,14 @@ class _RememberedClass(JavaClass):  # type: ignore[misc]
 
 def _remember_classes(spark: SparkSession) -> None:
     """Makes PySpark look up the classes and functions of its columns only once. Otherwise, for each column, the JVM
-    would search all jars for a class that is named without its package, and a list of a thousand functions."""
+    would search all jars for a class named without its package, and a list of a thousand functions for a name."""
     view: Any = spark.sparkContext._jvm
     for name in _CLASSES_OF_COLUMNS:
         setattr(view, name, _RememberedClass(getattr(view, name)._fqn, view._gateway_client))
 
 
 def _stop_interrupted(spark: SparkSession, earlier: frozenset[int]) -> None:
-    """Stops the session over a Py4J connection that may have been interrupted in the middle of a call, in any state."""
+    """Stops the session over a Py4J connection that may have been interrupted in the middle of a call."""
     with signals_ignored(), warnings.catch_warnings(), suppress(Exception):
         warnings.simplefilter("ignore")
         spark.stop()

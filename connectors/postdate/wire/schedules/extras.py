@@ -54,8 +54,8 @@ def first_filled(schedule: Schedule, start_ms: int, end_ms: int) -> int:
     """Returns the first nominal time that a backfill from `start_ms` to `end_ms`, both included, delivers, or 0 if
     there is none.
 
-    If the request of the schedule gives a start or an end, it limits the times. The count and the timestamp of the
-    request do not limit them. Times in a gap that the schedule skips are left out.
+    A start or an end in the request of the schedule limits the times. The count and the timestamp of the request do not
+    limit them. Times in a gap that the schedule skips are left out.
     """
     return next_filled(schedule, max(start_ms, schedule.start_ms) - 1, end_ms)
 

@@ -62,7 +62,7 @@ class Fold(StrEnum):
 
 
 class Missed(StrEnum):
-    """The policy for overdue occurrences: those that are delivered."""
+    """The policy for overdue occurrences: which of them are delivered."""
 
     ALL = "all"
     LAST = "last"
