@@ -79,7 +79,7 @@ FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, DROPPED, A
 """The fates after which a request is finished; every request gets exactly one of them."""
 
 BY_EARLIER: Final = frozenset({KEPT, DROPPED})
-"""The fates of a request that an earlier request of its id ends. Such a request never holds the id."""
+"""The fates of a request that ends in favour of an earlier request of its id. Such a request never holds the id."""
 
 SENT: Final = frozenset({DELIVERED, DEAD, COMPLETED})
 """The final fates for which a control comes too late: every message of the request has left."""

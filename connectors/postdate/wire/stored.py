@@ -76,8 +76,8 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     series_ms: int = -1
     """The start of its series of debounced requests, if it belongs to a series."""
     number: int = 0
-    """The number of the next occurrence of a schedule, which is due at `chosen_ms` and has the nominal time `due_ms`;
-    0 if the request is not a schedule."""
+    """The number of the next occurrence of a schedule; 0 if the request is not a schedule. The occurrence is due at
+    `chosen_ms`, and its nominal time is `due_ms`."""
     switches: Switches = ()
     """The controls that paused and resumed the schedule, ascending by offset."""
     extras: Extras = ()

@@ -77,8 +77,8 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
     """Returns one row for each dispatch-log record: position, LogAppendTime, sequence number, fates, and `parses`.
 
     `fixed_ends` has a row for each partition of a request topic: `topic`, `partition`, `log_topic`, `log_end` (the
-    fixed end of its dispatch-log partition) and `log_is_whole`. Records from `log_end` on are `late`: they only settle
-    doubts.
+    fixed end of its dispatch-log partition) and `log_is_whole`. Records from `log_end` on are `late`: they serve only
+    to resolve cases that the other records leave open.
     """
     for columns in _log_steps():
         records = records.select(*columns)

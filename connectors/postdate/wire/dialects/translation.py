@@ -191,7 +191,7 @@ def _complete(
     own: Headers,
     names: dict[str, str],
 ) -> None:
-    """Adds the headers that the dialect implies to `own`. Raises RequestRefused if the request lacks a required
+    """Adds to `own` the headers that the dialect implies. Raises RequestRefused if the request lacks a required
     header."""
     if TOPIC not in names:
         if dialect.needs_target:
