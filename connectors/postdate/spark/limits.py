@@ -47,11 +47,12 @@ ORDER_LOOKED_BACK_MAX: Final = 64
 # always checks it.
 ORDER_RECORDS_MAX: Final = 200_000
 
-# An audit with a state compares the order of a partition's new records with at least this many records before them:
-# more than a partition gets while a message may be late without having been parked.
+# An audit with a state compares the order of new records with at least this many earlier records of the same partition:
+# more than a partition gets within ORDER_LATE_MS_MAX.
 ORDER_AGAIN_MIN: Final = 1_000
 
-# A repair sends this many requests without `--any-share`; more only up to this share of the audited ones.
+# Without `--any-share`, a repair sends at most REPAIRED_SURELY_MAX requests, or REPAIRED_SHARE_MAX of the audited
+# requests if that is more.
 REPAIRED_SURELY_MAX: Final = 10
 REPAIRED_SHARE_MAX: Final = 0.01
 

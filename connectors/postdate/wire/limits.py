@@ -84,7 +84,7 @@ VERDICT_BYTES_MAX: Final = 8 * 1024
 # A detail quotes at most this much of a producer's text.
 QUOTED_BYTES_MAX: Final = 80
 
-# A list of all sixty seconds, one of all sixty minutes, and four more fields.
+# Enough for a list of all sixty seconds, a list of all sixty minutes, and four more fields.
 CRON_LENGTH_MAX: Final = 512
 
 # The shortest interval is one second, as in cron expressions with seconds. The longest is 100 years.

@@ -112,8 +112,7 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
 
 
 def with_origins_of_occurrences(messages: DataFrame) -> DataFrame:
-    """Returns the rows of `delivered_messages`, with the origin of occurrences in the same columns as that of other
-    records."""
+    """Returns the rows of `delivered_messages`. An occurrence has its origin in the same columns as other records."""
     return messages.withColumns({name: F.coalesce(name, F.col("occurrence_of")[name]) for name in ORIGIN})
 
 

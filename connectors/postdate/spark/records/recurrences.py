@@ -1,6 +1,6 @@
 """The headers of a recurring schedule, read by column expressions: a request with a cron expression or an interval.
 
-`columns.times` reads the texts of times, whose format is that of all requests. `rules.times.cron_fields` and
+`columns.times` reads the texts of times, which have the same format in all requests. `rules.times.cron_fields` and
 `rules.times.zone_files` read expressions and zones, since no column expression can compute nominal times.
 """
 

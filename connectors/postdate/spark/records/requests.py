@@ -4,10 +4,10 @@ topic partition offset   the origin
 request_ms               the record's timestamp, epoch ms
 action target            as in the request; `recurring` for a schedule with a cron expression or an interval,
                          `schedule` for another request that names no other action
-due_ms                   first due time; null if the request names none, several, or an unreadable one
+due_ms                   first due time; null if the request names no time, several times, or an unreadable time
 id acts_on               the caller's id; the offset in its partition that a control or a return names by origin
 grace_ms                 the longest permitted lateness; null: unlimited
-window_ms                the length of its window; null if it has none, or an unreadable one
+window_ms                the length of its window; null if it has no readable window
 latest_ms                the latest due time, counted from the first request of its series; null: no limit
 keeps                    true if it ends when its id is pending
 drops                    true if it ends when a message of its id was delivered
@@ -263,7 +263,7 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
 
 
 def _limited_due_ms() -> Column:
-    """Returns the latest possible due time of a request, whose series may have begun with an earlier request."""
+    """Returns the latest possible due time of a request. An earlier request may have begun its series."""
     due_ms, latest_ms = F.col("due_ms"), F.col("latest_ms")
     limit_ms = F.col("request_ms") + latest_ms
     return F.when(due_ms.isNotNull() & latest_ms.isNotNull(), F.least(due_ms, limit_ms)).otherwise(due_ms)

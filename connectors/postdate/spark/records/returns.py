@@ -4,7 +4,7 @@ The expressions follow the format's description and share nothing with the sidec
 parser shows as a mismatch; a test compares the two. Spark interprets these expressions, but only for returns, which are
 rare.
 
-`postdate-retry` holds a policy, or the name of one, which contains no `=`. The dispatch log has the text of a
+`postdate-retry` holds a policy, or the name of a policy. A name contains no `=`. The dispatch log has the text of a
 named policy (`policies`). The column `retry` of a request is null unless it is a return:
 
     name               the name of the policy; null if the policy is in the header

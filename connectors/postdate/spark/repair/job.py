@@ -1,7 +1,7 @@
 """Repair: sends requests again that an audit reports as missing, if nothing can deliver them any more.
 
 1. Read the missing origins from the audit's state.
-2. Read the current topics: requests from the first missing one on, dispatch log, store topic, targets.
+2. Read the current topics: requests from the first missing request on, dispatch log, store topic, targets.
 3. Report the requests that cannot be repaired, with reasons (`repair_rows`).
 4. Send the rest as a bulk schedule, each with an id derived from its origin. An id that already has a request on the
    topic is skipped, so a second repair sends nothing twice.

@@ -68,7 +68,7 @@ _DELTA_FOR, _DELTA_PACKAGE = "4.0", "io.delta:delta-spark_2.13:4.0.0"
 # temporary directory.
 _ARTIFACTS, _ARTIFACTS_OF = "artifacts", "4.0"
 
-# The settings for the time for which Spark keeps idle consumers, and fetched records that no task has used.
+# The settings that limit how long Spark keeps idle consumers, and fetched records that no task has used.
 _KEPT_BY_CONSUMERS = (
     *("cache.timeout", "cache.evictorThreadRunInterval"),
     *("fetchedData.cache.timeout", "fetchedData.cache.evictorThreadRunInterval"),
@@ -312,7 +312,7 @@ def _started(master: str | None, conf: Mapping[str, str], report: Report, is_bri
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Returns the settings that can be changed while the JVM is running, as it is under `spark-submit`.
+    """Returns the settings that can be changed in a running JVM; under `spark-submit`, the JVM is running.
 
     The JVM never compiles a method of more than 8,000 bytes, so it would interpret a plan that Spark has fused into a
     larger method. Compression of cached rows takes more time than the saved memory is worth. Inferring constraints of

@@ -88,7 +88,7 @@ def go_interval(value: bytes | None) -> bytes:
 
 
 def nats_cron(value: bytes | None) -> bytes:
-    """Converts a cron expression with seconds first, or one of the names such as `@hourly`."""
+    """Converts a cron expression with seconds first, or a name such as `@hourly`."""
     fields = (value or b"").split()
     if len(fields) != _NATS_FIELDS and not (len(fields) == 1 and fields[0].startswith(b"@")):
         raise ValueError(f"is not @at, @every, a name such as @hourly, or an expression of {_NATS_FIELDS} fields")

@@ -121,12 +121,12 @@ class Dialect:
     of features that Postdate does not have, and the reason.
 
     `id_is_key`: if no header names the schedule, the record's own key does. `key_header`: the header of the target key;
-    if it is absent, the target key is null. `partition_key_header`: the header of a text by which the system chooses
-    the partition. `needs`: triples of a header, a value and a header of Postdate. A request with this value must also
-    have an equivalent of the third. `implied`: headers of Postdate that every recurring schedule of the system gets.
-    `needs_target`: False if the system chooses the target outside the record, so that the request topic's default
-    applies. `is_copy`: True if requests are copies of consumed records, so that a `postdate-id` comes from an earlier
-    delivery.
+    if it is absent, the target key is null. `partition_key_header`: the header with the text from which the system
+    derives the partition. `needs`: triples of a header, a value and a header of Postdate. A request with this value
+    must also have an equivalent of the third. `implied`: headers of Postdate that every recurring schedule of the
+    system gets. `needs_target`: False if the system chooses the target outside the record, so that the request topic's
+    default applies. `is_copy`: True if requests are copies of consumed records, so that a `postdate-id` comes from an
+    earlier delivery.
     """
 
     name: str

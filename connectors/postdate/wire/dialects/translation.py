@@ -48,9 +48,8 @@ _RECORD_KEY: Final = "the record's key, which names the schedule,"
 class Vocabulary:
     """The dialects that a request topic accepts.
 
-    `marks`: the dialect of each mark. `bare_cancel`: the dialect in which a null value alone cancels, if it is
-    accepted. `default_target`: the target of a message whose dialect names none; if it is "", such a request is
-    refused.
+    `marks`: the dialect of each mark. `bare_cancel`: the accepted dialect in which a null value alone cancels, or None.
+    `default_target`: the target of a request that names no target; if it is "", such a request is refused.
     """
 
     marks: dict[str, Dialect]

@@ -166,7 +166,7 @@ def parse_request(
 
 
 def sent_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
-    """Returns the headers of an entry's record as it was sent: without those that the redelivery of a return has added.
+    """Returns the headers of an entry's record as sent, without the headers that the redelivery of a return has added.
 
     Cost: O(headers).
     """

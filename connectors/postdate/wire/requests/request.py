@@ -17,7 +17,7 @@ class Return(msgspec.Struct, frozen=True, gc=False):
     """The retry that a return requests. An absent number is -1, any other absent value None."""
 
     policy: RetryPolicy | str
-    """The policy, or the name of one."""
+    """The policy, or the name of a policy."""
     attempt: int
     """The number of this attempt, from 1."""
     root: bytes | None

@@ -37,7 +37,7 @@ _ONCE: Final = (ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ORIGIN)
 
 
 def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) -> Return:
-    """Returns the retry that a return requests. `value`: that of its `postdate-retry`; `left_over`: the headers of an
+    """Returns the retry that a return requests. `value`: the value of `postdate-retry`. `left_over`: the headers of an
     earlier delivery.
 
     Raises RequestRefused (bad-retry, duplicate-header). Cost: O(headers).

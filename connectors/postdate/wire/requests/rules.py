@@ -50,8 +50,8 @@ class RequestRules:
     the record's own timestamp. `forbidden`: exact names of Postdate's topics of the whole deployment; those of `topic`
     are added. `allow`: patterns of fnmatch (`*`, `?`, `[...]`; case matters); a target must match at least one.
     `dialects`: the names of the dialects that are accepted in addition to Postdate's headers. `default_target`: the
-    target of a message whose dialect names none; if it is "", the message is refused. `format_version`: the newest
-    format whose headers are accepted. Raises ValueError if the rules are invalid: fix the configuration.
+    target of a request in a dialect that names no target; if it is "", such a request is refused. `format_version`: the
+    newest format whose headers are accepted. Raises ValueError if the rules are invalid: fix the configuration.
     """
 
     topic: str

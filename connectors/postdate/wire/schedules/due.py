@@ -35,7 +35,7 @@ class Skip(NamedTuple):
 
 
 class OccurrenceDecision(NamedTuple):
-    """The decision on due occurrences. Each number below that of `position` is delivered or in one of the skips."""
+    """The decision on due occurrences. Each occurrence before `position` is delivered or in one of the skips."""
 
     delivered: list[Occurrence]
     """By number; at most OCCURRENCES_MAX."""
@@ -79,7 +79,7 @@ def decide(
     undecided, but count as newer ones for `postdate-missed: last`; None allows deciding all due occurrences.
 
     Decides at most OCCURRENCES_MAX occurrences; the next call decides the rest. Cost: one search for the next
-    occurrence for each due one.
+    occurrence for each due occurrence.
     """
     pauses = pauses_of(switches) if switches else []
     is_last = schedule.missed is Missed.LAST
@@ -110,8 +110,8 @@ def decide(
 def _due_occurrences(
     schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int, pauses: list[Pause]
 ) -> tuple[list[_Due], Occurrence | None, bool]:
-    """Returns the first due occurrences, at most OCCURRENCES_MAX of them; the occurrence that follows them; and True if
-    it is due, too."""
+    """Returns at most OCCURRENCES_MAX due occurrences in order, the occurrence that follows, and True if it is due,
+    too."""
     due: list[_Due] = []
     undecided: Occurrence | None = position
     while undecided is not None and undecided.nominal_ms <= now_ms:

@@ -8,7 +8,7 @@
     L and LW     in day-of-month: the last day, and the last Monday to Friday, of the month
     5L and 5#3   in day-of-week: the last, and the third, Friday of the month; FRI#3 is the same
 
-The two day fields restrict the day as in Vixie cron: if neither begins with `*`, a day matches if one of them matches;
+The two day fields restrict the day as in Vixie cron: if neither begins with `*`, a day matches if either field matches;
 otherwise both must match. CronSim reads the fields and matches days. The search for a time is separate and uses
 integers: CronSim's iterator steps through datetimes, and its rules for clock changes are those of Debian's cron, which
 has no policies for them.

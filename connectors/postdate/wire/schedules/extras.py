@@ -1,8 +1,8 @@
 """Extra deliveries of a schedule: which are pending, and which follow a delivery.
 
 An extra belongs to a control. It has the offset of the control, the number of its next delivery, the nominal time of
-that delivery, the last possible nominal time, and the timestamp of the control, from which on the deliveries may leave.
-Extra deliveries consume no occurrence number.
+that delivery, the last possible nominal time, and the timestamp of the control. The deliveries may leave from this
+timestamp on. They consume no occurrence number.
 
     (9, 1, 12:00, 12:00, 12:00)     a trigger at 12:00, which delivers once
     (9, 4, 03:00, 08:00, 12:00)     a backfill at 12:00, whose first three deliveries have left
@@ -25,7 +25,7 @@ Extras: TypeAlias = tuple[Extra, ...]
 
 
 def requested_ms(extra: Extra) -> int:
-    """Returns the timestamp of the control, from which on its deliveries may leave."""
+    """Returns the timestamp of the control. Its deliveries may leave from this time on."""
     _, _, _, _, at_ms = extra
     return at_ms
 
