@@ -1,7 +1,7 @@
 """Goal: for any bytes from a stranger, a damaged disk or a newer version, a parser returns a result or raises the
 declared error.
 
-Method: seeded cases, mutated from valid ones, the same in every run, and earlier findings. `make fuzz` runs more. Both
+Method: seeded mutations of valid cases, the same in every run, and earlier findings. `make fuzz` runs more cases. Both
 outcomes must occur, since a target that only accepts or only refuses would prove nothing.
 """
 
@@ -14,7 +14,7 @@ from support.fuzzing.driver import Tally, judge, run
 from support.fuzzing.targets import TARGETS
 
 _SEED = 1
-#: Together they take a minute on an idle machine.
+#: The number of cases of a target. All cases together take a minute on an idle machine.
 _CASES = {"headers": 6_000, "query": 6_000}
 _CASES_OTHERWISE = 10_000
 

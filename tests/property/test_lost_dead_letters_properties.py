@@ -1,5 +1,5 @@
-"""Goal: if an audit of a schedule cannot see some fates and dead letters, or not yet, it reports no violation of a
-correct history, and no wrong time for an occurrence after lost fates.
+"""Goal: an audit of a correct schedule reports no violation, even if some fates and dead letters are lost or not yet
+visible. It derives no wrong time for an occurrence after lost fates.
 
 Method: random histories, each read by one to three audits (`support.audits.lost_dead_letter_histories`). The property
 must not be vacuous: audits must judge some dead occurrences by their dead letters, and some audits must wait.

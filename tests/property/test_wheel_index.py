@@ -37,7 +37,8 @@ def body(length: int, stored: bool) -> bytes:
 
 
 class IndexAgainstHeap(RuleBasedStateMachine):
-    """The model maps (due, offset) to the size of each entry, in addition to the sets `parked` and `stored`."""
+    """The model maps (due, offset) to the size of each entry, and `parked` does the same for parked entries. `stored`
+    has the offsets of stored entries."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Goal: a request topic that accepts every dialect turns any record into a request or a reason.
 
-Method: hypothesis mixes the names of all dialects, of Postdate and unknown names with valid values and arbitrary bytes.
-An accepted record keeps every promise to the message and can be restored exactly. The order of headers changes nothing.
+Method: hypothesis mixes names of all dialects, names of Postdate and unknown names with valid and arbitrary values. An
+accepted record keeps every promise to the message and can be restored exactly. The order of headers changes nothing.
 Headers of no dialect have the same meaning on a topic without dialects.
 """
 
@@ -52,7 +52,7 @@ data_headers = st.lists(st.tuples(data_names, values), max_size=4)
 
 @st.composite
 def of_one_dialect(draw: st.DrawFn) -> Headers:
-    """Headers of one dialect in any order, likely to be accepted."""
+    """Draws headers of one dialect in any order that are likely to be accepted."""
     example = draw(st.sampled_from(EXAMPLES))
     names = sorted(DIALECTS[example.dialect].read | DIALECTS[example.dialect].left_over)
     more = draw(st.lists(st.tuples(st.sampled_from(names), values), max_size=2))

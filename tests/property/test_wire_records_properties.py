@@ -1,4 +1,5 @@
-"""Goal: a dispatch-log record with any content reads back, and a damaged one is another valid record or a FormatError.
+"""Goal: a dispatch-log record with any content reads back, and a damaged record decodes to a valid record or raises
+FormatError.
 
 Method: every record is encoded and decoded. Arbitrary bytes, and records with some bytes changed, give a record or
 FormatError.
@@ -76,7 +77,7 @@ ids = st.lists(st.tuples(naturals, st.binary(max_size=300).map(id_digest)), min_
 
 @st.composite
 def fates_that_name_another(draw: st.DrawFn) -> Fate:
-    """Fates that name a later request, or an earlier one for `kept` and `dropped`."""
+    """Draws a fate that names another request: an earlier request for `kept` and `dropped`, otherwise a later one."""
     later = draw(st.integers(1, INTEGER_END - 1))
     earlier, due_ms, time_ms = draw(st.integers(0, later - 1)), draw(naturals), draw(naturals)
     fates: list[Fate] = [

@@ -45,7 +45,7 @@ options = st.dictionaries(st.sampled_from(["postdate-key", "postdate-id", "postd
 
 @st.composite
 def likely(draw: st.DrawFn) -> Headers:
-    """Headers of a request that is nearly always good, in any order."""
+    """Draws headers of a request in any order that are nearly always accepted."""
     headers: Headers = [("postdate-topic", b"orders"), draw(times), *draw(options).items(), *draw(data_headers)]
     return draw(st.permutations(headers))
 

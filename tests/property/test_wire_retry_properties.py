@@ -1,7 +1,8 @@
 """Goal: every policy reads back from its text, its backoff is bounded and never shrinks, and dropping unneeded rows of
 named policies changes no result.
 
-Method: any text is a policy or a ValueError. A plain search over the rows finds the policy of each offset as well.
+Method: hypothesis generates policies, texts and rows. A plain search over the rows is the reference for the policy of
+each offset.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Goal: any headers are a schedule or a ValueError, occurrences ascend without a gap in their numbers, and the decision
-on due occurrences does not depend on how calls divide it.
+"""Goal: any headers give a schedule or a ValueError, occurrences ascend without a gap in their numbers, and the
+decision on due occurrences does not depend on how calls divide it.
 
 Method: hypothesis draws headers, schedules and the times at which a sidecar decides.
 """

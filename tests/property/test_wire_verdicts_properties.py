@@ -1,6 +1,6 @@
 """Goal: verdicts read back, and damaged verdicts raise only FormatError.
 
-Method: hypothesis generates verdicts of every kind with ids of any UTF-8, and changes bytes of the encoded ones.
+Method: hypothesis generates verdicts of every kind with ids of any UTF-8, and changes bytes of the encoded verdicts.
 """
 
 from __future__ import annotations

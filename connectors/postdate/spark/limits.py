@@ -7,9 +7,9 @@ from typing import Final
 # A request counts as missing only this long after its due time: more than a takeover takes, less than a person waits.
 SLACK_MS_DEFAULT: Final = 60_000
 
-# A sidecar that keeps up delivers a message within this time, so chunks of requests expect it by then; the origins of a
-# chunk with a later message are compared one by one, with the slack above. If most chunks have one, only overdue
-# messages are expected, which reads the records once more.
+# A sidecar that keeps up delivers a message within this time, so the check of a chunk expects it by then. If a chunk
+# has a later message, its origins are compared one by one, with the slack above. If most chunks have a later message,
+# the audit expects only overdue messages, and reads the records once more.
 EXPECTED_AFTER_MS: Final = 2_000
 
 # How long an audit waits for open transactions before they cap an end: the sidecar's transactions end within
@@ -25,9 +25,8 @@ CLOCK_MARGIN_MS: Final = 3_600_000
 RETENTION_MARGIN_MS: Final = 3_600_000
 RETENTION_MARGIN_SHARE: Final = 8
 
-# The number of records at the start of each partition of a target in which an audit first searches for one with the
-# broker's time. Each audit reads them twice. If only Postdate writes to the target, the first record has the broker's
-# time.
+# An audit first searches this many records at the start of each partition of a target for a record with the broker's
+# time. Each audit reads them twice. If only Postdate writes to the target, the first record has the broker's time.
 FRONT_RECORDS_MAX: Final = 1_000
 
 # The longest default duration of a sidecar's transaction: a sidecar checks a message's grace, and may commit this much
@@ -44,15 +43,16 @@ ORDER_LATE_MS_MAX: Final = 500
 # The number of preceding messages of the same key with which an audit compares a possibly disordered message.
 ORDER_LOOKED_BACK_MAX: Final = 64
 
-# The number of target records up to which each audit checks their order, which sorts all of them; a strict audit always
-# does.
+# Up to this number of target records, each audit checks their order, which requires sorting all of them. A strict audit
+# always checks it.
 ORDER_RECORDS_MAX: Final = 200_000
 
-# An audit with a state compares the order of a partition's new records with at least this many records before them:
-# more than a partition gets while a message may be late without having been parked.
+# An audit with a state compares the order of new records with at least this many earlier records of the same partition:
+# more than a partition gets within ORDER_LATE_MS_MAX.
 ORDER_AGAIN_MIN: Final = 1_000
 
-# A repair sends this many requests without `--any-share`; more only up to this share of the audited ones.
+# Without `--any-share`, a repair sends at most REPAIRED_SURELY_MAX requests, or REPAIRED_SHARE_MAX of the audited
+# requests if that is more.
 REPAIRED_SURELY_MAX: Final = 10
 REPAIRED_SHARE_MAX: Final = 0.01
 
@@ -66,11 +66,12 @@ FETCHING: Final = {"fetch.max.wait.ms": "20", "max.poll.records": "4000", "max.p
 FETCHING_FEW: Final = {"max.poll.records": "500", "max.partition.fetch.bytes": "1048576"}
 
 # The time for which Spark keeps an idle consumer, and the records of a task's last poll that the task did not use. No
-# later task of these jobs can use these records. Spark's default is five minutes, and it does not limit their number.
+# later task of these jobs can use these records. Spark's default is five minutes, and Spark does not limit the number
+# of these records.
 FETCHED_KEPT: Final = "10s"
 
-# A partition with more records than an even share of this many tasks per core is read by several tasks, but none reads
-# fewer records than this: a task has a fixed cost of some ten milliseconds.
+# A task reads at most an even share of all records, at TASKS_PER_CORE tasks per core, so several tasks read a large
+# partition. The share is at least TASK_RECORDS_MIN, since a task has a fixed cost of some ten milliseconds.
 TASKS_PER_CORE: Final = 2
 TASK_RECORDS_MIN: Final = 100_000
 
@@ -80,8 +81,8 @@ SAMPLES_DEFAULT: Final = 10
 # The maximum number of samples. Nobody reads more, and the driver keeps all of them in memory.
 SAMPLES_MAX: Final = 10_000
 
-# Distinct targets found in requests: each has its partitions described. A larger number suggests that target names are
-# generated from data.
+# Distinct targets found in requests: an audit queries the partitions of each. A larger number suggests that target
+# names are generated from data.
 TARGETS_MAX: Final = 10_000
 
 # The time-out of one metadata or offset request; the default of the Kafka client is twice as long.
@@ -93,8 +94,8 @@ TIME_TEXT_LENGTH_MAX: Final = 64
 # The longest backoff of a policy: the longest horizon that a request topic can have. Products with it fit a bigint.
 BACKOFF_MS_MAX: Final = 3_660 * 86_400_000
 
-# Rows of named policies that an audit keeps: each change of a policy adds one to each partition. They are part of the
-# plans.
+# Rows of named policies that an audit keeps: each change of a policy adds a row for each partition. The rows are part
+# of the plans.
 POLICIES_MAX: Final = 10_000
 
 # Digits of a fraction that are multiplied exactly: 25 digits times the 9 of a week in milliseconds fit a decimal(38).
@@ -108,7 +109,7 @@ CHUNK_BITS: Final = 10
 # nothing.
 LEFT_SHARE_MAX: Final = 0.75
 
-# Partitions of a shuffle in local mode; the default of 200 costs more in tasks than in work.
+# Partitions of a shuffle in local mode; with the default of 200, starting the tasks costs more than their work.
 LOCAL_SHUFFLE_PARTITIONS: Final = 8
 
 # Driver memory in local mode, where the driver does all the work; cached rows beyond it go to disk.
@@ -147,14 +148,15 @@ CHUNKS_ROWS_MIN: Final = 50_000
 # this many new records.
 LOCAL_ROWS_MAX: Final = 5_000
 
-# Days after its due time for which a closed row stays in a state.
+# A closed row stays in a state for this many days after its due time.
 KEEP_DAYS_DEFAULT: Final = 90
 
 # Days in the table of lateness by day, and their maximum: a person reads the table line by line.
 TREND_DAYS_DEFAULT: Final = 30
 TREND_DAYS_MAX: Final = 366
 
-# The time between two steps of a continuous audit, and how many may fail in a row: a broker restarts meanwhile.
+# The time between two steps of a continuous audit, and the number of steps that may fail in a row while a broker
+# restarts.
 STEP_MS_DEFAULT: Final = 10_000
 STEPS_FAILED_MAX: Final = 30
 
@@ -165,7 +167,7 @@ LATE_MAX: Final = 10_000
 # Groups (hours, targets, partitions) that a report brings to the driver: ten thousand hours are more than a year.
 GROUPS_MAX: Final = 30_000
 
-# Lines of each of a report's tables on a terminal.
+# Lines of each table of a report on a terminal.
 ROWS_SHOWN: Final = 48
 
 # Points of a line over time on a page: more cannot be distinguished on a screen.
@@ -180,11 +182,11 @@ REPEATED_IDS_BROADCAST_MAX: Final = 100_000
 # The most characters of an input text that a detail quotes.
 QUOTED_CHARACTERS_MAX: Final = 80
 
-# The memory for an exceptional origin, or for the key of a related one, that is sent to every executor. If they do not
-# fit, delivered messages that are not expected yet are left out; if the rest does not fit either, all origins are
-# judged one by one. Requests that have an id or name another request are read again if they do not fit. An origin is
-# allowed SEPARATE_ROW_BYTES of the smallest heap, since each of several joins takes some 200, and GATHERED_ROW_BYTES of
-# the result size that Spark permits the driver, of which it takes some 50.
+# Exceptional origins, and the keys of related origins, are sent to every executor. If they do not fit, delivered
+# messages that are not expected yet are left out. If the rest does not fit either, all origins are judged one by one.
+# Requests that have an id or name another request are read again if they do not fit. Each origin counts as
+# SEPARATE_ROW_BYTES of the smallest heap: each of several joins takes some 200 bytes. It counts as GATHERED_ROW_BYTES
+# of the result size that Spark permits the driver: it takes some 50 bytes.
 SEPARATE_ROW_BYTES: Final = 2_048
 GATHERED_ROW_BYTES: Final = 128
 

@@ -26,8 +26,8 @@ def run_program(
     """Runs the job that `planned` creates from `arguments` (None: those of the process). Returns its exit code; 2 for
     invalid arguments.
 
-    Python puts a script's own directory first in its search path. It is removed, so that no module of this package can
-    be imported without its package name.
+    Python puts a script's own directory first in its search path. This function removes it, so that no module of this
+    package can be imported without its package name.
     """
     own = Path(__file__).resolve().parent
     sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != own]

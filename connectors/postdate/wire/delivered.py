@@ -19,7 +19,7 @@ from postdate.wire.headers import (
 )
 from postdate.wire.limits import DETAIL_BYTES_MAX
 
-# Part of the detail of a dead letter without its value, for which `requeue` reads the request.
+# Part of the detail of a dead letter that lacks its value. `requeue` then reads the value from the request.
 VALUE_LEFT_OUT: Final = "the value is too large for the dead letters"
 
 # Kafka's record batch of version 2: the batch header, and for each record its length, attributes, time and offset
@@ -52,8 +52,8 @@ def occurrence_headers(headers: Headers, origin: bytes, id: bytes, number: int, 
 
 
 def extra_headers(headers: Headers, origin: bytes, id: bytes, extra: bytes, nominal_ms: int) -> Headers:
-    """Returns the headers of an extra delivery of a schedule. `extra`: the origin of its control, and the number of the
-    delivery among those of the control. Cost: O(headers)."""
+    """Returns the headers of an extra delivery of a schedule. `extra`: the origin of the control that requested it, and
+    its number among the deliveries of that control. Cost: O(headers)."""
     return [*headers, (ORIGIN, origin), (DUE, b"%d" % nominal_ms), (ID, id), (EXTRA, extra)]
 
 
@@ -69,7 +69,7 @@ def dead_letter_headers(original: Headers, reason: str, detail: str, origin: byt
 
 def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """Returns an upper bound of the size of an uncompressed batch with this record alone, to compare with a topic's
-    `max.message.bytes`. It exceeds the exact size by at most 29 bytes, and 8 for each header. Cost: O(headers)."""
+    `max.message.bytes`. It exceeds the exact size by at most 29 bytes plus 8 for each header. Cost: O(headers)."""
     size_bytes = _BATCH_BYTES + _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
     for name, content in headers:
         name_bytes = len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass"))

@@ -1,20 +1,20 @@
 """Records of the dispatch log: the fates of requests. Only the log is authoritative for fates.
 
-The values are JSON, so that kcat and Spark can read them without this code. There is one record per transaction and
-partition, produced last:
+The values are JSON, so that kcat and Spark can read them without this code. A transaction produces one record for each
+of its partitions, after all its other records:
 
     {"v":1,"seq":42,"takeover":7,"instance":"postdate-0","group":"postdate","at":1795258284000,"next_request":2040,
      "low_water":990,"kind":"fates","fates":[[1017,1795258283950,"delivered"],
      [990,1795258400000,"moved",1795262000000,1018],[1018,0,"applied"]]}
 
 A fate is an array: request offset, first due_ms, name, and further values that depend on the name. A record has the
-highest version listed here for its values, names and fields, and otherwise version 1.
+highest version that its names, values and fields have in this list, or version 1.
 
     moved               new due_ms, offset of the control that moved the request
     delivered, dead     version 2, of a message with a window: the chosen time
     cancelled           version 2, by a bulk control: offset of the control
     swept, applied      version 2, of a bulk control: number of messages on which it has acted (swept is not final)
-    replaced            version 2: offset of the survivor; within a series of debounced requests also its start
+    replaced            version 2: offset of the survivor; in a debounced series also the start of the series
     kept, dropped       version 2: offset of the survivor
     occurred            version 3: number of the occurrence, its nominal time, next nominal time
     skipped             version 3: first number, last number, reason, next nominal time
@@ -79,7 +79,7 @@ FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, DROPPED, A
 """The fates after which a request is finished; every request gets exactly one of them."""
 
 BY_EARLIER: Final = frozenset({KEPT, DROPPED})
-"""The fates of a request that an earlier request of its id ends. Such a request never holds the id."""
+"""The fates of a request that ends in favour of an earlier request of its id. Such a request never holds the id."""
 
 SENT: Final = frozenset({DELIVERED, DEAD, COMPLETED})
 """The final fates for which a control comes too late: every message of the request has left."""
@@ -197,8 +197,8 @@ class Skipped(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froze
 
 
 class PausedOrResumed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The schedule at `offset` was paused or resumed from `at_ms` on, the timestamp of the request at the offset
-    `control`. Version 3."""
+    """The schedule at `offset` was paused or resumed from `at_ms` on. `at_ms` is the timestamp of the request at the
+    offset `control`. Version 3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -208,8 +208,8 @@ class PausedOrResumed(msgspec.Struct, array_like=True, forbid_unknown_fields=Tru
 
 
 class Triggered(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The schedule at `offset` is delivered once more at `at_ms`, the timestamp of the request at the offset `control`.
-    Version 3."""
+    """The schedule at `offset` is delivered once more at `at_ms`. `at_ms` is the timestamp of the request at the offset
+    `control`. Version 3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -220,8 +220,8 @@ class Triggered(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fro
 
 class Backfilled(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
     """The schedule at `offset` is delivered once more for each nominal time from `first_ms` to `end_ms`. The deliveries
-    are due from `at_ms` on, the timestamp of the request at the offset `control`. `first_ms` is itself a nominal time.
-    Version 3."""
+    are due from `at_ms` on. `at_ms` is the timestamp of the request at the offset `control`. `first_ms` is itself a
+    nominal time. Version 3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -233,8 +233,9 @@ class Backfilled(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fr
 
 
 class ExtraFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """Extra delivery `number` of the schedule at `offset`, by the request at the offset `control`, was delivered or
-    became a dead letter. The next delivery of this control is due at `next_ms`, or 0 if there is none. Version 3."""
+    """Extra delivery `number` of the schedule at `offset` was delivered or became a dead letter. The request at the
+    offset `control` requested it. The next delivery of this control is due at `next_ms`, or 0 if there is none. Version
+    3."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -300,19 +301,19 @@ _BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress |
 }
 """The fates with four fields."""
 _BY_FIELDS: Final[dict[int, type[Occurred | Skipped]]] = {6: Occurred, 7: Skipped}
-"""The fates with more fields than a `moved`."""
+"""The fates of occurrences, by their number of fields."""
 _BY_CONTROL: Final[dict[int | str, type[PausedOrResumed | Triggered]]] = {
     **dict.fromkeys((PAUSED, RESUMED), PausedOrResumed),
     TRIGGERED: Triggered,
 }
-"""The fates by a control with as many fields as a `moved`."""
+"""The fates with five fields that a control causes, except `moved`."""
 
 
 class DispatchRecord(msgspec.Struct, kw_only=True):
     """One record of the dispatch log. The order of the fields is their order in the JSON."""
 
     v: int = VERSION
-    """2 or 3 if the record contains something that version 1 lacks. The record sets it."""
+    """2 or 3 if the record contains something that version 1 lacks. `__post_init__` sets it."""
     seq: int
     """Begins at 1, and rises by exactly 1 from record to record of a partition, across all owners."""
     takeover: int
@@ -326,19 +327,19 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     low_water: int
     """L: no request below it is needed."""
     ids: list[IdRow] | msgspec.UnsetType = msgspec.UNSET
-    """Only if there are any: the ids of the delivered messages whose requests have `postdate-if-ended`."""
+    """The ids of the delivered messages whose requests have `postdate-if-ended`; unset if there are none."""
     remembers: bool | msgspec.UnsetType = msgspec.UNSET
     """True only while requests may need `ids` of earlier records: an owner without a disk then reads them back."""
     kind: str = FATES
     fates: list[Fate] = []
     accepted: list[AcceptedLoss] | msgspec.UnsetType = msgspec.UNSET
-    """Only in an owner record, and only if there are any: the losses that were accepted so that the shard could
-    continue."""
+    """The losses that an operator accepted so that the shard could continue. Only in an owner record; unset if there
+    are none."""
     policies: list[PolicyRow] | msgspec.UnsetType = msgspec.UNSET
-    """Only if there are any: the named retry policies that requests from the low-water mark on need."""
+    """The named retry policies that requests from the low-water mark on need; unset if there are none."""
     ingested: int | msgspec.UnsetType = msgspec.UNSET
-    """Only if it is above `next_request`: the highest `next_request` of all records so far. An owner with an older disk
-    reads requests again that an earlier owner has ingested."""
+    """The highest `next_request` of all records so far; unset if it is not above `next_request`. It is above while an
+    owner with an older disk reads requests again that an earlier owner has ingested."""
 
     tz: str | msgspec.UnsetType = msgspec.UNSET
     """Only in an owner record, from `format_version` 3 on: the version of the time zones by which this owner computes
@@ -346,7 +347,7 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
 
     @property
     def ingested_to(self) -> int:
-        """The offset below which, by the records so far, owners have ingested all requests."""
+        """Owners have ingested all requests below this offset, according to the records so far."""
         return self.next_request if self.ingested is msgspec.UNSET else max(self.ingested, self.next_request)
 
     def __post_init__(self) -> None:
@@ -390,12 +391,12 @@ class _Read(msgspec.Struct):
     tz: str | msgspec.UnsetType = msgspec.UNSET
 
 
-#: All fields but the version, which a record computes from its content.
+#: All fields except the version: a record computes it from its content.
 _FIELDS: Final = tuple(name for name in _Read.__struct_fields__ if name != "v")
 
 
 class _ReadPlain(_Read):
-    """A record with plain fates only, as nearly all are."""
+    """A record with plain fates only, like nearly every record."""
 
     fates: list[PlainFate] = []
 
@@ -427,7 +428,7 @@ def decode_record(value: bytes | None) -> DispatchRecord:
     """Returns the record in the value of a dispatch-log record: the inverse of `encode_record`.
 
     Raises FormatError for any other value: a foreign writer, damage or a newer Postdate. The shard then halts. Cost:
-    O(fates), about 0.2 us each, or 2 us if the record has other than plain fates.
+    O(fates), about 0.2 us each, or 2 us each if any fate of the record is not plain.
     """
     if value is None:
         raise FormatError("a dispatch-log record has no value")
@@ -495,8 +496,8 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
 
 
 def _is_in_order(fate: ChosenFate | BulkCancelled | BulkProgress | SurvivorFate) -> bool:
-    """True if another request that the fate names lies where it must: a control or a replacing request after it, and
-    the survivor of a kept or dropped request before it."""
+    """True if the fate names no other request, or if that request lies on the right side of `offset`: a control or a
+    replacing request after it, the survivor of a kept or dropped request before it."""
     if isinstance(fate, BulkCancelled):
         return fate.offset < fate.control
     if isinstance(fate, SurvivorFate):

@@ -1,9 +1,10 @@
 """The errors of records from Kafka that break a rule or do not decode.
 
     WireError
-    |-- RequestRefused    a producer's request breaks a rule: end it as a dead letter with `.reason` and `.detail`
-    `-- FormatError       a record on one of Postdate's own topics is malformed: halt the shard for an operator
-        `-- NewerFormat   a newer Postdate wrote it: run that version
+    |-- RequestRefused             a request breaks a rule: end it as a dead letter with `.reason` and `.detail`
+    |   `-- FormatVersionNeeded    it needs a newer `format_version` than the rules have
+    `-- FormatError                a record on one of Postdate's own topics is malformed: halt for an operator
+        `-- NewerFormat            a newer Postdate wrote it: run that version
 
 An invalid duration, instant or origin raises ValueError; request parsing turns it into a RequestRefused.
 """

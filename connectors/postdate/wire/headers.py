@@ -1,7 +1,8 @@
 """The names of all headers of Postdate.
 
 A header belongs to Postdate when its name begins with `postdate-`, whatever the case of its ASCII letters. Only the
-exact lower-case names below have a meaning. Any other is refused, since a typo must not silently change a delivery.
+exact lower-case names below have a meaning. Any other name is refused, since a typo must not silently change a
+delivery.
 """
 
 from __future__ import annotations
@@ -75,28 +76,28 @@ SELECTOR_FIELDS: Final = {
 """The headers that select the pending messages of a bulk control, by the field of the HTTP API."""
 
 SELECTORS: Final = frozenset(SELECTOR_FIELDS.values())
-"""Which pending messages a bulk control selects."""
+"""The headers that select the pending messages of a bulk control."""
 
 REQUEST_2: Final = REQUEST | SELECTORS | {BY, RETRY, WINDOW, SPREAD, IF_PENDING, IF_ENDED, LATEST}
-"""The same from `format_version` 2 on."""
+"""The headers of a request from `format_version` 2 on."""
 
 SCHEDULE: Final = frozenset({CRON, EVERY, ZONE, START, END, COUNT, GAP, FOLD, MISSED, CATCH_UP})
-"""The headers that only a schedule has; it may also have an id (required), a window and a grace."""
+"""The headers that only a schedule has. A schedule also has an id, and may have a window and a grace."""
 
 REDELIVERED: Final = frozenset({ID, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
-"""The headers of a redelivery after its origin and due time."""
+"""The headers that follow the origin and due time of a redelivery."""
 
 DROPPED: Final = frozenset({ORIGIN, DUE, MOVED})
 """The headers of a delivered record or a record of the store that a new request may carry without meaning."""
 
 DROPPED_2: Final = frozenset({ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
-"""Further names for `is_dropped` from `format_version` 2 on; on a return these have a meaning."""
+"""Further headers of this kind from `format_version` 2 on. On a return they have a meaning."""
 
 DROPPED_3: Final = frozenset({OCCURRENCE, NEXT, EXTRA})
-"""Further names for `is_dropped` from `format_version` 3 on."""
+"""Further headers of this kind from `format_version` 3 on."""
 
 FORMAT_2: Final = (REQUEST_2 - REQUEST) | DROPPED_2
-"""The headers of a request from `format_version` 2 on."""
+"""The headers that a request may have only from `format_version` 2 on."""
 
 TIMES: Final = (AT, DELAY, LEVEL)
 """The headers that give a time; a request takes exactly one."""

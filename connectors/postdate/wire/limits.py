@@ -10,14 +10,14 @@ INTEGER_END: Final = 2**63
 # The newest record formats and request headers that this version knows.
 FORMAT_VERSION_MAX: Final = 3
 
-# The versions from which returns and windows, and recurring schedules, are accepted.
+# The first version that accepts returns and windows, and the first that accepts recurring schedules.
 RETURNS_VERSION: Final = 2
 SCHEDULES_VERSION: Final = 3
 
 # Partitions are signed 32-bit in Kafka.
 PARTITION_END: Final = 2**31
 
-# Key due 0 of the timer log belongs to entries that end without a delivery, so an instant of 0 counts as 1.
+# In the keys of the timer log, due time 0 marks entries that end without a delivery, so an instant of 0 counts as 1.
 DUE_MS_MIN: Final = 1
 
 # Decimal digits of 2**63 - 1. More are refused before conversion, since its cost grows with the square of the length.
@@ -52,8 +52,8 @@ HORIZON_MS_DEFAULT: Final = 400 * 86_400_000
 # Fates of one record. Measured: 20,000 fates are 780 KB, and a broker's usual limit is 1 MB a record.
 FATES_MAX: Final = 10_000
 
-# Ids of delivered messages that one record names. With these, a record of 10,000 fates of messages with windows is no
-# larger than one of 10,000 `moved`.
+# Ids of delivered messages that one record names. With this many ids, a record of 10,000 fates of messages with windows
+# is no larger than one of 10,000 `moved`.
 IDS_MAX: Final = 3_000
 
 # Rows of named policies that one dispatch-log record repeats: enough for several changes of every name while an old
@@ -61,7 +61,7 @@ IDS_MAX: Final = 3_000
 POLICY_ROWS_MAX: Final = 256
 POLICY_NAME_LENGTH_MAX: Final = 64
 POLICY_TEXT_LENGTH_MAX: Final = 256
-# Attempts of one message; the backoff of the last one costs as many multiplications.
+# Attempts of one message. The backoff of attempt n costs up to n multiplications.
 ATTEMPTS_MAX: Final = 1_000
 FACTOR_MAX: Final = 100
 
@@ -77,23 +77,24 @@ DISPATCH_RECORD_BYTES_MAX: Final = 1024 * 1024
 # A detail is one sentence for a person. It must fit in the margin (64 KiB) of max.message.bytes of Postdate's topics.
 DETAIL_BYTES_MAX: Final = 1_024
 
-# Two origins of the longest topic name, an id of 256 bytes that JSON escapes six times, and the fields' names, doubled.
+# Twice the sum of two origins with the longest topic name, an id of 256 bytes with six bytes of JSON each, and the
+# names of the fields.
 VERDICT_BYTES_MAX: Final = 8 * 1024
 
-# A longer text of a producer is cut when a detail quotes it.
+# A detail quotes at most this much of a producer's text.
 QUOTED_BYTES_MAX: Final = 80
 
-# A list of all sixty seconds, one of all sixty minutes, and four more fields.
+# Enough for a list of all sixty seconds, a list of all sixty minutes, and four more fields.
 CRON_LENGTH_MAX: Final = 512
 
-# One second, as in cron expressions with seconds: more frequent messages need no scheduler. Above: 100 years.
+# The shortest interval is one second, as in cron expressions with seconds. The longest is 100 years.
 EVERY_MS_MIN: Final = 1_000
 EVERY_MS_MAX: Final = 36_525 * 86_400_000
 
 # The end of the year 9997. Clock changes are looked up for up to 388 days more, and the calendar ends with 9999.
 NOMINAL_MS_MAX: Final = 253_339_228_800_000 - 1
 
-# 50 years: the fifth Monday of a February comes after 28 years, and after 40 around 2100.
+# 50 years: a fifth Monday in February comes again after 28 years, or after 40 years around 2100.
 SEARCH_S_MAX: Final = 50 * 366 * 86_400
 
 # Occurrences of one schedule that one transaction decides.
@@ -105,7 +106,8 @@ SWITCHES_MAX: Final = 64
 # Triggers and backfills of one schedule whose extra deliveries are pending: a record of STORE has all of them.
 EXTRAS_MAX: Final = 64
 
-# Deliveries of one backfill, which only the end of its schedule stops: every minute of a week, every hour of a year.
+# Deliveries of one backfill: every minute of a week, or every hour of a year. Only the end of the schedule stops a
+# backfill.
 BACKFILL_MAX: Final = 10_000
 
 # With `postdate-missed: none`, occurrences that are later than this are missed. A takeover takes much less.
@@ -118,7 +120,7 @@ EXPRESSIONS_REMEMBERED_MAX: Final = 4_096
 ZONES_REMEMBERED_MAX: Final = 1_024
 ZONE_BLOCKS_MAX: Final = 64
 
-# Descriptions of schedules that are remembered as read, of about 600 bytes each: many schedules share their headers.
+# Schedules that are remembered as parsed, of about 600 bytes each: many schedules share their headers.
 SCHEDULES_REMEMBERED_MAX: Final = 8_192
 
 # Nominal times of cron expressions that are remembered, of about 300 bytes each: many schedules share an expression.

@@ -14,7 +14,7 @@ from postdate.wire.topics import is_topic_name
 
 _ORIGIN: Final = re.compile(rb"([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
 
-# Topics that do not begin with a dot, and numbers below every limit: all that Postdate itself writes.
+# Origins that need no further check: the topic does not begin with a dot, and the numbers are below every limit.
 _USUAL: Final = re.compile(rb"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}/(?:0|[1-9][0-9]{0,8})/(?:0|[1-9][0-9]{0,17})")
 
 

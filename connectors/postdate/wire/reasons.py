@@ -1,7 +1,7 @@
 """Why a request ended as a dead letter: a closed set, so that consumers of dead letters may switch on it.
 
-Reasons up to `TOO_LARGE` follow from the record and the rules of its request topic; those from `UNKNOWN_TARGET` on
-depend on Kafka or on time, and only the sidecar gives them.
+Most reasons follow from the record and the rules of its request topic. `BAD_KEY`, `TOO_LARGE` and the reasons from
+`UNKNOWN_TARGET` on depend on Kafka or on time, so parsing never gives them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records of the store topic: requests whose due time is so late that retention may delete the request first.
 
 The topic is compacted, and the key of a record is the offset of its request: the last record of a key counts, and a
-null value means that the request has ended. So a message whose value is null is written with an empty one, and a header
+null value means that the request has ended. So a message with a null value is written with an empty value, and a header
 marks it.
 
     key      1017
@@ -13,14 +13,14 @@ marks it.
              postdate-stored      {"v":1,"at":1795258284000,"target":"orders","partition":-1,"id":"order-9",
                                    "grace":-1,"headers":3,"control":[0,2],"key":-1,"null":false}
 
-`at` is the request record's timestamp. `headers` is the number of headers that were sent, and `control` the positions
-of those that are not the message's. `key` is the position of the header whose value is the target key, -1 for the
-request's own key. A request with a window also has `window`, its length and the chosen time; `spread` is `even` if the
-load determines that time. A debounced request has `series`, the start of its series. With a window or a series, `v` is
-2. A recurring schedule has `occurrence`: the number of the next occurrence, the time at which it leaves, and the
-version of the time zones of the writer; `v` is then 3. `extras` are its pending extra deliveries. If it has only these
-left, its present due time is 0. Readers do not parse the request again, since rules may have changed, and a relative
-time has become a due time.
+`at` is the request record's timestamp. `headers` is the number of headers that were sent. `control` lists the positions
+of the sent headers that do not belong to the message. `key` is the position of the header whose value is the target
+key, -1 for the request's own key. A request with a window also has `window`, its length and the chosen time; `spread`
+is `even` if the load determines that time. A debounced request has `series`, the start of its series. With a window or
+a series, `v` is 2. A recurring schedule has `occurrence`: the number of the next occurrence, the time at which it
+leaves, and the version of the time zones of the writer; `v` is then 3. `extras` are the pending extra deliveries of a
+schedule. If only extra deliveries are left, the present due time is 0. Readers do not parse the request again, since
+rules may have changed, and a relative time has become a due time.
 
 Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
 """
@@ -72,18 +72,18 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     chosen_ms: int = -1
     """The chosen time in [`due_ms`, `due_ms` + `window_ms`], if it has a window."""
     is_even: bool = False
-    """The load determines the chosen time, not a draw; another owner may choose another time."""
+    """True if the load, not a draw, determines the chosen time. Another owner may then choose another time."""
     series_ms: int = -1
-    """The start of its series of debounced requests, if it is one."""
+    """The start of its series of debounced requests, if it belongs to a series."""
     number: int = 0
-    """The number of the next occurrence of a schedule, which is due at `chosen_ms` and has the nominal time `due_ms`;
-    0 if the request is not a schedule."""
+    """The number of the next occurrence of a schedule; 0 if the request is not a schedule. The occurrence is due at
+    `chosen_ms`, and its nominal time is `due_ms`."""
     switches: Switches = ()
     """The controls that paused and resumed the schedule, ascending by offset."""
     extras: Extras = ()
     """The pending extra deliveries of the schedule, ascending by the offset of their controls."""
     tz: str = ""
-    """The version of the time zones of the writer, if it is a schedule."""
+    """The version of the writer's time zones, if the request is a schedule."""
 
 
 _Integer = Annotated[int, msgspec.Meta(ge=-1, le=INTEGER_END - 1)]
@@ -125,8 +125,8 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Meaning)
 
 
-#: The key of a tombstone that bounds a read of the topic: the largest offset, which no request has. To every version it
-#: is a request above all requests that it needs, and to an audit a request that has ended.
+#: The key of a tombstone that bounds a read of the topic: the largest offset, which no request has. Every version
+#: treats it as a request above all requests that it needs. An audit treats it as a request that has ended.
 BOUND_KEY: Final = b"%d" % (INTEGER_END - 1)
 
 

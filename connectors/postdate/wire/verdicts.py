@@ -5,13 +5,13 @@ A verdict is true: `cancelled` means that no process will ever deliver the messa
     key   the id, or null
     value {"v":1,"origin":"R/3/1017","id":"order-9","verdict":"cancelled","of":"R/3/990","at":1795258284000}
 
-The verdict `replaced` to the message that was replaced, `kept` and `dropped` have `by`, the request that survived.
-`kept` and `dropped` have version 2; `paused`, `resumed`, `triggered` and `backfilled` of a recurring schedule have
-version 3. The answer to a bulk control has version 2, and `count`: the number of messages on which it has acted.
+`kept`, `dropped`, and `replaced` for the message that was replaced have `by`: the request that survived. `kept` and
+`dropped` have version 2; `paused`, `resumed`, `triggered` and `backfilled` of a recurring schedule have version 3. The
+answer to a bulk control has version 2, and `count`: the number of messages on which it has acted.
 
-One request may have several verdicts: a schedule that replaces a pending message gets `replaced` with that message as
-`of`, and if every request is answered, a second one after its message has ended. Decoding ignores unknown extra fields,
-but refuses an unknown `v`.
+One request may have several verdicts: a request that replaces a pending message gets `replaced` with that message as
+`of`. If every request is answered, it gets a second verdict after its message has ended. Decoding ignores unknown extra
+fields, but refuses an unknown `v`.
 """
 
 from __future__ import annotations

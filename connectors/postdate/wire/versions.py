@@ -18,7 +18,7 @@ _decoder = msgspec.json.Decoder(_Version)
 
 
 def raise_if_newer(value: bytes, known: int, what: str) -> None:
-    """Raises NewerFormat if `value`, which does not have the form of a known version, has a later version than `known`.
+    """Raises NewerFormat if `value` has a later version than `known`. Requires a value that a decoder has refused.
 
     `what` names the record in the message.
     """

@@ -1,8 +1,8 @@
-"""Goal: what earlier versions wrote is read for ever, this version still writes what they read, and what a newer one
-wrote is refused in words and kept.
+"""Goal: this version reads the formats of all earlier versions, and writes what they can read. It refuses data of a
+newer version with a clear error, and keeps the data.
 
-Method: samples in `tests/samples`, made once by the version that wrote their format first, are read by the present code
-(`support.shards.format_samples` made them). A newer format is a sample with its version raised.
+Method: the present code reads the samples in `tests/samples`. The version that introduced a format made its samples
+once, with `support.shards.format_samples`. A newer format is a sample with its version raised.
 """
 
 from __future__ import annotations

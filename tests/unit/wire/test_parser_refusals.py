@@ -1,5 +1,5 @@
-"""Goal: every reason that a record alone can give is given to the requests that deserve it, and the set of reasons is
-closed.
+"""Goal: requests are refused with the right reason, for every reason that depends on the record alone. The set of
+reasons is closed.
 
 Method: a table of headers and their expected reason. Reasons that need Kafka or time are listed separately, so that
 each new reason must be put in one of the two places.
@@ -22,7 +22,8 @@ bad-id missing-id bad-action bad-headers
 duplicate-header unknown-header too-large record-refused unauthorized expired limit-exceeded
 target-unavailable bad-retry attempts-exhausted bad-spread bad-schedule"""
 
-# The sidecar gives these reasons: they need the live topic, its limits, or the time of dispatch. Any bytes are a key.
+# The sidecar gives these reasons: they need the live topic, its limits, or the time of dispatch. Parsing accepts any
+# bytes as a key.
 SEEN_LATER = {
     *(Reason.UNKNOWN_TARGET, Reason.BAD_KEY, Reason.TOO_LARGE, Reason.RECORD_REFUSED, Reason.UNAUTHORIZED),
     *(Reason.EXPIRED, Reason.LIMIT_EXCEEDED, Reason.TARGET_UNAVAILABLE),

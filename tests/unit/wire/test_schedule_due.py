@@ -134,7 +134,8 @@ def test_an_occurrence_with_a_window_is_due_at_its_chosen_time() -> None:
 @pytest.mark.parametrize("later", [1, 999, 1_000, 2_500])
 @pytest.mark.parametrize("is_behind", [False, True])
 def test_the_newest_due_occurrence_leaves_before_a_long_pause(later: int, is_behind: bool) -> None:
-    """All later due occurrences lie in a pause, of any length, unless an occurrence after the pause is due."""
+    """All due occurrences after the newest lie in a pause of `later` occurrences. With `is_behind`, an occurrence after
+    the pause is also due, and only that occurrence is delivered."""
     schedule, newest, position = every_minute(missed=Missed.LAST), 3, START
     until_ms = (newest + later + 1) * MINUTE_MS
     switches = ((7, (newest + 1) * MINUTE_MS, True), (8, until_ms, False))

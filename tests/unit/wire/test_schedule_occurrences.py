@@ -1,5 +1,5 @@
 """Goal: the nominal times of a schedule are those that the documents of cron, Quartz and Temporal describe. At clock
-changes they follow its policies.
+changes they follow the policies of the schedule.
 
 Method: literal times. The property tests compare the search with an implementation that shares no code with it.
 """
@@ -52,7 +52,7 @@ def cron(text: str, zone: str = "UTC", gap: Gap = Gap.NEXT, fold: Fold = Fold.FI
         ("5 4 * * sun", ["2026-01-04T04:05", "2026-01-11T04:05"]),
         # "4:30 am on the 1st and 15th of each month, plus every Friday".
         ("30 4 1,15 * 5", ["2026-01-01T04:30", "2026-01-02T04:30", "2026-01-09T04:30", "2026-01-15T04:30"]),
-        # If a day field begins with a star, both must match: "the first Monday" by its days.
+        # If a day field begins with a star, both day fields must match.
         ("0 4 */9 * 1", ["2026-01-19T04:00", "2026-06-01T04:00"]),
         ("0 4 * * 0", ["2026-01-04T04:00"]),
         ("0 4 * * 7", ["2026-01-04T04:00"]),
@@ -147,7 +147,7 @@ BERLIN = "Europe/Berlin"  # 2026-03-29T01:00Z: 02:00 to 03:00 is a gap; 2026-10-
             "2026-11-01T00:00:00",
             ["2026-11-01T05:30", "2026-11-01T06:30", "2026-11-02T06:30"],
         ),
-        # Half an hour, on Lord Howe Island; a whole day without a 30 December, on Samoa; midnight, in Beirut.
+        # Changes of half an hour on Lord Howe Island; a gap of a whole day on Samoa; a gap at midnight in Beirut.
         (cron("15 2 * * *", "Australia/Lord_Howe"), "2026-10-03T10:00:00", ["2026-10-03T15:30", "2026-10-04T15:15"]),
         (cron("45 1 * * *", "Australia/Lord_Howe"), "2026-04-04T10:00:00", ["2026-04-04T14:45", "2026-04-05T15:15"]),
         (

@@ -1,6 +1,7 @@
 """Goal: a record of the store gives back, byte for byte, the request from which it was made, or is refused.
 
-Method: requests of every form are encoded and decoded, from the parser and from dialects; then damaged records.
+Method: requests of every form, in Postdate's own headers and in dialects, are encoded and decoded. Damaged records must
+be refused.
 """
 
 from __future__ import annotations

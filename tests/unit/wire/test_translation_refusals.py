@@ -1,5 +1,4 @@
-"""Goal: a request of another scheduler that lacks something, or that needs something Postdate cannot do, is refused in
-the terms of that scheduler.
+"""Goal: an incomplete or unsupported request of another scheduler is refused in the terms of that scheduler.
 
 Method: literal invalid headers, under rules that accept every dialect. The reason and a clause of the detail are
 compared.

@@ -1,7 +1,7 @@
 """Goal: verdicts read back, and no other record passes for a verdict.
 
-Method: each malformed value differs from a valid one by one change. Each must raise FormatError and no other error,
-since callers act on verdicts: a cancel that is wrongly believed is a lost order.
+Method: each malformed value differs from a valid value by one change. Each must raise FormatError and no other error,
+since callers act on verdicts: if a caller wrongly believes a cancel, an order is lost.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _JSON_HEADERS = "map<string,string>"
 def parsed_rows(rows: DataFrame, columns: Mapping[str, str], target: str | None, now_ms: int) -> DataFrame:
     """Returns one row for each of `rows`, with the columns above.
 
-    `columns` gives the column of each field, as `field_columns` does; `target`, if not None, applies to all rows.
+    `columns` gives the column of each field, as `field_columns` returns it; `target`, if not None, applies to all rows.
     Raises JobUsageError if a column has an ambiguous type.
     """
     given = {name: (_named(column), rows.schema[column].dataType) for name, column in columns.items()}

@@ -113,7 +113,7 @@ class _Bulk(Job[BulkOptions]):
         return replace(outcome, seconds=time.monotonic() - began_s)
 
     def _request_topic(self) -> tuple[int, int]:
-        """Its number of partitions, and its maximum record size."""
+        """Returns the number of partitions of the request topic, and its maximum record size."""
         name = self.options.requests
         count = self.cluster.partition_counts([name]).get(name)
         if count is None:

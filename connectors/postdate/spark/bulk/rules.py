@@ -32,7 +32,7 @@ _REPEATED = "repeated_id"
 
 @dataclass(frozen=True)
 class BulkContext:
-    """The parameters of the rules. `now_ms` is the start of delays and of the horizon."""
+    """The parameters of the rules. Delays and the horizon count from `now_ms`."""
 
     requests: str
     request_bytes_max: int

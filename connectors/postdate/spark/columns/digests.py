@@ -1,7 +1,7 @@
 """Digests of keys, values and headers. The audit compares digests, not bytes, so that bodies are never shuffled.
 
 Spark interprets higher-order functions (`filter`, `transform`) row by row, and compiles all other functions. So headers
-are looked up by the position of their name, and few are processed one by one.
+are looked up by the position of their name, and only a few headers are processed one by one.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Spark's own `hash` is murmur3 with another seed. The algorithm is that of Kafka's
 `org.apache.kafka.common.utils.Utils.murmur2`. If Spark has Kafka's library, which it needs to read Kafka, compiled code
-calls this function. Otherwise column expressions compute the hash: 32-bit arithmetic in bigint with a mask, whose
-products stay below 2**63 since the multiplier is below 2**31. Cost: O(length of the key); Spark interprets the column
-expressions.
+calls this function. Otherwise column expressions, which Spark interprets, compute the hash with 32-bit arithmetic in
+bigint and a mask. All products stay below 2**63, since the multiplier is below 2**31. Cost: O(length of the key).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def positive_murmur2(key: Column) -> Column:
 
 
 def kafkas_murmur2(key: Column) -> Column | None:
-    """Returns the hash of `positive_murmur2` by Kafka's function; None if Spark has no Kafka library, or cannot call
+    """Returns `positive_murmur2(key)`, computed by Kafka's function; None if Spark has no Kafka library, or cannot call
     the function."""
     jvm: Any = getattr(SparkContext._active_spark_context, "_jvm", None)
     try:
@@ -53,7 +52,7 @@ def kafkas_murmur2(key: Column) -> Column | None:
 
 
 def spelled_murmur2(key: Column) -> Column:
-    """Returns the hash of `positive_murmur2` by column expressions."""
+    """Returns `positive_murmur2(key)`, computed by column expressions."""
     return F.when(key.isNotNull(), let(F.struct(F.hex(key).alias("digits"), F.length(key).alias("length")), _hashed))
 
 

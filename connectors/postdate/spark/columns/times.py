@@ -67,7 +67,7 @@ def durations_ms(texts: Sequence[Column]) -> Column:
 
 
 def duration_in(durations: Column, place: int, text: Column) -> Column:
-    """Returns the duration `text`, by `natural` or as the element `place` of `durations`, the result of
+    """Returns the duration `text`: as `natural` reads it, otherwise element `place` of `durations`, the result of
     `durations_ms`."""
     return F.coalesce(natural(text), F.get(durations, place))
 
@@ -96,8 +96,8 @@ def draw_ms(window_ms: Column, topic: Column, partition: Column, offset: Column)
 def due_ms(
     at: Column, delay: Column, delay_ms: Column, level: Column, request_ms: Column, levels_ms: Sequence[int]
 ) -> Column:
-    """Returns the due time of a request from `at`, `delay` or `level`, of which one is not null; null if it is invalid.
-    `delay_ms` is the duration in `delay`.
+    """Returns the due time of a request from `at`, `delay` or `level`; null if it is invalid. Exactly one of the three
+    is not null. `delay_ms` is the duration in `delay`.
 
     `request_ms` is the timestamp of the request's record; if it is -1 or null, a relative delay gives null. A due time
     of 0 becomes 1: in the dispatch log, a first due time of 0 marks a request that was never pending.

@@ -1,9 +1,9 @@
-"""The offsets that an audit reads: the start and the fixed end of each partition, and the records outside that may
-matter.
+"""The offsets that an audit reads: the start and the fixed end of each partition, and the extent of what a job cannot
+read.
 
 Ends are fixed once, in this order: requests; dispatch log; targets and dead letters; the end of a second read of the
 dispatch log. A read_committed end lies before the oldest open transaction. The audit waits a bounded time for that
-transaction, and then uses the end as it is, `capped`.
+transaction to end. After that it uses the present end, and the range is `capped`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from postdate.spark.job.cluster_queries import OffsetAndTimestamp, Retention, To
 from postdate.spark.limits import CLOCK_MARGIN_MS, RETENTION_MARGIN_MS, RETENTION_MARGIN_SHARE
 
 NEVER_MS = 2**63 - 1
-"""Later than every timestamp: the partition may have lost any of its records."""
+"""A time later than every timestamp. As `lost_before_ms`: the partition may have lost any of its records."""
 DISPATCH_LOG, TARGET = "dispatch-log", "target"
 _POLL_S = 0.1
 
@@ -89,10 +89,10 @@ def fixed_ranges(
 
     `from_ms` and `to_ms` limit the range by timestamp. If an open transaction hides the end, the call waits up to
     `settle_ms`. So all records written before the call are in the range, unless it is `capped`. In a capped range, the
-    offsets before the first record from `hidden_before_ms` on count as `hidden`; later offsets do not, since a
-    transactional producer always hides some. `now_ms` is the current time if the caller reads the partitions for long:
-    the range then skips records that retention may delete within the next hour. The timestamps of a target's records do
-    not bound its lost records, since any producer may have written them; `bounded` adds the known bounds.
+    hidden offsets before the first record of `hidden_before_ms` or later count as `hidden`. Later offsets do not count,
+    since a transactional producer always hides some. Give the current time as `now_ms` if reading takes long: the range
+    then skips records that retention may delete within the next hour. The timestamps of a target's records do not bound
+    its lost records, since any producer may have written them; `bounded` adds the known bounds.
     """
     wanted = list(partitions)
     retained = _Retained.of(cluster, wanted, now_ms)
@@ -133,8 +133,8 @@ def fixed_ranges(
 
 
 def bounded(span: Range, broker_ms: int | None, now_ms: int) -> Range:
-    """Returns the range of a target, bounded by `broker_ms`: the broker's time of the first record that has one; None
-    if no record has one."""
+    """Returns the range of a target, bounded by `broker_ms`: the time of the first record that has the broker's time;
+    None if there is no such record."""
     if broker_ms is None or broker_ms > now_ms:
         return span
     return replace(span, known_ms=min(span.known_ms, broker_ms), lost_before_ms=broker_ms if span.log_start else -1)
@@ -186,8 +186,8 @@ class _Retained:
 
 
 def known_ms(spans: list[Range]) -> list[int]:
-    """Returns the earliest time at which each partition of a topic is known to exist: the earliest such time of this or
-    a later partition.
+    """Returns the earliest time at which each partition of a topic is known to exist. A partition exists as soon as a
+    later partition exists.
 
     A partition that retention has emptied existed when its last record was written.
     """
@@ -210,7 +210,7 @@ def _cut(place: OffsetAndTimestamp | None, end: int) -> int:
 
 
 def _settled(cluster: Offsets, marks: Mapping[TopicPartition, int], settle_ms: int) -> dict[TopicPartition, int]:
-    """Returns for each partition its high watermark in `marks` if all transactions below end in time, otherwise its
+    """Returns for each partition its high watermark in `marks` if all transactions below it end in time, otherwise its
     last stable offset."""
     deadline = time.monotonic() + settle_ms / 1000
     ends: dict[TopicPartition, int] = {}

@@ -71,11 +71,11 @@ class Job(Generic[Options]):
         return read_records(self.spark, ranges, self.options.client_settings())
 
     def broker_times(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:
-        """Returns the broker's time of the first record in each of `ranges` that has one. Cost: one job."""
+        """Returns the time of the first record in each of `ranges` that has the broker's time. Cost: one job."""
         return broker_times(self.spark, ranges, self.options.client_settings())
 
     def bounded(self, targets: Mapping[TopicPartition, Range]) -> dict[TopicPartition, Range]:
-        """Returns the ranges of targets, each bounded by the broker's time of the first record that has one.
+        """Returns the ranges of targets, each bounded by the time of the first record that has the broker's time.
 
         Cost: one job. A second job reads the ranges whose first FRONT_RECORDS_MAX records do not include such a record.
         """

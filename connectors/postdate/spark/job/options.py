@@ -29,8 +29,9 @@ class JobOptions:
     """Options of every job. Raises JobUsageError if they are invalid.
 
     `properties` are settings of Kafka's Java clients (`security.protocol`, `sasl.jaas.config` and so on; see
-    `kafka_properties` for those of librdkafka). `master` None: the master of `spark-submit`, otherwise all cores of
-    this machine. `is_brief`: the job reads few records; a JVM that the job starts uses only the C1 compiler.
+    `kafka_properties` for those of librdkafka). If `master` is None, the job uses the master of `spark-submit`, or
+    without `spark-submit` all cores of this machine. `is_brief`: the job reads few records; a JVM that the job starts
+    uses only the C1 compiler.
     """
 
     bootstrap_servers: str

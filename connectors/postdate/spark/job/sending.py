@@ -1,9 +1,9 @@
 """Writes records to Kafka with Spark's own sink, all at once or at a rate.
 
 Spark's sink has no rate limit. So this module cuts the records into slices by due time, the earliest first, and sends
-each slice as a separate Spark job, at the earliest when the rate permits. A slice is an interval of (due time, hash of
-the record). The interval depends only on the record, so a row that is computed again after the loss of an executor is
-in the same slice, and no row is skipped. Spark retries a failed task and then sends its rows again: records with an id
+each slice as a separate Spark job, no earlier than the rate permits. A slice is an interval of (due time, hash of the
+record). The interval depends only on the record, so a row that is computed again after the loss of an executor is in
+the same slice, and no row is skipped. Spark retries a failed task and then sends its rows again: records with an id
 replace themselves, records without an id may be duplicated.
 """
 
@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 _SINK: Final = ("topic", "partition", "key", "value", "headers")
 _PRODUCER: Final = {"acks": "all", "enable.idempotence": "true", "linger.ms": "20", "batch.size": str(256 * 1024)}
-_ROW_BITS: Final = 33  # of `monotonically_increasing_id`, below which it counts the rows of a partition
+_ROW_BITS: Final = 33  # `monotonically_increasing_id` counts the rows of a partition in so many low bits
 
 
 def send(records: DataFrame, properties: Mapping[str, str], record_bytes_max: int) -> None:
@@ -70,8 +70,8 @@ def send_at_rate(
 
 
 def slice_firsts(ordered: DataFrame, slice_rows: int) -> list[Place]:
-    """Returns the first key of each slice of `slice_rows` records; the last slice may be smaller. Records with equal
-    keys stay together.
+    """Returns the place of the first record of each slice of `slice_rows` records; the last slice may be smaller.
+    Records with equal places stay together.
 
     Requires the result of `_ordered`. Cost: two jobs; the driver receives one row per slice.
     """

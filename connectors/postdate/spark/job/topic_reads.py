@@ -42,7 +42,8 @@ def read_records(
     reader = spark.read.format("kafka")
     for name, value in {**FETCHING, **properties}.items():
         reader = reader.option(f"kafka.{name}", value)
-    # By default, Spark reads a partition in one task, whatever its size. Splitting the largest gives all cores work.
+    # By default, Spark reads a partition in one task, whatever its size. Splitting the largest partitions gives all
+    # cores work.
     count = sum(span.end - span.start for span in wanted)
     size = max(TASK_RECORDS_MIN, count // (TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
     reader = (
@@ -64,7 +65,7 @@ def read_records(
 def broker_times(
     spark: SparkSession, ranges: Iterable[Range], properties: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
-    """Returns by partition the broker's time of the first record in the range that has one.
+    """Returns by partition the time of the first record in the range that has the broker's time.
 
     A record has the broker's time if the broker stamped it, or if it has Postdate's headers: Postdate stamps its
     records with the broker's time (docs/protocol.md, Clock). Another producer may use any timestamp. Cost: one job.

@@ -1,6 +1,6 @@
 """Charts as inline SVG: bars over steps, and lines over time. Pure functions from numbers to text.
 
-Colours are CSS classes, whose values the page defines for light and dark mode. Every mark has its numbers in a
+Colours are CSS classes; the page defines their values for light and dark mode. Every mark has its numbers in a
 `<title>`, which browsers show as a tooltip. A chart fetches nothing and runs no script. Cost: linear in the number of
 marks, which `limits` bounds.
 """

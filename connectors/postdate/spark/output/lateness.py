@@ -9,7 +9,7 @@ from typing import Final
 from postdate.wire.values.durations import format_duration, parse_duration_ms, require_unit
 
 PERCENTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
-"""The name of each percentile in the output, and the share of values that are at most as large."""
+"""The name of each percentile in the output, and the share of values that do not exceed it."""
 FIGURES: Final = (*(name for name, _ in PERCENTILES), "max")
 """The names of all figures of lateness in the output."""
 

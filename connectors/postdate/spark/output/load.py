@@ -53,7 +53,7 @@ def load_by(due: DataFrame, step_ms: int) -> DataFrame:
     """
     both = (F.sum("rows").cast("bigint").alias("rows"), F.sum("size_bytes").cast("bigint").alias("size_bytes"))
     seconds = due.groupBy(_start(_SECOND_MS).alias("due_ms")).agg(*both)
-    # Of several busiest seconds, the earliest wins: of equal loads, the later one compares as less.
+    # Of several busiest seconds, the earliest wins: with equal loads, a later second compares as less.
     most = F.max(F.struct("rows", (-F.col("due_ms")).alias("before"), "size_bytes"))
     return seconds.groupBy(_start(step_ms).alias("start_ms")).agg(*both, most.alias("busiest"))
 
@@ -99,7 +99,7 @@ def _sum(at_ms: int, steps: Sequence[LoadStep]) -> LoadStep:
 
 
 def load_lines(load: LoadHistogram, what: str = "load added") -> list[str]:
-    """Returns the chart: a bar for each period, of equal lengths of time, and the busiest second."""
+    """Returns the lines of the chart: a bar for each period, all of the same length, and the busiest second."""
     drawn = widened(load, BARS_MAX)
     if not drawn.steps or load.busiest is None:
         return []

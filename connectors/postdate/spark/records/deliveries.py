@@ -44,15 +44,18 @@ def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
 
 
 def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame:
-    """Returns one row for each record, with the message instead of its digests. The columns are: the origin (`topic`,
-    `partition`, `offset`), null if the record names none of `requests`; an occurrence of a schedule has its origin in
-    `occurrence_of` instead. The position of the record (`target`, `place`, `record_offset`). `key`, `value` and `data`,
-    the untouched headers. `due_ms`, `id` and `own_headers`, from the headers that Postdate adds. `is_garbled`: true if
-    the origin cannot be read.
+    """Returns one row for each record, with the message instead of its digests. The columns are:
 
-    `own_headers` are the names of the last n headers, if the record has n headers of Postdate. They differ from those
-    of a normal delivery if other headers are among or after Postdate's. `retry` is the list of these headers from the
-    third on if there are more than a message gets that is not a return, otherwise null.
+        topic, partition, offset        the origin; null if it is not on one of `requests`, and for an occurrence
+        occurrence_of                   the origin of an occurrence or an extra delivery of a schedule
+        target, place, record_offset    the position of the record
+        key, value, data                key, value and untouched headers
+        due_ms, id, own_headers, retry  from the headers that Postdate adds
+        is_garbled                      true if the origin cannot be read
+
+    `own_headers`: if the record has n headers of Postdate, the names of its last n headers. They differ from those of a
+    normal delivery if other headers stand among or after Postdate's. `retry`: the last n headers from the third on, if
+    a message that is not a return never has so many; otherwise null.
     """
     for columns in _message_steps(tuple(requests)):
         records = records.select(*columns)
@@ -109,8 +112,7 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
 
 
 def with_origins_of_occurrences(messages: DataFrame) -> DataFrame:
-    """Returns the rows of `delivered_messages`, with the origin of occurrences in the same columns as that of other
-    records."""
+    """Returns the rows of `delivered_messages`. An occurrence has its origin in the same columns as other records."""
     return messages.withColumns({name: F.coalesce(name, F.col("occurrence_of")[name]) for name in ORIGIN})
 
 

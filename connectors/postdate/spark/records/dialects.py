@@ -59,7 +59,7 @@ class ReadRequest(NamedTuple):
 class DialectOptions:
     """The settings of a request topic for reading dialects, as in its configuration.
 
-    `names` of dialects; `default_target` is the target of requests that name none, "" if there is no default.
+    `names`: the dialects. `default_target`: the target of requests that name no target; "" if there is no default.
     """
 
     names: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> 
 
 
 def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions) -> DataFrame:
-    """Returns one row for each record, its parsed request, with the columns of `understood_rows`."""
+    """Returns one row for each record: its parsed request, in the columns of `understood_rows`."""
     rules_for = _Rules(tuple(levels_ms), dialects)
     read = F.udf(rules_for.reader(), _READ, useArrow=False)  # Arrow would pass other types than `read_request` takes
     headers = present(F.col("headers"))
@@ -117,7 +117,7 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
 
 @dataclass(frozen=True)
 class _Rules:
-    """The serializable form of the rules. The rules cache texts, so each worker builds its own."""
+    """The serializable form of the rules. The rules cache texts, so each worker builds its own rules."""
 
     levels_ms: tuple[int, ...]
     dialects: DialectOptions

@@ -13,10 +13,10 @@ has these forms, in which `survivor` is the offset of the surviving request:
     cancelled/control_offset                         by a bulk control
     swept/count, applied/count                       of a bulk control
     kept/survivor, dropped/survivor, replaced/survivor, replaced/survivor/start_ms
-    occurred/number/nominal_ms/next_ms               of a schedule, and so are the next three:
-    skipped/first/last/reason/next_ms                `occurrence_fates` has a row for each of the four
-    extra/control/number/nominal_ms/next_ms
-    extra-dead/control/number/nominal_ms/next_ms
+    occurred/number/nominal_ms/next_ms               of a schedule; a row of `occurrence_fates`
+    skipped/first/last/reason/next_ms                of a schedule; a row of `occurrence_fates`
+    extra/control/number/nominal_ms/next_ms          of a schedule; a row of `occurrence_fates`
+    extra-dead/control/number/nominal_ms/next_ms     of a schedule; a row of `occurrence_fates`
     backfilled/timestamp/control/first_ms/end_ms     of a schedule
 
 A named policy is a row of texts: first request, name, text.
@@ -42,9 +42,9 @@ OCCURRENCE_FATE = (
     "struct<number:bigint,last:bigint,reason:string,nominal_ms:bigint,next_ms:bigint,log_offset:bigint,place:int,"
     "at_ms:bigint,late:boolean,control:bigint>"
 )
-"""The fate of occurrences `number` to `last`, or of an extra delivery. `reason` is that of a skip, null without one.
-`control` is the offset of an extra delivery's control, and `number` its number under that control; for an occurrence,
-`control` is -1."""
+"""The fate of occurrences `number` to `last`, or of an extra delivery. `reason` is the reason of a skip, `dead` for a
+dead extra delivery, otherwise null. `control` is the offset of an extra delivery's control, and `number` its number
+under that control; for an occurrence, `control` is -1."""
 _PLACED = ("topic", "partition", "log_offset", "place", "at_ms", "late")
 _SKIPS = ("missed", "paused", "gap", "grace", "dead")
 _CHOSEN = ("delivered", "dead")
@@ -77,8 +77,8 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
     """Returns one row for each dispatch-log record: position, LogAppendTime, sequence number, fates, and `parses`.
 
     `fixed_ends` has a row for each partition of a request topic: `topic`, `partition`, `log_topic`, `log_end` (the
-    fixed end of its dispatch-log partition) and `log_is_whole`. Records from `log_end` on are `late`: they only settle
-    doubts.
+    fixed end of its dispatch-log partition) and `log_is_whole`. Records from `log_end` on are `late`: they serve only
+    to resolve cases that the other records leave open.
     """
     for columns in _log_steps():
         records = records.select(*columns)
@@ -101,7 +101,7 @@ def _log_steps() -> list[list[Column]]:
         value,
         F.substring_index(value.cast("string"), _BEGIN, 1).alias("head"),
     ]
-    # These are bytes, since Spark searches a text character by character.
+    # The lengths are in bytes, since Spark searches a text character by character.
     before, behind = F.octet_length(head) + len(_BEGIN), F.octet_length(value)
     inner = F.substring(value, before + 1, behind - before - len(_END)).cast("string")
     ends_so = F.endswith(value, F.lit(_END.encode()))
@@ -339,10 +339,10 @@ def _is_fate(values: Column) -> Column:
 
 
 def _recurs(values: Column) -> Column:
-    """True if a fate is that of a schedule, which needs version 3."""
+    """True if a fate belongs to a schedule: it needs version 3."""
     return one_of(F.get(values, 2), (*_OCCURRENCES, *OF_CONTROLS, "completed"))
 
 
 def _is_of_version_2(values: Column) -> Column:
-    """True if a fate has a chosen time or a survivor, or is that of a bulk control: it needs version 2."""
+    """True if a fate has a chosen time or a survivor, or belongs to a bulk control: it needs version 2."""
     return (F.size(values) == 4) | ((F.size(values) == 5) & ~one_of(F.get(values, 2), _OF_TIME))

@@ -48,8 +48,8 @@ def policy_rows(log: DataFrame) -> DataFrame:
 
 
 def read_rows(rows: Iterable[Row | Sequence[Any]]) -> tuple[PolicyRow, ...]:
-    """Returns collected rows in order, one for each name and first request: the row with the highest `takeover` (as in
-    `policy_rows`), and of several the last. A row without `takeover` ranks lowest. Requires that rows of earlier runs
+    """Returns the collected rows, sorted, with one row for each name and first request: the last of the rows with the
+    highest `takeover` (as in `policy_rows`). A row without `takeover` ranks lowest. Requires that rows of earlier runs
     come first. Raises CannotRun for too many rows."""
     last: dict[tuple[Any, ...], tuple[int, str]] = {}
     for *key, text, takeover in ((*row, -1)[:_ROW_FIELDS] for row in rows):

@@ -1,6 +1,6 @@
 """The headers of a recurring schedule, read by column expressions: a request with a cron expression or an interval.
 
-`columns.times` reads the texts of times, whose format is that of all requests. `rules.times.cron_fields` and
+`columns.times` reads the texts of times, which have the same format in all requests. `rules.times.cron_fields` and
 `rules.times.zone_files` read expressions and zones, since no column expression can compute nominal times.
 """
 
@@ -42,7 +42,7 @@ def filled_range(headers: Column) -> tuple[Column, Column]:
 
 def read_recurrence(headers: Column) -> list[Column]:
     """Returns the values of the headers of a recurring schedule, each null if it is absent or cannot be read; and
-    `is_read`, true if all present ones can be read."""
+    `is_read`, true if all present headers can be read."""
 
     def text(name: str) -> Column:
         return first_value(headers, name).cast("string")

@@ -2,9 +2,9 @@
 
 The checks cover the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
 `bad-time`, `bad-window`, `bad-if-pending`, `bad-if-ended`, `bad-latest`, `bad-selection`, `bad-spread`, `bad-id`,
-`unknown-header`, `duplicate-header`, `bad-retry` and `attempts-exhausted`. The headers are those of the dead letter,
-which must equal those of the request; times and returns are the audit's interpretation of the request. All functions
-create columns over a dead letter.
+`unknown-header`, `duplicate-header`, `bad-retry` and `attempts-exhausted`. The checks read the headers of the dead
+letter, which must equal those of the request. Times and returns come from the audit's interpretation of the request.
+All functions create columns over a dead letter.
 """
 
 from __future__ import annotations

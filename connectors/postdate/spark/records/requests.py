@@ -4,14 +4,14 @@ topic partition offset   the origin
 request_ms               the record's timestamp, epoch ms
 action target            as in the request; `recurring` for a schedule with a cron expression or an interval,
                          `schedule` for another request that names no other action
-due_ms                   first due time; null if the request names none, several, or an unreadable one
+due_ms                   first due time; null if the request names no time, several times, or an unreadable time
 id acts_on               the caller's id; the offset in its partition that a control or a return names by origin
 grace_ms                 the longest permitted lateness; null: unlimited
-window_ms                the length of its window; null if it has none, or an unreadable one
+window_ms                the length of its window; null if it has no readable window
 latest_ms                the latest due time, counted from the first request of its series; null: no limit
 keeps                    true if it ends when its id is pending
 drops                    true if it ends when a message of its id was delivered
-partition_asked          of `postdate-partition`, null if absent
+partition_asked          the value of `postdate-partition`, null if absent
 retry                    of a return, as in `returns`; null for other requests
 selected                 of a bulk control, as in `selections`; null for other requests
 recurrence               of a schedule and a backfill: the headers that only these have; null for other requests
@@ -68,15 +68,16 @@ def understood_rows(
     *,
     reads_returns: bool = True,
 ) -> DataFrame:
-    """Returns one row, as described above, for each record of request topics, with the message instead of its digests:
-    `key`, `value` and `data`, the untouched headers; and `own_key` and `headers` of the record as sent.
+    """Returns one row, as described above, for each record of request topics, with the message instead of its digests.
+    The message is `key`, `value` and `data`, the untouched headers. `own_key` and `headers` are those of the record as
+    sent.
 
     `levels_ms` is the level table of the topics; `policies` are the named policies of returns (`policy_table`), None if
     there are none. If the topics have dialects, Python parses the requests with other headers than Postdate's
     (`records.dialects`), and the records are read twice.
 
     Without `reads_returns`, a return has no due time and no parent, and every field of its `retry` is null. This
-    suffices to count returns, and most histories have none.
+    suffices to count returns, and most histories have no returns.
     """
     if dialects.are_on:
         others = records.where(~_is_in_own_headers())
@@ -262,7 +263,7 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
 
 
 def _limited_due_ms() -> Column:
-    """Returns the latest possible due time of a request, whose series may have begun with an earlier request."""
+    """Returns the latest possible due time of a request. An earlier request may have begun its series."""
     due_ms, latest_ms = F.col("due_ms"), F.col("latest_ms")
     limit_ms = F.col("request_ms") + latest_ms
     return F.when(due_ms.isNotNull() & latest_ms.isNotNull(), F.least(due_ms, limit_ms)).otherwise(due_ms)
@@ -278,7 +279,7 @@ _BESIDE: Final = (
 
 @memoized
 def _counted_columns() -> list[Column]:
-    """Returns the columns of requests whose returns are only counted."""
+    """Returns the columns of requests if returns are only counted."""
     is_return = F.col("return_texts")
     none = F.from_json(F.lit("{}"), RETRY)
     return [

@@ -4,10 +4,10 @@ The expressions follow the format's description and share nothing with the sidec
 parser shows as a mismatch; a test compares the two. Spark interprets these expressions, but only for returns, which are
 rare.
 
-`postdate-retry` holds a policy, or the name of one, which contains no `=`. The dispatch log has the text of a
+`postdate-retry` holds a policy, or the name of a policy. A name contains no `=`. The dispatch log has the text of a
 named policy (`policies`). The column `retry` of a request is null unless it is a return:
 
-    name               of the policy; null if the policy is in the header
+    name               the name of the policy; null if the policy is in the header
     is_unknown         true if the dispatch log has no row of this name (any more)
     is_readable        true if the policy and all headers of the return have the format
     attempts           the maximum number of attempts by the policy; null if the policy is unknown or not readable
@@ -57,7 +57,7 @@ def return_texts(headers: Column) -> Column:
     """Returns the texts of a return, from its headers; null for other requests. A header without a value gives an empty
     text.
 
-    `is_single`: true if no header is repeated that must be single, and no other header names a time.
+    `is_single`: true if each header that must be single is single, and no other header names a time.
     """
 
     def text(name: str, value: Callable[[Column, str], Column] = first_value) -> Column:

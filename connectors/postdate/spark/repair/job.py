@@ -1,7 +1,7 @@
 """Repair: sends requests again that an audit reports as missing, if nothing can deliver them any more.
 
 1. Read the missing origins from the audit's state.
-2. Read the current topics: requests from the first missing one on, dispatch log, store topic, targets.
+2. Read the current topics: requests from the first missing request on, dispatch log, store topic, targets.
 3. Report the requests that cannot be repaired, with reasons (`repair_rows`).
 4. Send the rest as a bulk schedule, each with an id derived from its origin. An id that already has a request on the
    topic is skipped, so a second repair sends nothing twice.
@@ -92,11 +92,11 @@ def require_plausible(found: RepairOutcome, options: RepairOptions) -> None:
 
 
 def provable_from_ms(spans: list[Range]) -> list[int]:
-    """Returns for each partition of a topic the time from which it still has every record that was delivered to it.
+    """Returns for each partition of a topic the time from which the partition still has every delivered record.
 
     The topic has existed at least since its first record with the broker's time. A partition that has lost records has
-    kept those since its first record with the broker's time. Postdate stamps a record up to one transaction before the
-    write, and commits its fate up to one transaction after it: hence two transactions.
+    kept all records from its first record with the broker's time on. Postdate stamps a record up to one transaction
+    before the write, and commits its fate up to one transaction after it: hence two transactions.
     """
     exists_ms = min(span.known_ms for span in spans)
 
@@ -227,7 +227,7 @@ class _Repair(Job[RepairOptions]):
         return requests, log, store, again
 
     def _with_unrepairable(self, planned: DataFrame, found: RepairOutcome) -> RepairOutcome:
-        """Adds the requests that cannot be repaired."""
+        """Returns `found` with the number of repairable requests, and with counts and samples of the others."""
         counts = {row["reason"]: row["count"] for row in planned.groupBy("reason").count().collect()}
         bad = planned.where("reason is not null").orderBy(*("topic", "partition", "offset"))
         shown = bad.select("topic", "partition", "offset", "reason", "detail").limit(self.options.samples).collect()

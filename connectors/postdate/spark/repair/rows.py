@@ -7,14 +7,14 @@ repair would duplicate it. So these reasons are checked in this order, against t
 time of the audit:
 
 control       a cancel or reschedule: its intent cannot be determined any more
-schedule      a recurring schedule: a repair would request it again, and not its missing occurrences
+schedule      a recurring schedule: a repair would request the whole schedule again, not its missing occurrences
 ended         it has ended since the audit
 on-target     its record is on its target after all
-record-gone   its target has lost records of that time, hides some, or was created again, or no record there has the
-              broker's time, which would rule that out: it may have been delivered
 unknown       fates of its time have left the dispatch log: it may have ended
 stored        it is on the store topic, from where its shard loads it
 request-gone  its record has left the request topic
+record-gone   it may have been delivered: its target has lost or hides records of that time, was created again, or has
+              no record with the broker's time
 held          its shard still holds it: is a sidecar running, is the shard halted?
 acted-on      a later request has its id, or a control names it: a person must decide whether it is still wanted
 unreadable    it names no target or no time

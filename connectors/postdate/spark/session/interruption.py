@@ -1,11 +1,11 @@
 """Handles Ctrl-C (SIGINT) and SIGTERM while Spark works: the program unwinds, prints one sentence and leaves no JVM
 behind.
 
-PySpark's handler calls the JVM to cancel its jobs from inside the interrupted call, which fails with a Py4J traceback.
+PySpark's handler calls the JVM from inside the interrupted call, to cancel the jobs. This fails with a Py4J traceback.
 Here the signal only raises an exception, and stopping the session ends the jobs. PySpark's clean-up of the interrupted
-call uses the same connection again, and may raise a Py4J error instead of KeyboardInterrupt, or suppress it. So this
-module remembers the signal. Spark's JVM ignores SIGINT and ends when the pipe from this process closes. Outside the
-main thread, the functions do nothing.
+call uses the same connection again, and may raise a Py4J error instead of KeyboardInterrupt, or suppress
+KeyboardInterrupt. So this module remembers the signal. Spark's JVM ignores SIGINT and ends when the pipe from this
+process closes. Outside the main thread, the functions do nothing.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ _DELTA_FOR, _DELTA_PACKAGE = "4.0", "io.delta:delta-spark_2.13:4.0.0"
 # temporary directory.
 _ARTIFACTS, _ARTIFACTS_OF = "artifacts", "4.0"
 
-# The settings for the time for which Spark keeps idle consumers, and fetched records that no task has used.
+# The settings that limit how long Spark keeps idle consumers, and fetched records that no task has used.
 _KEPT_BY_CONSUMERS = (
     *("cache.timeout", "cache.evictorThreadRunInterval"),
     *("fetchedData.cache.timeout", "fetchedData.cache.evictorThreadRunInterval"),
@@ -279,14 +279,14 @@ class _RememberedClass(JavaClass):  # type: ignore[misc]
 
 def _remember_classes(spark: SparkSession) -> None:
     """Makes PySpark look up the classes and functions of its columns only once. Otherwise, for each column, the JVM
-    would search all jars for a class that is named without its package, and a list of a thousand functions."""
+    would search all jars for a class named without its package, and a list of a thousand functions for a name."""
     view: Any = spark.sparkContext._jvm
     for name in _CLASSES_OF_COLUMNS:
         setattr(view, name, _RememberedClass(getattr(view, name)._fqn, view._gateway_client))
 
 
 def _stop_interrupted(spark: SparkSession, earlier: frozenset[int]) -> None:
-    """Stops the session over a Py4J connection that may have been interrupted in the middle of a call, in any state."""
+    """Stops the session over a Py4J connection that may have been interrupted in the middle of a call."""
     with signals_ignored(), warnings.catch_warnings(), suppress(Exception):
         warnings.simplefilter("ignore")
         spark.stop()
@@ -312,7 +312,7 @@ def _started(master: str | None, conf: Mapping[str, str], report: Report, is_bri
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Returns the settings that can be changed while the JVM is running, as it is under `spark-submit`.
+    """Returns the settings that can be changed in a running JVM; under `spark-submit`, the JVM is running.
 
     The JVM never compiles a method of more than 8,000 bytes, so it would interpret a plan that Spark has fused into a
     larger method. Compression of cached rows takes more time than the saved memory is worth. Inferring constraints of

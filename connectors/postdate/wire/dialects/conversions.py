@@ -35,36 +35,37 @@ def epoch_s(value: bytes | None) -> bytes:
 
 
 def whole_ms(value: bytes | None) -> bytes:
-    """Converts whole milliseconds, a delay or since 1970. A negative number is a time that has passed."""
+    """Converts whole milliseconds: a delay, or a time since 1970. A negative number becomes 0."""
     return b"%d" % max(_whole(value, INTEGER_END), 0)
 
 
 def binary_ms(value: bytes | None) -> bytes:
     """Converts milliseconds since 1970 as Java's BigInteger writes them: big-endian, two's complement. A negative
-    number is a time that has passed."""
+    number becomes 0."""
     if not value or len(value) > _BINARY_BYTES_MAX:
         raise ValueError(f"is not a binary number of 1 to {_BINARY_BYTES_MAX} bytes")
     return b"%d" % max(int.from_bytes(value, "big", signed=True), 0)
 
 
 def delay_s(value: bytes | None) -> bytes:
-    """Converts whole seconds. A negative delay is over."""
+    """Converts a delay in whole seconds. A negative delay becomes 0."""
     return b"%d" % max(_whole(value, _SECONDS_END) * _SECOND_MS, 0)
 
 
 def rfc3339(value: bytes | None) -> bytes:
-    """Converts RFC 3339 with an offset or `Z`. Refuses digits alone, since their unit is unknown."""
+    """Converts a time in RFC 3339 with an offset or `Z`. Refuses digits alone, since their unit is unknown."""
     return _instant(time_text(value))
 
 
 def iso_utc(value: bytes | None) -> bytes:
-    """Converts RFC 3339; without an offset it is UTC. Refuses digits alone, since their unit is unknown."""
+    """Converts a time in RFC 3339. A time without an offset is UTC. Refuses digits alone, since their unit is
+    unknown."""
     text = time_text(value)
     return _instant(text if text.isdigit() or _OFFSET.search(text) else f"{text}Z")
 
 
 def at_rfc3339(value: bytes | None) -> bytes:
-    """Converts `@at ` and RFC 3339, the only schedule of NATS that fires once."""
+    """Converts `@at ` with a time in RFC 3339: the only schedule of NATS that fires once."""
     return _instant(time_text(value)[len(_AT) :].strip())
 
 
@@ -87,7 +88,7 @@ def go_interval(value: bytes | None) -> bytes:
 
 
 def nats_cron(value: bytes | None) -> bytes:
-    """Converts a cron expression with seconds first, or one of the names such as `@hourly`."""
+    """Converts a cron expression with seconds first, or a name such as `@hourly`."""
     fields = (value or b"").split()
     if len(fields) != _NATS_FIELDS and not (len(fields) == 1 and fields[0].startswith(b"@")):
         raise ValueError(f"is not @at, @every, a name such as @hourly, or an expression of {_NATS_FIELDS} fields")
@@ -95,7 +96,7 @@ def nats_cron(value: bytes | None) -> bytes:
 
 
 def kaspr_cron(value: bytes | None) -> bytes:
-    """Converts a cron expression whose seconds, if it has six fields, come last."""
+    """Converts a cron expression. If it has six fields, its seconds come last."""
     fields = (value or b"").split()
     return b" ".join([*fields[5:], *fields[:5]] if len(fields) == 6 else fields)
 
@@ -113,14 +114,14 @@ def kaspr_action(value: bytes | None) -> bytes:
 
 
 def karafka_type(value: bytes | None) -> bytes:
-    """Converts `schedule`."""
+    """Returns `schedule`, and refuses every other value."""
     if value == b"schedule":
         return value
     raise ValueError("is not schedule, cancel or tombstone")
 
 
 def karafka_schema(value: bytes | None) -> bytes | None:
-    """Returns a version of the envelope that keeps the meaning of 1.0.0."""
+    """Returns the version of the envelope, and refuses every version but 1.x.y."""
     if value is not None and _KARAFKA_SCHEMA.fullmatch(value):
         return value
     raise ValueError("is not a version 1 of the envelope")

@@ -11,7 +11,7 @@ karafka     github.com/karafka/karafka: lib/karafka/pro/scheduled_messages/{prox
             lib/karafka/pro/scheduled_messages/contracts/message.rb, and karafka.io/docs/Pro-Scheduled-Messages
 kaspr       github.com/vmirz/kaspr: kaspr/scheduler/manager.py, and kaspr.dev/docs/user-guide/scheduler
 timebridge  github.com/martavoi/kafka-timebridge: README.md, timebridge/acceptor.go
-chronos     github.com/kindredgroup/chronos (of several of this name, the one between two Kafka topics):
+chronos     github.com/kindredgroup/chronos (several projects have this name; this one connects two Kafka topics):
             README.md, How-to.md, chronos_bin/src/utils/util.rs, chronos_bin/src/message_receiver.rs
 rabbitmq    github.com/rabbitmq/rabbitmq-delayed-message-exchange: README.md, src/rabbit_delayed_message_utils.erl
 nats        github.com/nats-io/nats-architecture-and-design: adr/ADR-51.md
@@ -48,7 +48,7 @@ Found = Mapping[str, bytes | None]
 """The headers of a dialect in one record."""
 
 CHECKED: Final = ""
-"""Marks a header of a dialect that has no meaning in Postdate: its value is only parsed, so that a bad one is
+"""Marks a header of a dialect that has no meaning in Postdate. Its value is only parsed, so that an invalid value is
 refused."""
 
 
@@ -56,7 +56,8 @@ class Part(NamedTuple):
     """The meaning of a header of a dialect: the equivalent header of Postdate, and the function that converts the
     value.
 
-    `otherwise`: other meanings of the header, each with a test of the value. The first one whose test passes applies.
+    `otherwise`: other meanings of the header, each with a test of the value. The first meaning whose test passes
+    applies.
     """
 
     header: str
@@ -100,7 +101,8 @@ def _of_kaspr(found: Found, is_tombstone: bool) -> bytes | None:
 
 
 def _of_nats(found: Found, is_tombstone: bool) -> bytes | None:
-    # Every message that a schedule has produced carries both headers; in a new schedule they have no meaning.
+    # Every message that a schedule has produced carries `Nats-Schedule-Next` and `Nats-Scheduler`. In a new schedule
+    # they have no meaning.
     return _CANCEL if found.get("Nats-Schedule-Next") == b"purge" and "Nats-Schedule" not in found else None
 
 
@@ -112,18 +114,19 @@ def _of_rocketmq(found: Found, is_tombstone: bool) -> bytes | None:
 class Dialect:
     """The form in which another system requests a message at a later time.
 
-    `marks`: the names that identify a record as a request of the system. `schedule`, `control`: the meaning of its
-    headers in a request of that kind; a name of the other kind only is ignored. `action`: returns the action of a
+    `marks`: the names that identify a record as a request of the system. `schedule`, `control`: the meaning of each
+    header in a request of that kind. Names that only the other kind has are ignored. `action`: returns the action of a
     control with these headers, such as `cancel`, or None if the record is not a control. `left_over`: names without a
     meaning here, which the system adds to delivered messages or uses internally; they may be repeated. `refused`: names
     of features that Postdate does not have, and the reason.
 
     `id_is_key`: if no header names the schedule, the record's own key does. `key_header`: the header of the target key;
-    if it is absent, the target key is null. `partition_key_header`: the header of a text by which the system chooses
-    the partition. `needs`: a header, a value, and the header of Postdate whose equivalent a request with this value
-    must have. `implied`: headers of Postdate that every recurring schedule of the system gets. `needs_target`: False if
-    the system chooses the target outside the record, so that the request topic's default applies. `is_copy`: True if
-    requests are copies of consumed records, so that a `postdate-id` comes from an earlier delivery.
+    if it is absent, the target key is null. `partition_key_header`: the header with the text from which the system
+    derives the partition. `needs`: triples of a header, a value and a header of Postdate. A request with this value
+    must also have an equivalent of the third. `implied`: headers of Postdate that every recurring schedule of the
+    system gets. `needs_target`: False if the system chooses the target outside the record, so that the request topic's
+    default applies. `is_copy`: True if requests are copies of consumed records, so that a `postdate-id` comes from an
+    earlier delivery.
     """
 
     name: str
@@ -154,7 +157,7 @@ class Dialect:
 
     @cached_property
     def control_names_id(self) -> bool:
-        """True if a header of a control names the schedule, so that its record key does not."""
+        """True if a header of a control, not its record key, names the schedule."""
         return any(part.header == ID for part in self.control.values())
 
     def names_of(self, header: str) -> list[str]:

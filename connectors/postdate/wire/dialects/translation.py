@@ -48,9 +48,8 @@ _RECORD_KEY: Final = "the record's key, which names the schedule,"
 class Vocabulary:
     """The dialects that a request topic accepts.
 
-    `marks`: the dialect of each mark. `bare_cancel`: the dialect in which a null value alone cancels, if it is
-    accepted. `default_target`: the target of a message whose dialect names none; if it is "", such a request is
-    refused.
+    `marks`: the dialect of each mark. `bare_cancel`: the accepted dialect in which a null value alone cancels, or None.
+    `default_target`: the target of a request that names no target; if it is "", such a request is refused.
     """
 
     marks: dict[str, Dialect]
@@ -79,7 +78,7 @@ class Vocabulary:
 
 class Translation(NamedTuple):
     """A translated record: `own` has the headers of Postdate, `headers` those of the message, and `stripped` the
-    removed headers. `names`: the header of the dialect for each header in `own`."""
+    removed headers. `names` maps each header in `own` to the header of the dialect."""
 
     own: Headers
     headers: Headers
@@ -87,14 +86,14 @@ class Translation(NamedTuple):
     names: dict[str, str]
 
     def with_sent_header_names(self, detail: str) -> str:
-        """Returns a message about headers of Postdate as one about the headers that were sent."""
+        """Returns `detail` with the names of the headers that were sent instead of Postdate's."""
         for own, name in self.names.items():
             detail = detail.replace(own, name)
         return detail
 
 
 def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_tombstone: bool) -> Translation | None:
-    """Returns the translation of a record, or None if it has no dialect, as Postdate's own requests.
+    """Returns the translation of a record, or None if it has no dialect, like a request in Postdate's own headers.
 
     Raises RequestRefused if it has marks of two dialects, or an invalid header. Cost: O(headers), about 0.3 us without
     a dialect.
@@ -191,7 +190,8 @@ def _complete(
     own: Headers,
     names: dict[str, str],
 ) -> None:
-    """Adds to a request to schedule what the dialect implies. Raises RequestRefused for what the request lacks."""
+    """Adds to `own` the headers that the dialect implies. Raises RequestRefused if the request lacks a required
+    header."""
     if TOPIC not in names:
         if dialect.needs_target:
             raise RequestRefused(Reason.MISSING_TARGET, f"{dialect.name}: {_either(dialect, TOPIC)} is missing")

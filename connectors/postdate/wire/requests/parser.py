@@ -5,7 +5,7 @@ In particular, the horizon and relative delays count from the record's timestamp
 parsing returns a request or raises RequestRefused.
 
 This is the hot path of every message: one pass over the headers, then a few look-ups for the common request (a target
-and one time). Rules remember parsed texts, so no text is parsed twice in a row.
+and one time). Rules remember parsed texts, so a repeated text is not parsed again.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _ACTIONS: dict[bytes | None, Action] = {
 }
 _FORMAT_3 = SCHEDULE | DROPPED_3
 _KNOWN = sorted(REQUEST_2 | SCHEDULE)
-#: The maximum length of a name that is compared with the known ones. No known name is similar to a longer one.
+#: The maximum length of a name that is compared with the known names. No known name is similar to a longer name.
 _COMPARED_LENGTH_MAX = 2 * max(map(len, _KNOWN))
 _NAMED_TAKES = frozenset({ACTION, ID})
 _TAKES = {
@@ -166,7 +166,7 @@ def parse_request(
 
 
 def sent_headers(headers: Headers, stripped: StrippedHeaders) -> Headers:
-    """Returns the headers of an entry's record as it was sent: without those that the redelivery of a return has added.
+    """Returns the headers of an entry's record as sent, without the headers that the redelivery of a return has added.
 
     Cost: O(headers).
     """
@@ -346,8 +346,8 @@ def _action(rules: RequestRules, value: bytes | None) -> Action:
 
 
 class _ControlRecord(NamedTuple):
-    """The parts of a control's record: the values of its known headers, each named once, its other headers of Postdate,
-    and the headers of its producer."""
+    """The parts of a control's record: the values of its known headers by name, its other headers of Postdate, and the
+    headers of its producer."""
 
     rules: RequestRules
     partition: int
@@ -360,7 +360,7 @@ class _ControlRecord(NamedTuple):
 
 
 def _parse_control(action: Action, record: _ControlRecord) -> Request:
-    """Returns the control that names its request by id or by origin, or many by selectors."""
+    """Returns the control in a record. It names one request by id or by origin, or many by selectors."""
     rules, partition, timestamp_ms, key, fields, left_over, untouched, stripped = record
     is_bulk = action in _BULK_TAKES and not SELECTORS.isdisjoint(fields)
     takes = _BULK_TAKES[action] if is_bulk else _TAKES.get(action, _NAMED_TAKES)
@@ -410,7 +410,8 @@ def _times_ms(timestamp_ms: int, fields: dict[str, bytes | None]) -> tuple[int, 
 def _bulk_control(
     action: Action, rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]
 ) -> tuple[Selection, int, int]:
-    """Returns the selection of a control with selectors, and the time to which, or by which, it moves the messages."""
+    """Returns the selection of a control with selectors, the time to which it moves the messages (-1 if none), and the
+    duration by which it moves them (0 if none)."""
     selection = read_selection(fields)
     if action is Action.CANCEL:
         return selection, -1, 0
@@ -422,7 +423,7 @@ def _bulk_control(
 
 
 def _by_ms(rules: RequestRules, value: bytes | None) -> int:
-    """Returns the time, positive or negative, by which messages are moved."""
+    """Returns the duration, positive or negative, by which messages are moved."""
     is_earlier = value is not None and value.startswith(b"-")
     try:
         by_ms = rules.parse_delay_ms(value[1:] if is_earlier and value is not None else value)

@@ -17,7 +17,7 @@ class Return(msgspec.Struct, frozen=True, gc=False):
     """The retry that a return requests. An absent number is -1, any other absent value None."""
 
     policy: RetryPolicy | str
-    """The policy, or the name of one."""
+    """The policy, or the name of a policy."""
     attempt: int
     """The number of this attempt, from 1."""
     root: bytes | None
@@ -62,9 +62,9 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     partition: int
     """The requested target partition; -1 for the partition that a Java producer would choose by the key."""
     id: bytes
-    """1 to 256 bytes of UTF-8; b"" none."""
+    """1 to 256 bytes of UTF-8; b"" if there is none."""
     acts_on: int
-    """For a control by origin, the offset of the request on which it acts, in this partition; by id, -1."""
+    """For a control by origin, the offset in this partition of the request on which it acts; otherwise -1."""
     grace_ms: int
     """How late a delivery may be before the message becomes the dead letter `expired`; -1 without a limit."""
     headers: Headers
@@ -72,21 +72,22 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     stripped: StrippedHeaders
     """The removed headers of Postdate, with their places in the record."""
     retry: Return | None = None
-    """Only for a return, whose `due_ms` is -1 until `schedule_return` knows its offset."""
+    """Only for a return. Its `due_ms` is -1 until `schedule_return` computes the due time."""
     window_ms: int = 0
     """The longest time after its due time at which the message may leave; 0 without a window."""
     keeps: bool = False
-    """True if this request ends, and the pending message stays, if its id is already pending."""
+    """If its id is already pending: True keeps the pending message and ends this request; False replaces the
+    message."""
     drops: bool = False
-    """True if this request ends if a message of its id was delivered within the remembered window."""
+    """If a message of its id was delivered within the remembered window: True ends this request without a delivery."""
     latest_ms: int = 0
     """The message is due at most this long after the first request of its series; 0 without a limit."""
     selection: Selection | None = None
     """Only for a bulk control: the messages on which it acts."""
     is_even: bool = False
-    """True if the load determines the time within the window, not a draw."""
+    """True if the load, not a draw, determines the time within the window."""
     by_ms: int = 0
-    """A bulk reschedule moves each message by this time, if its `due_ms` is -1; it may be negative."""
+    """If `due_ms` is -1, a bulk reschedule moves each message by this duration, which may be negative."""
     schedule: Schedule | None = None
     """Only for a schedule: `due_ms` is its first nominal time, and `window_ms` and `grace_ms` are absent."""
     times_ms: tuple[int, int] = (-1, -1)

@@ -1,7 +1,7 @@
 """Returns: requests with `postdate-retry`, by which a consumer returns a message to be delivered again later.
 
 Parsing reads a return from its headers alone. `schedule_return` adds what depends on its offset: the named policy, the
-jitter, and the root of its attempts. The headers contain the state of a retry, so no store has any.
+jitter, and the root of its attempts. The headers contain the whole state of a retry, so no store keeps it.
 
 Pure and deterministic, like the parser.
 """
@@ -37,8 +37,8 @@ _ONCE: Final = (ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ORIGIN)
 
 
 def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) -> Return:
-    """Returns the retry that a return requests by its `postdate-retry`, `value`, and by the headers of an earlier
-    delivery.
+    """Returns the retry that a return requests. `value`: the value of `postdate-retry`. `left_over`: the headers of an
+    earlier delivery.
 
     Raises RequestRefused (bad-retry, duplicate-header). Cost: O(headers).
     """

@@ -50,8 +50,8 @@ class RequestRules:
     the record's own timestamp. `forbidden`: exact names of Postdate's topics of the whole deployment; those of `topic`
     are added. `allow`: patterns of fnmatch (`*`, `?`, `[...]`; case matters); a target must match at least one.
     `dialects`: the names of the dialects that are accepted in addition to Postdate's headers. `default_target`: the
-    target of a message whose dialect names none; if it is "", the message is refused. `format_version`: the newest
-    format whose headers are accepted. Raises ValueError if the rules are invalid: fix the configuration.
+    target of a request in a dialect that names no target; if it is "", such a request is refused. `format_version`: the
+    newest format whose headers are accepted. Raises ValueError if the rules are invalid: fix the configuration.
     """
 
     topic: str
@@ -66,7 +66,7 @@ class RequestRules:
     # The names of the headers that have a meaning in a request.
     names: frozenset[str] = field(init=False, repr=False, compare=False, default=REQUEST)
 
-    # Headers of a delivered record that are ignored in a request; `is_dropped` knows more of them.
+    # Headers of a delivered record that are ignored in a request. `is_dropped` also covers those of a dead letter.
     dropped: frozenset[str] = field(init=False, repr=False, compare=False, default=DROPPED)
 
     # The headers of the dialects; None without a dialect.

@@ -24,8 +24,9 @@ _DUE_END: Final = INTEGER_END - 1
 
 
 class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Messages for `target`, whose id begins with `id_prefix`, with the target key `key`, requested for a time in
-    [`from_ms`, `until_ms`). "" selects any target, b"" any message with or without an id, None any key."""
+    """The selectors of a bulk control: the target, the beginning of the id, the target key, and due times in
+    [`from_ms`, `until_ms`). A `target` of "" selects any target, an `id_prefix` of b"" any message with or without an
+    id, a `key` of None any key."""
 
     target: str = ""
     id_prefix: bytes = b""
@@ -35,7 +36,7 @@ class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     def selects(self, target: str, caller_id: bytes, key: bytes | None, due_ms: int) -> bool:
         """True if a message with these properties is selected. `caller_id`: the id of the delivered message, even if it
-        is not registered. `due_ms`: the present due time, as requested. O(1)."""
+        is not registered. `due_ms`: the present due time, not the chosen time in a window. O(1)."""
         return (
             (not self.target or target == self.target)
             and (not self.id_prefix or caller_id.startswith(self.id_prefix))
@@ -45,8 +46,8 @@ class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class BulkRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The request of a bulk control. It cancels the messages of `selection`, or if `moves`, moves them to `due_ms`, or
-    by `by_ms` if `due_ms` is -1. `accepted_ms`: the timestamp of its record."""
+    """The request of a bulk control. If `moves` is False, it cancels the messages of `selection`. Otherwise it moves
+    them to `due_ms`, or by `by_ms` if `due_ms` is -1. `accepted_ms`: the timestamp of its record."""
 
     selection: Selection
     moves: bool = False

@@ -1,12 +1,12 @@
 """Decides which due occurrences of a schedule are delivered, and which are skipped, with the reason.
 
-An occurrence is due from its chosen time on: its nominal time, or with `postdate-window` a time within the window,
-before the next nominal time. So occurrences become due in the order of their numbers. Lateness counts from the chosen
-time. If a pause has no resume yet, the first occurrence in it and all later ones stay undecided. The first rule that
-applies decides:
+An occurrence is due from its chosen time on. Without `postdate-window`, this is its nominal time; otherwise it is a
+time within the window and before the next nominal time. So occurrences become due in the order of their numbers.
+Lateness counts from the chosen time. If a pause has no resume yet, the first occurrence in it and all later ones stay
+undecided. The first rule that applies decides:
 
     paused    it lies in a pause that has ended
-    gap       the schedule skips occurrences in gaps, and this is one
+    gap       the schedule skips occurrences in gaps, and it lies in a gap
     missed    it is later than postdate-catch-up; or postdate-missed is `last` and a newer occurrence is due; or it is
               `none` and the occurrence is more than 60 s late
     grace     it is later than postdate-grace
@@ -35,7 +35,7 @@ class Skip(NamedTuple):
 
 
 class OccurrenceDecision(NamedTuple):
-    """The decision on due occurrences. Each number below that of `position` is delivered or in one of the skips."""
+    """The decision on due occurrences. Each occurrence before `position` is delivered or in one of the skips."""
 
     delivered: list[Occurrence]
     """By number; at most OCCURRENCES_MAX."""
@@ -44,7 +44,7 @@ class OccurrenceDecision(NamedTuple):
     position: Occurrence | None
     """The first undecided occurrence, which may be due, too; None if the schedule is completed."""
     nominals_ms: dict[int, int]
-    """The nominal times of all these occurrences, and of that at `position`, by their numbers."""
+    """The nominal times of all decided occurrences and of `position`, by number."""
 
 
 class _Due(NamedTuple):
@@ -79,7 +79,7 @@ def decide(
     undecided, but count as newer ones for `postdate-missed: last`; None allows deciding all due occurrences.
 
     Decides at most OCCURRENCES_MAX occurrences; the next call decides the rest. Cost: one search for the next
-    occurrence for each due one.
+    occurrence for each due occurrence.
     """
     pauses = pauses_of(switches) if switches else []
     is_last = schedule.missed is Missed.LAST
@@ -110,7 +110,7 @@ def decide(
 def _due_occurrences(
     schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int, pauses: list[Pause]
 ) -> tuple[list[_Due], Occurrence | None, bool]:
-    """Returns the first due occurrences, at most OCCURRENCES_MAX, the next occurrence, and whether that one is due,
+    """Returns at most OCCURRENCES_MAX due occurrences in order, the occurrence that follows, and True if it is due,
     too."""
     due: list[_Due] = []
     undecided: Occurrence | None = position

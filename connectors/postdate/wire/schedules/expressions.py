@@ -8,10 +8,10 @@
     L and LW     in day-of-month: the last day, and the last Monday to Friday, of the month
     5L and 5#3   in day-of-week: the last, and the third, Friday of the month; FRI#3 is the same
 
-The two day fields restrict the day as in Vixie cron: if neither begins with `*`, a day matches if one of them matches;
+The two day fields restrict the day as in Vixie cron: if neither begins with `*`, a day matches if either field matches;
 otherwise both must match. CronSim reads the fields and matches days. The search for a time is separate and uses
 integers: CronSim's iterator steps through datetimes, and its rules for clock changes are those of Debian's cron, which
-has no choice.
+has no policies for them.
 
 Wall-clock times are seconds since 1970-01-01T00:00 of the local calendar. Pure functions, apart from months that an
 expression remembers.
@@ -114,7 +114,8 @@ class Expression:
         return self._count_before(until_s) - self._count_before(from_s) + self._count_days(from_s, until_s)
 
     def _count_days(self, from_s: int, until_s: int) -> int:
-        """Returns the number of matching times on the days from that of one time to that before another."""
+        """Returns the number of matching times from the start of the day of `from_s` to the start of the day of
+        `until_s`."""
         start, end = (date.fromordinal(wall_s // _DAY_S + _EPOCH_DAY) for wall_s in (from_s, until_s))
         year, month, days = start.year, start.month, 0
         skipped = start.day
@@ -125,7 +126,7 @@ class Expression:
         return days * self._hours.bit_count() * self._minutes.bit_count() * self._seconds.bit_count()
 
     def _count_before(self, wall_s: int) -> int:
-        """Returns the number of matching times on the day of a time that lie before it."""
+        """Returns the number of matching times before `wall_s` on its day."""
         day, time_s = divmod(wall_s, _DAY_S)
         start = date.fromordinal(day + _EPOCH_DAY)
         if not self._days(start.year, start.month) >> start.day & 1:
@@ -155,7 +156,8 @@ class Expression:
         return (hour + 1 + _lowest(hours)) * 3_600 + self._first_minute_s if hours else None
 
     def _days(self, year: int, month: int) -> int:
-        """Returns the matching days of a month: bit n is day n. They follow from its first weekday and its length."""
+        """Returns the matching days of a month: bit n is day n. They depend only on the month, its first weekday and
+        its length."""
         if month not in self._cron.months:
             return 0
         shape = monthrange(year, month)
@@ -179,7 +181,7 @@ class Expression:
 def parse_expression(text: str) -> Expression:
     """Returns the expression in a text. Raises ValueError with the remedy. Cost: 50 us, or O(1) if seen lately.
 
-    Accepts some expressions that no day matches, such as the first of a month that is its third Friday.
+    Accepts some expressions that no day matches, such as the first day of a month if it is also the third Friday.
     """
     if len(text) > CRON_LENGTH_MAX or not text.isascii():
         raise ValueError("is too long or not ASCII")

@@ -1,8 +1,8 @@
 """Extra deliveries of a schedule: which are pending, and which follow a delivery.
 
 An extra belongs to a control. It has the offset of the control, the number of its next delivery, the nominal time of
-that delivery, the last possible nominal time, and the timestamp of the control, from which on the deliveries may leave.
-They consume no occurrence number.
+that delivery, the last possible nominal time, and the timestamp of the control. The deliveries may leave from this
+timestamp on. They consume no occurrence number.
 
     (9, 1, 12:00, 12:00, 12:00)     a trigger at 12:00, which delivers once
     (9, 4, 03:00, 08:00, 12:00)     a backfill at 12:00, whose first three deliveries have left
@@ -18,14 +18,14 @@ from postdate.wire.schedules.occurrences import count_nominal, next_after
 from postdate.wire.schedules.schedule import Schedule
 
 Extra: TypeAlias = tuple[int, int, int, int, int]
-"""The offset of a control, the number of its next delivery, the nominal time of that, the last possible one, and the
-timestamp of the control."""
+"""The offset of a control, the number of its next delivery, the nominal time of that delivery, the last possible
+nominal time, and the timestamp of the control."""
 
 Extras: TypeAlias = tuple[Extra, ...]
 
 
 def requested_ms(extra: Extra) -> int:
-    """Returns the timestamp of the control, from which on its deliveries may leave."""
+    """Returns the timestamp of the control. Its deliveries may leave from this time on."""
     _, _, _, _, at_ms = extra
     return at_ms
 
@@ -54,8 +54,8 @@ def first_filled(schedule: Schedule, start_ms: int, end_ms: int) -> int:
     """Returns the first nominal time that a backfill from `start_ms` to `end_ms`, both included, delivers, or 0 if
     there is none.
 
-    The start and the end of the schedule limit the times if its request gives them. Its count and the timestamp of its
-    request do not. Times in a gap that the schedule skips are left out.
+    A start or an end in the request of the schedule limits the times. The count and the timestamp of the request do not
+    limit them. Times in a gap that the schedule skips are left out.
     """
     return next_filled(schedule, max(start_ms, schedule.start_ms) - 1, end_ms)
 
@@ -75,6 +75,6 @@ def next_filled(schedule: Schedule, after_ms: int, end_ms: int) -> int:
 
 
 def fills_more(schedule: Schedule, first_ms: int, end_ms: int, count_max: int) -> bool:
-    """True if a backfill from its first nominal time on has more than `count_max` times. Cost: that of `count_nominal`,
-    which does not compute the times of a refused backfill one by one."""
+    """True if a backfill from `first_ms` to `end_ms` has more than `count_max` nominal times. Cost: that of
+    `count_nominal`, which does not compute the times one by one."""
     return count_nominal(schedule, first_ms, end_ms, count_max) > count_max

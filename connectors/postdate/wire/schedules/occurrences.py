@@ -1,7 +1,7 @@
 """The occurrences of a schedule in order, each with its number and nominal time.
 
-The next nominal time follows from the one before, never from the present. Nominal times ascend strictly, so the number
-of an occurrence determines its nominal time and vice versa, for all policies for gaps and missed occurrences.
+Each nominal time follows from the previous nominal time, never from the present. Nominal times ascend strictly, so the
+number of an occurrence determines its nominal time and vice versa, for all policies for gaps and missed occurrences.
 
 Clock changes, for a schedule whose minute and hour begin with a number:
 
@@ -31,7 +31,7 @@ from postdate.wire.schedules.zones import ClockChange, Zone, load_zone
 
 _SECOND_MS: Final = 1_000
 
-# No offset differs from another of its zone by more: from -12 to +14 hours.
+# The largest possible difference between two offsets of a zone: from -12 to +14 hours.
 _FOLD_S_MAX: Final = 26 * 3_600
 
 
@@ -105,7 +105,7 @@ def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
 
 def count_nominal(schedule: Schedule, first_ms: int, last_ms: int, count_max: int) -> int:
     """Returns the number of nominal times from one instant to another, both included, without those in gaps that the
-    schedule skips. If there are more than `count_max`, returns any larger number.
+    schedule skips. If there are more than `count_max`, returns some number above `count_max`.
 
     Ignores start and count. Cost: O(months and clock changes between), about 1 us each, for any number of times.
     """
@@ -190,7 +190,7 @@ def _next_fixed(expression: Expression, zone: Zone, after_s: int, until_s: int) 
 
 def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
     """Returns None if an instant is an occurrence under this policy. Otherwise returns the last instant of its part of
-    the fold, before which no occurrence lies."""
+    the fold; no occurrence lies between the two instants."""
     if fold is Fold.BOTH:
         return None
     change = _fold_around(zone, instant_s)

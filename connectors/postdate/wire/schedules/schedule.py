@@ -62,7 +62,7 @@ class Fold(StrEnum):
 
 
 class Missed(StrEnum):
-    """The policy for occurrences that are due at the same time: those that are delivered."""
+    """The policy for overdue occurrences: which of them are delivered."""
 
     ALL = "all"
     LAST = "last"
@@ -84,7 +84,7 @@ class Schedule(msgspec.Struct, frozen=True, gc=False):
     end_ms: int = -1
     """Inclusive."""
     count: int = -1
-    """The number of the last occurrence. Skipped ones count."""
+    """The number of the last occurrence. Skipped occurrences count."""
     window_ms: int = 0
     grace_ms: int = -1
     gap: Gap = Gap.NEXT
@@ -151,7 +151,7 @@ def read_schedule(found: Mapping[str, bytes | None]) -> Schedule:
 
 
 def read_times(found: Mapping[str, bytes | None]) -> tuple[int, int]:
-    """Returns the first and the last nominal time that the headers of a backfill request. Requires START and END.
+    """Returns the first and the last nominal time in the headers of a backfill. Requires START and END.
 
     Raises ValueError with the header and the remedy.
     """

@@ -42,8 +42,8 @@ class ClockChange(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A time without a clock change: the offset at each instant in [`start_s`, `end_s`). The time without a change may
-    be longer."""
+    """A period without a clock change: the offset at each instant in [`start_s`, `end_s`). The clocks may stay
+    unchanged for longer."""
 
     start_s: int
     end_s: int
@@ -59,7 +59,7 @@ class Zone:
         self._last_span = Span(0, 0, 0)
 
     def span(self, utc_s: int) -> Span:
-        """Returns a time without a clock change around an instant. Cost: O(1), or 0.3 ms the first time."""
+        """Returns a period without a clock change around an instant. Cost: O(1), or 0.3 ms the first time."""
         span = self._last_span
         if span.start_s <= utc_s < span.end_s:
             return span
@@ -128,7 +128,7 @@ def load_zone(name: str) -> Zone:
     """Returns the zone with an IANA name. Raises ValueError with a hint if `tzdata` has no such zone."""
     names = zone_names()
     if name not in names:
-        # Another abbreviation would mislead: for CEST it is EST.
+        # For an abbreviation, the nearest name would mislead: for CEST it is EST.
         nearest = get_close_matches(name, names, n=1, cutoff=0.8) if "/" in name else []
         hint = f"; the nearest name is {nearest[0]}" if nearest else ", such as Europe/Berlin"
         raise ValueError(f"is not the name of a zone in tzdata {TZ_VERSION}{hint}")

@@ -19,7 +19,7 @@ from postdate.wire.values.texts import parse_natural
 
 _UNIT_MS: Final = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
-# Lookaheads demand at least one component, and one behind the T. Groups are named by unit.
+# The lookaheads require at least one component, and at least one after a T. Groups are named by unit.
 _SHORT: Final = re.compile(
     r"(?=[0-9])(?:(?P<d>[0-9.]+)d)?(?:(?P<h>[0-9.]+)h)?(?:(?P<m>[0-9.]+)m)?(?:(?P<s>[0-9.]+)s)?(?:(?P<ms>[0-9.]+)ms)?"
 )
@@ -60,8 +60,8 @@ def parse_duration_ms(text: str) -> int:
 
 
 def require_unit(text: str) -> str:
-    """Returns the text of a duration that a person types. Raises ValueError for a number without a unit, except 0: in a
-    header it means milliseconds, but a person may mean seconds."""
+    """Returns the text of a duration that a person types. Raises ValueError for a number without a unit, except 0. In a
+    header such a number means milliseconds, but a person may mean seconds."""
     number = text.lstrip("-")
     if number.strip("0").isdigit():
         raise ValueError(f"has no unit: write {number}ms, {number}s or {number}m")
@@ -69,10 +69,10 @@ def require_unit(text: str) -> str:
 
 
 def format_duration(duration_ms: int) -> str:
-    """Returns a duration in the form for people, exact and readable for `parse_duration_ms`: 400d, 1d12h, 1m30s, 1.5s,
-    250ms, 0s.
+    """Returns a duration in the form for people: 400d, 1d12h, 1m30s, 1.5s, 250ms, 0s. It is exact, and
+    `parse_duration_ms` can parse it.
 
-    Requires that it is not negative.
+    Requires a duration that is not negative.
     """
     if 0 < duration_ms < _UNIT_MS["s"]:
         return f"{duration_ms}ms"

@@ -65,7 +65,7 @@ def parse_time_ms(text: str, now_ms: int, examples: str = "now, 10s or -2h") -> 
     """Returns the point in time `text` of an option or a query in epoch milliseconds: absolute, or relative to
     `now_ms`.
 
-    A plain number is epoch milliseconds, so a relative time has a unit. Raises ValueError as `parse_instant_ms` does;
+    A plain number is epoch milliseconds, so a relative time needs a unit. Raises ValueError as `parse_instant_ms` does;
     its message has these `examples` of relative times.
     """
     if text == "now":
@@ -89,8 +89,9 @@ def parse_time_ms(text: str, now_ms: int, examples: str = "now, 10s or -2h") -> 
 
 
 def resolve_time(text: str, now_ms: int) -> str:
-    """Returns a point in time, given as text in an option or a query, as text for a header: an absolute time unchanged,
-    a relative one as RFC 3339, or as epoch ms after NOMINAL_MS_MAX. Raises ValueError as `parse_time_ms` does."""
+    """Returns the header text for a point in time from an option or a query. An absolute time stays unchanged; a
+    relative time becomes RFC 3339, or epoch ms if it lies after NOMINAL_MS_MAX. Raises ValueError as `parse_time_ms`
+    does."""
     epoch_ms = parse_time_ms(text, now_ms)
     try:
         parse_instant_ms(text)

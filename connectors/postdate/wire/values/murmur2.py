@@ -1,8 +1,8 @@
 """The hash and the partitioner of Kafka's Java client, so that a message goes to the partition that a Java producer
 would choose.
 
-Source: `Utils.murmur2`, `Utils.toPositive` and `BuiltInPartitioner.partitionForKey` of apache/kafka. A null key
-determines no partition, in Java as here; an empty key does.
+Source: `Utils.murmur2`, `Utils.toPositive` and `BuiltInPartitioner.partitionForKey` of apache/kafka. As in Java, an
+empty key determines a partition, and a null key does not.
 """
 
 from __future__ import annotations

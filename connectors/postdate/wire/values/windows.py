@@ -2,8 +2,8 @@
 
     draw = ((window_ms + 1) * (crc32(origin) >> 8)) >> 24        0 <= draw <= window_ms
 
-crc32 spreads the origins of consecutive requests more evenly than chance does, because they differ in only a few
-digits, and every language has it. All integers stay below 2**63, so SQL computes the same.
+Every language has crc32. It spreads the origins of consecutive requests more evenly than chance does, because they
+differ in only a few digits. All integers stay below 2**63, so SQL computes the same.
 
 Pure functions.
 """
@@ -25,6 +25,6 @@ def draw_ms(origin: bytes, window_ms: int) -> int:
 
 
 def not_before(chosen_ms: int, left_ms: int, last_ms: int) -> int:
-    """Returns a chosen time after `left_ms`, before which other messages of its key may have left, or the end of its
-    window, `last_ms`, if that is earlier. Requires `chosen_ms` <= `last_ms`."""
+    """Returns the chosen time, moved to after `left_ms` if necessary, but at most to `last_ms`, the end of the window.
+    Other messages of the same key may have left up to `left_ms`. Requires `chosen_ms` <= `last_ms`."""
     return max(chosen_ms, min(left_ms + 1, last_ms))
