@@ -87,7 +87,7 @@ def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment
 
 
 def _found(config: Config, token: str) -> Deployment:
-    """Returns the processes of the members of the group. Raises KafkaFault, and TransientError if the group is empty."""
+    """Returns the processes of the members of the group. Raises KafkaFault; TransientError if the group is empty."""
     from postdate.sidecar.http.api.peers import read_group
     from postdate.sidecar.http.queries.deployment import Deployment, peers_of
 
