@@ -36,7 +36,7 @@ TOKEN = "a-token-of-some-length"  # noqa: S105
 
 
 class _StoppedClock(SystemClock):
-    """Steady time stands still, so nothing in a process becomes overdue on a slow machine."""
+    """A clock whose steady time stands still, so nothing in a process becomes overdue on a slow machine."""
 
     def __init__(self) -> None:
         self._steady_ms = super().steady_ms()
