@@ -91,7 +91,7 @@ class Sender:
 
 
 def filler_of(number: int) -> bytes:
-    """Returns the rest of a value; it repeats after 16,384 requests."""
+    """Returns the random bytes of a value. They repeat after 16,384 requests."""
     first = number * _FILLER_SIZE_BYTES % len(_FILLERS)
     return _FILLERS[first : first + _FILLER_SIZE_BYTES]
 

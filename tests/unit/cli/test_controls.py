@@ -325,7 +325,7 @@ def test_nothing_is_sent_if_no_verdict_can_arrive(cluster: SimulatedCluster, tmp
 
 
 def test_the_origin_is_printed_even_if_the_brokers_clock_is_wrong(cluster: SimulatedCluster) -> None:
-    """The message is beyond the horizon by the clock of the broker, and within it by ours."""
+    """The due time is beyond the horizon by the clock of the broker, and within the horizon by the local clock."""
     cluster.broker.skew_ms = -500 * 86_400_000
     at = str(int(cluster.time.now_ms) + 3_600_000)
     for command in (

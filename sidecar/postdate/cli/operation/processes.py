@@ -69,7 +69,8 @@ def warn_about_unqueried_shards(deployment: Deployment) -> None:
 
 
 def deployment_of(config: Config, urls: tuple[str, ...], token_file: Path | None) -> Deployment:
-    """Returns the processes at these addresses, or the members of the group. Raises TransientError, KafkaFault."""
+    """Returns the processes at these addresses; without addresses, the members of the group. Raises TransientError,
+    KafkaFault."""
     path = token_file or config.http.token_file
     return _deployment(config, urls, read_secret(path).strip() if path is not None else "")
 

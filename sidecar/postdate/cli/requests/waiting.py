@@ -48,7 +48,7 @@ _WHY_NOT: Mapping[Verdict, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The options of a command that wait for a verdict. `wanted`: True if it waits; `timeout_ms`: the longest wait."""
+    """How a command waits for a verdict. `wanted`: True if it waits; `timeout_ms`: the longest wait."""
 
     wanted: bool
     timeout_ms: int

@@ -370,7 +370,7 @@ def value_of(number: int) -> bytes:
 
 
 def request(number: int, target: str, due_ms: int) -> Request:
-    """Returns the headers of a plain request: a target, a due time, and one header of the caller's own."""
+    """Returns a plain request: the key, and headers with the target, the due time and one header of the message."""
     when = b"%d" % due_ms
     headers: Headers = [(names.TOPIC, target.encode()), (names.AT, when), ("n", b"%d" % number)]
     return b"key-%d" % (number % 1009), headers

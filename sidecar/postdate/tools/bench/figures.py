@@ -33,7 +33,7 @@ class Threshold:
     at_most: bool
 
     def is_met(self, value: float) -> bool:
-        """True if a median meets it."""
+        """True if `value`, a median, meets the target."""
         return value <= self.bound if self.at_most else value >= self.bound
 
     def __str__(self) -> str:
@@ -135,7 +135,7 @@ REFERENCE = "two cores that broker, load and sidecar share"
 
 
 def gather(case: str, repeats: Sequence[Figures]) -> list[Figure]:
-    """Returns the figures of a case, in the order in which it gave them. Requires at least one repeat."""
+    """Returns the figures of a case over all repeats, in the case's order. Requires at least one repeat."""
     return [Figure(case, name, tuple(each[name] for each in repeats), TARGETS.get((case, name))) for name in repeats[0]]
 
 

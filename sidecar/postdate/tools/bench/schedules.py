@@ -67,7 +67,7 @@ _ZONES = (
 
 @dataclass(frozen=True, slots=True)
 class BenchSchedule:
-    """A schedule: the headers that describe it, its first nominal time from the measured time on, and its interval."""
+    """A schedule: the headers that describe it, its first nominal time in the measured period, and its interval."""
 
     headers: list[tuple[str, bytes | None]]
     first_ms: int

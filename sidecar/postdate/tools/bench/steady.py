@@ -186,7 +186,7 @@ def bad_target(environment: BenchEnvironment, rate: int, seconds: float) -> Figu
 
 
 def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missing: bool) -> Lateness:
-    """Returns lateness at the commit of the messages for nine targets; those for the tenth are not counted."""
+    """Returns the lateness at the commit of the messages for nine targets. Messages for the tenth do not count."""
     requests, targets = environment.new_topics(10, target_partitions=1)
     tenth = f"{targets[-1]}-missing" if missing else targets[-1]
     sidecar = environment.sidecar(requests)

@@ -61,7 +61,7 @@ class Show:
     sidecars: list[Child] = field(default_factory=list)
 
     def perform(self) -> bool:
-        """True if no message was lost, repeated, early or altered, by the ledger and by the audit.
+        """Runs the demo. True if neither the ledger nor the audit found a lost, repeated, early or altered message.
 
         Raises PostdateError if the run could not continue.
         """
@@ -158,7 +158,8 @@ class Show:
         screen.event(f"{what}: {overdue:,} messages were due and on the way", "bold red")
 
     def _wait(self, screen: DemoScreen, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
-        """Shows the ledger until the condition holds. Raises _TooLate, and PostdateError if a sidecar ended."""
+        """Shows the ledger until the condition holds. Raises _TooLate after `timeout_s`, and PostdateError if a sidecar
+        has ended."""
         deadline_ms = now_ms() + timeout_s * 1000
         while not condition():
             self._check_sidecars()

@@ -143,7 +143,7 @@ class Turns:
 
 @pytest.fixture
 def turns(client: Client, monkeypatch: pytest.MonkeyPatch) -> Turns:
-    """REQUIRES: the server has started, since the start takes one turn."""
+    """Holds the turns of the acceptor. REQUIRES: the server has started, since its start takes one turn."""
     turns, turn, start = Turns(), acceptor.Acceptor._turn, acceptor.Acceptor._start
 
     def held_turn(self: acceptor.Acceptor) -> None:

@@ -54,7 +54,7 @@ def http_server() -> Iterator[HttpServerUnderTest]:
 
 @pytest.fixture(scope="module")
 def allowed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A client with the right token, of one server for all tests with invalid requests."""
+    """Yields a client with the right token. All tests with invalid requests share its server."""
     path = tmp_path_factory.mktemp("http") / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:

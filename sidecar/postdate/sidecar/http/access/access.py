@@ -94,7 +94,7 @@ class Access:
             self.may_change(request, body)
 
     def may_change(self, request: Request, body: bytes) -> None:
-        """Raises Refused if the request neither has the token nor is signed with it, or if no token is configured.
+        """Raises Refused unless a token is configured, and the request has the token or is signed with it.
         `body`: the body of a signed request; empty if the request is not signed."""
         if self._token_file is None:
             raise Refused(403, "this needs a token, and the process has none: set http.token_file")

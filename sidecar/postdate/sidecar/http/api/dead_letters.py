@@ -213,7 +213,8 @@ def _look_up(process: ProcessState, topic: str) -> LiveTopic:
 
 
 def _read(process: ProcessState, body: object) -> tuple[str, DeadLetterFilters, Headers, bool]:
-    """Returns topic, filters, the header with the new time if there is one, and whether to execute. Raises BadQuery."""
+    """Returns topic, filters, the header with the new time if the body has one, and True if the requeue is to be
+    executed. Raises BadQuery."""
     body = queries.body_of(body, *_FILTERS, "origins", *_TIMES, "execute")
     execute, origins = body.get("execute", False), body.get("origins", [])
     if not isinstance(execute, bool):

@@ -205,7 +205,7 @@ def _end(process: ProcessState, part: Partition) -> int:
 def _read(
     process: ProcessState, part: Partition, log: Partition, start: int, offset: int, end: int | None = None
 ) -> SearchResult:
-    """Returns the fates of a request in [start, end) of the dispatch log, up to its final one."""
+    """Returns the fates of a request in [start, end) of the dispatch log, up to its final fate."""
     bound = _end(process, log) if end is None else end
     deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX
     events: list[dict[str, Any]] = []
