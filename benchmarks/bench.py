@@ -1,7 +1,7 @@
 """`python -m benchmarks.bench`: runs `postdate bench` with the same arguments; writes benchmarks/bench.json.
 
-The file has the raw values and the conditions. The exit code is that of the command. If it measures nothing, nothing is
-written.
+The file has the raw values and the conditions. The exit code is that of the command. If the command measures nothing,
+no file is written.
 """
 
 from __future__ import annotations

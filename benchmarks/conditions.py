@@ -9,22 +9,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Code that a figure depends on; other files may differ from the commit.
+#: The code on which figures depend. Changes of other files do not count as changes of the commit.
 SOURCES = ("sidecar", "wheel", "connectors", "benchmarks/*.py", "benchmarks/peers")
 
 
 def commit() -> str:
-    """Returns the commit of this tree, and whether its code differs from it."""
+    """Returns the commit of this tree, followed by `with changes` if the code of the tree differs from the commit."""
     return _git("rev-parse", "--short", "HEAD") + (" with changes" if _git("status", "--porcelain", *SOURCES) else "")
 
 
 def now() -> str:
-    """Returns the present minute."""
+    """Returns the present time in UTC, to the minute."""
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def machine() -> str:
-    """Cores, memory and versions of this machine."""
+    """Returns the cores, the memory, the system and the Python version of this machine."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     return f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {system}"

@@ -3,9 +3,9 @@
     python -m benchmarks.floor [CASE]... [--messages 200000] [--seconds 20] [--rounds 3]
 
 A round runs each case of `postdate bench` once, then the minimal sidecar (`benchmarks/minimal_sidecar.py`) and the raw
-copy with the same records; `steady` has a new load for each. The difference between sidecar and minimal sidecar is what
-changes of Postdate's code could save at most. Other programs on the machine change rates more than processor time.
-Prints the medians and the values of all rounds.
+copy with the same records; `steady` has a new load for each program. The difference between the sidecar and the minimal
+sidecar is the most that changes of Postdate's code could save. Processor time is compared and not rates, since other
+programs on the machine disturb it less. Prints the medians and the values of all rounds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Run = dict[str, float]
 
 @dataclass
 class FloorEnvironment(BenchEnvironment):
-    """The environment of the cases, which also notes the topics that a case makes."""
+    """The environment of the cases. It also records the topics that a case creates."""
 
     made: list[tuple[str, list[str]]] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ class FloorEnvironment(BenchEnvironment):
 
     @contextmanager
     def minimal_sidecar(self, case: str, count: int, pause_ms: int = 0) -> Iterator[subprocess.Popen[str]]:
-        """Starts a minimal sidecar for the first topics that were made; it ends with the block at the latest."""
+        """Starts a minimal sidecar for the first topics in `made`. It ends with the block at the latest."""
         requests, targets = self.made[0]
         command = [sys.executable, "-m", "benchmarks.minimal_sidecar", self.bootstrap, requests, targets[-1]]
         with subprocess.Popen(  # noqa: S603
@@ -67,7 +67,7 @@ class FloorEnvironment(BenchEnvironment):
 
 
 def full(environment: FloorEnvironment, case: str, count: int) -> dict[str, _Run]:
-    """Returns a case that begins with a full request topic."""
+    """Returns the runs of a case that begins with a full request topic."""
     found = CASES[case].run(environment, Size(count, 0.0))
     runs = {"sidecar": {"cpu_us": found["sidecar_cpu_us"], "per_s": found["records_per_s"]}}
     requests, targets = environment.made[0]
@@ -86,7 +86,7 @@ def _of_one(done: _Run) -> _Run:
 
 
 def steady(environment: FloorEnvironment, seconds: float, pause_ms: int) -> dict[str, _Run]:
-    """Sends 1,000 requests a second. Returns the share of a core, and the processor time of a transaction."""
+    """Sends 1,000 requests a second. Returns the used share of a core, and the processor time of a transaction."""
     found = CASES["steady 1000/s"].run(environment, Size(0, seconds))
     count = int(_STEADY_PER_S * (seconds + WARM_UP_S))
     lasted_s = seconds + WARM_UP_S + DELAY_MS[1] / 1_000
@@ -109,7 +109,7 @@ def _of_steady(core_share: float, per_s: float) -> _Run:
 
 
 def _transactions(environment: FloorEnvironment) -> float:
-    """Returns the transactions of the sidecar: each writes a record and a marker to the dispatch log."""
+    """Returns the number of transactions of the sidecar. Each writes a record and a marker to the dispatch log."""
     log = OwnTopics.of(environment.made[0][0]).dispatch_log
     with admin_of(environment.kafka) as admin:
         ends = admin.end_offsets([Partition(log, each) for each in range(PARTITIONS)], Isolation.READ_UNCOMMITTED)

@@ -1,7 +1,7 @@
 """`python -m benchmarks.lateness_chart`: draws docs/images/lateness.svg from bench.json and peers.json.
 
-The p99 of lateness against load: Postdate and raw producers from `make bench`, RocketMQ and NATS from `make peers`.
-Both axes are logarithmic.
+The chart shows the p99 of lateness against load. The values of Postdate and raw producers come from `make bench`, those
+of RocketMQ and NATS from `make peers`. Both axes are logarithmic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 360" role="i
 """
 
 Lines = dict[str, dict[int, float]]
-"""p99 in ms by messages a second, of each system."""
+"""The p99 of each system in ms, by messages a second."""
 
 
 def lines() -> Lines:

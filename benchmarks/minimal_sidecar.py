@@ -3,12 +3,12 @@
     python -m benchmarks.minimal_sidecar BOOTSTRAP REQUESTS TARGET CASE COUNT PAUSE_MS
 
 Does the work of one case of `postdate bench` for COUNT records of REQUESTS: intake, through, long, cancel or steady.
-It consumes batches with their headers. In one RocksDB write for each partition of a batch it puts a row for each
-request, as large as an entry. If messages are due, it reads their rows back, produces the messages with their origin
-and due time in transactions with one record that names them, and deletes the rows. `long` writes to the store topic
-instead, and puts the rows after the commit; `cancel` looks up ids. It checks, refuses, recovers and counts nothing.
-One thread does everything; in `steady` each of the four partitions also has a thread with a producer that pauses for
-PAUSE_MS between transactions, like a shard.
+It consumes batches with their headers. For each partition of a batch, one RocksDB write puts a row for each request, as
+large as an entry. If messages are due, the program reads their rows back, and produces the messages with their origin
+and due time. Each transaction also has one record that names its messages. Then the program deletes the rows. `long`
+writes to the store topic instead, and puts the rows after the commit; `cancel` looks up ids. The program checks,
+refuses, recovers and counts nothing. It has one thread; in `steady` each of the four partitions also has a thread with
+a producer that pauses for PAUSE_MS between transactions, like a shard.
 
 Prints {"records": …, "seconds": …, "cpu_s": …, "transactions": …}, from the first record on.
 """
@@ -39,7 +39,7 @@ from postdate.wire.topics import OwnTopics
 
 _TIMEOUT_S = 30.0
 _POLL_RECORDS_MAX = 5_000
-#: s. How long a poll gathers records: with a full topic, and in `steady`, as the sidecar does.
+#: Seconds: how long a poll gathers records from a full topic, and in `steady`, where the sidecar gathers as long.
 _GATHER_S = 1.0
 _STEADY_GATHER_S = 0.01
 _KEY = struct.Struct(">QQ")
@@ -78,8 +78,8 @@ class MinimalSidecar:
         return made
 
     def batches(self, count: int, gather_s: float) -> Iterator[tuple[int, list[Any]]]:
-        """Yields the next `count` records, by poll and partition. `Any`: the library's types promise less of a
-        message."""
+        """Yields the next `count` records, by poll and partition. The type is `Any`, since the library's type of a
+        message is too general."""
         taken = 0
         while taken < count:
             first = self._consumer.poll(_TIMEOUT_S)
@@ -118,7 +118,8 @@ class MinimalSidecar:
         self._logs[partition].write(batch)
 
     def accept_with_ids(self, partition: int, messages: list[Any], producer: Producer) -> None:
-        """Puts rows of each request and its id; deletes both for a cancel, which is answered in a transaction."""
+        """Puts a row for each request and one for its id. For a cancel, deletes both rows, and writes the fates in a
+        transaction."""
         batch, fates = WriteBatch(raw_mode=True), list[_Fate]()
         log: Any = self._logs[partition]
         new: dict[bytes, bytes] = {}

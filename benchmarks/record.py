@@ -1,7 +1,7 @@
 """`python -m benchmarks.record NAME COMMAND...`: runs a command and writes its output to benchmarks/raw/NAME.txt.
 
 The file begins with the command, the commit, the time, the machine and the load average. The exit code is that of the
-command, and the file is written whatever it is. Paths below this tree are written relative to it.
+command; the file is written even if the command fails. Paths below this tree are written relative to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(name: str, command: list[str], folder: Path = RAW) -> int:
 
 
 def _first_program(command: list[str]) -> int:
-    """Returns how many words of `command` precede the program."""
+    """Returns the number of words of `command` before the program."""
     return next((place for place, word in enumerate(command) if "=" not in word), len(command))
 
 

@@ -2,11 +2,11 @@
 
     python -m benchmarks.request_cost [--rounds 15] [--requests 20000]
 
-Each kind is compared with a plain request; the second return, which has the headers of a redelivery, with a plain
-request that has them, too. Each round ingests the same number of requests of each kind into new timer indexes, in
-batches of 2,000, in an order that changes. So both sides of a difference are from the same seconds, and other programs
-on the machine matter little. The result is the median of the rounds' differences, and their quartiles. The values of
-each round and the conditions go to benchmarks/request_cost.json.
+Each kind is compared with a plain request. The second return has the headers of a redelivery, so the plain request for
+it has these headers too. Each round ingests the same number of requests of each kind into new timer indexes, in batches
+of 2,000, in a changing order. So both requests of a comparison are measured in the same seconds, and other programs on
+the machine matter little. The result is the median of the rounds' differences, and their quartiles. The values of each
+round and the conditions go to benchmarks/request_cost.json.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     load        the program that sends them
     arrivals    the program that reads the target
     system      broker and sidecars: start, SIGKILL, samples of memory, files and disk
-    figures     the outcome: lost, repeated, early; lateness apart from the kills; whether the samples are flat
+    figures     the outcome: lost, repeated and early messages; lateness without the kills; trends of the samples
     report      the record as a page of Markdown, and all values as JSON
     __main__    `python -m benchmarks.endurance`: the kills, the count, the audit
 

@@ -1,7 +1,7 @@
 """`python -m benchmarks.endurance`: the load, the kills, the count and the audit.
 
-Exits with 1 if a message, an acknowledgement, the exit code of a sidecar, a log or the audit is wrong. Whether memory,
-files and disk are flat is only reported.
+Exits with 1 if a message, an acknowledgement, the exit code of a sidecar, a log or the audit is wrong. Growth of
+memory, files or disk is reported, and does not change the exit code.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from benchmarks.endurance.system import PARTITIONS, SIDECARS, TARGET_PARTITIONS,
 _SAMPLE_EACH_S = 10.0
 _SAY_EACH_S = 60.0
 _POLL_INTERVAL_S = 0.5
-#: s. After the last due time; a sidecar that was killed just before it recovers within this time.
+#: Seconds: the wait after the last due time. A sidecar that was killed just before this due time recovers meanwhile.
 _REST_S = 120.0
-#: s. For repeats, when all have arrived.
+#: Seconds: the wait for repeats after all messages have arrived.
 _QUIET_S = 10.0
 _AUDIT_S = 3_600.0
-#: With the default of 2 GB, the audit of 21.6 million requests fails.
+#: The heap of the audit. With the default of 2 GB, the audit of 21.6 million requests fails.
 _AUDIT_HEAP = "8g"
 
 
@@ -126,7 +126,7 @@ class Endurance:
             time.sleep(_QUIET_S)
 
     def _step(self, reader: subprocess.Popen[str], may_kill: bool) -> None:
-        """Waits, takes samples and kills when it is time."""
+        """Takes samples and kills a sidecar if the interval for each has passed, and waits for one poll interval."""
         now_s = time.monotonic() - self.began
         self.system.check()
         if reader.poll() is not None:

@@ -1,8 +1,8 @@
 """`python -m benchmarks.endurance.arrivals BOOTSTRAP TARGET PARTITIONS COUNT DIRECTORY`: reads the target.
 
-A `read_committed` consumer that assigns itself all partitions from the beginning, and commits no offsets. For each
-message it writes to `Outcomes` in DIRECTORY the number of arrivals, the due time, and the lateness by this machine's
-clock. Runs until SIGTERM.
+The program is a `read_committed` consumer that assigns itself all partitions from the beginning, and commits no
+offsets. It writes the number of arrivals, the due time, and the lateness by this machine's clock of each message to
+`Outcomes` in DIRECTORY. It runs until SIGTERM.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.endurance.plan import Outcomes
 
-#: s. The pause between two reads. Lateness is less precise if a read returns many messages.
+#: Seconds: the pause between two reads. Lateness is less precise if a read returns many messages.
 _PAUSE_S = 0.001
 _RECORDS_MAX = 5_000
-#: The largest number of an element of `Outcomes.arrived` can count.
+#: The largest number of arrivals that an element of `Outcomes.arrived` can count.
 _ARRIVED_MAX = 255
 _ENDING: list[bool] = []
 

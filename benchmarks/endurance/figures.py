@@ -14,20 +14,20 @@ from benchmarks.endurance.plan import Outcomes
 from benchmarks.endurance.system import Sample
 
 RECOVERY_MS = 30_000
-"""After a SIGKILL, messages that are due within this time do not count for the undisturbed lateness."""
-#: ms. Messages due shortly before a SIGKILL may still be on their way.
+"""Messages that are due within this time after a SIGKILL do not count for the undisturbed lateness."""
+#: Milliseconds: the same before a SIGKILL, since messages that are due shortly before it may not have arrived yet.
 _BEFORE_KILL_MS = 1_000
 _POINTS = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
 FLAT_SHARE = 1.1
-"""A figure is flat if its median in the last third of the time is at most this multiple of its median in the second."""
+"""A figure is flat if its median in the last third of the run is at most this multiple of that in the second third."""
 _EXAMPLES = 5
 
 Figures = dict[str, int | float | str | None]
 
 
 def counts(outcomes: Outcomes) -> Figures:
-    """Returns the number of messages that were lost, arrived twice, early or with a wrong due time, or arrived
-    although they were cancelled."""
+    """Returns the numbers of messages that were lost, that arrived twice, early or with a wrong due time, or that
+    arrived although they were cancelled."""
     meant, arrived = outcomes.due_ms > 0, outcomes.arrived
     came = meant & (arrived > 0)
     return {
@@ -55,7 +55,7 @@ def examples(outcomes: Outcomes) -> list[str]:
 
 
 def lateness(outcomes: Outcomes, kills_ms: Sequence[int]) -> dict[str, Figures]:
-    """Percentiles of all messages, and of those that were due apart from the kills, ms."""
+    """Returns the percentiles of lateness, ms: of all messages, and of the messages that no kill disturbed."""
     came = (outcomes.due_ms > 0) & (outcomes.arrived > 0)
     due_ms, late_ms = outcomes.due_ms[came], outcomes.late_ms[came]
     apart = np.ones(len(due_ms), dtype=np.bool_)
@@ -72,8 +72,8 @@ def by_minute(outcomes: Outcomes, began_ms: int) -> list[Figures]:
 
 
 def trend(samples: Sequence[Sample], from_s: float, to_s: float) -> dict[str, Figures]:
-    """Memory, files and disk of both sidecars: the medians in the second and in the last third of a time, and whether
-    they are flat. Between these times neither the load nor the number of pending messages should change."""
+    """Returns the medians of memory, files and disk of both sidecars in the second and in the last third of a period,
+    and whether they are flat. In this period, the load and the number of pending messages must not change."""
     third = (to_s - from_s) / 3
     found: dict[str, Figures] = {}
     for name in ("memory_mb", "files", "disk_mb", "pending"):

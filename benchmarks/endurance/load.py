@@ -1,7 +1,7 @@
 """`python -m benchmarks.endurance.load BOOTSTRAP REQUESTS TARGET PARTITIONS RATE COUNT DELAY_MS_MAX SEED DIRECTORY`.
 
 Sends the requests of the plan, RATE a second, and writes the due time of each to `Outcomes` in DIRECTORY. Prints the
-longest time by which it was behind its rate, ms. The exit code is 1 if a request was not acknowledged.
+longest delay of the program against its rate, ms. The exit code is 1 if a request was not acknowledged.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from confluent_kafka import Producer
 
 from benchmarks.endurance.plan import CANCEL, GROUP, MESSAGE, Outcomes, Planned, plan
 
-#: s. Requests are sent in groups of this time.
+#: Seconds: requests that are planned within this time are sent together.
 _STEP_S = 0.005
-#: Bytes of a value after its number and its due time, which no compression can shrink.
+#: Bytes of a value after its number and its due time. They are random, so that compression does not shrink them.
 _FILLER_SIZE_BYTES = 240
 _FILLERS = random.Random(20).randbytes(16_384 * _FILLER_SIZE_BYTES)  # noqa: S311  # not a secret
 _FLUSH_S = 120.0
@@ -82,7 +82,7 @@ class Sender:
                 self._producer.poll(0.1)
 
     def _partition_of(self, number: int) -> int:
-        """Returns the partition of a request, and of its control. Each has some of the requests with ids."""
+        """Returns the partition of a request, and of its control. Each partition gets some of the requests with ids."""
         return (number + number // GROUP) % self._partitions
 
     def _failed(self, error: object, _message: object) -> None:
@@ -91,7 +91,7 @@ class Sender:
 
 
 def filler_of(number: int) -> bytes:
-    """Returns the rest of a value; it repeats after 16,384 requests."""
+    """Returns the random bytes of a value. They repeat after 16,384 requests."""
     first = number * _FILLER_SIZE_BYTES % len(_FILLERS)
     return _FILLERS[first : first + _FILLER_SIZE_BYTES]
 

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 DELAY_MS_MIN = 1_000
-#: ms. The shortest delay of a request with an id.
+#: Milliseconds: the shortest delay of a request with an id.
 _CONTROLLED_MS = 10_000
-#: s. From a request to its control.
+#: Seconds: the time from a request to its control.
 _CONTROL_AFTER_S = 5
 GROUP = 20
 _WITH_ID, _CONTROL = 10, 19
@@ -55,11 +55,11 @@ def plan(rate: int, count: int, delay_ms_max: int, seed: int) -> Iterator[Planne
 
 
 class Outcomes:
-    """Arrays in mapped files, one element for each request, which two programs write and the judge reads.
+    """Arrays in mapped files, with one element for each request. The load and the reader write them.
 
-    The load writes `due_ms`: the due time that counts in the end, -1 for a request that must not arrive, 0 for one that
-    was not sent. The reader writes `arrived`, how often it came, and of its first arrival `due_said_ms`, the due time
-    that the message names, and `late_ms`, how much later it came.
+    The load writes `due_ms`: the final due time, -1 for a request that must not arrive, and 0 for a request that was
+    not sent. The reader writes `arrived`, the number of arrivals. For the first arrival it also writes `due_said_ms`,
+    the due time in the message, and `late_ms`, the lateness.
     """
 
     def __init__(self, directory: Path, count: int, create: bool = False) -> None:

@@ -1,7 +1,7 @@
 """A broker with the options of Kafka's own scripts, and two sidecars that share the partitions.
 
-The sidecars are static members of the group, each with its own data directory. So the shards of one that is killed wait
-for its restart, and do not move to the other one.
+The sidecars are static members of the group, each with its own data directory. So the shards of a killed sidecar wait
+for its restart, and do not move to the other sidecar.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from postdate.tools.dev_broker.local_broker import PRODUCTION_JVM, LocalBroker
 from postdate.wheel.timing_wheel.wheel_view import WHEEL_NAME, present_snapshot
 
 PARTITIONS = 4
-"""Of the request topic: two shards for each sidecar."""
+"""Partitions of the request topic: two shards for each sidecar."""
 TARGET_PARTITIONS = 4
 SIDECARS = ("a", "b")
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
 _POLL_INTERVAL_S = 0.1
 _START_S = 120.0
-#: Copied before the run, until the JVM of the broker has compiled its code.
+#: Records that are copied before the run, so that the JVM of the broker has compiled its code.
 _WARM_UP_RECORDS = 300_000
 
 
 class SystemFailed(ClickException):
-    """A process has ended, or did not start: ends the command with this message."""
+    """A process has ended, or did not start. The error ends the command with its message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The resources of one sidecar at `at_s`, s after the start of the load. `memory_mb`: without mapped files."""
+    """The resources of one sidecar. `at_s`: seconds after the start of the load. `memory_mb`: without mapped files."""
 
     at_s: float
     sidecar: str
@@ -56,7 +56,7 @@ class EnduranceSystem:
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._directory, self._stack = directory, stack
         broker = LocalBroker(0, directory / "broker", jvm=PRODUCTION_JVM)
-        stack.callback(broker.kill)  # nobody reads its data again
+        stack.callback(broker.kill)  # its data is not needed again
         broker.start()
         self.bootstrap, self._broker_pid = broker.bootstrap_servers, broker.pid
         clients = load_clients(self.bootstrap)

@@ -1,5 +1,6 @@
-"""Postdate beside other systems that deliver messages later: RocketMQ and NATS JetStream, in one run on one machine.
+"""Compares Postdate with other systems that delay messages, RocketMQ and NATS JetStream, in one run on one machine.
 
-`python -m benchmarks.peers` starts each system, one after the other, and applies the same load to it by client programs
-(`clients/`). It may import `postdate.tools` and `postdate.kafka`; only tests import it. Each receiver has a thread.
+`python -m benchmarks.peers` starts the systems one after the other, and applies the same load to each, with the client
+programs in `clients/`. The package may import `postdate.tools` and `postdate.kafka`; only tests import it. Each
+receiver has a thread.
 """

@@ -26,11 +26,11 @@ from benchmarks.peers.system import System
 from postdate.kafka.errors import DevBrokerFailed, KafkaFault
 from postdate.sidecar.errors import PostdateError
 
-#: Drained before anything is measured, so that JVMs have compiled their code.
+#: Messages that are drained before the measurements, so that JVMs have compiled their code.
 WARM_UP_MESSAGES_MAX = 50_000
-#: Messages a second that each system accepts at least, for the time until messages are due.
+#: Messages a second that each system is expected to accept at least. It determines the time until messages are due.
 ACCEPTED_PER_S_MIN = 2_000
-#: s. Of that time, for starting the sender.
+#: Seconds: the part of that time for the start of the sender.
 STARTING_S = 15
 
 
@@ -97,7 +97,7 @@ def _warm_up(measurement: Measurement, name: str, messages: int, lead: float | N
 def _cases(
     measurement: Measurement, messages: int, rates: tuple[int, ...], seconds: int, lead: float | None
 ) -> dict[str, Callable[[], Case]]:
-    """Returns the measurements of a system, in order."""
+    """Returns the measurements of a system by name, in the order in which they run."""
     lead_s = lead or _lead_s(messages)
     steady = {f"{rate:,}/s": partial(measurement.lateness, rate, seconds) for rate in rates}
     drain, kill = partial(measurement.drain, messages, lead_s), partial(measurement.kill, messages, lead_s)

@@ -1,4 +1,4 @@
-"""The messages that one receiver has got, and the figures that follow from them.
+"""The messages that one receiver has received, and the figures that follow from them.
 
 A receiver is a client program that writes a row of four big-endian 64-bit integers for each message to its stdout:
 sequence number, due time (epoch ms), arrival (epoch microseconds), and position on the target (partition or queue in
@@ -25,13 +25,13 @@ Value = float | int | dict[str, int]
 
 ROW_SIZE_BYTES = 32
 READ_SIZE_BYTES = 1 << 20
-#: s. A JVM on a busy machine starts in some 10 s.
+#: Seconds: a JVM on a busy machine starts in some 10 s.
 READY_TIMEOUT_S = 90.0
-#: s. Between two looks at what has arrived.
+#: Seconds: the time between two checks of the arrivals.
 POLL_INTERVAL_S = 0.02
-#: Of the lateness that a report shows.
+#: The percentiles of lateness that a report shows.
 PERCENTILES = (50, 99)
-#: ms. Width of one step in the raw values of a drain.
+#: Milliseconds: the width of one step in the raw values of a drain.
 STEP_MS = 100
 
 
@@ -42,8 +42,8 @@ def rows_of(data: bytes | bytearray) -> Rows:
 
 
 def lateness_figures(rows: Rows, first_sequence: int = 0) -> dict[str, Value]:
-    """Returns lateness in ms of the messages from `first_sequence` on: percentiles, the largest, the number of early
-    ones, and the raw values as a histogram of whole milliseconds."""
+    """Returns the lateness of the messages from `first_sequence` on, ms: percentiles, the largest value, the number of
+    early messages, and the raw values as a histogram of whole milliseconds."""
     chosen = rows[rows[:, 0] >= first_sequence]
     if not len(chosen):
         raise PeerFailed("no message arrived after the warm-up")
@@ -78,8 +78,8 @@ def drain_figures(rows: Rows, due_ms: int, count: int) -> dict[str, Value]:
 def count_figures(rows: Rows, count: int) -> dict[str, Value]:
     """Returns how many of `count` messages are lost, and how many are on the target more than once.
 
-    A record that a receiver reads again at the same position, as after it has connected again, is the same record.
-    Raises PeerFailed if a message arrived that was never sent.
+    A receiver may read the same position of the target again, for example after it has reconnected. This does not count
+    as a repeat. Raises PeerFailed if a message arrived that was never sent.
     """
     if len(rows) and not 0 <= rows[:, 0].min() <= rows[:, 0].max() < count:
         raise PeerFailed("messages arrived that were never sent: the receiver's rows cannot be read")
@@ -89,7 +89,7 @@ def count_figures(rows: Rows, count: int) -> dict[str, Value]:
 
 
 class Receiver:
-    """A receiving client program, and what it has received so far. Its stderr goes to `log`."""
+    """A receiving client program, and the messages received so far. The stderr of the program goes to `log`."""
 
     def __init__(self, command: list[str], log: Path, environment: dict[str, str]) -> None:
         self._data = bytearray()
@@ -117,7 +117,7 @@ class Receiver:
 
     @property
     def count(self) -> int:
-        """Messages received, repeats included."""
+        """The number of received messages, including repeats."""
         return len(self._data) // ROW_SIZE_BYTES - 1
 
     def rows(self) -> Rows:
@@ -129,7 +129,8 @@ class Receiver:
         self._wait(lambda: self.count >= count, timeout_s, f"has got fewer than {count:,} messages")
 
     def wait_for_all(self, count: int, silent_s: float, quiet_s: float = 0.0) -> None:
-        """Returns when each of `count` messages has arrived and then none for `quiet_s`, or none for `silent_s`."""
+        """Returns when each of `count` messages has arrived, and then none for `quiet_s`. If some messages are missing,
+        returns when none has arrived for `silent_s`."""
         checked, complete = -1, False
         while True:
             self._check()
@@ -142,12 +143,12 @@ class Receiver:
             time.sleep(POLL_INTERVAL_S)
 
     def wait_until(self, due_ms: int) -> None:
-        """Returns at the due time. Silence counts from then on."""
+        """Waits until the due time. The time without an arrival counts from then on."""
         time.sleep(max(0.0, due_ms / 1_000 - time.time()))
         self.touch()
 
     def touch(self) -> None:
-        """Counts silence from now on."""
+        """Counts the time without an arrival from now on."""
         self._last = time.monotonic()
 
     def _end(self) -> None:

@@ -23,15 +23,15 @@ from benchmarks.peers.arrivals import (
 from benchmarks.peers.errors import PeerFailed
 from benchmarks.peers.system import Clients, System, run
 
-#: s. Of a steady load, not counted: JVMs compile their code meanwhile.
+#: Seconds: the start of a steady load, which is not counted, since JVMs compile their code meanwhile.
 WARM_UP_S = 5
-#: s. From the last acknowledgement to the due time at least, so that nothing is still being accepted.
+#: Seconds: the least time from the last acknowledgement to the due time, so that no message is still being accepted.
 SETTLED_S = 2.0
-#: s. When nothing arrives for so long, messages that are missing are lost. RocketMQ takes some 8 s after a SIGKILL.
+#: Seconds: if no message arrives for this time, missing messages are lost. RocketMQ takes some 8 s after a SIGKILL.
 SILENT_S = 60.0
-#: s. When all have arrived, repeats may follow for so long.
+#: Seconds: the wait for repeats after all messages have arrived.
 QUIET_S = 10.0
-#: A SIGKILL comes when this share of the messages has arrived. Small, since a system may be far ahead of its receiver.
+#: The share of the messages that arrive before the SIGKILL: small, since a system may be far ahead of its receiver.
 KILL_SHARE = 0.05
 
 
@@ -43,7 +43,7 @@ class Case:
     case: str
     figures: dict[str, Value]
     load_average: tuple[float, float]
-    """Of the minute before the case began and before it ended."""
+    """The load averages of the minute before the case began, and of the minute before it ended."""
 
 
 class Measurement:
@@ -65,7 +65,7 @@ class Measurement:
         return self._case("accept and drain", figures, before)
 
     def kill(self, count: int, lead_s: float) -> Case:
-        """Returns the same with a SIGKILL to the delaying process in the drain; it is started again at once."""
+        """As `drain`, with a SIGKILL to the delaying process during the drain, which is started again immediately."""
         before = os.getloadavg()[0]
         with self._system.target() as clients, self._receiver(clients) as receiver:
             due_ms, _ = self._fill(clients, count, lead_s)
@@ -92,7 +92,7 @@ class Measurement:
         return self._case(f"{rate:,}/s", figures, before)
 
     def _fill(self, clients: Clients, count: int, lead_s: float) -> tuple[int, dict[str, Value]]:
-        """Sends `count` messages that are due in `lead_s`; returns that time and the rate of accepting them."""
+        """Sends `count` messages that are due in `lead_s`. Returns the due time and the rate of accepting."""
         due_ms = time.time_ns() // 1_000_000 + int(lead_s * 1_000)
         began = time.monotonic()
         sent = self._send(clients, count, 0, due_ms, lead_s + SILENT_S)
@@ -113,8 +113,8 @@ class Measurement:
             raise PeerFailed(f"{self._system.name} did not accept all messages in time; choose a larger --lead")
 
     def _send(self, clients: Clients, count: int, rate: int, due_ms: int, timeout_s: float) -> dict[str, float]:
-        """Runs the sender to its end; returns `seconds`, from its first message to the last acknowledgement, and, if
-        the system refuses messages when it is busy, how often a message was `refused` and sent again."""
+        """Runs the sender to its end. Returns `seconds`, the time from its first message to the last acknowledgement. A
+        busy system may refuse messages, which are sent again; `refused` is the number of refusals."""
         printed = run(
             [*clients.sender, str(count), str(rate), str(due_ms)],
             f"the sender for {self._system.name}",

@@ -1,6 +1,6 @@
 """NATS JetStream: a server with a file store, and schedules of single messages (`Nats-Schedule: @at …`).
 
-Settings are those of the shipped server. It stores and delays, so it is the process that is killed.
+The settings are the defaults of the server. The server stores and delays, so it is the process that is killed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Nats:
 
     @contextmanager
     def target(self) -> Iterator[Clients]:
-        """A stream with one subject for each schedule and one for what is delivered; the receiver creates it."""
+        """A stream with a subject for each schedule and a subject for deliveries. The receiver creates the stream."""
         stream = f"target-{next(self._numbers)}"
         yield Clients([*self._client, "send", stream], [*self._client, "receive", stream], environment())
 
@@ -62,7 +62,7 @@ class Nats:
 
 
 def _server() -> Path:
-    """Returns the server's binary; built by Go from the module proxy if this machine has none."""
+    """Returns the path of the server's binary. If this machine has none, builds it with Go, from the module proxy."""
     home = cache_dir() / f"nats-server-{VERSION}"
     if not home.is_dir():
         partial = home.with_name(home.name + ".partial")

@@ -28,7 +28,7 @@ class Run:
     messages: int
     cases: list[Case]
     failures: list[str]
-    """Systems that could not be measured, or not to the end, with the reason."""
+    """Each system that was not measured completely, with the reason."""
 
 
 def write(run: Run, page: Path) -> None:

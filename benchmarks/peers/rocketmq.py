@@ -1,7 +1,7 @@
 """RocketMQ 5: a name server and a broker with a timer wheel of 100 ms, from the jars that Maven fetches.
 
-Settings are those of the shipped broker (asynchronous flush, one replica), except for ports, paths and the wheel. The
-broker stores and delays, so it is the process that is killed.
+The settings are the defaults of the broker (asynchronous flush, one replica), except for ports, paths and the wheel.
+The broker stores and delays, so it is the process that is killed.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _broker_settings(directory: Path, names: str, port: int) -> str:
 
 
 def _broker_port(names_port: int) -> int:
-    """Returns a free port whose second lower neighbour is free too: the broker listens on both."""
+    """Returns a free port. The port two below it is free too, since the broker listens on both."""
     while True:
         port = free_port()
         if port - 2 != names_port:
@@ -121,7 +121,7 @@ def _broker_port(names_port: int) -> int:
 
 
 def _jars() -> Path:
-    """Returns the directory of RocketMQ's jars; fetched by Maven if this machine has none (94 MB)."""
+    """Returns the directory of RocketMQ's jars. If this machine has none, fetches them with Maven (94 MB)."""
     jars = cache_dir() / f"rocketmq-{VERSION}"
     if jars.is_dir():
         return jars

@@ -1,6 +1,6 @@
 """Postdate: one sidecar process with four shards, and one Kafka broker with the JVM options of Kafka's own scripts.
 
-The sidecar delays, so it is the process that is killed.
+The sidecar delays the messages, so it is the process that is killed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from postdate.tools.bench.environment import BenchEnvironment, BenchSidecar
 from postdate.tools.dev_broker.jars import KAFKA_VERSION
 from postdate.tools.dev_broker.local_broker import Jvm, LocalBroker
 
-#: MB, as in Kafka's own scripts.
+#: The broker's heap in MB, as in Kafka's own scripts.
 HEAP_MB = 1_024
 
 
@@ -32,7 +32,7 @@ class Postdate:
         self.version = f"{commit}, Kafka {KAFKA_VERSION}"
         os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseG1GC -XX:MaxGCPauseMillis=20")
         broker = LocalBroker(0, directory / "broker", jvm=Jvm(HEAP_MB))
-        stack.callback(broker.kill)  # nobody reads its data again
+        stack.callback(broker.kill)  # its data is not needed again
         broker.start()
         self._bootstrap = broker.bootstrap_servers
         self._environment = BenchEnvironment(
@@ -52,7 +52,7 @@ class Postdate:
             yield Clients([*client, "send", requests, target], [*client, "receive", target], paths)
 
     def pending(self) -> int | None:
-        """Returns messages in the timer index."""
+        """Returns the number of messages in the timer index."""
         return self._running().pending()
 
     def kill(self) -> None:

@@ -16,11 +16,11 @@ from benchmarks.peers.errors import PeerFailed
 from postdate.tools.dev_broker.local_broker import with_parent_death_signal
 
 CLIENTS = Path(__file__).with_name("clients")
-#: Characters of a program's output in an error message.
+#: The largest number of characters of a program's output in an error message.
 WORDS_MAX = 600
-#: s. Maven or Go on a slow connection.
+#: Seconds: the limit of a download by Maven or Go, which may use a slow connection.
 FETCH_TIMEOUT_S = 900.0
-#: s. Until a server that has just been started answers, after a SIGKILL too.
+#: Seconds: the limit of a server's start, also after a SIGKILL.
 START_TIMEOUT_S = 120.0
 
 PACKAGES = {"java": "openjdk-17-jdk-headless", "javac": "openjdk-17-jdk-headless", "mvn": "maven", "go": "golang-go"}
@@ -30,8 +30,8 @@ PACKAGES = {"java": "openjdk-17-jdk-headless", "javac": "openjdk-17-jdk-headless
 class Clients:
     """The command lines of the client programs for one target, and their environment.
 
-    Arguments follow the sender's: count, messages a second (0: as fast as it can), due time in epoch ms (0: one to five
-    seconds after the message is sent).
+    The caller appends three arguments to the sender's command line: the count; messages a second, 0 for as fast as
+    possible; and the due time in epoch ms, 0 for one to five seconds after a message is sent.
     """
 
     sender: list[str]
@@ -50,7 +50,7 @@ class System(Protocol):
         ...
 
     def pending(self) -> int | None:
-        """Returns messages that the delaying process holds; None if the system does not report it."""
+        """Returns the number of messages that the delaying process holds; None if the system does not report it."""
         ...
 
     def kill(self) -> None:
@@ -92,7 +92,8 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns when it accepts connections. Raises PeerFailed if it ends, or after START_TIMEOUT_S."""
+        """Starts the process, and returns when it accepts connections. Raises PeerFailed if the process ends, or after
+        START_TIMEOUT_S."""
         with self._log.open("ab") as words:
             self._process = subprocess.Popen(  # noqa: S603
                 with_parent_death_signal(self._command),

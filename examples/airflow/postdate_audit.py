@@ -14,7 +14,7 @@ from airflow.exceptions import AirflowException, AirflowFailException
 
 BROKER = "broker:9092"
 STATE = "s3a://bucket/postdate-audit"
-# As of Spark 4.0.0: its Kafka connector, Delta Lake for the state, and Hadoop's file system for s3a:// paths.
+# For Spark 4.0.0: its Kafka connector, Delta Lake for the state, and Hadoop's file system for s3a:// paths.
 PACKAGES = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
     "io.delta:delta-spark_2.13:4.0.0",

@@ -1,7 +1,7 @@
 """Confirms once: a shop that repeats a request after an error sends only one confirmation for each order.
 
-Shows dropping: with `postdate-if-pending: keep` and `postdate-if-ended: drop`, a request whose id is pending, or was
-delivered within the last hour, ends without a delivery. The sidecars need the setting format_version = 2 for it.
+Shows how requests are dropped. With `postdate-if-pending: keep` and `postdate-if-ended: drop`, a request ends without a
+delivery if its id is pending, or was delivered within the last hour. The sidecars need the setting format_version = 2.
 
     python examples/python/confirm_once.py
 

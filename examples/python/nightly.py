@@ -28,7 +28,7 @@ NIGHTS = 4
 
 
 def last_sunday_of_october(before: datetime) -> datetime:
-    """Returns the midnight in Berlin at which the latest such Sunday before `before` began."""
+    """Returns midnight in Berlin of a last Sunday of October: the latest that is over NIGHTS days before `before`."""
     for year in (before.year, before.year - 1):
         november = datetime(year, 11, 1, tzinfo=ZONE)
         sunday = november - timedelta(days=november.isoweekday())

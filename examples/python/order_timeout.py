@@ -1,8 +1,8 @@
 """Order time-out: an order that is not paid within three seconds is given up; a payment cancels the time-out.
 
 Shows an id, `cancel`, and its verdict: `cancelled` means that the time-out will never be delivered, `too-late` that it
-was delivered before. `postdate.client` builds the requests, and finds the partition of an id; debounce.py does that
-with plain headers.
+was delivered before. `postdate.client` builds the requests, and finds the partition of an id. debounce.py shows the
+same with plain headers.
 
     python examples/python/order_timeout.py
 

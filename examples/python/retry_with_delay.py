@@ -2,8 +2,8 @@
 
 Shows a consumer that sends a record back to its topic: it copies the record with all its headers, including
 `postdate-origin` and `postdate-due` of the previous delivery, and adds a new time. The consumer commits the request and
-the consumed offset in one transaction. So if it dies at any point, no charge is lost, and none is retried twice. No
-retry topic is needed for each delay.
+the consumed offset in one transaction. So if it dies at any point, no charge is lost, and no failure is retried twice.
+The delays need no retry topics.
 
     python examples/python/retry_with_delay.py
 
@@ -51,7 +51,7 @@ def after_failure(record: Message, attempt: int, why: Declined) -> tuple[str, He
 
 
 def handle(record: Message, consumer: Consumer, producer: Producer) -> bool:
-    """Charges once; True when that was the end of it."""
+    """Charges once. Returns True if the record needs no further attempt."""
     customer = (record.key() or b"").decode()
     attempt = int(dict(record.headers() or []).get("attempt") or 0) + 1
     topic = ""

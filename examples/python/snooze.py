@@ -1,4 +1,4 @@
-"""Snooze: a pending reminder is put off by its origin, from the producer's acknowledgement, without an id.
+"""Snooze: a pending reminder is put off without an id. Its origin, from the producer's acknowledgement, names it.
 
 Shows `postdate-action: reschedule` with `postdate-origin`, produced to the partition that the origin names. The message
 itself does not change, since a reschedule contains only a new time.

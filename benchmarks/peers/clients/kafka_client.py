@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 VALUE_SIZE_BYTES = 150
 PARTITIONS = 4
-#: s. Messages of a steady load are sent in groups of this time.
+#: Seconds: messages of a steady load that are planned within this time are sent together.
 STEP_S = 0.005
 DELAY_MS = (1_000, 5_000)
 ACKNOWLEDGE_TIMEOUT_S = 120.0
@@ -28,7 +28,7 @@ _FILLER = random.Random(20).randbytes(1 << 16)  # noqa: S311  # not a secret
 
 
 def value_of(number: int, due_ms: int) -> bytes:
-    """Returns the sequence number, the due time, and bytes that do not compress."""
+    """Returns a value: the sequence number, the due time, and bytes that do not compress."""
     first = number * 61 % (len(_FILLER) - VALUE_SIZE_BYTES)
     return struct.pack(">qq", number, due_ms) + _FILLER[first : first + VALUE_SIZE_BYTES - 16]
 

@@ -19,7 +19,7 @@ class Imported(UserDict[str, Any]):
     """Commands by name, each imported when it is first needed. The argument maps each name to a module."""
 
     def __getitem__(self, name: str) -> click.Command:
-        """Returns the command; raises KeyError if there is none of this name."""
+        """Returns the command; raises KeyError if no command has this name."""
         command: click.Command = getattr(import_module(f"postdate.cli.{self.data[name]}"), name.replace("-", "_"))
         return command
 

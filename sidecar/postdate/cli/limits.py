@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# A control is executed as soon as it is ingested: without a verdict after this time, no sidecar is running.
+# A control is executed as soon as it is ingested. If there is no verdict after this time, no sidecar is running.
 VERDICT_TIMEOUT_MS: Final = 30_000
 
 # Dead letters that one command lists or requeues: more than a person reads, and few enough to fit into memory.
@@ -26,10 +26,10 @@ DEV_POLL_S: Final = 0.2
 # Nominal times that a preview of a schedule shows.
 PREVIEW_MAX: Final = 10
 
-# Up to this many requests, and as many records of dispatch logs, a Spark job is faster without Java's C2 compiler.
+# Up to this many requests, and this many records of dispatch logs, a Spark job is faster without Java's C2 compiler.
 BRIEF_RECORDS_MAX: Final = 50_000
 
-# How long a command waits for the ends of these topics. After that it starts Spark without them.
+# How long a command waits for the end offsets of these topics. After that it starts Spark without them.
 BRIEF_TIMEOUT_S: Final = 5.0
 
 # How many offsets at the end of the dispatch log `send --retry NAME` searches for the named policies, and for how long.

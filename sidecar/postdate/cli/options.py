@@ -45,7 +45,7 @@ def header_pair(text: str) -> tuple[str, bytes | None]:
 
 
 def as_bytes(text: str | None) -> bytes | None:
-    """Returns the bytes that the shell passed for an argument, also if they are not UTF-8."""
+    """Returns the bytes that the shell passed for an argument, even if they are not UTF-8."""
     return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
@@ -67,7 +67,7 @@ def _parsed_time_ms(text: str, examples: str) -> int:
 
 
 def time_text(text: str) -> str:
-    """Returns a time as the text of a header (`resolve_time`), so that errors about the header do not quote
+    """Returns a time as the text of a header (`resolve_time`). Errors about the header then quote this text, not
     milliseconds. Raises BadParameter as `time_ms` does."""
     try:
         return resolve_time(text, now_ms())
@@ -76,8 +76,8 @@ def time_text(text: str) -> str:
 
 
 def past_ms(text: str) -> int:
-    """As `time_ms`, for a search in the past. Also raises BadParameter for a duration without a minus sign, since the
-    user means a time in the past."""
+    """As `time_ms`, for a search in the past. Also raises BadParameter for a duration without a minus sign, which would
+    be a time in the future."""
     try:
         is_ahead = not text.isdigit() and parse_duration_ms(text) > 0
     except ValueError:
@@ -112,8 +112,8 @@ def duration_ms(text: str) -> int:
 
 
 def seconds_option(name: str, default: str, least: str, most: str, text: str) -> Callable[[Command], Command]:
-    """Returns an option with a duration, passed in seconds. A number without a unit counts as seconds, since these
-    options took only such numbers before. `least`, `most`: its bounds, as durations."""
+    """Returns an option that takes a duration and passes it in seconds. A number without a unit counts as seconds, for
+    compatibility with earlier versions. `least`, `most`: the bounds of the option, as durations."""
     bounds_ms = parse_duration_ms(least), parse_duration_ms(most)
 
     def seconds(value: str) -> float:

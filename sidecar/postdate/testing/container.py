@@ -4,8 +4,8 @@
         ...
 
 The Dockerfile of the repository builds the image. The container connects to the address that Kafka advertises to
-containers, and the test to the address that Kafka advertises to this machine. So Kafka needs two listeners, or one
-network for all of them.
+containers, and the test to the address that Kafka advertises to this machine. So Kafka needs two listeners, unless the
+test and the containers share a network.
 
 Thread rule: one thread.
 """
@@ -88,7 +88,7 @@ class PostdateContainer(DockerContainer, Observed):
 
     def _configure(self) -> None:
         """Sets command and entry point; testcontainers calls this before it creates the container. The entry point of
-        the image runs only one command."""
+        the image cannot create the topics, since it runs only one command."""
         self.with_command([f"{shlex.join(self._create)} && exec {shlex.join(self._run)}"])
         self._kwargs = {**self._kwargs, "entrypoint": ["sh", "-c"]}
 

@@ -1,6 +1,6 @@
 """Fixtures for pytest: `pytest_plugins = ["postdate.testing.fixtures"]` in your top-level conftest.py.
 
-`POSTDATE_TEST_BOOTSTRAP` names a running broker; without it, the fixture starts one for the session.
+`POSTDATE_TEST_BOOTSTRAP` names a running broker; without it, the fixture starts a broker for the session.
 """
 
 from __future__ import annotations

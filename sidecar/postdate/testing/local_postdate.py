@@ -25,14 +25,14 @@ from postdate.tools.dev_broker.jars import Progress, quiet
 from postdate.tools.dev_broker.local_broker import LocalBroker
 
 START_TIMEOUT_S: Final = 120.0
-"""s. A cold start on a slow machine, without the broker; a fast machine needs some seconds."""
+"""Seconds: a cold start on a slow machine, without the broker; a fast machine needs some seconds."""
 _POLL_S: Final = 0.05
 
 
 class LocalPostdate(Observed):
     """A request topic and a sidecar that serves it, for the duration of a `with` block.
 
-    `bootstrap_servers`: a running broker; None starts one, which needs Java 17 and downloads Kafka's jars once.
+    `bootstrap_servers`: a running broker; None starts a broker, which needs Java 17 and downloads Kafka's jars once.
     `allow`: the allowed targets. `options`: further options of `postdate run`. `broker_settings`: for a started broker.
     `requests`: the request topic for `postdate.client`.
 

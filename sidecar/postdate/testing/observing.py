@@ -64,8 +64,8 @@ _WAIT_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class DeliveredRecord:
-    """A record of a target. `headers` are those of the message. The headers of Postdate are separate: the `origin` of
-    the request, the due time in epoch ms (-1 on a dead letter), and the `id`, empty if there is none."""
+    """A record of a target. `headers`: the headers of the message. The headers of Postdate are separate: the `origin`
+    of the request, the due time in epoch ms (-1 on a dead letter), and the `id`, empty if there is none."""
 
     partition: int
     offset: int

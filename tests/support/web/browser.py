@@ -1,4 +1,4 @@
-"""A page in the system's Chromium without a window, driven by Playwright, which waits for elements to be ready."""
+"""A page in the system's headless Chromium. Playwright controls it, and waits for elements to be ready."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 expect.set_options(WAIT_TIMEOUT_S * 1_000)
 
 PHONE, DESK = ViewportSize(width=390, height=900), ViewportSize(width=1280, height=900)
-#: Where to put pictures of the pages for a person to look at; none are taken without it.
+#: The directory for pictures of the pages, for a person to review; empty: no pictures are taken.
 _PICTURES = os.environ.get("POSTDATE_TEST_PICTURES", "")
 
 
 @contextmanager
 def browser_page(*, runs_scripts: bool = True) -> Iterator[Page]:
-    """A context with a page of a new browser. Skips the test if no browser is installed.
+    """Yields a page of a new browser. Skips the test if no browser is installed.
 
-    Fails at the end if a script threw an error, or if the browser refused something or warned.
+    Fails at the end if a script threw an error, or if the browser's console has an error or a warning.
     """
     program = need_program("chromium", "chromium")
     complaints: list[str] = []
@@ -49,19 +49,20 @@ def open_view(page: Page, name: str) -> None:
 
 
 def picture(page: Page, name: str) -> None:
-    """Keeps a picture of the whole page, if pictures are wanted."""
+    """Saves a picture of the whole page, if POSTDATE_TEST_PICTURES is set."""
     if _PICTURES:
         page.screenshot(path=Path(_PICTURES) / f"{name}.png", full_page=True)
 
 
 def rgb_sum(page: Page, name: str) -> int:
-    """How light a colour of the body is: the sum of red, green and blue."""
+    """Returns the lightness of a colour of the body: the sum of red, green and blue."""
     colour = str(page.locator("body").evaluate("(body, name) => getComputedStyle(body)[name]", name))
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
 
 
 def check_layout(page: Page, size: ViewportSize, scheme: str, name: str) -> None:
-    """Nothing sticks out on a screen of this size; text and ground differ in the scheme."""
+    """Checks that the page fits the width of the screen, and that the background is lighter than the text in the scheme
+    `light`, and darker in `dark`."""
     page.set_viewport_size(size)
     page.emulate_media(color_scheme="light" if scheme == "light" else "dark")
     assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
@@ -70,7 +71,7 @@ def check_layout(page: Page, size: ViewportSize, scheme: str, name: str) -> None
 
 
 def check_layouts(page: Page, name: str) -> None:
-    """As `check_layout`, on phone and desktop, dark and light; the last is a light desktop."""
+    """Calls `check_layout` for phone and desktop, dark and light. The last layout is that of a light desktop."""
     for size in (PHONE, DESK):
         for scheme in ("dark", "light"):
             check_layout(page, size, scheme, name)

@@ -1,6 +1,6 @@
 """Floods of the HTTP port: many connections from one address, each held for as long as the server allows.
 
-A flood runs in a separate process, so it takes no time of the server that it attacks or of the test that measures.
+A flood runs in a separate process, so it does not delay the threads of the server and of the test.
 
     PYTHONPATH=tests python -m support.web.flooding PORT TOKEN REOPENED KIND...
 """
@@ -23,7 +23,8 @@ from support.waiting.timeouts import WAIT_TIMEOUT_S
 #: Connections of one flood.
 FLOOD = 2_000
 
-#: Seconds: between two rounds, in which each connection sends more, and those that the server closed are opened again.
+#: Seconds: the time between two rounds. In a round, each connection sends more bytes, and some of the connections that
+#: the server closed are opened again.
 _ROUND_S = 0.5
 
 #: Connections that are opened again in one round, unless the caller asks for more.
@@ -31,7 +32,8 @@ REOPENED = 50
 
 
 def kinds(token: str) -> dict[str, tuple[bytes, bytes]]:
-    """The bytes that a connection sends when it opens, and in each round; `token` is a valid one."""
+    """Returns, for each kind of connection, the bytes that it sends when it opens, and in each round. `token`: a valid
+    token."""
     head = b"GET /api/v1/pending HTTP/1.1\r\nHost: localhost\r\n"
     post = (
         b"POST /api/v1/hold HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
@@ -51,8 +53,8 @@ def kinds(token: str) -> dict[str, tuple[bytes, bytes]]:
 
 @contextmanager
 def flood(port: int, token: str, *names: str, reopened: int = REOPENED) -> Iterator[None]:
-    """FLOOD connections to a port of this machine, of these kinds in turn, until the block ends. `reopened`: how
-    many of those that the server closed are opened again every half second."""
+    """Keeps FLOOD connections of these kinds, in turn, to a port of this machine, until the block ends. `reopened`: the
+    number of closed connections that are opened again in each round."""
     flooding = subprocess.Popen(
         [sys.executable, "-m", "support.web.flooding", str(port), token, str(reopened), *names],
         env={"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
@@ -76,7 +78,7 @@ class _Flood:
         self._open: list[socket.socket | None] = [None] * FLOOD
 
     def open(self, most: int) -> None:
-        """Opens at most so many connections that are closed."""
+        """Opens at most `most` of the closed connections."""
         closed = (number for number in range(FLOOD) if self._open[number] is None)
         for number in islice(closed, most):
             self._open[number] = self._connect(self._sends[number % len(self._sends)][0])
@@ -101,7 +103,8 @@ class _Flood:
         return None
 
     def _goes_on(self, connection: socket.socket, more: bytes) -> bool:
-        """False if the server has closed the connection. Its answers are not read: that is one way to hold it."""
+        """Sends `more`. False if the server has closed the connection. Its answers are never read, which holds the
+        connection open."""
         try:
             connection.send(more)
             return connection.recv(1, socket.MSG_PEEK) != b""

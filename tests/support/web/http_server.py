@@ -36,7 +36,7 @@ TOKEN = "a-token-of-some-length"  # noqa: S105
 
 
 class _StoppedClock(SystemClock):
-    """Steady time stands still, so nothing in a process becomes overdue on a slow machine."""
+    """A clock whose steady time stands still, so nothing in a process becomes overdue on a slow machine."""
 
     def __init__(self) -> None:
         self._steady_ms = super().steady_ms()
@@ -79,7 +79,7 @@ class HttpServerUnderTest:
         return ProcessState(settings, poller, self.counts, {}, self.kafka, self.kafka.admin(), self.clock)
 
     def serve(self, token_file: Path | None = None, host: str = "127.0.0.1", **options: Any) -> Client:
-        """Starts a server on a free port, and returns a client of it without a token. It stops when `stack` closes."""
+        """Starts a server on a free port, and returns a client without a token. Closing `stack` stops the server."""
         config = HttpConfig(port=free_port(), host=host, token_file=token_file, **options)
         self.stack.enter_context(running(HttpServer(self.process(config), claim(config))))
         client = Client(config.port, ca=config.tls_ca_file)

@@ -1,4 +1,4 @@
-"""An HTTP client for tests: one request, its status and body; and the samples of a page of metrics."""
+"""An HTTP client for tests, which returns status and body of a request, and the samples of a page of metrics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Client:
         return self.ask("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
 
     def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
-        """Raises OSError if no process listens."""
+        """Sends a request, and returns the response. Raises OSError if no process listens."""
         connection = self.connection()
         given = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         try:
@@ -56,7 +56,7 @@ class Client:
             connection.close()
 
     def connection(self) -> HTTPConnection:
-        """One that is not open yet."""
+        """Returns a connection that is not open yet."""
         if self.ca is None:
             return HTTPConnection("127.0.0.1", self.port, timeout=WAIT_TIMEOUT_S)
         context = ssl.create_default_context(cafile=self.ca)
@@ -70,7 +70,7 @@ class Client:
         return True
 
     def samples(self) -> Samples:
-        """Every sample of /metrics by name and labels."""
+        """Returns every sample of /metrics by name and labels."""
         answer = self.get("/metrics")
         assert answer.status == 200, answer.text
         families = text_string_to_metric_families(answer.text)
@@ -82,6 +82,6 @@ class Client:
 
 
 def value_of(samples: Samples, name: str, **labels: str) -> float:
-    """The sum of the samples with this name and these labels; 0 if there are none."""
+    """Returns the sum of the samples with this name and these labels; 0 if there are none."""
     wanted = set(labels.items())
     return sum(value for (sample, given), value in samples.items() if sample == name and wanted <= given)

@@ -136,7 +136,7 @@ def test_times_have_one_vocabulary_and_ranges_one_pair_of_names(command: list[st
         if isinstance(option, click.Option) and option.metavar == "TIME":
             assert option.opts[0] in ("--from", "--until", "--at", "--start", "--end", "--after")
             texts = ("now", "-2h", "0s", "1970-01-01T00:00:01Z", "7")
-            # Some commands send the text, so that an error about the header quotes it.
+            # Some commands keep the text, so that an error about the header quotes it.
             read = [parse_time_ms(str(option.type.convert(text, None, None)), now_ms()) for text in texts]
             assert read[3:] == [1_000, 7]
             assert read[0] - 7_200_000 <= read[1] < read[2]
@@ -188,7 +188,7 @@ def test_the_help_offers_only_times_that_the_option_takes(command: list[str]) ->
 
 @pytest.mark.parametrize("command", leaf_commands(), ids=" ".join)
 def test_options_of_one_name_have_one_default(command: list[str]) -> None:
-    """Unset, --requests is the configured request topic, or, in a query, no filter."""
+    """The default of --requests is the configured request topic; in a query, there is no filter by default."""
     for option in found_command(command).params:
         if isinstance(option, click.Option) and option.opts[0] == "--requests":
             assert str(option.help).endswith(("[postdate.requests]", ", or postdate.requests]", "[all]"))

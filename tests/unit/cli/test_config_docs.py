@@ -158,7 +158,7 @@ def test_user_and_password_in_a_url_are_not_shown() -> None:
 
 
 def test_the_bounds_of_every_package_are_shown() -> None:
-    """Except for the bounds of the developers' tools, and of Spark, which runs elsewhere."""
+    """The bounds of the developers' tools are not shown, and those of Spark jobs, which do not run in the sidecar."""
     shown = {module.__file__ for module in BOUNDED.values()}
     modules = {str(path) for path in ROOT.glob("*/postdate/**/limits.py")}
     assert shown == {path for path in modules if "/tools/" not in path and "/spark/" not in path}

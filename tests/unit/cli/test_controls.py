@@ -293,7 +293,7 @@ def test_an_acknowledgement_without_an_offset_names_no_origin(
 
 
 def test_only_a_verdict_on_this_request_counts(cluster: SimulatedCluster) -> None:
-    """The partition also has older verdicts, verdicts on other requests, and records that are no verdicts."""
+    """The partition also has older verdicts, verdicts on other requests, and a record that is not a verdict."""
     verdicts = Partition(cluster.own.verdicts, 0)
 
     def disturb(part: Partition, record: Record) -> tuple[Verdict, bytes]:
@@ -304,7 +304,7 @@ def test_only_a_verdict_on_this_request_counts(cluster: SimulatedCluster) -> Non
         return Verdict.CANCELLED, b"requests/0/0"
 
     own = encode_verdict(Verdict.TOO_LATE, b"requests/0/0", b"", b"", 1)
-    cluster.broker.append(verdicts, *own, [], 1)  # of a topic of the same name before
+    cluster.broker.append(verdicts, *own, [], 1)  # from an earlier topic of the same name
     cluster.kafka.answering = disturb
     result = cluster.call("cancel", "--origin", "requests/0/0", *SOON)
     assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "cancelled requests/0/0")
@@ -325,7 +325,7 @@ def test_nothing_is_sent_if_no_verdict_can_arrive(cluster: SimulatedCluster, tmp
 
 
 def test_the_origin_is_printed_even_if_the_brokers_clock_is_wrong(cluster: SimulatedCluster) -> None:
-    """The message is beyond the horizon by the clock of the broker, and within it by ours."""
+    """The due time is beyond the horizon by the clock of the broker, and within the horizon by the local clock."""
     cluster.broker.skew_ms = -500 * 86_400_000
     at = str(int(cluster.time.now_ms) + 3_600_000)
     for command in (

@@ -32,14 +32,14 @@ def cluster() -> SimulatedCluster:
 
 
 def listed(cluster: SimulatedCluster, *arguments: str) -> list[str]:
-    """Returns the origins that are shown."""
+    """Returns the origins of the listed dead letters."""
     result = cluster.call("dead-letters", "list", "--requests", cluster.requests, *arguments, "--output", "json")
     assert result.exit_code == 0, result.stderr
     return [json.loads(line)["origin"] for line in result.stdout.splitlines()]
 
 
 def requeue(cluster: SimulatedCluster, *arguments: str, code: int = 0) -> dict[str, tuple[str, str | None]]:
-    """Returns, for the origin of each dead letter, its status and the request that replaces it."""
+    """Returns the status of each dead letter and the request that replaces it, by the origin of the dead letter."""
     result = cluster.call("dead-letters", "requeue", "--requests", cluster.requests, *arguments, "--output", "json")
     assert result.exit_code == code, result.stderr
     printed = [json.loads(line) for line in result.stdout.splitlines()]
@@ -387,7 +387,7 @@ def test_exhausted_attempts_begin_again_and_keep_their_root(cluster: SimulatedCl
 
 
 def test_a_dead_letter_in_a_dialect_is_requeued(cluster: SimulatedCluster, tmp_path: Path) -> None:
-    """Its target is not in a header of Postdate, and a cancel may lack the header with the action."""
+    """The target of such a dead letter is not in a header of Postdate, and a cancel may lack the action header."""
     config = tmp_path / "postdate.toml"
     config.write_text(
         '[[request_topics]]\nname = "requests"\ndialects = ["rabbitmq", "etf1"]\ndefault_target = "orders"\n'

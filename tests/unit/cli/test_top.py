@@ -1,7 +1,7 @@
 """Goal: `postdate top` shows the entries in the wheels and the states of the shards, without a running process.
 
-Method: real timer indexes and status files in a data directory. The screen is rendered to text; for the live screen,
-from two samples a known time apart.
+Method: real timer indexes and status files in a data directory. The screen is rendered to text. The live screen is
+rendered from two samples a known time apart.
 """
 
 from __future__ import annotations

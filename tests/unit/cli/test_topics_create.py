@@ -1,7 +1,7 @@
 """Goal: `topics create` works on a cluster whose brokers learn of new topics at different times.
 
-Method: the command over a simulated Kafka. The first answers about a topic omit it, as those of a broker do that lags
-behind the controller.
+Method: the command over a simulated Kafka. The first answers about a topic omit it, like the answers of a broker that
+lags behind the controller.
 """
 
 from __future__ import annotations

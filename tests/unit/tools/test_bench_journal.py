@@ -1,4 +1,4 @@
-"""Goal: the time of a rate begins with the takeover by the measured process, not with an earlier takeover.
+"""Goal: the time over which a rate is measured begins at the takeover by the measured process, not at an earlier one.
 
 Method: a dispatch log in a simulated cluster that has two takeovers of each shard.
 """

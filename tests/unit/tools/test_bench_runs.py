@@ -1,4 +1,4 @@
-"""Goal: if a case of the benchmark fails or is stopped, the figures of all other cases are kept, and its processes end.
+"""Goal: if a case of the benchmark fails or is stopped, its processes end, and the figures of all other cases are kept.
 The help describes every case.
 
 Method: `_measure` with substituted cases, of which one raises; the load against a simulated cluster.
@@ -91,7 +91,7 @@ def test_values_are_of_one_size_and_hardly_repeat() -> None:
 
 
 def test_a_pause_of_the_broker_loses_no_request() -> None:
-    """A shard writes again after a time-out. The load is written only once, so its requests must wait for longer."""
+    """A shard repeats a write after a time-out. The load is written only once, so it needs a longer time-out."""
     timeout_ms = load_clients("nowhere:1").settings.producer_conf(None, 1_000_000)["message.timeout.ms"]
     assert timeout_ms >= 30 * limits.MESSAGE_TIMEOUT_MS
 

@@ -20,7 +20,8 @@ class _QuietBed:
 
 
 def _leads(monkeypatch: pytest.MonkeyPatch, in_time_from_ms: float) -> list[int]:
-    """Substitutes bursts that are accepted in time from this lead on. Returns the list of their leads."""
+    """Substitutes bursts that are accepted in time if the lead is at least `in_time_from_ms`. Returns the list of their
+    leads."""
     leads: list[int] = []
 
     def burst(_: BenchEnvironment, messages: int, processes: int, lead_ms: int) -> float | None:

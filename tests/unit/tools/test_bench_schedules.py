@@ -17,7 +17,7 @@ from postdate.tools.bench.schedules import schedules_once, steady_schedules
 
 
 class _Late:
-    """An environment and its sidecar, which accepts no schedule before it is due."""
+    """An environment and its sidecar, which accepts each schedule only after its due time."""
 
     def __init__(self) -> None:
         self.due_ms: list[int] = []

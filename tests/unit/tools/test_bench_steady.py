@@ -24,7 +24,7 @@ class _QuietBed:
 
 
 def _measured(monkeypatch: pytest.MonkeyPatch, p99_ms: dict[int, float]) -> Figures:
-    """Returns the figures of a case with a p99 of 60 ms, if the raw counterpart has these with its pauses, ms."""
+    """Returns the figures of a case with a p99 of 60 ms. `p99_ms`: the p99 of the raw counterpart by its pause, ms."""
 
     def raw(_: BenchEnvironment, _load: RawLoad, pause_ms: int) -> Figures:
         if pause_ms not in p99_ms:

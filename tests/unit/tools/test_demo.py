@@ -30,7 +30,7 @@ LATE_MS = 10**15
 
 
 def test_a_pause_of_the_broker_loses_no_request() -> None:
-    """A shard writes again after a time-out. The demo sends each request once."""
+    """A shard repeats a write after a time-out. The demo sends each request once, so it needs a longer time-out."""
     settings = demo_clients("nowhere:1").settings
     assert settings.producer_conf(None, 1_000_000)["message.timeout.ms"] >= 30 * limits.MESSAGE_TIMEOUT_MS
     assert settings.admin_timeout_s > limits.ADMIN_TIMEOUT_S
@@ -61,7 +61,7 @@ def test_a_lost_request_ends_the_demo_with_its_cause() -> None:
 
 
 def test_an_acknowledgement_without_an_offset_is_no_evidence_of_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library reports it if the answer of the broker was lost; the ledger cannot find the message by its origin."""
+    """The library reports no offset if the answer of the broker was lost. Then the ledger does not know the origin."""
     broker, ledger = SimBroker(), Ledger()
     sender = _sender(broker, ledger)
 
@@ -95,7 +95,7 @@ def test_a_demo_that_cannot_continue_names_its_logs_and_a_smaller_run(
 
 @pytest.mark.parametrize(("runs", "cause"), [(True, "no answer"), (False, "The broker ended")])
 def test_a_broker_that_has_ended_is_the_cause(runs: bool, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel may kill it if memory runs out. The clients then only see time-outs."""
+    """The kernel may kill the broker if memory runs out. The clients then only see time-outs."""
 
     def perform(_: object) -> bool:
         raise Unreachable("no answer")

@@ -128,7 +128,7 @@ class TestPort:
 
 class TestInterruption:
     def test_a_signal_waits_until_the_block_has_ended(self) -> None:
-        given = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs behind it
+        given = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for background jobs
         before = signal.getsignal(signal.SIGINT)
         done: list[str] = []
 
@@ -194,7 +194,7 @@ class TestNodeOfACluster:
 
 
 class TestClassArchive:
-    """Method: a `java` that prints its options and, as a JVM does at SIGTERM, writes the archive that they name."""
+    """Method: a substituted `java` prints its options and, like a JVM at SIGTERM, writes the archive named in them."""
 
     @pytest.fixture
     def new_broker(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[], LocalBroker]]:

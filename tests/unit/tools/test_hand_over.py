@@ -1,6 +1,7 @@
-"""Goal: the bench case `hand-over` disturbs the members as it claims, while the other member serves.
+"""Goal: the bench case `hand-over` stops and kills the members as documented, while the other member serves.
 
-Method: an environment whose sidecars record what happens to them; the lateness is that of a stand-in, which disturbs.
+Method: an environment whose sidecars record their events. The measurement of lateness is substituted; the substitute
+disturbs the members, and returns a literal value.
 """
 
 from __future__ import annotations

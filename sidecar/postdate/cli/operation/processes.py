@@ -1,7 +1,7 @@
 """The options that select the running processes to query, and the `Deployment` of these processes.
 
-A user names one or more processes, or only the cluster. In the second case the command finds the processes through the
-consumer group, as they find each other.
+A user names one or more processes, or only the cluster. If the user names the cluster, the command finds the processes
+through the consumer group, as they find each other.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def processes_options(command: Command) -> Callable[..., Any]:
 
 
 def one_process_options(command: Command) -> Callable[..., Any]:
-    """As `processes_options`, for a command that acts on one process. The help does not show the options of the
-    group."""
+    """As `processes_options`, for a command that acts on one process. The help does not show the options that find the
+    consumer group."""
     text = f"Process to drain. Required if the configuration names a broker; otherwise {_HERE} is the default."
     return _with_deployment(command, text, by_group=False)
 
@@ -62,14 +62,15 @@ def _with_deployment(command: Command, url_text: str, by_group: bool) -> Callabl
 
 
 def warn_about_unqueried_shards(deployment: Deployment) -> None:
-    """Prints the shards that did not answer on stderr."""
+    """Prints on stderr the shards that did not answer."""
     for shard in deployment.not_asked:
         why = f": {shard['why']}" if shard["why"] else ""
         warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not queried{why}")
 
 
 def deployment_of(config: Config, urls: tuple[str, ...], token_file: Path | None) -> Deployment:
-    """Returns the processes at these addresses, or the members of the group. Raises TransientError, KafkaFault."""
+    """Returns the processes at these addresses; without addresses, the members of the group. Raises TransientError,
+    KafkaFault."""
     path = token_file or config.http.token_file
     return _deployment(config, urls, read_secret(path).strip() if path is not None else "")
 
@@ -87,7 +88,7 @@ def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment
 
 
 def _found(config: Config, token: str) -> Deployment:
-    """Returns the processes of the members of the group. Raises TransientError if there is none, and KafkaFault."""
+    """Returns the processes of the members of the group. Raises KafkaFault; TransientError if the group is empty."""
     from postdate.sidecar.http.api.peers import read_group
     from postdate.sidecar.http.queries.deployment import Deployment, peers_of
 

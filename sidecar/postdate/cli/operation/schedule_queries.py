@@ -76,7 +76,7 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
         fail(f"no schedule with the id {request_id} is pending")
     for entry in schedules:
         history = deployment.history(entry["origin"], [])
-        # An occurrence that was delivered meanwhile is among the latest; the entry of the history agrees with it.
+        # The history may include an occurrence that was delivered since `entries` was read. Its entry is as recent.
         entry = history["entry"] or entry
         events = _latest(history["events"])
         if output == "json":

@@ -173,7 +173,7 @@ def _data_path(loader: Loader, data_dir: str | None) -> Path:
 
 
 def _find(data: Path, name: str, cluster: str | None) -> FoundShard:
-    """Returns the shard with this name. Raises ConfigError if there is none, or several."""
+    """Returns the shard with this name. Raises ConfigError if no shard, or more than one, has the name."""
     from postdate.sidecar.operation.shard_directories import find_shards
 
     matches = [found for found in find_shards(data) if found.name == name and cluster in (None, found.cluster_id)]

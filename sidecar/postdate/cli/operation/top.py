@@ -50,7 +50,7 @@ class Row:
     lag: int | None
     horizons: dict[str, int]
     held: list[str] = field(default_factory=list)
-    """The holds of its last status: delivery, intake, target NAME."""
+    """The holds in the shard's last status: delivery, intake, target NAME."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _cells(row: Row, now: TopSample, before: TopSample | None) -> tuple[str, ...
 
 
 def _rates(row: Row, now: TopSample, before: TopSample | None) -> tuple[str, str]:
-    """Requests read and entries ended per second; a dash until both samples exist."""
+    """Returns the requests read and the entries ended per second; a dash until both samples exist."""
     old = before.rows.get(row.shard) if before is not None else None
     if before is None or old is None or row.next_request is None or old.next_request is None:
         return "-", "-"

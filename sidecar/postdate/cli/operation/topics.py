@@ -204,8 +204,8 @@ def _add_partitions(admin: Admin, requests: str) -> None:
 
 
 def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
-    """Returns `Admin.describe` with SETTINGS_READ of topics that exist. Repeats the request while a broker does not
-    know a new topic. Raises Retriable after COMMAND_TIMEOUT_S."""
+    """Returns the descriptions of existing topics, with the settings SETTINGS_READ. Repeats the request while a broker
+    does not know a new topic. Raises Retriable after COMMAND_TIMEOUT_S."""
     expected, deadline = set(names), time.monotonic() + COMMAND_TIMEOUT_S
     while True:
         live = admin.describe(expected, rules.SETTINGS_READ)
@@ -218,8 +218,8 @@ def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
 
 
 def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[rules.Violation]:
-    """Returns the violated rules of existing topics. As `_seen`, repeats the request while a topic is missing in the
-    answer."""
+    """Returns the violated rules of existing topics. Like `_seen`, repeats the request while the answer lacks a topic,
+    at most for COMMAND_TIMEOUT_S."""
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     while True:
         found = rules.violations(own, admin, bootstrap_servers)
@@ -229,7 +229,7 @@ def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[ru
 
 
 class _TopicCreator:
-    """Creates topics. If there are too few brokers, and the user has not set a replication factor, they get fewer
+    """Creates topics. If there are too few brokers, and the user has not set a replication factor, the topics get fewer
     replicas."""
 
     def __init__(self, *, may_fall_back: bool) -> None:

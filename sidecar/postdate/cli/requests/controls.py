@@ -30,7 +30,7 @@ from postdate.wire.values.texts import counted
 def _named_options(noun: str, printed_by: str) -> Callable[[Command], Command]:
     """Returns a decorator that adds --requests, --id and --origin; `ControlTarget.of` combines their values.
 
-    `noun`: what they name; `printed_by`: the command that prints its origin.
+    `noun`: the kind of request that the options name; `printed_by`: the command that prints its origin.
     """
 
     def add(command: Command) -> Command:
@@ -85,8 +85,8 @@ class ControlTarget:
         return (names.ID, self.id) if self.origin is None else (names.ORIGIN, self.origin)
 
     def partition_among(self, count: int) -> int:
-        """Returns the partition of the control if the topic has `count` partitions. Raises ConfigError if the origin's
-        does not exist."""
+        """Returns the partition of the control if the topic has `count` partitions. Raises ConfigError if the partition
+        of the origin does not exist."""
         if self.origin is None:
             return partition_of(self.id, count)
         if self.partition >= count:

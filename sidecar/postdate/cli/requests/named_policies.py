@@ -39,7 +39,7 @@ def policies_for(kafka: Kafka, admin: Admin, part: Partition, log: Partition, re
 
 
 def _last_rows(kafka: Kafka, admin: Admin, log: Partition) -> list[PolicyRow] | None:
-    """Returns the policies in the last committed record of a dispatch log; None if no record is near its end."""
+    """Returns the policies in the last committed record of a dispatch log; None if the end of the log has no record."""
     start = admin.start_offsets([log])[log]
     end = admin.end_offsets([log], Isolation.READ_COMMITTED)[log]
     first, rows = max(start, end - limits.LOG_TAIL_OFFSETS), None

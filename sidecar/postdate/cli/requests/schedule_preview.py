@@ -25,11 +25,11 @@ _FOLDS: Final = {
 
 
 def next_occurrences(schedule: Schedule, after_ms: int, limit: int) -> list[Occurrence]:
-    """Returns the first `limit` occurrences after an instant, if the request is sent at that instant. Times in a gap
-    are not included."""
+    """Returns the first `limit` occurrences of a request that is sent at the instant `after_ms`. Omits times in a
+    gap."""
     occurrences: list[Occurrence] = []
     occurrence = first_occurrence(schedule, after_ms)
-    if occurrence is not None:  # a start may lie before that instant
+    if occurrence is not None:  # the start of a schedule may precede `after_ms`
         occurrence = skip_to(schedule, occurrence, after_ms + 1)
     while occurrence is not None and len(occurrences) < limit:
         if not occurrence.is_in_gap:

@@ -80,8 +80,8 @@ def is_selection(options: dict[str, Any]) -> bool:
 
 
 def is_bulk(options: dict[str, Any]) -> bool:
-    """True if a command has selectors. Raises UsageError if the command has selectors and names one message, if it has
-    neither, or if --dry-run or --partition has no selector."""
+    """True if a command has selectors. Raises UsageError if the command both has selectors and names one message, if it
+    does neither, or if it has --dry-run or --partition without a selector."""
     if is_selection(options):
         if options["request_id"] is not None or options["origin"] is not None:
             raise click.UsageError("give --id or --origin, or selectors, not both")
@@ -96,8 +96,8 @@ def is_bulk(options: dict[str, Any]) -> bool:
 
 
 def control_selected(loader: Loader, headers: Headers, options: dict[str, Any]) -> None:
-    """Sends a bulk control with these headers, or count the selected messages with --dry-run. Ends the
-    process with code 1 if a verdict does not arrive."""
+    """Sends a bulk control with these headers; with --dry-run, only counts the selected messages. Ends the process with
+    code 1 if a verdict does not arrive."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
@@ -190,7 +190,7 @@ def _query(topic: str, options: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _matching(config: Config, topic: str, options: dict[str, Any]) -> str:
-    """Returns the phrase for the messages that a bulk control selects, with their number if the processes report it."""
+    """Returns a phrase for the selected messages, with their number if the processes report it."""
     try:
         counts = deployment_of(config, options["urls"], options["token_file"]).selected(_query(topic, options))
     except (PostdateError, KafkaFault, click.UsageError) as error:

@@ -206,7 +206,7 @@ def request_record_of(message: Mapping[str, Any]) -> UnsentRequest:
 
 
 def record_of(message: Mapping[str, Any], when: Headers) -> UnsentRequest:
-    """Returns the record of a request for the message that the options describe, with the headers of its time."""
+    """Returns the request record of the message that the options describe. `when`: the headers of its time."""
     headers: Headers = [*message["headers"], *when]
     own = {
         names.TOPIC: message["topic"],

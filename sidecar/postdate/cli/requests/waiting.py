@@ -48,7 +48,7 @@ _WHY_NOT: Mapping[Verdict, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The options of a command that wait for a verdict. `wanted`: True if it waits; `timeout_ms`: the longest wait."""
+    """How a command waits for a verdict. `wanted`: True if it waits; `timeout_ms`: the longest wait."""
 
     wanted: bool
     timeout_ms: int
@@ -176,8 +176,8 @@ def is_positive(answer: VerdictRecord) -> bool:
     """True if the request had its effect, whether it is a control or schedules a message.
 
     `replaced` with the origin of another entry means that this request replaced that entry. Without an origin it means
-    that this request was replaced. The same applies to `cancelled`. A request that ends as `kept` or `dropped` had the
-    effect that it asked for.
+    that this request was replaced. The same applies to `cancelled`. `kept` and `dropped` are positive too, since the
+    request itself set these rules.
     """
     match answer.verdict:
         case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED | Verdict.APPLIED:
@@ -217,8 +217,9 @@ def _no_verdict(requests: str, waiting: Waiting, record: UnsentRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FinalFate:
-    """The final fate of a request, the broker's timestamp of the record with this fate, the first due time in that
-    record, the chosen time (-1: the request has no window), and the offset of the survivor (-1: none)."""
+    """The final fate of a request. `ended_ms`: the broker's timestamp of the record with this fate. `first_due_ms`: the
+    first due time in the record. `chosen_ms`: the chosen time; -1 if the request has no window. `survivor`: the offset
+    of the message that was preferred; -1 if there is none."""
 
     fate: str
     ended_ms: int
@@ -241,8 +242,8 @@ class FateWatch:
         Ends the process with 1 if the message was not delivered in time. `request`: the result of
         `request_options.parsed`.
 
-        Lateness is that of the metric `postdate_lateness_seconds`: it counts from the due time or the chosen time, or
-        from the timestamp of the request if that is later.
+        Lateness is defined as in the metric `postdate_lateness_seconds`. It counts from the due time or the chosen
+        time, or from the timestamp of the request if that is later.
         """
         due_ms, window_ms = (request.due_ms, request.window_ms) if request is not None else (0, 0)
         origin = format_origin(self._requests.topic, self._requests.index, delivery.offset).decode()

@@ -123,7 +123,7 @@ def acknowledge(run: int, state: str, by: str | None, note: str | None, **option
 
 
 def _user() -> str:
-    """Returns the name of the user of this process. Raises ConfigError if the user has no name, as in a container."""
+    """Returns the name of this process's user. Raises ConfigError if the user has no name, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

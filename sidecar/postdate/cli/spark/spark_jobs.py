@@ -57,7 +57,7 @@ def only_topic(config: Config, error_text: str) -> RequestTopicConfig:
 
 
 def sent_to(topic: RequestTopicConfig) -> dict[str, Any]:
-    """Returns the options of a job that restrict the requests which it may send to a request topic."""
+    """Returns the options of a job that restrict the requests that it may send to a request topic."""
     return {"horizon_ms": topic.horizon_ms, "allow": topic.allow, "forbidden": OwnTopics.of(topic.name).names()}
 
 
@@ -74,8 +74,8 @@ def require_spark(job: str) -> None:
 
 
 def run_planned(config: Config, planned: Callable[[bool], Callable[[], int]]) -> None:
-    """Runs the job that `planned(is_brief)` returns, and ends the process with its exit code. Raises ConfigError:
-    invalid options, or no such request topic; KafkaFault: the cluster does not answer."""
+    """Runs the job that `planned(is_brief)` returns, and ends the process with its exit code. Raises ConfigError if an
+    option is invalid or a request topic is missing, and KafkaFault if the cluster does not answer."""
     from postdate.spark.errors import JobUsageError
 
     try:
@@ -88,9 +88,9 @@ def run_planned(config: Config, planned: Callable[[bool], Callable[[], int]]) ->
 
 
 def _longest_topic(config: Config) -> float:
-    """Returns the number of offsets in all request topics, or in all dispatch logs if they have more: a recurring
+    """Returns the number of offsets in all request topics or in all dispatch logs, whichever is larger: a recurring
     schedule is one request with many fates. Returns `inf` if the topics cannot be read, or if the client properties are
-    valid only for Spark's Java clients. Raises ConfigError if a request topic is missing, before Spark starts."""
+    valid only for Spark's Java clients. Raises ConfigError if a request topic is missing."""
     from postdate.sidecar.cluster.connection import admin_of, kafka_of
 
     names = config.request_topic_names

@@ -58,7 +58,7 @@ def demo(messages: int, seconds: float, keep: bool) -> None:
             if not ok:
                 _keep_logs(directory)
     except Interrupted:
-        console.show_cursor(True)  # the audit may have ended while it drew
+        console.show_cursor(True)  # the audit may have ended before it showed the cursor again
         print_note("stopped; nothing is left running")
         sys.exit(Exit.FAILED)
     sys.exit(Exit.OK if ok else Exit.VIOLATION)

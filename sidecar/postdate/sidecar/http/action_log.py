@@ -96,7 +96,7 @@ class ActionLog:
 
 
 def labels_of(request: Request) -> dict[str, str]:
-    """Returns the headers of a forwarded change, which identify the same action of the same user."""
+    """Returns the headers for a forwarded change. They identify the action and the user."""
     if not hasattr(request.state, "action_id"):
         action_id = request.headers.get(ACTION, "")
         request.state.action_id = action_id if _ID.fullmatch(action_id) else new_action_id()
@@ -153,7 +153,7 @@ def without_keys(entry: Entry) -> Entry:
     fields = entry.get("asked")
     if not isinstance(fields, dict) or _KEY not in fields:
         return entry
-    answer = {name: value for name, value in entry["answer"].items() if name != "error"}  # it may quote the key
+    answer = {name: value for name, value in entry["answer"].items() if name != "error"}  # an error may quote the key
     return {**entry, "asked": {**fields, _KEY: _HIDDEN}, "answer": answer}
 
 
@@ -171,11 +171,11 @@ def _body_fields(body: Any, keeps_keys: bool) -> dict[str, Any]:
 
 
 def _answer_fields(response: Any, body: Any, keeps_keys: bool) -> dict[str, Any]:
-    """Returns the fields of an answer. A list is replaced by its length; of controls, the first origins are added."""
+    """Returns the fields of an answer. Replaces each list by its length, and adds the first origins of controls."""
     if not isinstance(response, dict):
         return {}
     if "error" in response and isinstance(body, dict) and _KEY in body and not keeps_keys:
-        return {}  # it may quote the key
+        return {}  # an error may quote the key
     shown = {name: len(value) if isinstance(value, list) else _short(value) for name, value in response.items()}
     controls = response.get("controls")
     if isinstance(controls, list):
@@ -203,7 +203,7 @@ def _json(text: bytes) -> Any:
 
 
 def _decoded(line: bytes) -> Entry | None:
-    """Returns the entry of a line; None if the line is not a complete entry, as after a crash."""
+    """Returns the entry of a line; None if the line is not a complete entry, for example after a crash."""
     entry = _json(line)
     if not isinstance(entry, dict) or not isinstance(entry.get("at_ms"), int):
         return None

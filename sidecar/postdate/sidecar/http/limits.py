@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-# A round of the poll loop waits for a hand-over (5 s) and for the coordinator to store a note; a much longer one hangs.
+# A round of the poll loop waits for a hand-over (5 s) and for the coordinator to store a note. A loop that takes much
+# longer hangs.
 POLL_SILENCE_S_MAX: Final = 60.0
 
 # A failed group client is replaced after at most 16 s: if there is no new client after this time, the process does not
 # recover.
 CLIENT_DEAD_S_MAX: Final = 60.0
 
-# A takeover reads what changed since the last one, in seconds; one that is longer is stuck, or rebuilds a lost disk.
+# A takeover reads the changes since the previous takeover, which takes seconds. A much longer takeover is stuck, or
+# rebuilds the index of a lost disk.
 TAKEOVER_MS_MAX: Final = 300_000
 
 # The interval of attempts to bind a port that is in use: on a restart, the previous process may still hold it.
 HTTP_BIND_RETRY_S: Final = 5.0
 
-# How long a request over HTTP waits for one slice of a shard: it answers between two steps, and a step is a
-# transaction, which the client bounds at about 10 s.
+# How long a request over HTTP waits for one slice of a shard. The shard answers between two transactions, and the Kafka
+# client limits a transaction to about 10 s.
 ANSWER_TIMEOUT_S: Final = 12.0
 
 # Entries decoded, and keys counted, in one slice between two dispatches: 1 to 2 ms of the shard's time.
@@ -31,8 +33,8 @@ PAGE_ENTRIES_DEFAULT: Final = 100
 PAGE_ENTRIES_MAX: Final = 1_000
 PAGE_VISITED_MAX: Final = 50_000
 
-# Dead letters that one query or requeue reads; that one requeue sends; and the time for reading. The command has higher
-# limits. A requeue also reads the requests since the oldest of its dead letters.
+# The dead letters that one query or requeue reads, the dead letters that one requeue sends, and the time for reading.
+# The command has higher limits. A requeue also reads the requests since the oldest of its dead letters.
 DEAD_LETTERS_MAX: Final = 10_000
 DEAD_LETTERS_REQUEUED_MAX: Final = 1_000
 DEAD_LETTERS_READ_S_MAX: Final = 20.0
@@ -61,7 +63,8 @@ ACTOR_LENGTH_MAX: Final = 100
 # The body of a change: a handful of short fields.
 HTTP_BODY_BYTES_MAX: Final = 16 * 1024
 
-# Processes to which one query is forwarded at the same time, and such queries at once: 32 threads at most.
+# The processes to which one query is forwarded concurrently, the number of concurrent queries that are forwarded (32
+# threads at most in total), and how long a query waits for its turn.
 PEERS_AT_ONCE_MAX: Final = 8
 MERGED_AT_ONCE_MAX: Final = 4
 MERGE_WAIT_S: Final = 5.0
@@ -91,11 +94,12 @@ HTTP_CONNECTIONS_MAX: Final = 128
 # Connections accepted in one iteration of the event loop: 1 to 3 ms.
 HTTP_ACCEPTS_MAX: Final = 64
 
-# Connections that have not started yet, each with a descriptor. A client that opens 4,000 a second displaces them in 64
-# ms: by then the first bytes of a probe have arrived.
+# Connections that have not started yet, each with a descriptor. A client that opens 4,000 connections a second
+# displaces them in 64 ms: by then the first bytes of a probe have arrived.
 HTTP_WAITING_MAX: Final = 256
 
-# Connections that start within one turn, and places beside them for probes: 800 a second together, of some 0.2 ms each.
+# The length of a turn, the connections that start in one turn, and the additional starts for probes. In total these are
+# 800 starts a second, which take some 0.2 ms each.
 HTTP_TURN_S: Final = 0.01
 HTTP_STARTS_MAX: Final = 4
 HTTP_PROBE_STARTS_MAX: Final = 4
@@ -107,7 +111,8 @@ HTTP_ACCEPT_RETRY_S: Final = 1.0
 HTTP_QUEUE_MAX: Final = 2_048
 
 # Requests answered at one time, besides probes: more than the 40 threads that answer them, and half of the connections.
-# An address has half of them: the workers of one machine share an address, and each forwards four queries at a time.
+# One address may have half of them: the workers of one machine share an address, and each forwards four queries at a
+# time.
 HTTP_REQUESTS_MAX: Final = 64
 HTTP_REQUESTS_PER_ADDRESS_MAX: Final = 32
 
@@ -130,8 +135,8 @@ HTTP_HEAD_BYTES_MAX: Final = 16 * 1024
 TOKEN_CHARS_MIN: Final = 16
 TOKEN_FILE_BYTES_MAX: Final = 4_096
 
-# How long a signed request of another process is valid, before and after its time: the clocks of machines that share a
-# Kafka cluster agree far better. Changes within twice that time are remembered; a user makes a few a minute.
+# How long a signed request of another process is valid, before and after its time. The clocks of machines that share a
+# Kafka cluster differ by much less. Changes within twice that time are remembered; a user makes a few changes a minute.
 SIGNATURE_MS_MAX: Final = 30_000
 NONCES_MAX: Final = 10_000
 

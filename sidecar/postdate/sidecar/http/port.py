@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 
 def claim(http: HttpConfig) -> socket.socket | None:
-    """Returns the listening socket. Returns None if no port is configured, or if it is in use, which is logged as a
-    warning. Raises ConfigError if the address does not belong to this machine."""
+    """Returns the listening socket; None if no port is configured. If the port is in use, logs a warning and returns
+    None. Raises ConfigError if the address does not belong to this machine."""
     if not http.port:
         return None
     bound = listen(http.host, http.port)

@@ -32,7 +32,8 @@ from postdate.tools.bench.schedules import schedules_once, steady_schedules
 from postdate.tools.bench.steady import bad_target, many, steady
 from postdate.wire.dispatch_log import CANCELLED, DELIVERED, STORED
 
-#: Milliseconds: the lead of a due time before which all entries must be accepted: for each record, and at least.
+#: Milliseconds from the start of sending to the due time, by which all entries must be accepted: for each record, and
+#: the least total.
 _ACCEPT_MS_PER_RECORD = 0.05
 _ACCEPT_MS_MIN = 8_000
 #: Messages of other targets in the burst, spread over its time.
@@ -118,8 +119,8 @@ def long(environment: BenchEnvironment, size: Size) -> Figures:
 def cancel(environment: BenchEnvironment, size: Size) -> Figures:
     """Cancels half of the messages, and delivers the other half.
 
-    Requests and cancels are written before the due time, so each cancel is in time. They are read after it. The raw
-    copy reads as many requests without cancels: a cancel is a small record.
+    Requests and cancels are written before the due time, so each cancel is in time. The sidecar reads them after the
+    due time. The raw copy reads the same number of requests, and no cancels, since a cancel is a small record.
     """
     requests, (target, copied) = environment.new_topics(2)
     # A cancel is in the partition of its request.
@@ -184,7 +185,7 @@ def rebuild(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def through(environment: BenchEnvironment, size: Size) -> Figures:
-    """Accepts and delivers at the same time: a full request topic, whose requests have just become due."""
+    """Accepts and delivers at the same time, from a full request topic whose requests have just become due."""
     requests, (target, copied) = environment.new_topics(2)
     _fill_due(environment, requests, target, size.messages, _now_ms() + 1_000)
     sidecar = environment.sidecar(requests)
@@ -238,8 +239,8 @@ def burst(environment: BenchEnvironment, size: Size) -> Figures:
 def _rates(
     environment: BenchEnvironment, requests: str, copied: str, sidecar: BenchSidecar, count: int, fate: str = DELIVERED
 ) -> dict[str, float]:
-    """Follows a sidecar that has just started until `count` requests have the fate. Returns its rate, and the ratio to
-    a raw copy to `copied` unless that is empty."""
+    """Follows a sidecar that has just started until `count` requests have the fate. Returns its rate and, unless
+    `copied` is empty, the ratio to a raw copy to the topic `copied`."""
     sidecar.wait_for_takeover()
     cost = Cost(environment, sidecar)
     with closing(Journal(environment.kafka, requests, fate)) as journal:
@@ -257,8 +258,8 @@ def _rates(
 
 
 class Cost:
-    """Measures processor time of the sidecar and of the broker from now on. The broker's includes the fetches of the
-    journal."""
+    """Measures processor time of the sidecar and of the broker from now on. The broker's time includes the fetches of
+    the journal."""
 
     def __init__(self, environment: BenchEnvironment, sidecar: BenchSidecar) -> None:
         self._environment, self._sidecar = environment, sidecar

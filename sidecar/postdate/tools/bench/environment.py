@@ -50,7 +50,7 @@ from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.topics import OwnTopics
 
-#: The source of values, which no compression can shrink.
+#: The source of values: random, so that compression does not shrink them.
 _VALUES = random.Random(20).randbytes(16_384 * VALUE_SIZE_BYTES)  # noqa: S311  # not a secret
 #: Records between two flushes, which the client library may buffer.
 _FILL_RECORDS = 50_000
@@ -58,7 +58,7 @@ _PAGE_SIZE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Request = tuple[bytes, Headers]
-"""Key and headers of one request; its value is `value_of` its number."""
+"""Key and headers of one request. Its value is `value_of(number)`."""
 
 
 def load_clients(bootstrap: str) -> ConfluentKafka:
@@ -82,7 +82,7 @@ class BenchEnvironment:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """Processes and topics of the block end with it, so that the next run has the machine to itself."""
+        """Ends the processes and topics of the block with it, so that they do not disturb the next run."""
         outer = self.stack
         try:
             with ExitStack() as self.stack:
@@ -109,7 +109,7 @@ class BenchEnvironment:
         return requests, named
 
     def _remove(self, names: list[str]) -> None:
-        """Deletes the topics, since the cluster may have other uses; prints those that cannot be deleted."""
+        """Deletes the topics, since the cluster may have other uses; reports a failure."""
         try:
             with admin_of(self.kafka) as admin:
                 admin.delete_topics(sorted(admin.describe(names)))
@@ -118,8 +118,8 @@ class BenchEnvironment:
 
     def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1, member: str = "") -> BenchSidecar:
         """Returns a sidecar for this many shards, not started yet; it keeps its data directory across restarts.
-        `workers`: its processes. `member`: its name if it is one of several, which share the directory and join the
-        group dynamically; without a name it is a static member."""
+        `workers`: its processes. `member`: its name if several sidecars share the directory. A sidecar with a name
+        joins the group dynamically; without a name it is a static member."""
         return BenchSidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
 
     def fill(self, requests: str, requests_to_send: Iterable[Request]) -> None:
@@ -142,8 +142,8 @@ class BenchEnvironment:
         producer.destroy()
 
     def warm_up(self, count: int) -> bool:
-        """Copies `count` records until two copies in a row differ by at most WARM_SPREAD_MAX, WARM_COPIES_MAX times at
-        most. Returns whether the copy became stable."""
+        """Copies `count` records until two copies in a row differ by at most WARM_SPREAD_MAX. Returns True if this
+        happens within WARM_COPIES_MAX copies."""
         source, (target,) = self.new_topics()
         self.report(f"warming up the broker with {count:,} records until the raw copy is stable")
         self.fill(source, (request(number, target, 0) for number in range(count)))
@@ -197,7 +197,8 @@ class BenchEnvironment:
 
 
 class BenchSidecar:
-    """The process under test, with a shard for each partition; or a parent of several that share the shards."""
+    """The process under test, with a shard for each partition; or a parent of several processes that share the
+    shards."""
 
     def __init__(
         self, environment: BenchEnvironment, requests: str, data: Path, shards: int, workers: int, member: str
@@ -242,13 +243,13 @@ class BenchSidecar:
         return time.monotonic() - began
 
     def wait_for_shards(self) -> None:
-        """Waits until it may deliver for as many shards as it is to serve."""
+        """Waits until it may deliver for all of its shards."""
         self._wait(
             lambda: self.child.shards() == self._shards, START_TIMEOUT_S, "the sidecar does not serve its shards"
         )
 
     def wait_for_pending(self, count: int) -> float:
-        """Waits until it holds `count` entries; returns the seconds from the first of them on."""
+        """Waits until it holds `count` entries; returns the seconds since it held the first of them."""
         began = 0.0
         deadline = time.monotonic() + CASE_TIMEOUT_S
         while (pending := self.pending()) < count:
@@ -272,7 +273,7 @@ class BenchSidecar:
         return False
 
     def pending(self) -> int:
-        """Returns its pending entries, from the mapped wheels; wheels that cannot be read yet count nothing."""
+        """Returns the number of its pending entries, from the mapped wheels that can be read."""
         wheels = (present_snapshot(path.parent, complete=False) for path in self._data.rglob(WHEEL_NAME))
         return sum(wheel.count for wheel in wheels if wheel is not None)
 
@@ -295,13 +296,13 @@ class BenchSidecar:
         return cpu_s(self.child.pid)
 
     def wait_for_takeover(self) -> None:
-        """Waits until it serves a shard: from then on its processor time is that of its work, not of its start."""
+        """Waits until it serves a shard. From then on, its processor time is spent on work and not on its start."""
         self._wait(lambda: bool(self.child.shards()), START_TIMEOUT_S, "the sidecar serves no shard")
 
     def long_transactions_share(self) -> float:
         """Returns the share of its transactions since its start that held readers back for too long.
 
-        REQUIRES: it runs, alone and without a name.
+        REQUIRES: the sidecar runs in one process and without a name.
         """
         with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/metrics", timeout=HTTP_TIMEOUT_S) as answer:
             families = text_string_to_metric_families(answer.read().decode())
@@ -369,7 +370,7 @@ def value_of(number: int) -> bytes:
 
 
 def request(number: int, target: str, due_ms: int) -> Request:
-    """Returns the headers of a plain request: a target, a due time, and one header of the caller's own."""
+    """Returns a plain request: the key, and headers with the target, the due time and one header of the message."""
     when = b"%d" % due_ms
     headers: Headers = [(names.TOPIC, target.encode()), (names.AT, when), ("n", b"%d" % number)]
     return b"key-%d" % (number % 1009), headers

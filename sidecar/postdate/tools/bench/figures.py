@@ -20,7 +20,7 @@ Figures = Mapping[str, float]
 """One run: figure → value. The unit is the end of the name: `_per_s`, `_ms`, `_s`, `_mb`, `_bytes`, `_share`."""
 
 Lateness = npt.NDArray[np.float64]
-"""ms, one number for each message, in no order."""
+"""Milliseconds: one number for each message, in no order."""
 
 _PERCENTILES = (("p50", 50.0), ("p99", 99.0), ("p99_9", 99.9))
 
@@ -33,7 +33,7 @@ class Threshold:
     at_most: bool
 
     def is_met(self, value: float) -> bool:
-        """True if a median meets it."""
+        """True if `value`, a median, meets the target."""
         return value <= self.bound if self.at_most else value >= self.bound
 
     def __str__(self) -> str:
@@ -113,13 +113,13 @@ _MAIN = (
     "entries_per_s",
     "cancelled_per_s",
 )
-"""The figure of a case that determines its repeats: the first of these that it has."""
+"""The main figures. The first of them that a case has determines the number of its repeats."""
 
 
 def is_precise(repeats: Sequence[Figures]) -> bool:
-    """Returns whether half the 95 % confidence interval of the median of the case's main figure is at most
-    MEDIAN_SPREAD_MAX of that median. A case without a main figure is always precise. Source: the standard error of a
-    median of normally distributed values, 1.2533 s / √n."""
+    """True if half the 95 % confidence interval of the median of the case's main figure is at most MEDIAN_SPREAD_MAX of
+    that median. A case without a main figure is always precise. Source: the standard error of a median of normally
+    distributed values, 1.2533 s / √n."""
     for name in _MAIN:
         if name in repeats[0]:
             values = [repeat[name] for repeat in repeats]
@@ -135,11 +135,11 @@ REFERENCE = "two cores that broker, load and sidecar share"
 
 
 def gather(case: str, repeats: Sequence[Figures]) -> list[Figure]:
-    """Returns the figures of a case, in the order in which it gave them. Requires at least one repeat."""
+    """Returns the figures of a case over all repeats, in the case's order. Requires at least one repeat."""
     return [Figure(case, name, tuple(each[name] for each in repeats), TARGETS.get((case, name))) for name in repeats[0]]
 
 
 def percentiles(prefix: str, late: Lateness) -> dict[str, float]:
-    """Returns the percentiles over all values, with the largest. Requires at least one."""
+    """Returns the percentiles of all values, and the largest value. Requires at least one value."""
     named = {f"{prefix}_{name}_ms": float(np.percentile(late, share)) for name, share in _PERCENTILES}
     return named | {f"{prefix}_most_ms": float(late.max())}

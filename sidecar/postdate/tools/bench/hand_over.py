@@ -1,8 +1,8 @@
 """The case that measures how long a partition delivers nothing while it moves to another process, or while its process
 restarts.
 
-A message is due every few milliseconds, in each partition in turn. So the highest lateness of messages that are due
-after a member left is the time without deliveries. Thread rule: main thread.
+A message is due every few milliseconds, in each partition in turn. So the time without deliveries is the highest
+lateness of the messages that are due after a member left. Thread rule: main thread.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Journal:
     """Follows the dispatch log of one request topic from its beginning, committed records only."""
 
     def __init__(self, kafka: Kafka, requests: str, fate: str = DELIVERED) -> None:
-        """Opens readers at the begin of the log. `fate`: the fate to count."""
+        """Opens readers at the start of the log. `fate`: the fate to count."""
         self._fate, self._mark = fate, b'"' + fate.encode() + b'"'
         log = OwnTopics.of(requests).dispatch_log
         self._readers = [
@@ -61,8 +61,8 @@ class Journal:
             reader.close()
 
     def seconds(self) -> float:
-        """Returns the seconds from the last takeover of each shard, the earliest of these, to the last counted fate, by
-        the broker's clock."""
+        """Returns the seconds from the first of the shards' latest takeovers to the last counted fate, by the broker's
+        clock."""
         began = min(
             max(record.timestamp_ms for record in records if decode_record(record.value or b"").kind == OWNER)
             for records in self._records
@@ -92,8 +92,8 @@ class Journal:
 def read_to_end(
     admin: Admin, parts: Sequence[Partition], readers: Sequence[LogReader], read_new: Callable[[], int]
 ) -> None:
-    """Calls `read_new`, which reads what is there and returns how much, until each reader is at the present end of its
-    partition. Raises TransientError if nothing is there to read after CASE_TIMEOUT_S."""
+    """Calls `read_new` until each reader is at the present end of its partition. `read_new` reads the available
+    records, and returns their number. Raises TransientError if no record is available after CASE_TIMEOUT_S."""
     ends = admin.end_offsets(parts, Isolation.READ_COMMITTED)
     deadline = time.monotonic() + CASE_TIMEOUT_S
     while any(reader.position() < ends[part] for part, reader in zip(parts, readers, strict=True)):

@@ -19,7 +19,7 @@ from postdate.tools.bench.limits import PARTITIONS, POLL_INTERVAL_S, START_TIMEO
 
 #: Numbers of processes; each has at least one shard.
 _PROCESSES = (1, 2, 4)
-#: Milliseconds from the beginning of filling until the burst is due: it is sent and accepted.
+#: Milliseconds from the start of sending until the burst is due; in this time it is sent and accepted.
 _LEAD_MS = 4_000
 _LEAD_MS_PER_RECORD = 0.06
 #: Each lead is twice the previous one: a busy machine gets up to 64 times as long.
@@ -29,7 +29,7 @@ _BURSTS_MAX = 7
 def scale(environment: BenchEnvironment, messages: int) -> Figures:
     """Returns messages a second with each number of processes, and the ratio to one process.
 
-    The raw copy comes first: a broker that has just started would otherwise be slow for one process alone.
+    The raw copy comes first. Otherwise the broker would still be slow after its start while one process is measured.
     """
     figures = {"copy_per_s": _copy(environment, messages)}
     for processes in _PROCESSES:
@@ -49,8 +49,8 @@ def _copy(environment: BenchEnvironment, messages: int) -> float:
 
 
 def _burst(environment: BenchEnvironment, messages: int, processes: int) -> float:
-    """Returns messages a second of a burst that was completely accepted before it was due. Otherwise another burst is
-    sent, to another topic and due later. Raises TransientError if none was accepted in time."""
+    """Returns messages a second of a burst that was completely accepted before it was due. If a burst was not, sends
+    another one with a longer lead to another topic. Raises TransientError if no burst was accepted in time."""
     lead_ms = _LEAD_MS + round(messages * _LEAD_MS_PER_RECORD)
     for _ in range(_BURSTS_MAX):
         rate = _burst_after(environment, messages, processes, lead_ms)
@@ -64,7 +64,7 @@ def _burst(environment: BenchEnvironment, messages: int, processes: int) -> floa
 
 
 def _burst_after(environment: BenchEnvironment, messages: int, processes: int, lead_ms: int) -> float | None:
-    """Returns messages a second; None if some were accepted only after the due time."""
+    """Returns messages a second; None if some messages were accepted only after the due time."""
     requests, (target,) = environment.new_topics()
     sidecar = environment.sidecar(requests, PARTITIONS, processes)
     sidecar.start()

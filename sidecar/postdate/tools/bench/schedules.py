@@ -36,7 +36,8 @@ from postdate.wire.topics import OwnTopics
 
 #: The format version in which schedules are accepted.
 _FORMAT_VERSION = 3
-#: Occurrences a second that fall due in the first case: a little more than its aim, which must not be their bound.
+#: Occurrences a second that fall due in the first case: a little more than its target, so that the load does not limit
+#: the rate.
 _OFFERED_PER_S = 22_000
 #: Milliseconds: the interval of the schedules of the first case; each fires once while it is measured.
 _HOUR_MS = 3_600_000
@@ -66,7 +67,7 @@ _ZONES = (
 
 @dataclass(frozen=True, slots=True)
 class BenchSchedule:
-    """A schedule: the headers that describe it, its first nominal time from the measured time on, and its interval."""
+    """A schedule: the headers that describe it, its first nominal time in the measured period, and its interval."""
 
     headers: list[tuple[str, bytes | None]]
     first_ms: int
@@ -96,8 +97,8 @@ def hourly_or_daily(number: int, at_ms: int) -> BenchSchedule:
 
 
 def fires_every_few_seconds(number: int, count: int, start_ms: int) -> BenchSchedule:
-    """Returns a schedule that fires every _OFTEN_S from `start_ms` on. Those by interval divide it evenly; those by
-    cron expressions fire at whole seconds."""
+    """Returns a schedule that fires every _OFTEN_S from `start_ms` on. The phases of schedules with an interval divide
+    this time evenly; schedules with a cron expression fire at whole seconds."""
     interval_ms = 1_000 * _OFTEN_S
     if number % 2 == 0:
         phase_ms = number * interval_ms // count
@@ -111,7 +112,7 @@ def fires_every_few_seconds(number: int, count: int, start_ms: int) -> BenchSche
 
 
 def schedules_once(environment: BenchEnvironment, count: int) -> Figures:
-    """Holds `count` schedules, of which each fires once within a time in which _OFFERED_PER_S a second fall due.
+    """Holds `count` schedules. Each fires once, and _OFFERED_PER_S of them fire in each second.
 
     An occurrence is two records: the message and the record of STORE. The raw counterpart copies as many of both.
     """
@@ -128,8 +129,8 @@ def steady_schedules(environment: BenchEnvironment, rate: int, seconds: float) -
 def _with_lead(
     environment: BenchEnvironment, count: int, lead_ms: int, measure: Callable[[int], Figures | None]
 ) -> Figures:
-    """Returns the figures of `measure`, which gets a lead. It returns None if some of its `count` schedules were
-    accepted only after they were due."""
+    """Returns the figures of `measure(lead_ms)`. `measure` returns None if some of its `count` schedules were accepted
+    only after they were due; it is then called with a longer lead."""
     for _ in range(_LEADS_MAX):
         found = measure(lead_ms)
         if found is not None:
@@ -231,8 +232,8 @@ def _often(environment: BenchEnvironment, rate: int, seconds: float, lead_ms: in
 
 
 class _Occurrences:
-    """A read_committed consumer of the occurrences on a target, with the time at which each came. Those with a nominal
-    time before `until_ms` count; `due` is their number so far."""
+    """A read_committed consumer of the occurrences on a target, with the time at which each came. Occurrences with a
+    nominal time before `until_ms` count; `due` is their number so far."""
 
     def __init__(self, environment: BenchEnvironment, target: str, until_ms: int) -> None:
         self.due = 0

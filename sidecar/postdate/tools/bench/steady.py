@@ -34,14 +34,14 @@ from postdate.tools.bench.limits import (
 from postdate.wire.topics import OwnTopics
 
 DELAY_MS = (1_000, 5_000)
-"""The least and the longest delay of the requests."""
+"""The shortest and the longest delay of the requests."""
 #: Seconds: requests are sent in groups of this time; the client library gathers for longer.
 _STEP_S = 0.005
 _SEED = 20
 
 
 def steady(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """Returns lateness at the commit (by the dispatch log) and at a read_committed consumer, both minus due."""
+    """Returns lateness at the commit, from the dispatch log, and at a read_committed consumer."""
     requests, (target,) = environment.new_topics()
     sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
@@ -73,7 +73,7 @@ def steady(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
 
 @dataclass(frozen=True, slots=True)
 class RawLoad:
-    """The load of the raw counterpart: as many producers as the case has shards, with each of these pauses, ms."""
+    """The load of the raw counterpart: as many producers as the case has shards, measured with each of `pauses_ms`."""
 
     producers: int
     rate: int
@@ -85,7 +85,7 @@ def beside_raw(environment: BenchEnvironment, load: RawLoad, late: Figures) -> F
     """Returns the lateness of the raw counterpart with its best pause, by p99, and the ratios of `late` to it. The same
     requests are sent meanwhile, and nobody reads them.
 
-    A pause with which the broker does not take the load is left out. Raises the last of these errors if all are.
+    Omits a pause with which the broker does not take the load. If this is true of all pauses, raises the last error.
     """
     best: Figures = {}
     failed: TransientError | None = None
@@ -134,7 +134,7 @@ def _times(seconds: float) -> str:
 
 
 def _read(arrivals: Arrivals, count: int, check: Callable[[], None]) -> None:
-    """Reads until `count` messages have arrived; `check` raises if they cannot arrive any more."""
+    """Reads until `count` messages have arrived; `check` raises if they can no longer arrive."""
     deadline = time.monotonic() + CASE_TIMEOUT_S
     while arrivals.count < count:
         if not arrivals.read_new():
@@ -145,7 +145,8 @@ def _read(arrivals: Arrivals, count: int, check: Callable[[], None]) -> None:
 
 
 def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """Returns the same with 64 shards in the one process, and what these cost while nothing is due."""
+    """Returns the figures of `steady` with 64 shards in one process, and the cost of these shards while no message is
+    due."""
     requests, (target,) = environment.new_topics(partitions=MANY_PARTITIONS)
     sidecar = environment.sidecar(requests, MANY_PARTITIONS)
     started_s = sidecar.start_and_wait()
@@ -185,7 +186,7 @@ def bad_target(environment: BenchEnvironment, rate: int, seconds: float) -> Figu
 
 
 def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missing: bool) -> Lateness:
-    """Returns lateness at the commit of the messages for nine targets; those for the tenth are not counted."""
+    """Returns the lateness at the commit of the messages for nine targets. Messages for the tenth do not count."""
     requests, targets = environment.new_topics(10, target_partitions=1)
     tenth = f"{targets[-1]}-missing" if missing else targets[-1]
     sidecar = environment.sidecar(requests)

@@ -1,7 +1,7 @@
 """The demo's ledger: the requests, the arrivals, and whether any message is lost, repeated or early.
 
-It is independent of Postdate: the due time is computed from the request and the timestamp that the broker gave it, the
-arrival is this machine's clock at a read_committed reader. Thread rule: one thread.
+It is independent of Postdate. It computes the due time from the request and its timestamp from the broker. The time of
+arrival is the time of this machine's clock at a read_committed reader. Thread rule: one thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RECENT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One record at a read_committed reader; `at_ms` is when the reader returned it."""
+    """One record at a read_committed reader. `at_ms`: the time at which the reader returned it."""
 
     target: str
     key: bytes | None
@@ -62,7 +62,7 @@ class Ledger:
 
     @property
     def sent(self) -> int:
-        """How many requests the broker has acknowledged."""
+        """The number of requests that the broker has acknowledged."""
         return len(self._sent)
 
     @property

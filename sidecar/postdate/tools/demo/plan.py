@@ -1,4 +1,4 @@
-"""The messages of the demo: mixed delays, and a part of them due at one instant, so that the kill hits a dispatch.
+"""The messages of the demo, with mixed delays. Some are due at one instant, so that the kill hits a dispatch.
 
 Pure: the same numbers give the same plan. Thread rule: none, everything is immutable.
 """
@@ -20,7 +20,7 @@ TARGET_PARTITIONS = 2
 DELAY_MIN_S = 0.5
 #: Requests are sent over this share of the longest delay, so that sending and delivering overlap.
 SENDING_SHARE = 0.25
-#: The due time of the burst after the start of sending, as a share of the longest delay: by then all of it is sent.
+#: The time from the start of sending to the burst, as a share of the longest delay. By then, the whole burst is sent.
 BURST_SHARE = 0.5
 #: This share of all messages is due at one instant.
 BURST_MESSAGES_SHARE = 0.3

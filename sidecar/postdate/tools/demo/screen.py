@@ -86,7 +86,7 @@ class DemoScreen:
         return time.monotonic() - self._began
 
 
-#: The maximum of message numbers that a line lists.
+#: The largest number of messages that a line lists.
 _NAMED_MAX = 10
 
 

@@ -24,9 +24,9 @@ from postdate.tools.demo.screen import DemoScreen, audit_agrees, print_account, 
 from postdate.tools.demo.traffic import DemoSender, Readers, now_ms
 from postdate.wire.values.texts import counted
 
-#: Seconds for the start. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
+#: Seconds: the limit of a start. A sidecar starts and takes over its shards in about 3 s; a slow machine gets longer.
 START_TIMEOUT_S = 180.0
-#: Seconds: the longest time without an arrival after the last due time; a takeover takes about 8 s of it.
+#: Seconds: the longest time without an arrival after the last due time; a takeover takes about 8 s.
 _CATCH_UP_S = 180.0
 #: Milliseconds: how long the readers continue after the last arrival: a takeover could cause repeats.
 _LISTEN_ON_MS = 1_500
@@ -34,8 +34,9 @@ _LISTEN_ON_MS = 1_500
 _KILL_AFTER_MS = 12
 #: Seconds: the time of one poll for arrivals, which limits the precision of the kill.
 _POLL_INTERVAL_S = 0.005
-#: The shortest session that a broker accepts by default: the group notices the kill after 6 s instead of 15. A pause of
-#: the broker may exceed the default retry budget of 30 s, and must not turn messages into dead letters.
+#: The session time-out is the shortest that a broker accepts by default, so the group notices the kill after 6 s
+#: instead of 15 s. The retry budget is longer than its default of 30 s, since the broker may pause for longer, and
+#: messages must not become dead letters.
 _SETTINGS = """
 [kafka.consumer]
 "session.timeout.ms" = "6000"
@@ -60,7 +61,7 @@ class Show:
     sidecars: list[Child] = field(default_factory=list)
 
     def perform(self) -> bool:
-        """True if no message was lost, repeated, early or altered, by the ledger and by the audit.
+        """Runs the demo. True if neither the ledger nor the audit found a lost, repeated, early or altered message.
 
         Raises PostdateError if the run could not continue.
         """
@@ -157,7 +158,8 @@ class Show:
         screen.event(f"{what}: {overdue:,} messages were due and on the way", "bold red")
 
     def _wait(self, screen: DemoScreen, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
-        """Shows the ledger until the condition holds. Raises _TooLate, and PostdateError if a sidecar ended."""
+        """Shows the ledger until the condition holds. Raises _TooLate after `timeout_s`, and PostdateError if a sidecar
+        has ended."""
         deadline_ms = now_ms() + timeout_s * 1000
         while not condition():
             self._check_sidecars()

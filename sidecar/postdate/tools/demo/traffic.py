@@ -25,13 +25,12 @@ from postdate.wire.values.murmur2 import partition_for
 _READ_TIMEOUT_S = 0.2
 _READ_RECORDS_MAX = 500
 #: Seconds: the time for an acknowledgement, and for an admin request. A shard's producer waits only two seconds, since
-#: the shard repeats what it could not write. With so short a time, a pause of a busy broker would end the demo.
+#: the shard repeats a failed write. With so short a time, a pause of a busy broker would end the demo.
 _ANSWER_TIMEOUT_S = 60.0
 
 
 def demo_clients(bootstrap: str) -> ConfluentKafka:
-    """Returns the clients of the demo. They are patient, since the broker shares a machine that may be slow and
-    busy."""
+    """Returns the clients of the demo, with long time-outs, since the machine may be slow and busy."""
     patient = {"message.timeout.ms": round(_ANSWER_TIMEOUT_S * 1_000)}
     return ConfluentKafka(KafkaSettings(bootstrap, producer=patient, admin_timeout_s=_ANSWER_TIMEOUT_S))
 
@@ -57,7 +56,7 @@ class DemoSender:
 
     @property
     def is_done(self) -> bool:
-        """Whether every request was sent and acknowledged."""
+        """True if every request was sent and acknowledged."""
         return self._next == len(self._planned) == self._ledger.sent
 
     def send_until(self, at_ms: int) -> None:
@@ -103,7 +102,8 @@ class Readers:
             thread.start()
 
     def read_new(self, ledger: Ledger, timeout_s: float) -> None:
-        """Notes what has arrived; waits up to `timeout_s` for the first. Raises KafkaFault if a reader failed."""
+        """Records all new arrivals in the ledger; waits up to `timeout_s` for the first arrival. Raises KafkaFault if a
+        reader failed."""
         try:
             item = self._arrivals.get(timeout=timeout_s)
             while True:

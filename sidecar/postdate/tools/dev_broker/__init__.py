@@ -5,7 +5,7 @@ the jars once, `java` finds a Java, `properties` has the settings of the node, `
 and `docker` runs the image instead, `class_archive` makes later starts faster, `readiness` waits for a transaction to
 succeed, and `uninterrupted` defers signals while a process starts.
 
-Imports `postdate.kafka`; of the other tools nothing.
+Imports `postdate.kafka`, and none of the other tools.
 Thread rule: any thread, one caller of a broker at a time. Signals are deferred only in the main thread.
 """
 

@@ -43,7 +43,7 @@ class ClassArchive:
 
     def ended(self, status: int | None) -> None:
         """Keeps the archive that a JVM with this exit status wrote if it is complete; otherwise deletes it."""
-        with suppress(OSError):  # nothing was written, as by a JVM that read the archive or was killed
+        with suppress(OSError):  # a JVM that read the archive, or that was killed, has written nothing
             if status in _COMPLETE:
                 os.replace(self._partial, self.path)
             else:

@@ -33,9 +33,9 @@ from postdate.tools.dev_broker.uninterrupted import uninterrupted
 
 #: The default image; the caller or POSTDATE_KAFKA_IMAGE may name another.
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"
-#: The image that scripts/container-image builds from Kafka's jars if that one cannot be pulled; configured alike.
+#: The image that scripts/container-image builds from Kafka's jars if `IMAGE` cannot be pulled; same settings.
 LOCAL_IMAGE = f"postdate-kafka:{KAFKA_VERSION}"
-#: Only inside the container. Two, since the broker's port may be one of them.
+#: Ports inside the container. There are two, since the broker's port may be one of them.
 _CONTROLLER_PORTS = (9093, 9094)
 _POLL_S = 0.1
 #: The output of `docker pull` for a layer: its id and its state.
@@ -77,7 +77,7 @@ class DockerBroker(DevBroker):
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Kills and removes the container with its data. Does nothing if none runs.
 
-        Waits for `timeout_s` at most for the docker command to notice, or to create the container.
+        Waits at most `timeout_s` until the docker command has ended.
         """
         if self._process is None:
             return
@@ -136,14 +136,14 @@ def find_docker() -> str:
 
 
 def has_image(docker: str, image: str) -> bool:
-    """Returns whether the engine has this image already; one call of the docker command."""
+    """True if the engine already has this image. Costs one call of the docker command."""
     return _succeeds([docker, "image", "inspect", image])
 
 
 def layers_done(layers: dict[str, str], line: str) -> tuple[int, int]:
-    """Returns how many layers of an image are there, and how many it has, after one more line of `docker pull`.
+    """Updates `layers`, the state of each layer by its id, from one line of the output of `docker pull`.
 
-    `layers` (id to state) is kept up to date. Other lines change nothing.
+    Returns the number of finished layers, and the number of known layers. Ignores lines that are not about a layer.
     """
     layer = _LAYER.match(line)
     if layer is not None:
@@ -159,7 +159,7 @@ def node_environment(host: str, port: int) -> dict[str, str]:
     """
     controller_port = next(each for each in _CONTROLLER_PORTS if each != port)
     settings = node_settings(host, port, controller_port)
-    # The image formats its storage for a fixed quorum, not for one that is found by bootstrap servers.
+    # The image formats its storage for a fixed quorum, not for a quorum that is found by bootstrap servers.
     del settings["controller.quorum.bootstrap.servers"]
     settings["controller.quorum.voters"] = f"1@localhost:{controller_port}"
     settings["listeners"] = f"PLAINTEXT://0.0.0.0:{port},CONTROLLER://localhost:{controller_port}"

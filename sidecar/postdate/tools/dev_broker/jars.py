@@ -2,8 +2,8 @@
 
 The cache is `$XDG_CACHE_HOME/postdate/kafka-<version>` (by default below ~/.cache). One rename creates it, so an
 interrupted download leaves no incomplete cache; with a file lock, processes that start together download once.
-`POSTDATE_KAFKA_LIBS` names a directory of jars to use instead (the `libs` of an unpacked Kafka),
-`POSTDATE_IVY_SETTINGS` an Ivy settings file, where jars come from a mirror.
+`POSTDATE_KAFKA_LIBS` names a directory of jars to use instead, such as the `libs` of an unpacked Kafka.
+`POSTDATE_IVY_SETTINGS` names an Ivy settings file, for example for a mirror.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 from postdate.kafka.errors import DevBrokerFailed
 from postdate.tools.dev_broker.java import find_java
 
-#: Not 4.3: it loses the markers of transactions on partitions without a leader, as all are while a lone node starts
-#: (KAFKA-20734, docs/guarantees.md).
+#: Not 4.3, which loses the markers of transactions on partitions without a leader. While a single node starts, no
+#: partition has a leader (KAFKA-20734, docs/guarantees.md).
 KAFKA_VERSION = "4.2.1"
-#: Kafka logs through slf4j 1.7 and brings no backend for it; this one writes to stderr, which goes to the log file.
+#: Kafka logs through slf4j 1.7 and ships no backend for it. This backend writes to stderr, which goes to the log file.
 SLF4J_VERSION = "1.7.36"
 
 #: Called with the current step, the number of finished steps, and the total (0: not known yet).
@@ -53,10 +53,10 @@ def cache_dir() -> Path:
 
 
 def kafka_libs(progress: Progress = quiet, version: str = KAFKA_VERSION) -> Path:
-    """Returns the directory with Kafka's jars, downloaded first if this machine has none (44 MB, about 30 s). The
+    """Returns the directory with Kafka's jars. If this machine has none, downloads them first (44 MB, about 30 s). The
     variable POSTDATE_KAFKA_LIBS replaces only the default version.
 
-    Blocks meanwhile. Raises DevBrokerFailed if that fails; the message names the remedy.
+    Raises DevBrokerFailed if the download fails; the message names the remedy.
     """
     given = os.environ.get("POSTDATE_KAFKA_LIBS")
     if given and version == KAFKA_VERSION:
@@ -111,7 +111,7 @@ def _fetch(java: str, ivy_jar: Path, libs: Path, version: str, progress: Progres
 
 
 def _run_ivy(command: list[str], version: str, progress: Progress) -> subprocess.CompletedProcess[str]:
-    """Runs Ivy to its end, turning its output into progress; the result's stdout is its last lines, without URLs."""
+    """Runs Ivy to its end, and reports progress. The result's stdout has the last lines of output, without URLs."""
     progress(f"resolving the jars of Kafka {version}", 0, 0)
     last_lines: deque[str] = deque(maxlen=15)
     found = fetched = 0

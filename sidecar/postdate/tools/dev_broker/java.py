@@ -20,8 +20,8 @@ _ADVICE = (
 
 
 def find_java(what: str = "Kafka") -> str:
-    """Returns the path of a java executable of version 17 or later. Raises DevBrokerFailed if `what` needs one and
-    there is none; the message names the remedy."""
+    """Returns the path of a java executable of version 17 or later. Raises DevBrokerFailed if there is none; the
+    message names the remedy, and `what`, which needs Java."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None or not os.access(java, os.X_OK):
@@ -35,8 +35,8 @@ def find_java(what: str = "Kafka") -> str:
 
 
 def major_version(text: str) -> int | None:
-    """Returns the major number in the output of `java -version` (17 of "17.0.15", 8 of "1.8.0_292"); None if
-    unreadable."""
+    """Returns the major number in the output of `java -version` (17 of "17.0.15", 8 of "1.8.0_292"); None if the output
+    has no version."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None
 

@@ -34,13 +34,13 @@ from postdate.tools.dev_broker.uninterrupted import uninterrupted
 #: Enough for a few hundred partitions; Kafka's speed depends on the page cache, which is not in the heap.
 HEAP_MB = 512
 #: The options of the JVM unless KAFKA_JVM_PERFORMANCE_OPTS, the variable of Kafka's own scripts, is set. Only the quick
-#: compiler: the other one uses a third of a core in the first minutes, and such a broker seldom lives longer. It
-#: compiles after a tenth of the usual number of calls, since the interpreter took a fifth of the processor time of the
-#: first 600 transactions.
+#: compiler (C1) is used: the other compiler takes a third of a core in the first minutes, and such a broker seldom
+#: lives longer. C1 compiles a method after a tenth of the usual number of calls, since the interpreter took a fifth of
+#: the processor time of the first 600 transactions.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.1 -XX:+UseG1GC -XX:MaxGCPauseMillis=20"
 #: A cold start takes about 3 s on a quick machine; with a load of 12 on two cores, a container took more than 90 s.
 START_TIMEOUT_S = 180.0
-#: A clean stop takes about 1 s; after this it is killed, which Kafka survives.
+#: A clean stop takes about 1 s. After this time the broker is killed, which loses no data.
 STOP_TIMEOUT_S = 20.0
 #: How much of the log an error message shows.
 LOG_LINES_SHOWN = 15
@@ -60,7 +60,7 @@ QUICK_JVM = Jvm()
 """For a broker that lives for minutes."""
 
 PRODUCTION_JVM = Jvm(1024, "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35")
-"""As Kafka's own scripts start a broker if their variables are unset: both compilers, G1."""
+"""The options with which Kafka's own scripts start a broker if their variables are unset: both compilers, G1."""
 
 
 def free_port() -> int:
@@ -71,7 +71,7 @@ def free_port() -> int:
 
 
 class DevBroker(ABC):
-    """A development broker, as a process or in a container. As a context it starts, and stops at the end."""
+    """A development broker, as a process or in a container. As a context manager, it starts and stops the broker."""
 
     host = "127.0.0.1"
     log_file: Path | None = None
@@ -96,7 +96,7 @@ class DevBroker(ABC):
         return f"{self.host}:{self.port}"
 
     def is_running(self) -> bool:
-        """Returns whether the broker started here still lives (also while paused)."""
+        """True if the process that this object started still lives, even if it is paused."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -127,20 +127,20 @@ class DevBroker(ABC):
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C in the terminal is for us; we stop the broker
+            start_new_session=True,  # Ctrl-C in the terminal reaches only this process, which stops the broker
         )
 
 
 class LocalBroker(DevBroker):
     """One broker on 127.0.0.1.
 
-    `properties` are further settings of server.properties, which win. Example::
+    `properties` are settings of server.properties that override the defaults. Example::
 
         with LocalBroker(0, Path("/tmp/broker")) as broker:
             AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
     With a `cluster_id` it is one node of a larger cluster, and `properties` are all its settings except `log.dirs`,
-    the voters of the quorum among them. Such a node is not ready alone: launch every node, then wait for the cluster.
+    including the voters of the quorum. Such a node is not ready alone: launch every node, then wait for the cluster.
     """
 
     log_file: Path
@@ -165,7 +165,7 @@ class LocalBroker(DevBroker):
 
     @property
     def pid(self) -> int:
-        """The process id of the running broker; raises DevBrokerFailed if none was started here."""
+        """The process id of the running broker. Raises DevBrokerFailed if this object has started none."""
         if self._process is None:
             raise DevBrokerFailed("The broker has not been started.")
         return self._process.pid
@@ -316,7 +316,7 @@ class LocalBroker(DevBroker):
 
 
 def _is_stopped(pid: int) -> bool:
-    """Returns whether all threads of a process are stopped; True if the system has no /proc."""
+    """True if all threads of a process are stopped, or if the system has no /proc."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         try:
             if stat.read_text().rpartition(")")[2].split()[0] not in "Tt":
@@ -340,9 +340,10 @@ def new_cluster_id() -> str:
 
 
 def with_parent_death_signal(command: list[str]) -> list[str]:
-    """Returns the command, which ends when this process dies, if the system has `setpriv`.
+    """Returns the command, changed to end when this process dies. Unchanged if the system has no `setpriv`, or if the
+    caller is not the main thread.
 
-    The kernel counts the death of the *thread* that started it, so only the main thread may ask for this.
+    The kernel sends the signal when the *thread* that started the command ends, not when the process ends.
     """
     setpriv = shutil.which("setpriv")
     if setpriv is None or threading.current_thread() is not threading.main_thread():
@@ -351,7 +352,7 @@ def with_parent_death_signal(command: list[str]) -> list[str]:
 
 
 def require_free(host: str, port: int) -> None:
-    """Raises DevBrokerFailed if the port is in use; waits a moment for one that is closing."""
+    """Raises DevBrokerFailed if the port is in use. Waits a moment for a socket that is closing."""
     deadline = time.monotonic() + 2
     while True:
         with socket.socket() as probe:

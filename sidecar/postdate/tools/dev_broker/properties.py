@@ -27,10 +27,10 @@ def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
         # Fifty partitions each (the default) are fifty log directories to create before the first transaction.
         "offsets.topic.num.partitions": "8",
         "transaction.state.log.num.partitions": "8",
-        # Nobody waits for more members on one machine.
+        # On one machine, there is no need to wait for more members.
         "group.initial.rebalance.delay.ms": "0",
-        # A group whose assignments the broker decides (group.protocol = consumer) notices a killed member, and hands
-        # over, as quickly as a classic one does here. By default this takes 45 s and 5 s.
+        # With group.protocol = consumer, the group notices a killed member, and hands over, as quickly as with the
+        # classic protocol here. By default this takes 45 s and 5 s.
         "group.consumer.min.session.timeout.ms": "6000",
         "group.consumer.session.timeout.ms": "6000",
         "group.consumer.min.heartbeat.interval.ms": "300",
@@ -48,11 +48,11 @@ def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
 
 
 def write_properties(path: Path, settings: Mapping[str, str]) -> None:
-    """Writes a Java properties file; of the characters in these values, only the backslash needs an escape."""
+    """Writes a Java properties file. Escapes only backslashes, since the values need no other escape."""
     path.write_text("".join(f"{name}={value}\n".replace("\\", "\\\\") for name, value in settings.items()))
 
 
 def container_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns the same settings as the image apache/kafka takes them: KAFKA_ and the name in capitals, dots as
-    underscores."""
+    """Returns the settings as environment variables of the image apache/kafka: KAFKA_ and the name in capitals, with
+    underscores for dots."""
     return {"KAFKA_" + name.upper().replace(".", "_"): value for name, value in settings.items()}

@@ -18,8 +18,8 @@ from confluent_kafka.cimpl import NewTopic
 from postdate.kafka.errors import DevBrokerFailed
 
 _POLL_INTERVAL_S = 0.05
-#: Seconds for one request. A broker that was just paused may never answer a request that takes longer, so a new client
-#: repeats it.
+#: Seconds: the limit of one request. A broker that was just paused may never answer some requests, so a new client
+#: repeats a request that takes longer.
 _ATTEMPT_S = 15.0
 
 
@@ -60,8 +60,8 @@ def _wait_for_port(host: str, port: int, deadline: float, check_alive: Callable[
 
 
 def _commit_one(common: dict[str, str | int], topic: str, timeout_s: float) -> None:
-    """Commits one transaction on a new topic, with the broker's default replication; the topic is removed again. Also
-    wakes the group coordinator."""
+    """Commits one transaction on a new topic, with the broker's default replication, and deletes the topic. Also wakes
+    the group coordinator."""
     admin = AdminClient(dict(common))
     for created in admin.create_topics([NewTopic(topic, 1)]).values():
         created.result(timeout_s)

@@ -1,8 +1,8 @@
 """Goal: no load on the HTTP port delays a probe, and no client holds a connection for longer than it may.
 
 Method: the real server on a port of this machine. A flood (`support/web/flooding.py`) opens 2,000 connections of one
-kind, sends on them, and opens some of the connections again that the server closes. Meanwhile probes connect, one after
-the other. Their durations are compared with those without a flood. The time in which other programs used the processors
+kind, sends on them, and reopens some of the connections that the server closes. Meanwhile probes connect, one after the
+other. Their durations are compared with durations without a flood. The time in which other programs used the processors
 (`support/waiting/contention.py`) does not count.
 """
 
@@ -47,7 +47,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 @pytest.fixture
 def no_request_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server waits for requests for longer than a test lasts, so only a bound ends a connection."""
+    """Makes the server wait for requests for longer than a test lasts, so that only a bound ends a connection."""
     for module in (acceptor, connections):
         monkeypatch.setattr(module, "HTTP_REQUEST_S_MAX", 2 * WAIT_TIMEOUT_S)
 
@@ -59,8 +59,8 @@ def connect(client: Client, first: bytes = b"") -> socket.socket:
 
 
 def probe(client: Client) -> list[tuple[float, float]]:
-    """Sends _PROBES probes, each on a new connection as Kubernetes does. Returns the begin and the end of each, epoch
-    ms."""
+    """Sends _PROBES probes, each on a new connection as Kubernetes does. Returns the start and the end of each probe,
+    epoch ms."""
     times = []
     for number in range(_PROBES):
         began = time.time() * 1000
@@ -93,7 +93,7 @@ def test_no_flood_keeps_a_probe_from_its_answer(client: Client, kind: str, reope
 
 
 def test_probes_are_answered_while_whole_requests_flood_the_port(client: Client) -> None:
-    """Whole requests use the processor for their answers, so there is no bound for the duration of a probe."""
+    """The answers to the requests of the flood use the processor, so the duration of a probe has no bound here."""
     with flooding.flood(client.port, TOKEN, "pipelined"):
         probe(client)
     wait_until(lambda: client.get("/api/v1/pending").status == 200, "the flood is over")
@@ -108,8 +108,8 @@ def test_probes_are_answered_while_whole_requests_flood_the_port(client: Client)
 def test_a_client_with_many_connections_displaces_only_its_own(
     client: Client, monkeypatch: pytest.MonkeyPatch, where: ModuleType, bound: str, first: bytes
 ) -> None:
-    """A connection waits until its first bytes, and then starts. Waiting and started connections have separate
-    bounds."""
+    """A connection waits until its client sends the first bytes, and then starts. Waiting and started connections have
+    separate bounds."""
     monkeypatch.setattr(where, bound, 20)
     rest = (_HEAD + b"\r\n").removeprefix(first)
     with ExitStack() as stack:
@@ -143,7 +143,7 @@ class Turns:
 
 @pytest.fixture
 def turns(client: Client, monkeypatch: pytest.MonkeyPatch) -> Turns:
-    """REQUIRES: the server has started, since the start takes one turn."""
+    """Holds the turns of the acceptor. REQUIRES: the server has started, since its start takes one turn."""
     turns, turn, start = Turns(), acceptor.Acceptor._turn, acceptor.Acceptor._start
 
     def held_turn(self: acceptor.Acceptor) -> None:

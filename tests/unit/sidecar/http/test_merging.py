@@ -1,9 +1,9 @@
 """Goal: the answers of several processes are merged into one. The pages contain every entry once and in order, counts
 are sums, and shards without an answer are named.
 
-Method: a simulated process has a sorted list, which it cuts into pages of random lengths, also short and empty ones, as
-a real process may. The merged pages are compared with the sorted list of all entries. Each test supplies the members of
-the group.
+Method: a simulated process has a sorted list of entries, and cuts it into pages of random lengths. Like those of a real
+process, pages may be short or empty. The merged pages are compared with the sorted list of all entries. Each test
+supplies the members of the group.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_pages_of_all_hold_every_entry_once_and_in_order(seed: int) -> None:
 
 
 def test_a_paused_schedule_comes_last_and_once() -> None:
-    """It delivers nothing before it is resumed."""
+    """A paused schedule delivers nothing before it is resumed."""
     paused = {**entry(5, 1, 7), "chosen_ms": None, "paused": True}
     page = {"entries": [entry(9, 0, 1), paused], "cursor": None, "shards": []}
     assert merged_page([page, page], 10)["entries"] == page["entries"]
@@ -246,7 +246,7 @@ def test_a_member_of_an_earlier_version_appears_in_not_asked() -> None:
 def test_a_member_with_an_invalid_address_costs_no_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         deployment, "MERGED_TIMEOUT_S", WAIT_TIMEOUT_S
-    )  # a query that waits for the member takes too long below
+    )  # long enough that a query that waits for the member fails below
     well = _Peer(200, counted(0))
     began = time.monotonic()
     with serving(well):

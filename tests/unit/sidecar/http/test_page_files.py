@@ -1,7 +1,7 @@
 """Goal: the page loads only its own files, its scripts match its HTML, and its colours have enough contrast.
 
-Method: the files of the page are searched. Thresholds of contrast: WCAG 2.2, 1.4.3 for text and 1.4.11 for the edges of
-controls.
+Method: the text of the page's files is checked. The thresholds of contrast come from WCAG 2.2: 1.4.3 for text, and
+1.4.11 for the edges of controls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HTML, CSS = ((_PAGE / name).read_text() for name in ("index.html", "page.css"))
 SCRIPTS = {file.name: file.read_text() for file in _PAGE.iterdir() if file.name.endswith(".js")}
 
 TEXT_MIN, EDGE_MIN = 4.5, 3.0
-#: Names of colours: of a text and its background; of an edge and its background.
+#: Pairs of colour names: a text and its background (TEXTS), or an edge and its background (EDGES).
 TEXTS = [
     *((ink, ground) for ink in ("ink", "soft", "mark", "ill") for ground in ("card", "paper")),
     *(("well", "card"), ("warn", "card"), ("ill", "ill-paper"), ("mark-ink", "mark")),

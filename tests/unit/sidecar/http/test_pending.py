@@ -1,5 +1,5 @@
 """Goal: pages of pending messages contain each selected entry once and in order, for every page size. Counts agree with
-them.
+the pages.
 
 Method: several real timer indexes, as the shards of one process, are filled at random. The pages are compared with the
 sorted list of the inserted entries.
@@ -77,8 +77,8 @@ def holder_of(shard: IndexShard, state: State = State.RUNNING) -> ProcessState:
 
 
 def fill(shards: list[IndexShard], seed: int = 1) -> list[Put]:
-    """Inserts entries with few different due times, so that many are equal across shards. Returns them in the order of
-    pages."""
+    """Inserts entries with few different due times, so that many due times are equal across shards. Returns the entries
+    in the order of pages."""
     chance = random.Random(seed)
     put: list[Put] = []
     for number, shard in enumerate(shards):
@@ -177,7 +177,7 @@ def test_parked_entries_are_listed_separately_in_the_order_of_targets(shards: li
         key = parked_key(target, 100 - offset, offset)
         changes.insert_parked(key, encode_entry(entry(100 - offset, target)))
         changes.places[offset] = key
-    changes.ids[b"its-id"] = entry_key(98, 2)  # its key before it was parked
+    changes.ids[b"its-id"] = entry_key(98, 2)  # the entry's key before it was parked
     changes.next_request = 3
     shard.index.write(changes)
     seen = walk(shards, PendingFilters(state=PARKED), 2)

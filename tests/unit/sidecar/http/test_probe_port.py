@@ -32,7 +32,7 @@ _HANDSHAKE = b"\x16\x03\x01\x02\x00\x01"
 
 @pytest.fixture
 def ports(tmp_path: Path) -> Iterator[tuple[Client, Client]]:
-    """A client of the main port, and one of the probe port."""
+    """Yields a client of the main port and a client of the probe port."""
     authority = Authority(tmp_path / "authority")
     key, cert = authority.issue("port", "IP:127.0.0.1")
     config = HttpConfig(port=free_port(), probe_port=free_port(), tls_cert_file=cert, tls_key_file=key)

@@ -100,8 +100,8 @@ def test_a_schedule_with_only_extra_deliveries_left_has_a_history(env: ShardEnvi
 
 
 def test_extra_deliveries_of_an_ended_schedule_are_one_event(env: ShardEnvironment) -> None:
-    """The search for an ended request first reads the log from its first due time on, and then the part before it. One
-    of the two transactions of the backfill is in the earlier part."""
+    """The search for an ended request first reads the log from the request's first due time on, and then the earlier
+    part. One of the two transactions of the backfill is in the earlier part."""
     shard = env.shard()
     first_ms, every_ms, count = env.broker.now_ms() + 10_000, 20_000, 1_500
     every = b"%dms/%dms" % (every_ms, first_ms % every_ms)

@@ -54,7 +54,7 @@ def http_server() -> Iterator[HttpServerUnderTest]:
 
 @pytest.fixture(scope="module")
 def allowed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A client with the right token, of one server for all tests with invalid requests."""
+    """Yields a client with the right token. All tests with invalid requests share its server."""
     path = tmp_path_factory.mktemp("http") / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
@@ -263,7 +263,7 @@ def test_no_body_forges_a_log_line(
 
 
 def test_a_text_that_is_not_unicode_is_refused_on_every_path(http_server: HttpServerUnderTest, allowed: Client) -> None:
-    """The answer quotes the text, and could not be encoded. A drain reads no body."""
+    """An answer that quotes such a text could not be encoded. A drain is not tested, since it reads no body."""
     routes = cast(Any, make_app(http_server.process(HttpConfig())).routes)
     paths = [route.path for route in routes if "POST" in route.methods and route.path != "/api/v1/drain"]
     assert len(paths) > 10

@@ -27,7 +27,7 @@ BODY = b'{"what": "intake"}'
 
 
 class _Clock:
-    """The clock of the process that checks: that of the signing process, plus `ahead_ms`."""
+    """The clock of the process that checks a signature. It is `ahead_ms` ahead of the clock of the signing process."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
@@ -86,7 +86,7 @@ def test_a_signature_is_valid_for_a_short_time(sign_of_time: int) -> None:
     signatures = Signatures(ADDRESS, clock)
     header = sign("GET")
     clock.ahead_ms = sign_of_time * (SIGNATURE_MS_MAX - 5_000)
-    for _ in range(3):  # a signed query may be repeated
+    for _ in range(3):  # a signed query is accepted repeatedly
         signatures.check(TOKEN.encode(), header, "GET", TARGET, BODY)
     clock.ahead_ms = sign_of_time * (SIGNATURE_MS_MAX + 5_000)
     with pytest.raises(BadSignature, match="do the clocks of the machines agree"):
@@ -140,7 +140,7 @@ def test_the_nonces_remembered_are_bounded_and_expire(monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    """A client of a process that listens on all addresses and advertises one of this machine."""
+    """Yields a client of a process that listens on all addresses and advertises the loopback address."""
     path = tmp_path / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:

@@ -1,9 +1,9 @@
 """Goal: with a certificate the HTTP port accepts only TLS. It uses a renewed certificate without a restart, and keeps
-the former certificate if the new files are unusable. It queries the other members by TLS. Its bounds are those without
-TLS.
+the former certificate if the new files are unusable. The process queries the other members by TLS. The bounds of the
+port also apply with TLS.
 
 Method: the real server on a port of this machine, with a certificate of the test's authority. Its files are replaced as
-the kubelet replaces those of a secret: a symbolic link is changed to another directory.
+the kubelet replaces the files of a secret: a symbolic link is changed to another directory.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_the_port_answers_requests_by_tls_and_no_plain_request(client: Client) -
 
 
 def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(client: Client) -> None:
-    """The server reads the end of the handshake and the first request at once, and the second request later."""
+    """The server reads the end of the handshake and the first request together, and the second request later."""
     context = ssl.create_default_context(cafile=client.ca)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     secured = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")

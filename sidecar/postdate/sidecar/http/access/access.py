@@ -6,12 +6,12 @@
 
 A user or a program sends the token; another process signs its request with it (`signing`).
 
-The process reads the token from its file for each request, so that it can be replaced while the process runs.
+The process reads the token file for each request, so the token can be replaced while the process runs.
 
 The port answers only to its own host names (`Hosts`), on every path. Otherwise the owner of a web page could let its
 host name resolve to an address of this network (DNS rebinding), and read the port through the browser of a local user.
-An address as host name does not allow this attack, since the browser then sends the requests of the page to the server
-of the page. So addresses are allowed: the probes of Kubernetes and the scrapes of Prometheus use them.
+If the host name is an address, this attack is impossible: the browser sends the requests to the server from which the
+page came. So addresses are allowed: the probes of Kubernetes and the scrapes of Prometheus use them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Access:
             self.may_change(request, body)
 
     def may_change(self, request: Request, body: bytes) -> None:
-        """Raises Refused if the request neither has the token nor is signed with it, or if no token is configured.
+        """Raises Refused unless a token is configured, and the request has the token or is signed with it.
         `body`: the body of a signed request; empty if the request is not signed."""
         if self._token_file is None:
             raise Refused(403, "this needs a token, and the process has none: set http.token_file")
@@ -121,8 +121,8 @@ class Access:
 
 
 def _host_name(header: str) -> str:
-    """Returns the name or address in a Host header, without the port, the brackets of an address and the dot of a root;
-    empty if the header is malformed."""
+    """Returns the name or address in a Host header, without the port, the brackets of an address and a final dot; empty
+    if the header is malformed."""
     match = _HOST.fullmatch(header.strip().lower())
     return "" if match is None else match[1] or match[2]
 

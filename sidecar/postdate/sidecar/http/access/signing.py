@@ -1,11 +1,11 @@
 """Signs requests between processes with the token of the API. The token itself is not sent.
 
-A member of the consumer group advertises its address, so every client that may join the group may advertise one.
-Therefore a process sends no bearer token to such an address, but `Authorization: Postdate-HMAC-SHA256
+The members of the consumer group advertise their addresses, and any client that may join the group may advertise any
+address. Therefore a process sends no bearer token to such an address, but `Authorization: Postdate-HMAC-SHA256
 TIME:NONCE:SIGNATURE`. The signature covers the method, the address of the receiver, the path with the query, the time,
 the nonce and the body. It does not contain the token, expires after SIGNATURE_MS_MAX, and is valid only for its
-receiver. Until it expires, a query may be repeated. A change is accepted once, by its nonce, and only if it was signed
-after the process started.
+receiver. Until then, a signed query is accepted any number of times. A signed change is accepted only once, since the
+receiver remembers its nonce, and only if it was signed after the receiver started.
 
 Thread rule: `signed` is pure; a `Signatures` belongs to the event loop of the server.
 Source of the idea: the request signatures of AWS (SigV4) and RFC 9421.

@@ -2,8 +2,8 @@
 
 Each new connection checks the files, which costs two system calls. If they have changed, a new context is made from
 them, for this connection and all later ones; open connections keep the former context. If the new files are unusable,
-for example a certificate with the key of another one, the former context stays in use, and one error is logged for each
-change of the files. A context is never modified, because a failed modification would leave it inconsistent.
+for example because the key does not belong to the certificate, the former context stays in use, and one error is logged
+for each change of the files. A context is never modified, because a failed modification would leave it inconsistent.
 
 Thread rule: a `PortCertificate` belongs to the event loop of the server.
 Source of the idea: certificates that cert-manager renews and the kubelet swaps by a symbolic link.

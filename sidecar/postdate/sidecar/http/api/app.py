@@ -243,7 +243,7 @@ class _Pages:
         return JSONResponse(produced, 202)
 
     async def requeueing(self, request: Request) -> Response:
-        """Requeues dead letters, or plans it."""
+        """Requeues dead letters, or only plans the requeue."""
 
         async def requeue() -> Response:
             body, payload = await _body(request), queries.wants_payload(self._process, request.query_params)
@@ -256,7 +256,7 @@ class _Pages:
         return await self._changed(request, requeue)
 
     def holding(self, action: str) -> Endpoint:
-        """Returns the endpoint that holds or releases."""
+        """Returns the endpoint that holds or releases shards."""
 
         async def changing(request: Request) -> Response:
             return await self._changed(request, lambda: self._hold(request, action))
@@ -324,7 +324,7 @@ class _Pages:
         except BadQuery as error:
             return JSONResponse({"error": str(error)}, 400)
         except ClientDisconnect:
-            return Response(status_code=400)  # nobody reads it
+            return Response(status_code=400)  # the client has gone
         except Unanswered as error:
             return JSONResponse({"error": f"a shard gave {error}; try again"}, 503)
         except TimerIndexError as error:

@@ -45,7 +45,7 @@ class SelectedMessages:
 
 
 def selector_headers(fields: dict[str, str], now_ms: int) -> Headers:
-    """Returns the selector headers for fields of these names. Raises BadQuery: there is none, or one is invalid."""
+    """Returns the selector headers for these fields. Raises BadQuery if there is no selector, or an invalid one."""
     headers: Headers = []
     for field, header in SELECTOR_FIELDS.items():
         if field in fields:
@@ -75,11 +75,11 @@ def count_selected(process: ProcessState, query: QueryParams) -> dict[str, Any]:
 
 
 def control_selected(process: ProcessState, action: str, body: object) -> dict[str, Any]:
-    """Produces a bulk control to each partition of a request topic, or to those in `partitions`; returns their origins
-    and the broker's times.
+    """Produces a bulk control to each partition of a request topic, or to each of the body's `partitions`. Returns the
+    origins and the broker's times of the controls.
 
-    Raises BadQuery; PartlyProduced: some partitions have it, and with `by` a second one moves their messages again;
-    KafkaFault, TransientError: none has it.
+    Raises BadQuery; KafkaFault, TransientError: no partition has the control; PartlyProduced: only some partitions have
+    it. In this case, a repetition with `by` would move the messages of these partitions a second time.
     """
     times = _TIMES_OF_A_MOVE if action == RESCHEDULE else ()
     body = queries.body_of(body, "topic", "partitions", *SELECTOR_FIELDS, *times)
@@ -105,7 +105,7 @@ def control_selected(process: ProcessState, action: str, body: object) -> dict[s
 
 
 def _partitions(body: dict[str, Any]) -> list[int]:
-    """Returns the partitions in a body; empty: all. Raises BadQuery."""
+    """Returns the partitions in a body; empty if the body means all. Raises BadQuery."""
     chosen = body.get("partitions", [])
     if not isinstance(chosen, list) or not all(type(index) is int and index >= 0 for index in chosen):
         raise BadQuery("partitions takes a list of numbers")

@@ -66,8 +66,8 @@ def control(process: ProcessState, action: str, body: object) -> dict[str, Any]:
 
 
 def _named(process: ProcessState, body: dict[str, Any]) -> tuple[str, int, Headers]:
-    """Returns topic and partition of the request that a body names, and the header that names it. Partition -1: the id
-    determines it."""
+    """Returns topic and partition of the request that a body names, and the header for that name. The partition is -1
+    if the body has an id, which determines it."""
     if ("id" in body) == ("origin" in body):
         raise BadQuery("give one of id and origin")
     if "origin" in body:

@@ -115,7 +115,7 @@ def list_dead_letters(process: ProcessState, query: QueryParams) -> dict[str, An
 
 
 def requeue(process: ProcessState, body: object, payload: bool) -> dict[str, Any]:
-    """Requeues the dead letters that a body selects, or only plan it, unless `execute` is true.
+    """Requeues the dead letters that a body selects; unless `execute` is true, only plans the requeue.
 
     Raises BadQuery; Refused: another requeue runs; KafkaFault, TransientError: dead letters that were requeued before
     the fault stay requeued, and a repetition skips them.
@@ -168,8 +168,8 @@ def _plan(
 
 
 def _newest(process: ProcessState, spans: Spans, filters: DeadLetterFilters) -> tuple[Spans, bool]:
-    """Returns the last part of each span, at most DEAD_LETTERS_MAX offsets together, and whether the parts are the
-    whole spans.
+    """Returns the last part of each span, at most DEAD_LETTERS_MAX offsets in total, and True if each part is a whole
+    span.
 
     If a span is too long, its part ends at `until`, so that an earlier `until` reaches older dead letters. A shorter
     span is read as a whole, since timestamps do not always ascend.
@@ -213,7 +213,8 @@ def _look_up(process: ProcessState, topic: str) -> LiveTopic:
 
 
 def _read(process: ProcessState, body: object) -> tuple[str, DeadLetterFilters, Headers, bool]:
-    """Returns topic, filters, the header with the new time if there is one, and whether to execute. Raises BadQuery."""
+    """Returns topic, filters, the header with the new time if the body has one, and True if the requeue is to be
+    executed. Raises BadQuery."""
     body = queries.body_of(body, *_FILTERS, "origins", *_TIMES, "execute")
     execute, origins = body.get("execute", False), body.get("origins", [])
     if not isinstance(execute, bool):

@@ -23,7 +23,7 @@ _WHAT = (DELIVERY, INTAKE, TARGET)
 
 
 def hold(process: ProcessState, action: str, body: object) -> dict[str, Any]:
-    """Holds or release as the body requests, for the named shards that this process owns.
+    """Holds or releases the shards that the body names, if this process owns them.
 
     Returns the holds of each shard. Raises BadQuery if the body is invalid.
     """

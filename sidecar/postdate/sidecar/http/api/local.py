@@ -134,7 +134,7 @@ def _count(shard: queries.HeldShard, filters: PendingFilters) -> JsonObject:
 
 
 def _named(shards: Iterable[queries.HeldShard], caller_id: str | None, origin: str | None) -> list[pending.Found]:
-    """Returns the pending messages with an id in the shards, or the one with an origin. Raises BadQuery."""
+    """Returns the pending messages of the shards with this id, or the message with this origin. Raises BadQuery."""
     if caller_id is not None and origin is not None:
         raise BadQuery("give one of id and origin")
     if caller_id is not None:

@@ -33,7 +33,7 @@ PATHS: Final = {"/": "index.html", **{f"/page/{name}": name for name in sorted(_
 
 
 def page_file(request: Request) -> Response:
-    """Returns the file of a path. Raises Refused: there is none."""
+    """Returns the file of a path. Raises Refused if there is no such file."""
     name = PATHS.get(request.url.path)
     if name is None:
         raise Refused(404, "the page has no such file")

@@ -54,9 +54,9 @@ _SHARED_ADDRESS = "it has just received it, or another member of the group adver
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One process: its name, its API (None: it serves none, or is the querying process), and its shards according to
-    the group. `is_self`: it has the address of the querying process; by mistake, another member may advertise it
-    too."""
+    """One process. `api`: None if the process serves no port, or if it is the querying process. `parts`: its shards
+    according to the group. `is_self`: it advertises the address of the querying process, as another member may do by
+    mistake."""
 
     name: str
     api: Api | None
@@ -248,7 +248,7 @@ class Deployment:
 
 
 def _checked(name: str, result: Any, merge: Merge) -> Any:
-    """Returns the answer of a process if it can be merged, otherwise an error. A malformed answer is an error."""
+    """Returns the answer of a process; if it is malformed and cannot be merged, an error instead."""
     try:
         if isinstance(result, dict):
             merge([result])

@@ -74,7 +74,7 @@ class PendingFilters:
 
     @property
     def is_sparse(self) -> bool:
-        """True if possibly few of the examined entries are selected."""
+        """True if the filters may select only a few of the examined entries."""
         return bool(self.targets) or self.recurring or bool(self.id_prefix) or self.key is not None
 
     def select(self, key: bytes, entry: Entry) -> bool:

@@ -65,7 +65,8 @@ def body_of(body: object, *names: str) -> dict[str, Any]:
 
 
 def served_topic(process: ProcessState, named: str | None) -> str:
-    """Returns the request topic that a query or a body names, or the only one of this process. Raises BadQuery."""
+    """Returns the request topic that a query or a body names; without a name, the only request topic of this process.
+    Raises BadQuery."""
     served = process.config.request_topic_names
     if named is None and len(served) > 1:
         raise BadQuery(f"topic is needed: {', '.join(served)} are served")
@@ -99,7 +100,7 @@ def time_of(name: str, text: str, now_ms: int) -> int:
 
 
 def time_text_of(name: str, text: str, now_ms: int) -> str:
-    """Returns the time of a field as a header has it. Raises BadQuery."""
+    """Returns the time of a field in the form of a header. Raises BadQuery."""
     try:
         return resolve_time(text, now_ms)
     except ValueError as error:

@@ -171,9 +171,9 @@ def _search(
 
 
 def _recent(process: ProcessState, part: Partition, offset: int, entry: Entry) -> SearchResult:
-    """Returns the latest fates of a recurring schedule, about as many as an answer contains next occurrences.
+    """Returns the latest fates of a recurring schedule, about as many as the next occurrences in an answer.
 
-    The search covers twice the time from the first to the last of the next occurrences, and ends at the first.
+    The search begins before the first of these occurrences, by twice the time from the first to the last of them.
     """
     upcoming = next_occurrences(entry, limits.OCCURRENCES_SHOWN + 1)
     since_ms = entry.accepted_ms
@@ -183,7 +183,7 @@ def _recent(process: ProcessState, part: Partition, offset: int, entry: Entry) -
     log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
     result = _read(process, part, log, _log_offset(process, log, since_ms - _EARLIER_MS), offset)
     schedule = schedule_of(entry.stripped)
-    if schedule.window_ms:  # lateness counts from the chosen time
+    if schedule.window_ms:  # within a window, lateness counts from the chosen time
         origin = format_origin(part.topic, part.index, offset)
         for event in (event for event in result.events if event["fate"] == OCCURRED):
             event["chosen_ms"] = chosen_ms(schedule, origin, Occurrence(event["occurrence"], event["due_ms"]))
@@ -205,7 +205,7 @@ def _end(process: ProcessState, part: Partition) -> int:
 def _read(
     process: ProcessState, part: Partition, log: Partition, start: int, offset: int, end: int | None = None
 ) -> SearchResult:
-    """Returns the fates of a request in [start, end) of the dispatch log, up to its final one."""
+    """Returns the fates of a request in [start, end) of the dispatch log, up to its final fate."""
     bound = _end(process, log) if end is None else end
     deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX
     events: list[dict[str, Any]] = []

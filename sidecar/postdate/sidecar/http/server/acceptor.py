@@ -142,7 +142,7 @@ class Acceptor:
         self._turn()
 
     def _fair(self, descriptors: list[int], most: int) -> list[int]:
-        """Returns at most `most` of these: the oldest of each address, then the second oldest of each, and so on."""
+        """Returns at most `most` of the connections: the oldest of each address, then the second oldest, and so on."""
         seen: Counter[str] = Counter()
         rank_by_socket = dict[int, int]()
         for descriptor in descriptors:

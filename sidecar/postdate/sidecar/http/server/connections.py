@@ -10,8 +10,8 @@ These bounds must include the handshake. So TLS begins here and not in the liste
 connection only after its handshake, and a connection that never finishes the handshake would have no bounds.
 
 Thread rule: the event loop of the server.
-Source of the idea: the server time-outs of nginx (`client_header_timeout`, `client_body_timeout`), and its
-`reusable connections`, which it closes if it runs short of them.
+Source of the idea: the server time-outs of nginx (`client_header_timeout`, `client_body_timeout`), and its `reusable
+connections`, which nginx closes if it has too few free ones.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class BoundedConnection(H11Protocol):
                 self,
                 certificate.context(),
                 server_side=True,
-                ssl_handshake_timeout=HTTP_ANSWER_S_MAX,  # the deadline ends it sooner
+                ssl_handshake_timeout=HTTP_ANSWER_S_MAX,  # the deadline of the connection ends it sooner
                 ssl_shutdown_timeout=HTTP_TLS_CLOSE_S,
             )
         except OSError:  # no TLS, or another version of it, or the client has gone
             secured = None
         early, self._early = self._early, None
-        if secured is None:  # also if this side has ended the connection, which asyncio then does not report
+        if secured is None:  # asyncio does not report the loss if this side has ended the connection
             self.connection_lost(None)
             return
         super().connection_made(secured)

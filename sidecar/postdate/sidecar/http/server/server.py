@@ -1,6 +1,6 @@
 """The HTTP server of one port of a process, on a separate thread. Delivery never waits for it.
 
-If the port is in use, the process delivers without it, and the server tries to bind it again. `port` has logged this.
+If the port is in use, which `port` has logged, the process delivers without it, and the server retries the bind.
 
 Thread rule: `start` and `stop` from the main thread.
 """
@@ -68,7 +68,7 @@ class HttpServer:
         self._threads = process.http_threads
 
     def start(self) -> None:
-        """Starts the thread, which serves the port, or tries again until it is free."""
+        """Starts the thread. If the port is in use, the thread waits until it is free, and then serves it."""
         self._thread.start()
         self._threads.append(self._thread)
 

@@ -20,7 +20,8 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 #: If no record arrives for this many seconds, there are fewer than COUNT.
 _TIMEOUT_S = 30.0
 
-#: Milliseconds before the library fetches again. With its default of 1 s, the consumer empties its queue first.
+#: Milliseconds before the library fetches again if its queue is full. With the default of 1 s, the consumer would empty
+#: the queue and then wait.
 _FETCH_PAUSE_MS = 20
 
 

@@ -25,7 +25,7 @@ _VALUE_SIZE_BYTES = 256
 
 
 class RawProducer(threading.Thread):
-    """Sends the messages `number`, `number + producers`, … of a load that begins at its `began_s`."""
+    """Sends the messages `number`, `number + producers`, … of a load."""
 
     def __init__(self, bootstrap: str, topics: tuple[str, str], load: SteadyLoad, number: int) -> None:
         super().__init__(name=f"raw-{number}", daemon=True)
