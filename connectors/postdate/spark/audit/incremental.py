@@ -114,10 +114,10 @@ def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float)
 
 
 def _left_unread(read: Reading, store: StateStore) -> int:
-    """Returns the number of offsets that were deleted from the request topics between two runs and whose fate and
-    record are unknown.
+    """Returns the number of offsets that left the request topics before any run had read them, and that have no row.
 
-    No run has read the requests at these offsets. Cost: one job if there are any.
+    The state has a row for such an offset if a run has read a fate or a record of its request. Cost: one job if any
+    offset left its topic unread.
     """
     if not read.gaps:
         return 0

@@ -177,7 +177,7 @@ class StateStore:
         for name, form in self._forms.items():
             self._base[name], _ = self._tables.newest(name)
             is_left = self._base[name] >= 0 and self._base[name] != state.versions.get(name)
-            if not is_left or name == OFFSETS:  # the commit replaces all of its rows
+            if not is_left or name == OFFSETS:  # each commit replaces all rows of OFFSETS
                 continue
             if state.run:
                 self._tables.restore(name, state.versions[name])
@@ -199,7 +199,7 @@ class StateStore:
     def create(self, name: str) -> None:
         """Creates a table if it does not exist. Cost: one commit.
 
-        Later rows that lack some of its columns are then written without nulls there.
+        Rows that lack some of its columns can then be added without writing nulls for these columns.
         """
         if not self._tables.exists(name):
             self._tables.append(name, empty_table(self._spark, self._forms[name]), self._forms[name])
@@ -380,8 +380,8 @@ def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
 def _may_have_lost_fates() -> Column:
     """True if a row is that of a control whose effects may have left the dispatch log unread.
 
-    That is a control without a fate, since a control is applied together with its effects, or a bulk reschedule, which
-    is applied behind its effects.
+    A control is applied together with its effects, so these may be lost only if it has no fate. A bulk reschedule is
+    applied behind its effects, so these may be lost in any case.
     """
     action = F.col("action")
     # Only a bulk reschedule names neither an id nor an origin.

@@ -23,11 +23,11 @@ from postdate.spark.rules.times.zone_files import tz_version
 
 
 def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
-    """Returns one row for each `backfilled` with other times than its control asks for: the origin, and a sentence
-    `claim`.
+    """Returns one row for each `backfilled` whose times differ from those for which its control asks.
 
-    `known` as in `history_rows`; a control that was not read is not judged. `zones` as in `occurrences`. Cost: a join
-    of these fates with their controls, and a nominal time of each in Python.
+    The row has the origin and a sentence `claim`. A fate is not judged if its control was not read. `known` as in
+    `history_rows`, `zones` as in `occurrences`. Cost: a join of these fates with their controls, and a nominal time of
+    each in Python.
     """
     fate = F.col("fate")
     schedules = known.where(F.col("request_ms").isNotNull()).select(

@@ -118,8 +118,8 @@ class NumberedDeliveries:
     def begin(self, stored: tuple[int, int] | None, *, is_by_control: bool) -> None:
         """Compares the first nominal time with the published one, unless a fate was judged before.
 
-        `is_by_control` is True if a control of the schedule wrote this `stored`. If an earlier `stored` may be lost,
-        the owner that published the time is then unknown.
+        `is_by_control` is True if a control of the schedule wrote `stored`. An earlier `stored` may then be lost; if
+        so, the owner that published the time is unknown.
         """
         if self.position.log_offset >= 0:
             return
@@ -225,10 +225,10 @@ class NumberedDeliveries:
             self.findings.find(None, "contradiction", text)
 
     def _judge_time(self, fate: Fate, nominal_ms: int) -> None:
-        """Judges an untimed fate by `nominal_ms`, the time that its dead letter names; 0: no dead letter names one for
-        certain.
+        """Judges an untimed fate by `nominal_ms`, the time that its dead letter names.
 
-        If the audit computes no time, the fate was left unverified before.
+        `nominal_ms` is 0 if no dead letter names the time for certain. If the audit computes no time, it has already
+        left the fate unverified.
         """
         if 0 < nominal_ms == fate.nominal_ms:
             self._judge_skip(fate, nominal_ms, can_decide=True)
