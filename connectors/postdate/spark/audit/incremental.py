@@ -4,9 +4,9 @@
 2. Judge the new records with the stored rows that they affect, and write both (`incremental_judging`).
 3. Report the outcome, and then commit (`state.store`).
 
-So a run costs as much as the new records and the rows that they affect. The last verdict on each origin, over all runs,
-is that of one full audit. If topics have lost records meanwhile, this audit knows more than a full audit, because
-earlier runs have read the lost records.
+So the cost of a run depends on the new records and on the rows that they affect. After any number of runs, the last
+verdict on each origin is that of one full audit. If topics have lost records meanwhile, this audit knows more than a
+full audit, because earlier runs have read the lost records.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def judge(
 
     `placed` are rows of `inputs.folded` with the columns of their partition and target (`audit.ranges`), all of them in
     the audited range. `causes` are the results of `claims`, `verdict_checks` and `unanswered`, if these have anything
-    to check. `has_schedules` is True if a row is that of a schedule, whose occurrences were judged. Times are epoch
+    to check. `has_schedules` is True if a row belongs to a schedule, whose occurrences were judged. Times are epoch
     milliseconds. `few` as for `gathered`. Cost: no shuffle without causes.
     """
     facts = F.col("facts")
@@ -145,7 +145,7 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
     said_ms = F.nullif(F.get("fates", 0).first_due_ms, F.lit(0))
     is_limited = F.col("request.latest_ms").isNotNull() & first_due_ms.isNotNull()
     first_due_ms = F.when(is_limited, F.least(first_due_ms, said_ms)).otherwise(first_due_ms)
-    # The due time of a return with an unknown policy cannot be computed, so that of the dispatch log counts.
+    # The due time of a return with an unknown policy cannot be computed, so the due time in the dispatch log counts.
     is_unknown = F.coalesce(F.col("request.retry.is_unknown"), F.lit(False))
     first_due_ms = F.coalesce(first_due_ms, F.when(is_unknown, said_ms))
     last_due_ms = F.coalesce(F.col("lost_move.due_ms"), F.col("moved.new_due_ms"), F.col("first_due_ms"))

@@ -65,10 +65,10 @@ class History:
 class Split:
     """A history in two parts: consistent chunks, and the inputs `left` to be judged one by one (None: nothing is left).
 
-    `request_chunks` are the chunks of all requests except those of `exceptional` origins.
-    `inconsistent` are the chunks that are not consistent. `has_garbled` is True if the origin of a record cannot be
-    read. `digests` made the chunks. `naming` are the requests that have an id or name another request of their
-    partition, as rows of `digested_requests`; None: they were not gathered.
+    `request_chunks` are the chunks of all requests except those of `exceptional` origins. `inconsistent` are the chunks
+    that are not consistent. `has_garbled` is True if the origin of a record cannot be read. `digests` made the chunks.
+    `naming` are the requests that have an id or name another request of their partition, as rows of
+    `digested_requests`; None: they were not gathered.
     """
 
     plain: Plain

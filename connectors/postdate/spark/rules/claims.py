@@ -1,11 +1,11 @@
 """Checks each fate that another request caused, such as `cancelled`: does such a request exist?
 
 A `cancelled` needs a later cancel of its id or origin. A `moved` needs the reschedule that it names, with the same due
-time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
-it share a transaction. A `replaced` that names no survivor needs a later request to schedule with the same id that had
-not been refused by then, and that the owner had ingested; `survivors` checks a `replaced` that names one. Fates are
-checked only if the audit has read every request that the owner had ingested. The condition is necessary, not
-sufficient, so no valid fate is rejected.
+time. The control must be `applied` in the dispatch-log record of this fate, since the end of a request and every
+control on it share a transaction. A `replaced` that names no survivor needs a later request to schedule with the same
+id that had not been refused by then, and that the owner had ingested; `survivors` checks a `replaced` that names a
+survivor. Fates are checked only if the audit has read every request that the owner had ingested. The condition is
+necessary, not sufficient, so no valid fate is rejected.
 
 A bulk control must select each message that it has ended or moved, at the due time in force. Its count must be the
 number of fates that name it. The due time in force is in doubt if the fate of an earlier reschedule of the message may

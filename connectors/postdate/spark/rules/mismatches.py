@@ -1,7 +1,8 @@
 """Rules about content: do the delivered message and the dispatch log match the request?
 
-Expressions over the columns of `judge`. The expected partition is the requested one. Otherwise it is that of the Java
-partitioner, for a partition count that the target may have had when the fate was committed.
+Expressions over the columns of `judge`. The expected partition is the requested partition. If none was requested, it is
+the partition that the Java partitioner chooses for a partition count that the target may have had when the fate was
+committed.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def _dead_letter_problems() -> list[Problem]:
             "mismatch", is_request & F.exists("letters", differs), F.lit("the dead letter differs from the request")
         ),
         Problem("false-refusal", is_request & (F.size(wrong) > 0), F.concat(F.lit("not "), F.array_join(wrong, ", "))),
-        # Outside of the functions of a dead letter, in which Spark cannot read a time.
+        # Not in a function of a dead letter: Spark cannot read times there.
         Problem(
             "false-refusal",
             is_request & is_range_readable(request) & F.exists("letters", is_bad_time),

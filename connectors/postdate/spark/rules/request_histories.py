@@ -63,7 +63,7 @@ def history_rows(
 
 
 def is_refused(end: Column) -> Column:
-    """True if an end is that of a request that was never pending: `dead`, without a first due time."""
+    """True if an end belongs to a request that was never pending: `dead`, without a first due time."""
     return F.coalesce((end.fate_name == "dead") & (end.first_due_ms == 0), F.lit(False))
 
 

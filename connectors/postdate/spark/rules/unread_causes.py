@@ -40,7 +40,7 @@ def may_be_unread() -> tuple[Column, Column]:
 
 
 def is_unread() -> Column:
-    """True if a row of `history_rows` is that of a request that left its topic before any run had read it."""
+    """True if a row of `history_rows` belongs to a request that left its topic before any run had read it."""
     return F.coalesce(F.col("action").isNull() & (F.col("offset") < F.col("request_log_start")), F.lit(False))
 
 
@@ -91,7 +91,7 @@ def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def withdrawn_before(claims: Column, expired: Column, reported: Column) -> tuple[Column, Column]:
-    """Splits the sentences `claims` into the remaining ones, and those that an earlier run reported as
+    """Splits the sentences `claims` into the remaining claims, and the claims that an earlier run reported as
     `request-expired`.
 
     `reported` are the verdicts and details of the earlier run. A run that judges a message again may not read the row

@@ -129,11 +129,11 @@ class StateStore:
         """Returns the state of the last committed run, or an empty state before the first run.
 
         Raises JobUsageError if the path holds a state of an earlier version of Postdate. The newest commit of `runs`
-        carries the state as its note. Cost: no job. If the newest commit is not that of a run, but has tidied the
-        table: eight jobs.
+        carries the state as its note. Cost: no job, but eight jobs if the newest commit has tidied the table and does
+        not belong to a run.
         """
         version, note = self._tables.newest(RUNS)
-        if note.startswith("{"):  # any other note is not that of a run
+        if note.startswith("{"):  # otherwise the commit does not belong to a run
             return msgspec.json.decode(note, type=AuditState)
         if version < 0:
             _refuse_old_form(self._spark, self.path)
@@ -378,7 +378,7 @@ def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
 
 
 def _may_have_lost_fates() -> Column:
-    """True if a row is that of a control whose effects may have left the dispatch log unread.
+    """True if a row belongs to a control whose effects may have left the dispatch log unread.
 
     A control is applied together with its effects, so these may be lost only if it has no fate. A bulk reschedule is
     applied behind its effects, so these may be lost in any case.

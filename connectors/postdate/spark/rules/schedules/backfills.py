@@ -3,7 +3,7 @@
 A backfill asks for the nominal times of its schedule from `postdate-start` to `postdate-end`. Its fate names the first
 of these times, which the audit computes by its own calendar, and the same end. `schedules` then judges each delivery
 from the first time on, and `claims` checks whether the control asks for a backfill of this schedule at all. A first
-time is not judged if an owner with other zone rules than those of the audit has published it.
+time is not judged if the zone rules of the owner that published it differ from those of the audit.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def first_filled_ms(
 ) -> int | None:
     """Returns the first nominal time of a backfill; 0: there is none, None: the audit cannot compute it.
 
-    `schedule` has the headers of the schedule as of `read_recurrence`. `log_offset` is that of the record that
-    published the time.
+    `schedule` has the headers of the schedule in the form of `read_recurrence`. `log_offset` is the offset of the
+    dispatch-log record that published the time.
     """
     times = times_of(schedule)
     if times is None or start_ms is None or end_ms is None or not is_zone_known(schedule, times):

@@ -142,7 +142,7 @@ class NumberedDeliveries:
     def is_end_in_doubt(self, end: End) -> bool:
         """True if a schedule ended before its first occurrence, and a lost fate may have published its first time.
 
-        Its end then has another first time than the computed one.
+        The first time in its end then differs from the computed first time.
         """
         if self.position.number > 1 or self.position.first_ms or not (self._has_zone and self._may_be_lost()):
             return False
@@ -281,7 +281,7 @@ class NumberedDeliveries:
         return nominal_ms
 
     def _may_have_other_time(self, fate: Fate, computed_ms: int) -> bool:
-        """True if a fate behind lost ones may have another time than the computed one.
+        """True if the time of a fate behind lost fates may differ from the computed time.
 
         The owner that published this time in a lost fate may have had other zone rules.
         """

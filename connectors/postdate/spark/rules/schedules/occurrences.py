@@ -114,7 +114,7 @@ class Events:
 
 
 def is_of_schedule() -> Column:
-    """True if a row of `inputs.folded` is that of a schedule, or of an origin with occurrences."""
+    """True if a row of `inputs.folded` belongs to a schedule, or to an origin with occurrences."""
     return F.col("position").isNotNull() | F.coalesce(F.col("facts.request.action") == RECURRING, F.lit(False))
 
 

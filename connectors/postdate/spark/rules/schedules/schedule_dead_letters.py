@@ -98,8 +98,8 @@ class DeadOccurrences:
     def settle(self, findings: Findings) -> None:
         """Judges the content of all dead letters, and all recorded fates that do not wait.
 
-        Fates that must have a dead letter come first, those with a known time before untimed ones. Fates whose dead
-        letter may be hidden come last.
+        Fates that must have a dead letter come first, and among them fates with a known time before untimed fates.
+        Fates whose dead letter may be hidden come last.
         """
         for due_ms, left in self._unused.items():
             if wrong := sum(not dead_letter.is_same for dead_letter in left):
@@ -131,7 +131,7 @@ class DeadOccurrences:
     def _settle_untimed(self, gone: Counter[int], hidden: list[tuple[int, int]]) -> None:
         """Judges the untimed fates.
 
-        `gone` is the number of fates of each time whose dead letter may be gone. `hidden` are the times of the fates
+        `gone` has for each time the number of fates whose dead letter may be gone. `hidden` are the times of the fates
         whose dead letter may be hidden.
         """
         is_open, times = _Ranges([*self._open, *self._later, *hidden]), sorted(self._unused)

@@ -44,7 +44,7 @@ class Fate(NamedTuple):
     last: int
     reason: str | None
     nominal_ms: int
-    """The nominal time of `last`. The log does not name that of a skip: it is 0 until the fate is judged."""
+    """The nominal time of `last`. The log does not name the time of a skip, which is 0 until the fate is judged."""
     next_ms: int
     log_offset: int
     place: int
